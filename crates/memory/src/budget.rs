@@ -1,0 +1,220 @@
+//! Byte budgets: how much may be held, and what happens at the bound.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+/// A bound in bytes, shared by whoever clones it.
+///
+/// A reservation larger than the whole budget is let in when nothing else is
+/// held, so that one event larger than the limit passes alone.
+#[derive(Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: &'static str,
+    limit: u64,
+    /// Bytes held. Guarded alone; `released` is signalled under it.
+    held: Mutex<u64>,
+    released: Condvar,
+}
+
+/// The budget is full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetError {
+    /// Which budget.
+    pub name: &'static str,
+    /// Its limit, bytes.
+    pub limit: u64,
+    /// What is held now.
+    pub held: u64,
+    /// What was asked for.
+    pub asked: u64,
+}
+
+impl fmt::Display for BudgetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            limit,
+            held,
+            asked,
+        } = self;
+        write!(
+            f,
+            "{asked} bytes asked of {name}: {held} of {limit} bytes are held"
+        )
+    }
+}
+
+impl std::error::Error for BudgetError {}
+
+/// Bytes of a [`Budget`], given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes; `name` is the setting that bounds it, for errors.
+    pub fn new(name: &'static str, limit: u64) -> Self {
+        let shared = Shared {
+            name,
+            limit,
+            held: Mutex::new(0),
+            released: Condvar::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The bound.
+    pub fn limit(&self) -> u64 {
+        self.shared.limit
+    }
+
+    /// What is held now.
+    pub fn held(&self) -> u64 {
+        *self.shared.held.lock().expect("no holder panics here")
+    }
+
+    /// Takes `bytes`, or says that they are not there. Never blocks.
+    pub fn try_reserve(&self, bytes: u64) -> Result<Reservation, BudgetError> {
+        let mut held = self.shared.held.lock().expect("no holder panics here");
+        if !self.fits(*held, bytes) {
+            return Err(self.full(*held, bytes));
+        }
+        *held += bytes;
+        Ok(Reservation {
+            budget: self.clone(),
+            bytes,
+        })
+    }
+
+    /// Takes `bytes`, waiting for them until `deadline` (`None`: for ever).
+    pub fn reserve(
+        &self,
+        bytes: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Reservation, BudgetError> {
+        let mut held = self.shared.held.lock().expect("no holder panics here");
+        while !self.fits(*held, bytes) {
+            let Some(deadline) = deadline else {
+                held = self
+                    .shared
+                    .released
+                    .wait(held)
+                    .expect("no holder panics here");
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.full(*held, bytes));
+            }
+            held = self
+                .shared
+                .released
+                .wait_timeout(held, left)
+                .expect("no holder panics here")
+                .0;
+        }
+        *held += bytes;
+        Ok(Reservation {
+            budget: self.clone(),
+            bytes,
+        })
+    }
+
+    fn fits(&self, held: u64, bytes: u64) -> bool {
+        held == 0 || held.saturating_add(bytes) <= self.shared.limit
+    }
+
+    fn full(&self, held: u64, asked: u64) -> BudgetError {
+        BudgetError {
+            name: self.shared.name,
+            limit: self.shared.limit,
+            held,
+            asked,
+        }
+    }
+}
+
+impl Reservation {
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes another reservation of the same budget into this one.
+    pub fn merge(&mut self, mut other: Reservation) {
+        debug_assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared));
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut held = self
+            .budget
+            .shared
+            .held
+            .lock()
+            .expect("no holder panics here");
+        *held -= self.bytes;
+        self.budget.shared.released.notify_all();
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Budget({}: {} of {} bytes)",
+            self.shared.name,
+            self.held(),
+            self.limit()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_holds_and_one_larger_is_let_in_alone() {
+        let budget = Budget::new("test_bytes_max", 100);
+        let first = budget.try_reserve(60).unwrap();
+        let error = budget.try_reserve(60).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "60 bytes asked of test_bytes_max: 60 of 100 bytes are held"
+        );
+        drop(first);
+        let large = budget.try_reserve(1000).unwrap();
+        assert!(budget.try_reserve(1).is_err());
+        drop(large);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn a_waiter_gets_what_is_released() {
+        let budget = Budget::new("test_bytes_max", 100);
+        let held = budget.try_reserve(100).unwrap();
+        let waiter = {
+            let budget = budget.clone();
+            std::thread::spawn(move || budget.reserve(50, None).map(|r| r.bytes()))
+        };
+        drop(held);
+        assert_eq!(waiter.join().unwrap(), Ok(50));
+        let _held = budget.try_reserve(100).unwrap();
+        assert!(budget.reserve(1, Some(Instant::now())).is_err());
+    }
+}

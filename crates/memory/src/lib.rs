@@ -1,0 +1,17 @@
+//! Memory that events live in: reusable buffers, destinations owned by
+//! others, byte budgets, and what survives a `fork`.
+//!
+//! Shared immutable memory is [`bytes::Bytes`]; memory of a user enters as
+//! `Bytes::from_owner`, which keeps its owner alive.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod budget;
+mod buffer;
+pub mod copies;
+pub mod fork;
+mod target;
+
+pub use budget::{Budget, BudgetError, Reservation};
+pub use buffer::{Buffer, Pool};
+pub use target::Target;

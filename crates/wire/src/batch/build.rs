@@ -1,0 +1,275 @@
+//! Making batches.
+
+use super::columns::NULL;
+use super::*;
+use crate::codec::{Codec, Write};
+use crate::record::Gap;
+
+/// One event as it is added to a batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EventParts<'a> {
+    /// The metadata, serialized.
+    pub metadata: &'a [u8],
+    /// Data that goes into the batch, as the pieces that it was given in.
+    pub inline: &'a [&'a [u8]],
+    /// Length of data that stays outside; `inline` is empty then.
+    pub external_bytes: Option<u64>,
+    /// The key; `None` is null.
+    pub key: Option<&'a [u8]>,
+    /// The headers, encoded; `None` is null.
+    pub headers: Option<&'a [u8]>,
+    /// Nanoseconds since 1970; 0 is none.
+    pub producer_time: u64,
+    /// Whether the event deletes its key.
+    pub tombstone: bool,
+}
+
+/// Gathers events until they are sealed into a batch.
+///
+/// Columns cost nothing until an event uses them.
+#[derive(Debug, Default)]
+pub struct BatchBuilder {
+    event_count: u32,
+    metadata: Vec<u8>,
+    inline: Vec<u8>,
+    metadata_lengths: Vec<u8>,
+    data_lengths: Vec<u8>,
+    producer_times: Vec<u8>,
+    key_lengths: Vec<u8>,
+    keys: Vec<u8>,
+    header_lengths: Vec<u8>,
+    headers: Vec<u8>,
+    tombstones: Vec<u8>,
+    external_bytes: u64,
+}
+
+/// Whose batch it is, for [`BatchBuilder::seal`].
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// The topic.
+    pub topic: TopicId,
+    /// The producer.
+    pub producer: ProducerId,
+    /// Its life.
+    pub epoch: ProducerEpoch,
+    /// The sequence number of the batch's first event.
+    pub first_sequence: Sequence,
+}
+
+/// A batch ready to be sent: its bytes are `head`, `metadata` and `inline` in this order.
+#[derive(Debug, Default)]
+pub struct SealedBatch {
+    /// Room for the stamp, the header and the columns.
+    pub head: Vec<u8>,
+    /// The section of metadata.
+    pub metadata: Vec<u8>,
+    /// The section of inline data.
+    pub inline: Vec<u8>,
+    /// How many events.
+    pub event_count: u32,
+}
+
+impl SealedBatch {
+    /// The batch in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        [self.head.as_slice(), &self.metadata, &self.inline].concat()
+    }
+
+    /// Length of the batch.
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.metadata.len() + self.inline.len()
+    }
+}
+
+impl BatchBuilder {
+    /// A builder that gathers into `metadata` and `inline`, whose room it
+    /// reuses and whose content it drops.
+    pub fn with_buffers(mut metadata: Vec<u8>, mut inline: Vec<u8>) -> Self {
+        metadata.clear();
+        inline.clear();
+        Self {
+            metadata,
+            inline,
+            ..Self::default()
+        }
+    }
+
+    /// How many events have been added.
+    pub fn event_count(&self) -> u32 {
+        self.event_count
+    }
+
+    /// Bytes gathered so far, metadata and inline data.
+    pub fn bytes(&self) -> usize {
+        self.metadata.len() + self.inline.len() + self.keys.len() + self.headers.len()
+    }
+
+    /// Bytes of external data that the events so far refer to.
+    pub fn external_bytes(&self) -> u64 {
+        self.external_bytes
+    }
+
+    /// Adds an event.
+    ///
+    /// # Panics
+    /// If a section would reach 4 GiB: the caller seals long before.
+    #[inline]
+    pub fn push(&mut self, event: EventParts<'_>) {
+        self.metadata_lengths.put_u32(event.metadata.len() as u32);
+        self.metadata.extend_from_slice(event.metadata);
+        let plain = event.inline.is_empty()
+            && event.external_bytes.is_none()
+            && event.key.is_none()
+            && event.headers.is_none()
+            && event.producer_time == 0
+            && !event.tombstone;
+        if !plain || self.has_columns() {
+            self.push_columns(&event);
+        }
+        self.event_count += 1;
+        assert!(self.metadata.len() < NULL as usize && self.inline.len() < NULL as usize);
+    }
+
+    fn has_columns(&self) -> bool {
+        !(self.data_lengths.is_empty()
+            && self.producer_times.is_empty()
+            && self.key_lengths.is_empty()
+            && self.header_lengths.is_empty()
+            && self.tombstones.is_empty())
+    }
+
+    fn push_columns(&mut self, event: &EventParts<'_>) {
+        let before = self.event_count as usize;
+        if !event.inline.is_empty()
+            || event.external_bytes.is_some()
+            || !self.data_lengths.is_empty()
+        {
+            self.data_lengths.resize(before * 8, 0);
+            let word = match event.external_bytes {
+                Some(bytes) => {
+                    self.external_bytes += bytes;
+                    bytes | EXTERNAL_DATA
+                }
+                None => event.inline.iter().map(|piece| piece.len() as u64).sum(),
+            };
+            self.data_lengths.put_u64(word);
+            for piece in event.inline {
+                self.inline.extend_from_slice(piece);
+            }
+        }
+        if event.producer_time != 0 || !self.producer_times.is_empty() {
+            self.producer_times.resize(before * 8, 0);
+            self.producer_times.put_u64(event.producer_time);
+        }
+        push_blob(&mut self.key_lengths, &mut self.keys, event.key, before);
+        push_blob(
+            &mut self.header_lengths,
+            &mut self.headers,
+            event.headers,
+            before,
+        );
+        if event.tombstone || !self.tombstones.is_empty() {
+            self.tombstones.resize(before, 0);
+            self.tombstones.push(u8::from(event.tombstone));
+        }
+    }
+
+    /// Makes the batch of what was added.
+    ///
+    /// # Panics
+    /// If nothing was added, or `block_bytes` is no power of two.
+    pub fn seal(self, origin: Origin, block_bytes: u32) -> SealedBatch {
+        assert!(self.event_count > 0, "a batch has at least one event");
+        self.seal_kind(BatchKind::Events, origin, block_bytes)
+    }
+
+    pub(super) fn seal_kind(
+        self,
+        kind: BatchKind,
+        origin: Origin,
+        block_bytes: u32,
+    ) -> SealedBatch {
+        assert!(
+            block_bytes.is_power_of_two(),
+            "block length {block_bytes} is no power of two"
+        );
+        let mut head = vec![0; SECTIONS_START];
+        let mut columns = column::METADATA_BYTES;
+        head.extend_from_slice(&self.metadata_lengths);
+        for (bit, lengths, blobs) in [
+            (column::DATA_BYTES, &self.data_lengths, &Vec::new()),
+            (column::PRODUCER_TIME, &self.producer_times, &Vec::new()),
+            (column::KEY, &self.key_lengths, &self.keys),
+            (column::HEADERS, &self.header_lengths, &self.headers),
+            (column::TOMBSTONE, &self.tombstones, &Vec::new()),
+        ] {
+            if !lengths.is_empty() {
+                columns |= bit;
+                head.extend_from_slice(lengths);
+                head.extend_from_slice(blobs);
+            }
+        }
+        let columns_section = &head[SECTIONS_START..];
+        let header = Header {
+            kind,
+            header_bytes: HEADER_BYTES as u16,
+            features_incompatible: 0,
+            features_compatible: 0,
+            columns,
+            event_count: self.event_count,
+            last_offset_delta: self.event_count.saturating_sub(1),
+            topic: origin.topic,
+            producer: origin.producer,
+            epoch: origin.epoch,
+            first_sequence: origin.first_sequence,
+            group: GroupId(0),
+            block_bytes_log2: block_bytes.trailing_zeros() as u8,
+            columns_bytes: columns_section.len() as u32,
+            metadata_bytes: self.metadata.len() as u32,
+            inline_bytes: self.inline.len() as u32,
+            columns_crc: crc32c(columns_section),
+            metadata_crc: crc32c(&self.metadata),
+            inline_crc: crc32c(&self.inline),
+        };
+        header.write(&mut head[STAMP_BYTES..]);
+        let event_count = self.event_count;
+        SealedBatch {
+            head,
+            metadata: self.metadata,
+            inline: self.inline,
+            event_count,
+        }
+    }
+}
+
+fn push_blob(lengths: &mut Vec<u8>, blobs: &mut Vec<u8>, blob: Option<&[u8]>, before: usize) {
+    if blob.is_none() && lengths.is_empty() {
+        return;
+    }
+    // Events before the first with a blob have none: NULL is all ones.
+    lengths.resize(before * 4, 0xff);
+    lengths.put_u32(blob.map_or(NULL, |bytes| bytes.len() as u32));
+    blobs.extend_from_slice(blob.unwrap_or_default());
+}
+
+/// A batch without offsets whose one record is `body`: state for whoever
+/// reads the log, of kind [`BatchKind::Snapshot`] or [`BatchKind::NoOp`].
+pub fn state_batch(kind: BatchKind, topic: TopicId, body: &[u8]) -> SealedBatch {
+    let mut builder = BatchBuilder::default();
+    builder.push(EventParts {
+        metadata: body,
+        ..EventParts::default()
+    });
+    let origin = Origin {
+        topic,
+        producer: ProducerId(0),
+        epoch: ProducerEpoch(0),
+        first_sequence: Sequence(0),
+    };
+    builder.seal_kind(kind, origin, BLOCK_BYTES_DEFAULT)
+}
+
+/// The batch that tells consumers of a [`Gap`]; its one record is the gap.
+pub fn gap_batch(topic: TopicId, gap: &Gap) -> SealedBatch {
+    state_batch(BatchKind::Gap, topic, &gap.to_bytes())
+}

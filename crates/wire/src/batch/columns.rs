@@ -1,0 +1,195 @@
+//! The columns of a batch: what there is to know of each event besides its
+//! metadata and data.
+
+use super::{EXTERNAL_DATA, ExternalLayout, Header, column};
+use crate::codec::{DecodeError, Reader};
+
+/// Where one event's parts lie in the sections of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventRef {
+    /// Offset less the batch's base offset.
+    pub offset_delta: u32,
+    /// Start of its metadata in the section of metadata.
+    pub metadata_start: u32,
+    /// Length of its metadata.
+    pub metadata_bytes: u32,
+    /// Length of its data, in either place.
+    pub data_bytes: u64,
+    /// Start of its data: in the section of inline data, or, if `external`,
+    /// in the batch's part of the data file.
+    pub data_start: u64,
+    /// Whether the data lies outside the batch.
+    pub external: bool,
+    /// Producer time, nanoseconds since 1970.
+    pub producer_time: Option<u64>,
+    /// Start and length of the key in the section of columns; `None` is null,
+    /// which differs from empty.
+    pub key: Option<(u32, u32)>,
+    /// Start and length of the headers in the section of columns.
+    pub headers: Option<(u32, u32)>,
+    /// Whether the event deletes its key.
+    pub tombstone: bool,
+}
+
+/// The decoded columns of one batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns {
+    /// One entry an event, in order.
+    pub events: Vec<EventRef>,
+    /// Where external data lies.
+    pub external: ExternalLayout,
+}
+
+const WHAT: &str = "batch columns";
+/// A key or headers of this length are null.
+pub(super) const NULL: u32 = u32::MAX;
+
+impl Columns {
+    /// Decodes `section`, checking every length against the header's sums.
+    pub fn read(header: &Header, section: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(WHAT, section);
+        let count = header.event_count as usize;
+        // The lengths alone take four bytes an event: after this check the
+        // room allocated is bounded by the input.
+        let lengths = from.bytes(count.saturating_mul(4))?;
+        let mut events = Vec::with_capacity(count);
+        let mut metadata_start = 0u64;
+        for (index, length) in lengths.chunks_exact(4).enumerate() {
+            let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+            events.push(EventRef {
+                offset_delta: index as u32,
+                metadata_start: metadata_start as u32,
+                metadata_bytes: length,
+                data_bytes: 0,
+                data_start: 0,
+                external: false,
+                producer_time: None,
+                key: None,
+                headers: None,
+                tombstone: false,
+            });
+            metadata_start += u64::from(length);
+            if metadata_start > u64::from(header.metadata_bytes) {
+                return Err(from.refuse("sum of metadata lengths", metadata_start));
+            }
+        }
+        if metadata_start != u64::from(header.metadata_bytes) {
+            return Err(from.refuse("sum of metadata lengths", metadata_start));
+        }
+        let external = read_data_lengths(header, &mut from, &mut events)?;
+        if header.columns & column::PRODUCER_TIME != 0 {
+            for event in &mut events {
+                event.producer_time = Some(from.u64()?).filter(|time| *time != 0);
+            }
+        }
+        if header.columns & column::KEY != 0 {
+            read_blobs(&mut from, &mut events, |event, place| event.key = place)?;
+        }
+        if header.columns & column::HEADERS != 0 {
+            read_blobs(&mut from, &mut events, |event, place| event.headers = place)?;
+        }
+        if header.columns & column::TOMBSTONE != 0 {
+            for event in &mut events {
+                event.tombstone = match from.u8()? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(from.refuse("tombstone", u64::from(other))),
+                };
+            }
+        }
+        read_offset_deltas(header, &mut from, &mut events)?;
+        if !from.rest().is_empty() {
+            return Err(from.refuse("bytes behind the columns", from.rest().len() as u64));
+        }
+        Ok(Self { events, external })
+    }
+}
+
+fn read_data_lengths(
+    header: &Header,
+    from: &mut Reader<'_>,
+    events: &mut [EventRef],
+) -> Result<ExternalLayout, DecodeError> {
+    let mut inline = 0u64;
+    let mut external = Vec::new();
+    if header.columns & column::DATA_BYTES != 0 {
+        for (index, event) in events.iter_mut().enumerate() {
+            let word = from.u64()?;
+            event.data_bytes = word & !EXTERNAL_DATA;
+            event.external = word & EXTERNAL_DATA != 0;
+            if event.external {
+                external.push((index as u32, event.data_bytes));
+            } else {
+                event.data_start = inline;
+                inline = inline
+                    .checked_add(event.data_bytes)
+                    .filter(|sum| *sum <= u64::from(header.inline_bytes))
+                    .ok_or_else(|| from.refuse("data length", event.data_bytes))?;
+            }
+        }
+    }
+    if inline != u64::from(header.inline_bytes) {
+        return Err(from.refuse("sum of inline data lengths", inline));
+    }
+    let layout = ExternalLayout::new(external.into_iter(), header.block_bytes())
+        .ok_or_else(|| from.refuse("sum of external data lengths", u64::MAX))?;
+    for (index, position, _) in &layout.events {
+        events[*index as usize].data_start = *position;
+    }
+    Ok(layout)
+}
+
+fn read_blobs(
+    from: &mut Reader<'_>,
+    events: &mut [EventRef],
+    set: impl Fn(&mut EventRef, Option<(u32, u32)>),
+) -> Result<(), DecodeError> {
+    let lengths = from.bytes(events.len().saturating_mul(4))?;
+    for (event, length) in events.iter_mut().zip(lengths.chunks_exact(4)) {
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        if length == NULL {
+            set(event, None);
+            continue;
+        }
+        let start = from.position() as u32;
+        from.bytes(length as usize)?;
+        set(event, Some((start, length)));
+    }
+    Ok(())
+}
+
+fn read_offset_deltas(
+    header: &Header,
+    from: &mut Reader<'_>,
+    events: &mut [EventRef],
+) -> Result<(), DecodeError> {
+    if header.columns & column::OFFSET_DELTA != 0 {
+        let mut next = 0u64;
+        for event in events.iter_mut() {
+            event.offset_delta = from.u32()?;
+            if u64::from(event.offset_delta) < next {
+                return Err(from.refuse("offset delta", u64::from(event.offset_delta)));
+            }
+            next = u64::from(event.offset_delta) + 1;
+        }
+    }
+    match events.last() {
+        Some(last) if last.offset_delta > header.last_offset_delta => {
+            Err(from.refuse("offset delta", u64::from(last.offset_delta)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An event's headers: pairs of a name and bytes, in the order given.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Headers(pub Vec<(String, bytes::Bytes)>);
+
+impl crate::codec::Codec for Headers {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(crate::codec::Codec::decode(from)?))
+    }
+}

@@ -1,0 +1,21 @@
+//! Events, batches, frames, ids and error codes, as bytes.
+//!
+//! Nothing here does I/O, looks at a clock, runs a task or trusts its input:
+//! any bytes decode to a value or to a [`codec::DecodeError`]. The formats
+//! are pages: `docs/format/wire.md` and `docs/format/log.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod checksum;
+pub mod codec;
+pub mod error;
+pub mod frame;
+pub mod id;
+pub mod message;
+pub mod record;
+pub mod view;
+
+pub use codec::{Codec, DecodeError};
+pub use error::{ErrorCode, ErrorReply};
+pub use id::*;

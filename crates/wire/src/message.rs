@@ -1,0 +1,665 @@
+//! What client and server say to each other, apart from batches. Each struct
+//! is the head of one kind of frame; `docs/format/wire.md` says when it is sent.
+
+use crate::codec::{Codec, DecodeError, Reader, Write, record};
+use crate::error::ErrorReply;
+use crate::id::*;
+use crate::record::{Gap, Position};
+use crate::view::Segment;
+use bytes::Bytes;
+
+/// Versions of the protocol that this code speaks.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Calls, deliveries and bulk transfers.
+    Control = 0,
+    /// Bulk transfers of a session that has a control connection. Reserved.
+    BulkStripe = 1,
+}
+
+impl Codec for Role {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self as u8);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u8()? {
+            0 => Ok(Self::Control),
+            1 => Ok(Self::BulkStripe),
+            other => Err(from.refuse("role", u64::from(other))),
+        }
+    }
+}
+
+record! {
+    /// The first frame of a connection.
+    pub struct Hello {
+        /// Least protocol version that the client speaks.
+        pub version_min: u16,
+        /// Greatest protocol version that the client speaks.
+        pub version_max: u16,
+        /// Features without which the client cannot work.
+        pub features_required: u64,
+        /// Features that the client would use.
+        pub features_optional: u64,
+        /// The namespace of all names that follow; empty is the default one.
+        pub namespace: String,
+        /// How the client proves who it is: `token`, or empty where the
+        /// transport has proved it (in-process, unix socket). Others are reserved.
+        pub mechanism: String,
+        /// The mechanism's first message: for `token`, its 32 bytes.
+        pub proof: Bytes,
+        /// The client's session, the same on all of its connections.
+        pub session: SessionId,
+        /// What this connection is for.
+        pub role: Role,
+        /// The server that the client expects, by its directory; 0 is any.
+        pub directory: DirectoryId,
+        /// For tracing; 0 is none.
+        pub trace: u128,
+        /// A name for logs and `thalweg status`: program and process id.
+        pub client_name: String,
+    }
+}
+
+record! {
+    /// The server's answer to [`Hello`].
+    pub struct Welcome {
+        /// The protocol version in use.
+        pub version: u16,
+        /// The features in use.
+        pub features: u64,
+        /// The data directory that the server owns.
+        pub directory: DirectoryId,
+        /// This run of the server.
+        pub instance: ServerInstance,
+        /// Bytes of `Produce` payload that may be under way on this
+        /// connection at once; one call larger than this is let in alone.
+        pub produce_credit: u64,
+        /// The longest payload of one frame.
+        pub payload_bytes_max: u64,
+        /// Silence after which either side asks for a sign of life, and twice
+        /// which the other is taken for dead, milliseconds.
+        pub heartbeat_ms: u32,
+        /// The server's version, for people.
+        pub server_version: String,
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Method {
+    /// [`CreateTopic`] → [`TopicDescription`].
+    CreateTopic = 1,
+    /// [`TopicName`] → nothing.
+    DeleteTopic = 2,
+    /// nothing → [`TopicList`].
+    ListTopics = 3,
+    /// [`TopicName`] → [`TopicDescription`].
+    DescribeTopic = 4,
+    /// [`AddPartitions`] → [`TopicDescription`].
+    AddPartitions = 5,
+    /// [`OpenProducer`] → [`ProducerOpened`].
+    OpenProducer = 16,
+    /// [`Produce`], the batch as payload → [`Produced`].
+    Produce = 17,
+    /// [`Subscribe`] → [`Subscribed`], then deliveries.
+    Subscribe = 32,
+    /// [`Unsubscribe`] → nothing; no delivery follows the answer.
+    Unsubscribe = 33,
+    /// [`Fetch`] → [`Fetched`], batches as payload.
+    Fetch = 34,
+    /// [`ReadData`] → [`DataRead`], after the data was written into the region.
+    ReadData = 35,
+    /// [`MoveCursors`] → nothing; durable when answered.
+    MoveCursors = 48,
+    /// [`ReadCursors`] → [`CursorList`].
+    ReadCursors = 49,
+    /// [`ConsumerName`] → nothing; forgets all its cursors.
+    DeleteConsumer = 50,
+    /// nothing → [`StatusReply`].
+    Status = 64,
+    /// [`TopicName`] → [`GapList`]: every gap recorded for a topic.
+    ListGaps = 65,
+    /// nothing → nothing; the server drains and ends.
+    Shutdown = 66,
+}
+
+impl Method {
+    const ALL: [Self; 17] = [
+        Self::CreateTopic,
+        Self::DeleteTopic,
+        Self::ListTopics,
+        Self::DescribeTopic,
+        Self::AddPartitions,
+        Self::OpenProducer,
+        Self::Produce,
+        Self::Subscribe,
+        Self::Unsubscribe,
+        Self::Fetch,
+        Self::ReadData,
+        Self::MoveCursors,
+        Self::ReadCursors,
+        Self::DeleteConsumer,
+        Self::Status,
+        Self::ListGaps,
+        Self::Shutdown,
+    ];
+}
+
+impl Codec for Method {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u16(*self as u16);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let code = from.u16()?;
+        Self::ALL
+            .into_iter()
+            .find(|method| *method as u16 == code)
+            .ok_or_else(|| from.refuse("method", u64::from(code)))
+    }
+}
+
+record! {
+    /// What every request begins with; the request's own fields follow.
+    pub struct RequestHead {
+        /// What is asked for.
+        pub method: Method,
+        /// How long the asker will wait from now, milliseconds; 0 is for ever.
+        pub remaining_ms: u32,
+        /// The topic, where the request is about one; 0 is none.
+        pub topic: TopicId,
+        /// The leader epoch that the asker knows; 0 is any.
+        pub leader_epoch: u32,
+        /// For tracing; 0 is none.
+        pub trace: u128,
+    }
+}
+
+record! {
+    /// A place in the other side's memory.
+    pub struct Region {
+        /// What the transport needs to reach it, up to 256 bytes, opaque.
+        pub key: Bytes,
+        /// Start within what the key opens.
+        pub base: u64,
+        /// Length, bytes.
+        pub bytes: u64,
+        /// Kind of memory: 0 is host. Others are reserved.
+        pub memory_kind: u16,
+        /// Which rails may be used; 0 is any. Reserved.
+        pub rails: u32,
+    }
+}
+
+record! {
+    /// How a partition is stored.
+    pub struct PartitionStorage {
+        /// `disk`, `memory`, or a name registered by a user.
+        pub kind: String,
+        /// Its configuration, as JSON; empty is the default.
+        pub config: String,
+    }
+}
+
+record! {
+    /// Makes a topic.
+    pub struct CreateTopic {
+        /// The name.
+        pub name: String,
+        /// The definition, as the JSON that `topic` reads and writes.
+        pub definition: String,
+        /// Its first partitions; may be none.
+        pub partitions: Vec<PartitionStorage>,
+    }
+}
+
+record! {
+    /// Adds partitions to a live topic (named by the request's head).
+    pub struct AddPartitions {
+        /// How each new one is stored.
+        pub partitions: Vec<PartitionStorage>,
+    }
+}
+
+record! {
+    /// A topic's name.
+    pub struct TopicName {
+        /// The name.
+        pub name: String,
+    }
+}
+
+record! {
+    /// One partition, as a client sees it.
+    pub struct PartitionDescription {
+        /// The place in the topic.
+        pub partition: PartitionIndex,
+        /// How it is stored.
+        pub storage: PartitionStorage,
+        /// What an ack of it means.
+        pub durability: Durability,
+        /// Which life it is in.
+        pub incarnation: Incarnation,
+        /// Lives that ended, oldest first: (incarnation, end then).
+        pub ended: Vec<(Incarnation, Offset)>,
+        /// The first offset that is still there.
+        pub first: Offset,
+        /// Its watermarks.
+        pub watermarks: Watermarks,
+        /// Bytes stored.
+        pub bytes: u64,
+        /// Why it takes nothing, if its storage failed; empty if all is well.
+        pub failure: String,
+    }
+}
+
+record! {
+    /// How far a partition has come.
+    #[derive(Copy)]
+    pub struct Watermarks {
+        /// The next offset to be assigned.
+        pub end: Offset,
+        /// Below this, events survive what the topic's durability promises.
+        pub durable: Offset,
+        /// Below this, events are visible.
+        pub committed: Offset,
+    }
+}
+
+record! {
+    /// A topic, as a client sees it.
+    pub struct TopicDescription {
+        /// The name.
+        pub name: String,
+        /// The topic.
+        pub topic: TopicId,
+        /// The definition, as JSON.
+        pub definition: String,
+        /// Its partitions, in order.
+        pub partitions: Vec<PartitionDescription>,
+    }
+}
+
+record! {
+    /// All topics of the namespace.
+    pub struct TopicList {
+        /// In the order of their names.
+        pub topics: Vec<TopicDescription>,
+    }
+}
+
+record! {
+    /// Asks for a producer's identity (the topic is in the request's head).
+    pub struct OpenProducer {
+        /// Its name; empty is a producer without one, which fences nobody.
+        pub name: String,
+        /// The id and epoch it had, to take them up again after a reconnect; 0 is none.
+        pub resume: ProducerId,
+        /// The epoch that goes with `resume`.
+        pub resume_epoch: ProducerEpoch,
+    }
+}
+
+record! {
+    /// A producer's identity.
+    pub struct ProducerOpened {
+        /// Its id.
+        pub producer: ProducerId,
+        /// Its life; every older one is fenced.
+        pub epoch: ProducerEpoch,
+        /// For each partition where it is known: the next sequence number expected.
+        pub next: Vec<(PartitionIndex, Sequence)>,
+    }
+}
+
+record! {
+    /// Appends the batch that is the payload.
+    pub struct Produce {
+        /// Where to.
+        pub partition: PartitionIndex,
+        /// What the ack must mean; at least the topic's own.
+        pub durability: Durability,
+        /// Where the external data of each event lies, in the order of the events.
+        pub regions: Vec<Region>,
+    }
+}
+
+record! {
+    /// The batch is stored, as durably as was asked.
+    pub struct Produced {
+        /// The partition's life.
+        pub incarnation: Incarnation,
+        /// The offset of the batch's first event; the others follow it.
+        pub base_offset: Offset,
+        /// When the broker took it, nanoseconds since 1970.
+        pub append_time: u64,
+        /// Whether it had been stored before: this was a retry.
+        pub duplicate: bool,
+    }
+}
+
+/// Where a consumer begins to read a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At its cursor, or at the first event if it has none.
+    Cursor,
+    /// At the first event that is still there.
+    Beginning,
+    /// Behind the last event that is visible now.
+    Latest,
+    /// At this position.
+    At(Position),
+    /// At its cursor, or behind the last visible event if it has none.
+    CursorOrLatest,
+}
+
+impl Codec for Start {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Cursor => out.put_u8(0),
+            Self::Beginning => out.put_u8(1),
+            Self::Latest => out.put_u8(2),
+            Self::At(position) => {
+                out.put_u8(3);
+                position.encode(out);
+            }
+            Self::CursorOrLatest => out.put_u8(4),
+        }
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match from.u8()? {
+            0 => Self::Cursor,
+            1 => Self::Beginning,
+            2 => Self::Latest,
+            3 => Self::At(Codec::decode(from)?),
+            4 => Self::CursorOrLatest,
+            other => return Err(from.refuse("start", u64::from(other))),
+        })
+    }
+}
+
+record! {
+    /// Opens a standing subscription to one partition (the topic is in the
+    /// request's head). The request's id is the subscription's.
+    pub struct Subscribe {
+        /// The consumer's name, for its cursor.
+        pub consumer: String,
+        /// The partition.
+        pub partition: PartitionIndex,
+        /// Where to begin.
+        pub start: Start,
+        /// Bytes that may be delivered before more credit comes; one batch
+        /// larger than this is let out alone.
+        pub credit: u64,
+        /// Whether inline data travels with the batches.
+        pub inline_data: bool,
+    }
+}
+
+record! {
+    /// The subscription stands.
+    pub struct Subscribed {
+        /// Where it begins.
+        pub position: Position,
+        /// How far the partition has come.
+        pub watermarks: Watermarks,
+    }
+}
+
+record! {
+    /// Ends a subscription.
+    pub struct Unsubscribe {
+        /// The id of the request that opened it.
+        pub subscription: u64,
+    }
+}
+
+record! {
+    /// Batches of a subscription, as the payload, one behind the other.
+    ///
+    /// The first may begin before the wanted position: earlier events are skipped.
+    pub struct Deliver {
+        /// The partition's life.
+        pub incarnation: Incarnation,
+        /// Length of each batch in the payload.
+        pub batch_bytes: Vec<u64>,
+        /// How far the partition has come.
+        pub watermarks: Watermarks,
+    }
+}
+
+record! {
+    /// Room for this many more bytes of payload of the subscription.
+    pub struct Credit {
+        /// Bytes.
+        pub bytes: u64,
+    }
+}
+
+record! {
+    /// A point read: batches from an offset on, without a subscription.
+    pub struct Fetch {
+        /// The partition.
+        pub partition: PartitionIndex,
+        /// Where to begin; incarnation 0 is the present one.
+        pub from: Position,
+        /// The most bytes of payload; one batch larger than this comes alone.
+        pub bytes_max: u64,
+        /// How long to wait for the first event, milliseconds.
+        pub wait_max_ms: u32,
+        /// Whether inline data travels with the batches.
+        pub inline_data: bool,
+    }
+}
+
+record! {
+    /// What was fetched; the batches are the payload.
+    pub struct Fetched {
+        /// The partition's life.
+        pub incarnation: Incarnation,
+        /// Length of each batch in the payload.
+        pub batch_bytes: Vec<u64>,
+        /// How far the partition has come.
+        pub watermarks: Watermarks,
+    }
+}
+
+record! {
+    /// The wanted part of one event's data.
+    pub struct DataWanted {
+        /// The partition.
+        pub partition: PartitionIndex,
+        /// The partition's life.
+        pub incarnation: Incarnation,
+        /// The event.
+        pub offset: Offset,
+        /// Which bytes of its data, in the order wanted.
+        pub segments: Vec<Segment>,
+    }
+}
+
+record! {
+    /// Reads selected data of events into a region of the asker.
+    pub struct ReadData {
+        /// What is wanted; the selections follow one another in `into`.
+        pub events: Vec<DataWanted>,
+        /// Where to; its length is that of all selections together. The parts
+        /// of a list of regions are filled in order.
+        pub into: Vec<Region>,
+    }
+}
+
+record! {
+    /// The data is in the region. Checksums are those of the gathered bytes,
+    /// an event each; where a whole event was wanted it is derived from the
+    /// block checksums that its producer made.
+    pub struct DataRead {
+        /// One an event.
+        pub checksums: Vec<u32>,
+    }
+}
+
+record! {
+    /// A consumer's name (the topic is in the request's head).
+    pub struct ConsumerName {
+        /// The name.
+        pub consumer: String,
+    }
+}
+
+/// How cursors are to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CursorMove {
+    /// Events before the position are done with. Never moves back: a smaller
+    /// position than the cursor's is ignored.
+    Acknowledge = 0,
+    /// The consumer wants to be there, be it backwards.
+    Seek = 1,
+}
+
+impl Codec for CursorMove {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self as u8);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u8()? {
+            0 => Ok(Self::Acknowledge),
+            1 => Ok(Self::Seek),
+            other => Err(from.refuse("cursor move", u64::from(other))),
+        }
+    }
+}
+
+record! {
+    /// Moves cursors of one consumer (the topic is in the request's head).
+    pub struct MoveCursors {
+        /// The consumer.
+        pub consumer: String,
+        /// How.
+        pub how: CursorMove,
+        /// Where to, a partition each.
+        pub positions: Vec<(PartitionIndex, Position)>,
+    }
+}
+
+record! {
+    /// Asks for cursors of the topic in the request's head.
+    pub struct ReadCursors {
+        /// Whose; empty is everybody's.
+        pub consumer: String,
+    }
+}
+
+record! {
+    /// A cursor.
+    pub struct Cursor {
+        /// Whose.
+        pub consumer: String,
+        /// The partition.
+        pub partition: PartitionIndex,
+        /// The next event to read.
+        pub position: Position,
+    }
+}
+
+record! {
+    /// Cursors, in the order of consumer and partition.
+    pub struct CursorList {
+        /// The cursors.
+        pub cursors: Vec<Cursor>,
+    }
+}
+
+record! {
+    /// Gaps, in the order of partition, incarnation and offset.
+    pub struct GapList {
+        /// The gaps.
+        pub gaps: Vec<(PartitionIndex, Gap)>,
+    }
+}
+
+record! {
+    /// The server's state, for people and monitors.
+    pub struct StatusReply {
+        /// As JSON; its fields are in `docs/reference/status.md`.
+        pub json: String,
+    }
+}
+
+record! {
+    /// Wants bytes of a region: the head of a [`crate::frame::FrameKind::BulkRead`].
+    pub struct BulkRead {
+        /// The region's key.
+        pub key: Bytes,
+        /// Where to begin in it.
+        pub offset: u64,
+        /// How many bytes; at most [`crate::frame::BULK_CHUNK_BYTES`].
+        pub bytes: u32,
+        /// Bytes that one checksum covers; 0 wants none.
+        pub block_bytes: u32,
+    }
+}
+
+record! {
+    /// The head of a [`crate::frame::FrameKind::BulkData`]: the bytes are the payload.
+    pub struct BulkData {
+        /// Checksums of the payload's blocks, as made by the memory's owner.
+        pub checksums: Vec<u32>,
+    }
+}
+
+record! {
+    /// Bytes for a region: the head of a [`crate::frame::FrameKind::BulkWrite`],
+    /// the bytes are the payload.
+    pub struct BulkWrite {
+        /// The region's key.
+        pub key: Bytes,
+        /// Where to begin in it.
+        pub offset: u64,
+    }
+}
+
+record! {
+    /// How a bulk operation ended that carries no data back.
+    pub struct BulkStatus {
+        /// `None` if it is done.
+        pub error: Option<ErrorReply>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_round_trip_and_every_prefix_is_an_error() {
+        let produce = Produce {
+            partition: PartitionIndex(3),
+            durability: Durability::Synced,
+            regions: vec![Region {
+                key: Bytes::from_static(b"key"),
+                base: 7,
+                bytes: 1 << 33,
+                memory_kind: 0,
+                rails: 0,
+            }],
+        };
+        let bytes = produce.to_bytes();
+        assert_eq!(Produce::from_bytes("produce", &bytes), Ok(produce));
+        for end in 0..bytes.len() {
+            assert!(Produce::from_bytes("produce", &bytes[..end]).is_err());
+        }
+    }
+
+    #[test]
+    fn lists_do_not_allocate_from_unchecked_lengths() {
+        let bytes = u32::MAX.to_le_bytes();
+        assert!(CursorList::from_bytes("cursors", &bytes).is_err());
+    }
+}

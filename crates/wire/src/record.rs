@@ -1,0 +1,252 @@
+//! The typed records of the internal partitions, and of gap batches.
+//!
+//! An internal record is an event whose metadata is a [`Record`]. State is
+//! the replay of its records: a later one replaces an earlier one of the same
+//! [`Record::key`].
+
+use crate::codec::{Codec, DecodeError, Reader, Write, record};
+use crate::id::*;
+use std::fmt;
+
+/// Why offsets hold no event any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum GapReason {
+    /// Retention by bytes, age or count.
+    Retention = 1,
+    /// A memory partition was lost with its server.
+    MemoryLost = 2,
+    /// A `written` partition met a power loss.
+    PowerLoss = 3,
+    /// Stored bytes fail their checksum.
+    Damaged = 4,
+    /// A discard policy. Reserved.
+    Discarded = 5,
+}
+
+impl GapReason {
+    /// The word for it, as used in output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retention => "retention",
+            Self::MemoryLost => "memory lost",
+            Self::PowerLoss => "power loss",
+            Self::Damaged => "damaged",
+            Self::Discarded => "discarded",
+        }
+    }
+}
+
+impl fmt::Display for GapReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Codec for GapReason {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self as u8);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match from.u8()? {
+            1 => Self::Retention,
+            2 => Self::MemoryLost,
+            3 => Self::PowerLoss,
+            4 => Self::Damaged,
+            5 => Self::Discarded,
+            other => return Err(from.refuse("gap reason", u64::from(other))),
+        })
+    }
+}
+
+record! {
+    /// Offsets of one incarnation that hold no event any more.
+    #[derive(Copy)]
+    pub struct Gap {
+        /// The partition's life in which the offsets count.
+        pub incarnation: Incarnation,
+        /// The first lost offset.
+        pub first: Offset,
+        /// The offset behind the last lost one; how many were lost may be
+        /// unknown (`MemoryLost`, `PowerLoss`), then it equals `first`.
+        pub end: Offset,
+        /// Why.
+        pub reason: GapReason,
+        /// When it was noticed, nanoseconds since 1970.
+        pub time: u64,
+    }
+}
+
+record! {
+    /// A position in one partition: the next event to read.
+    #[derive(Copy, PartialOrd, Ord, Hash)]
+    pub struct Position {
+        /// The partition's life in which the offset counts.
+        pub incarnation: Incarnation,
+        /// The next event's offset.
+        pub offset: Offset,
+    }
+}
+
+record! {
+    /// What an internal partition knows of a topic.
+    pub struct TopicRecord {
+        /// The namespace; empty is the default one.
+        pub namespace: String,
+        /// The name.
+        pub name: String,
+        /// The topic.
+        pub topic: TopicId,
+        /// The definition, as the JSON that `topic` reads and writes.
+        pub definition: String,
+    }
+}
+
+record! {
+    /// One partition of a topic.
+    pub struct PartitionRecord {
+        /// The topic.
+        pub topic: TopicId,
+        /// The place in the topic.
+        pub partition: PartitionIndex,
+        /// Storage kind: `disk`, `memory`, or a name registered by a user.
+        pub storage: String,
+        /// The storage's configuration, as JSON.
+        pub config: String,
+        /// Which life it is in.
+        pub incarnation: Incarnation,
+        /// Lives that ended: (incarnation, end when it ended).
+        pub ended: Vec<(Incarnation, Offset)>,
+    }
+}
+
+record! {
+    /// Where a consumer of a name stands in one partition.
+    pub struct CursorRecord {
+        /// The namespace of the consumer's name.
+        pub namespace: String,
+        /// The consumer's name.
+        pub consumer: String,
+        /// The topic.
+        pub topic: TopicId,
+        /// The partition.
+        pub partition: PartitionIndex,
+        /// The next event to read; `None` forgets the cursor.
+        pub position: Option<Position>,
+    }
+}
+
+record! {
+    /// A producer with a name, and its current life.
+    pub struct ProducerRecord {
+        /// The namespace of the producer's name.
+        pub namespace: String,
+        /// The producer's name.
+        pub name: String,
+        /// The topic: a producer's name counts within it.
+        pub topic: TopicId,
+        /// Its id, kept across restarts of its program.
+        pub producer: ProducerId,
+        /// Its life: smaller ones are fenced.
+        pub epoch: ProducerEpoch,
+    }
+}
+
+record! {
+    /// A gap in one partition of a topic.
+    pub struct GapRecord {
+        /// The topic.
+        pub topic: TopicId,
+        /// The partition.
+        pub partition: PartitionIndex,
+        /// What is missing, and why.
+        pub gap: Gap,
+    }
+}
+
+record! {
+    /// What a partition remembers of one producer, to know a retry.
+    pub struct ProducerState {
+        /// The producer.
+        pub producer: ProducerId,
+        /// Its greatest epoch seen.
+        pub epoch: ProducerEpoch,
+        /// When it last appended, nanoseconds since 1970.
+        pub last_time: u64,
+        /// Its last batches: first sequence, event count, base offset. The newest is last.
+        pub batches: Vec<SequenceRange>,
+    }
+}
+
+record! {
+    /// Which offsets a producer's sequence numbers got.
+    #[derive(Copy)]
+    pub struct SequenceRange {
+        /// The first event's sequence number.
+        pub first: Sequence,
+        /// How many events.
+        pub count: u32,
+        /// The first event's offset.
+        pub base_offset: Offset,
+    }
+}
+
+/// A record of an internal partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// A topic exists.
+    Topic(TopicRecord),
+    /// A topic was deleted, with its partitions, cursors, producers and gaps.
+    TopicDeleted(TopicId),
+    /// A partition exists.
+    Partition(PartitionRecord),
+    /// A cursor moved.
+    Cursor(CursorRecord),
+    /// A named producer opened.
+    Producer(ProducerRecord),
+    /// Offsets were lost.
+    Gap(GapRecord),
+}
+
+impl Codec for Record {
+    fn encode(&self, out: &mut Vec<u8>) {
+        // Type and version, two bytes each; a later version appends fields.
+        let mut tag = |kind: u16| {
+            out.put_u16(kind);
+            out.put_u16(1);
+        };
+        match self {
+            Self::Topic(_) => tag(1),
+            Self::TopicDeleted(_) => tag(2),
+            Self::Partition(_) => tag(3),
+            Self::Cursor(_) => tag(4),
+            Self::Producer(_) => tag(5),
+            Self::Gap(_) => tag(6),
+        }
+        match self {
+            Self::Topic(record) => record.encode(out),
+            Self::TopicDeleted(topic) => topic.encode(out),
+            Self::Partition(record) => record.encode(out),
+            Self::Cursor(record) => record.encode(out),
+            Self::Producer(record) => record.encode(out),
+            Self::Gap(record) => record.encode(out),
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let kind = from.u16()?;
+        let version = from.u16()?;
+        if version == 0 {
+            return Err(from.refuse("record version", 0));
+        }
+        Ok(match kind {
+            1 => Self::Topic(Codec::decode(from)?),
+            2 => Self::TopicDeleted(Codec::decode(from)?),
+            3 => Self::Partition(Codec::decode(from)?),
+            4 => Self::Cursor(Codec::decode(from)?),
+            5 => Self::Producer(Codec::decode(from)?),
+            6 => Self::Gap(Codec::decode(from)?),
+            other => return Err(from.refuse("record type", u64::from(other))),
+        })
+    }
+}
