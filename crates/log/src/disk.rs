@@ -1,0 +1,192 @@
+//! The operating system's files, behind one small trait.
+
+use bytes::Bytes;
+use memory::Buffer;
+use std::fmt;
+use std::path::PathBuf;
+
+/// An open file of a [`Disk`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// Something to do with files. It owns what it needs, so that it can be done
+/// now, on another thread, or by a ring of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// Makes and opens a file that must not exist → [`Outcome::File`].
+    Create {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Opens a file that must exist, for reading and writing → [`Outcome::File`].
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Forgets an open file.
+    Close {
+        /// The file.
+        file: FileId,
+    },
+    /// Writes all of `bytes` at `position`, one piece behind the other.
+    Write {
+        /// The file.
+        file: FileId,
+        /// Where, in bytes.
+        position: u64,
+        /// What.
+        bytes: Vec<Bytes>,
+    },
+    /// Reads up to `bytes`; fewer only at the end of the file → [`Outcome::Bytes`].
+    Read {
+        /// The file.
+        file: FileId,
+        /// Where, in bytes.
+        position: u64,
+        /// How many.
+        bytes: usize,
+    },
+    /// Makes room up to `bytes`, which becomes the file's length if it was shorter.
+    Allocate {
+        /// The file.
+        file: FileId,
+        /// The length wanted.
+        bytes: u64,
+    },
+    /// Sets the file's length.
+    SetLength {
+        /// The file.
+        file: FileId,
+        /// The length.
+        bytes: u64,
+    },
+    /// The file's length → [`Outcome::Length`].
+    Length {
+        /// The file.
+        file: FileId,
+    },
+    /// Makes the file's content and length survive a power loss.
+    SyncData {
+        /// The file.
+        file: FileId,
+    },
+    /// Makes the names in a directory survive a power loss.
+    SyncDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Makes a directory whose parent exists; it may exist itself.
+    CreateDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The names in a directory, sorted → [`Outcome::Names`].
+    List {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Gives a file another name, replacing what had it.
+    Rename {
+        /// The old name.
+        from: PathBuf,
+        /// The new name.
+        to: PathBuf,
+    },
+    /// Removes a file.
+    Remove {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Removes an empty directory.
+    RemoveDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl Operation {
+    /// Whether it should be kept off a thread that others wait for. What does
+    /// not block copies to or from the page cache, or changes memory only.
+    pub fn blocks(&self) -> bool {
+        !matches!(
+            self,
+            Self::Write { .. } | Self::Close { .. } | Self::Length { .. }
+        )
+    }
+}
+
+/// What an [`Operation`] gave.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// The opened file.
+    File(FileId),
+    /// What was read.
+    Bytes(Buffer),
+    /// A length.
+    Length(u64),
+    /// Names of directory entries, sorted.
+    Names(Vec<String>),
+}
+
+/// Why an [`Operation`] failed, as far as a caller would act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskErrorKind {
+    /// No such file or directory.
+    NotFound,
+    /// The name is taken.
+    Exists,
+    /// No space left, or a quota is used up.
+    Full,
+    /// Anything else: the bytes' state is unknown.
+    Failed,
+}
+
+/// A failed [`Operation`].
+#[derive(Debug)]
+pub struct DiskError {
+    /// Why.
+    pub kind: DiskErrorKind,
+    /// What was tried, with path and numbers: "writing 4096 bytes at 8192 of x/0.log".
+    pub attempt: String,
+    /// What the operating system said.
+    pub source: std::io::Error,
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.attempt, self.source)
+    }
+}
+
+impl std::error::Error for DiskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Carries out [`Operation`]s.
+///
+/// Obligations of an implementation:
+/// - an operation that succeeded is seen by every later one, whoever asks;
+/// - after a successful `SyncData` the file's bytes and length survive a power
+///   loss, after a successful `SyncDirectory` the names in it do; nothing else
+///   is promised to survive, in any order;
+/// - a `Write` either succeeds with every byte or fails; after a failure any
+///   part may have been written;
+/// - a failed sync is reported to whoever asked for it, once; what it covered
+///   may be lost although later syncs succeed.
+pub trait Disk: Send + Sync {
+    /// Carries out `operation` on the calling thread.
+    fn execute(&self, operation: Operation) -> Result<Outcome, DiskError>;
+
+    /// Carries out a `Read` if that takes no waiting for a device; gives the
+    /// operation back if it would, or if this disk cannot know.
+    fn execute_without_waiting(
+        &self,
+        operation: Operation,
+    ) -> Result<Result<Outcome, DiskError>, Operation> {
+        Err(operation)
+    }
+}

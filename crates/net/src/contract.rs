@@ -1,0 +1,295 @@
+//! The transport contract: messages, and regions of memory.
+//!
+//! A [`Link`] is one connection. It carries messages both ways, and lets
+//! either side read or write memory that the other has exposed or lent. It is
+//! a plain state machine: calls queue, [`Link::poll`] moves bytes and tells
+//! what came of it, and nothing blocks.
+
+use bytes::Bytes;
+use memory::{Buffer, Target};
+use std::fmt;
+use std::sync::Arc;
+use wire::frame::FrameKind;
+use wire::message::Region;
+
+/// What a transport can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The longest payload of one message.
+    pub payload_bytes_max: u64,
+    /// Whether reads and writes of regions need no help of the other side's processor.
+    pub one_sided: bool,
+    /// Whether a message of [`Lane::Bulk`] arrives after the region writes
+    /// that were queued before it.
+    pub ordered: bool,
+    /// Kinds of memory that regions may be in; 0 is host memory.
+    pub memory_kinds: Vec<u16>,
+}
+
+/// Which queue a message waits in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Overtakes bulk transfers and large payloads that have not begun.
+    Control,
+    /// Keeps its place among region writes and other messages of this lane.
+    Bulk,
+}
+
+/// A message to be sent.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// What it is for.
+    pub kind: FrameKind,
+    /// Bits that depend on the kind.
+    pub flags: u8,
+    /// Which call or subscription.
+    pub id: u64,
+    /// The structured part, up to [`wire::frame::HEAD_BYTES_MAX`].
+    pub head: Bytes,
+    /// The rest, as pieces that are sent one behind the other, uncopied.
+    pub payload: Vec<Bytes>,
+    /// Which queue it waits in.
+    pub lane: Lane,
+}
+
+impl Message {
+    /// A message without payload in the control lane.
+    pub fn control(kind: FrameKind, id: u64, head: impl Into<Bytes>) -> Self {
+        Self {
+            kind,
+            flags: 0,
+            id,
+            head: head.into(),
+            payload: Vec::new(),
+            lane: Lane::Control,
+        }
+    }
+
+    /// Length of the payload.
+    pub fn payload_bytes(&self) -> u64 {
+        self.payload.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
+/// A message that has arrived.
+#[derive(Debug)]
+pub struct Received {
+    /// What it is for.
+    pub kind: FrameKind,
+    /// Bits that depend on the kind.
+    pub flags: u8,
+    /// Which call or subscription.
+    pub id: u64,
+    /// The structured part.
+    pub head: Bytes,
+    /// The rest, in one piece that the receiver may write into.
+    pub payload: Buffer,
+}
+
+/// Names a bulk operation of one link; chosen by the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BulkToken(pub u64);
+
+/// What came of a link.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// The connection stands; comes first, on both sides.
+    Up,
+    /// A message arrived.
+    Message(Received),
+    /// A [`Link::read`] is done.
+    ReadDone {
+        /// Which.
+        token: BulkToken,
+        /// The memory, filled, with the checksums that its owner made of its
+        /// blocks while sending; the receiver still has to check them.
+        result: Result<(Buffer, Vec<u32>), NetError>,
+    },
+    /// A [`Link::write`] was handed to the network: its memory is free again.
+    WriteDone {
+        /// Which.
+        token: BulkToken,
+        /// Whether.
+        result: Result<(), NetError>,
+    },
+    /// The link is dead. Comes last; every queued operation has been answered
+    /// with an error before.
+    Down(NetError),
+}
+
+/// Why a transport fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetError {
+    /// The address cannot be understood, or is not allowed.
+    Address(String),
+    /// Nobody answers there.
+    Refused(String),
+    /// The connection ended: by the other side, or by us.
+    Closed(String),
+    /// The other side sent what no sane one sends, or more than was allowed.
+    Protocol(String),
+    /// The region is not exposed (any more), or the range is outside.
+    Region(String),
+    /// Cancelled by the caller.
+    Cancelled,
+    /// The operating system says no.
+    System(String),
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(text)
+            | Self::Refused(text)
+            | Self::Closed(text)
+            | Self::Protocol(text)
+            | Self::Region(text)
+            | Self::System(text) => f.write_str(text),
+            Self::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+impl std::error::Error for NetError {}
+
+/// Who is at the other end, as far as the transport itself can tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Peer {
+    /// An address for people.
+    pub address: String,
+    /// The user id, if the kernel vouches for it.
+    pub uid: Option<u32>,
+    /// The process id, likewise.
+    pub pid: Option<u32>,
+    /// Whether the other end is this very process.
+    pub in_process: bool,
+}
+
+/// A read of the other side's memory.
+#[derive(Debug)]
+pub struct RegionRead {
+    /// What the other side exposed.
+    pub region: Region,
+    /// Where to begin within it.
+    pub offset: u64,
+    /// Where the bytes go; its length is how many, at most
+    /// [`wire::frame::BULK_CHUNK_BYTES`].
+    pub into: Buffer,
+    /// Bytes that one checksum covers; 0 wants none.
+    pub block_bytes: u32,
+}
+
+/// A write into the other side's memory.
+#[derive(Debug, Clone)]
+pub struct RegionWrite {
+    /// What the other side lent.
+    pub region: Region,
+    /// Where to begin within it.
+    pub offset: u64,
+    /// The bytes, at most [`wire::frame::BULK_CHUNK_BYTES`] together.
+    pub pieces: Vec<Bytes>,
+}
+
+/// Tells whoever drives a link, from any thread, that it is to be polled.
+pub type Bell = Arc<dyn Fn() + Send + Sync>;
+
+/// How the driver of a link learns that it is to be polled.
+pub enum Readiness<'a> {
+    /// By the operating system: register this, edge-triggered, for reading and writing.
+    Source(&'a mut dyn mio::event::Source),
+    /// By a bell: call [`Link::attach`].
+    Bell,
+}
+
+/// One connection.
+///
+/// Obligations of an implementation:
+/// - messages of one lane arrive in the order in which they were sent;
+/// - a control message waits for at most [`wire::frame::BULK_CHUNK_BYTES`] of
+///   other bytes that were queued but not begun;
+/// - memory given to `send`, `write` and `expose` is sent from where it lies;
+///   memory given to `read` and `lend` is written where it lies;
+/// - no memory is touched after the event that gives it back;
+/// - nothing is allocated for a payload above `payload_bytes_max`: that ends the link.
+pub trait Link: Send {
+    /// What the transport can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Who is at the other end.
+    fn peer(&self) -> &Peer;
+
+    /// Queues a message.
+    fn send(&mut self, message: Message);
+
+    /// Lets the other side read `bytes` until they are withdrawn.
+    fn expose(&mut self, bytes: Bytes) -> Region;
+
+    /// Ends what `expose` began. The memory is kept until a transfer of it
+    /// that is under way has ended.
+    fn withdraw(&mut self, region: &Region);
+
+    /// Lets the other side write into `target` until it is reclaimed.
+    fn lend(&mut self, target: Target) -> Region;
+
+    /// Ends what `lend` began and gives the memory back. `None` if it was
+    /// never lent. A write that is under way loses the rest of its bytes.
+    fn reclaim(&mut self, region: &Region) -> Option<Target>;
+
+    /// Reads memory that the other side exposed. Answered by `ReadDone`.
+    fn read(&mut self, token: BulkToken, read: RegionRead);
+
+    /// Writes into memory that the other side lent. Answered by `WriteDone`.
+    fn write(&mut self, token: BulkToken, write: RegionWrite);
+
+    /// Gives up a `read` or `write` that was not answered yet; it still is
+    /// answered, perhaps with [`NetError::Cancelled`].
+    fn cancel(&mut self, token: BulkToken);
+
+    /// Bytes that were queued and not yet handed to the network.
+    fn queued_bytes(&self) -> u64;
+
+    /// Moves bytes as far as that goes without waiting, and tells the next
+    /// thing that came of it. To be called until `None`: after calls that
+    /// queue, and when readiness says so.
+    fn poll(&mut self) -> Option<LinkEvent>;
+
+    /// How to learn when to poll.
+    fn readiness(&mut self) -> Readiness<'_>;
+
+    /// Rings `bell` from now on whenever the link is to be polled, if its
+    /// readiness is [`Readiness::Bell`]; rings at once if it is due already.
+    fn attach(&mut self, bell: Bell);
+
+    /// Ends the connection after what the control lane holds was handed to
+    /// the network, as far as that goes without waiting.
+    fn close(&mut self, reason: &str);
+}
+
+/// Takes connections.
+pub trait Listener: Send {
+    /// The address, complete: with the port that the system chose for port 0.
+    fn address(&self) -> String;
+
+    /// The next connection, if one waits.
+    fn accept(&mut self) -> Result<Option<Box<dyn Link>>, NetError>;
+
+    /// How to learn when to accept.
+    fn readiness(&mut self) -> Readiness<'_>;
+
+    /// As [`Link::attach`].
+    fn attach(&mut self, bell: Bell);
+}
+
+/// Makes links, by addresses of its own scheme: `tcp://127.0.0.1:0`,
+/// `unix:///run/user/0/thalweg.sock`, `inproc://name`.
+pub trait Transport: Send + Sync {
+    /// The scheme of its addresses, without `://`.
+    fn scheme(&self) -> &'static str;
+
+    /// Waits for connections at `address`.
+    fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError>;
+
+    /// Begins a connection to `address`; [`LinkEvent::Up`] or
+    /// [`LinkEvent::Down`] tells how it went. Never waits.
+    fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError>;
+}
