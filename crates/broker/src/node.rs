@@ -1,0 +1,193 @@
+//! What drives a node: inputs and outputs.
+//!
+//! A node is a plain state machine. An executor (the server's, or the
+//! simulator's) feeds it [`Input`]s with the time, then takes [`Output`]s
+//! until there is none, and calls again no later than [`Now::monotonic`]
+//! reaches `Node::next_timer`.
+
+use log::{DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
+use log::{StorageError, StorageKind};
+use memory::Buffer;
+use net::{BulkToken, Message, NetError, Peer, Received, RegionRead, RegionWrite};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection, as its executor names it. Never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// An open storage of the node. Never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StorageId(pub u64);
+
+/// A blocking job that the executor does elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// The time, as the executor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Since some fixed moment; for deadlines.
+    pub monotonic: Duration,
+    /// Nanoseconds since 1970; for stamps and retention.
+    pub unix_ns: u64,
+}
+
+/// Something happened.
+pub enum Input {
+    /// A connection stands.
+    LinkUp {
+        /// Which.
+        link: LinkId,
+        /// Who is at the other end.
+        peer: Peer,
+        /// What its transport can do.
+        capabilities: net::Capabilities,
+    },
+    /// A connection is gone.
+    LinkDown {
+        /// Which.
+        link: LinkId,
+        /// Why.
+        reason: NetError,
+    },
+    /// A message arrived.
+    Message {
+        /// Where from.
+        link: LinkId,
+        /// What.
+        message: Received,
+    },
+    /// A read of a client's memory is done.
+    ReadDone {
+        /// Of which connection.
+        link: LinkId,
+        /// Which.
+        token: BulkToken,
+        /// The bytes and their blocks' checksums.
+        result: Result<(Buffer, Vec<u32>), NetError>,
+    },
+    /// A write into a client's memory was handed to the network.
+    WriteDone {
+        /// Of which connection.
+        link: LinkId,
+        /// Which.
+        token: BulkToken,
+        /// Whether.
+        result: Result<(), NetError>,
+    },
+    /// A disk operation was carried out.
+    DiskDone {
+        /// For which storage.
+        storage: StorageId,
+        /// Which.
+        token: OperationToken,
+        /// How it went.
+        result: Result<Outcome, DiskError>,
+    },
+    /// A blocking job was done.
+    JobDone {
+        /// Which.
+        job: JobId,
+        /// How it went.
+        result: JobResult,
+    },
+    /// Time has passed, or nothing else: a timer may be due.
+    Timer,
+    /// The operator wants the node to end: finish what was taken, refuse the rest.
+    Drain,
+}
+
+/// Work that blocks, in an [`Output::Job`].
+pub enum Job {
+    /// Opens or makes a partition.
+    Open {
+        /// The kind of storage.
+        kind: Arc<dyn StorageKind>,
+        /// What.
+        open: OpenPartition,
+    },
+    /// Removes a closed partition.
+    Remove {
+        /// The kind of storage.
+        kind: Arc<dyn StorageKind>,
+        /// Where it is.
+        directory: PathBuf,
+    },
+}
+
+impl Job {
+    /// Does it. Blocks.
+    pub fn run(self) -> JobResult {
+        match self {
+            Self::Open { kind, open } => JobResult::Opened(kind.open(open)),
+            Self::Remove { kind, directory } => JobResult::Removed(kind.remove(&directory)),
+        }
+    }
+}
+
+/// What became of a [`Job`].
+pub enum JobResult {
+    /// The opened partition.
+    Opened(Result<(Box<dyn Storage>, Recovery), StorageError>),
+    /// Whether it was removed.
+    Removed(Result<(), StorageError>),
+}
+
+/// Something to do for the executor.
+pub enum Output {
+    /// Send a message.
+    Send {
+        /// Where to. A dead link is no error: the message is dropped.
+        link: LinkId,
+        /// What.
+        message: Message,
+    },
+    /// Read a client's memory; answered by [`Input::ReadDone`].
+    Read {
+        /// Of which connection.
+        link: LinkId,
+        /// Which.
+        token: BulkToken,
+        /// What.
+        read: RegionRead,
+    },
+    /// Write into a client's memory; answered by [`Input::WriteDone`].
+    Write {
+        /// Of which connection.
+        link: LinkId,
+        /// Which.
+        token: BulkToken,
+        /// What.
+        write: RegionWrite,
+    },
+    /// End a connection; answered by [`Input::LinkDown`].
+    Close {
+        /// Which.
+        link: LinkId,
+        /// Why.
+        reason: String,
+    },
+    /// Carry out a disk operation; answered by [`Input::DiskDone`]. What does
+    /// not block may be done at once, on the calling thread.
+    Disk {
+        /// For which storage.
+        storage: StorageId,
+        /// Which.
+        token: OperationToken,
+        /// What.
+        operation: Operation,
+    },
+    /// Do a blocking job; answered by [`Input::JobDone`].
+    Job {
+        /// Which.
+        job: JobId,
+        /// What.
+        work: Job,
+    },
+    /// A line for the server's log: what an operator should know.
+    Report(String),
+    /// After [`Input::Drain`]: everything is closed cleanly, the executor may end.
+    Drained,
+}
