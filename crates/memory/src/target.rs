@@ -47,20 +47,6 @@ impl Target {
         self.bytes == 0
     }
 
-    /// The memory.
-    ///
-    /// # Panics
-    /// If the owner's memory has another length than when it was lent.
-    pub fn as_mut(&mut self) -> &mut [u8] {
-        let bytes = self.owner.as_mut_bytes();
-        assert_eq!(
-            bytes.len(),
-            self.bytes,
-            "a target's memory keeps its length"
-        );
-        bytes
-    }
-
     /// Gives the owner back.
     ///
     /// # Panics
@@ -73,6 +59,22 @@ impl Target {
                 self.bytes
             ),
         }
+    }
+}
+
+impl AsMut<[u8]> for Target {
+    /// The memory.
+    ///
+    /// # Panics
+    /// If the owner's memory has another length than when it was lent.
+    fn as_mut(&mut self) -> &mut [u8] {
+        let bytes = self.owner.as_mut_bytes();
+        assert_eq!(
+            bytes.len(),
+            self.bytes,
+            "a target's memory keeps its length"
+        );
+        bytes
     }
 }
 
