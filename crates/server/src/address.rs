@@ -1,0 +1,83 @@
+//! What an address to listen at means for who can reach it.
+
+use std::net::IpAddr;
+
+/// Who can reach a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Programs on this host alone.
+    Host,
+    /// Other hosts too.
+    Beyond,
+}
+
+/// Who can reach a listener at `address`; says why if it is no address to listen at.
+pub fn reach(address: &str) -> Result<Reach, String> {
+    if let Some(path) = address.strip_prefix("unix://") {
+        return match path.starts_with('/') {
+            true => Ok(Reach::Host),
+            false => Err(format!(
+                "{address}: a unix socket has an absolute path: unix:///run/thalweg.sock"
+            )),
+        };
+    }
+    let Some(authority) = address.strip_prefix("tcp://") else {
+        return Err(format!("{address}: the schemes are tcp:// and unix://"));
+    };
+    let Some((host, port)) = authority.rsplit_once(':') else {
+        return Err(format!(
+            "{address}: the port is missing; 0 lets the system choose"
+        ));
+    };
+    if port.parse::<u16>().is_err() {
+        return Err(format!("{address}: {port:?} is no port"));
+    }
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    match host.parse::<IpAddr>() {
+        Ok(ip) if ip.is_loopback() => Ok(Reach::Host),
+        Ok(_) => Ok(Reach::Beyond),
+        // The name that every resolver is to keep on the host (RFC 6761).
+        Err(_) if host == "localhost" => Ok(Reach::Host),
+        Err(_) if host.is_empty() => Err(format!("{address}: the host is missing")),
+        Err(_) => Ok(Reach::Beyond),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_and_sockets_stay_on_the_host() {
+        for address in [
+            "unix:///a/b",
+            "tcp://127.0.0.1:0",
+            "tcp://127.9.9.9:1",
+            "tcp://[::1]:0",
+            "tcp://localhost:5",
+        ] {
+            assert_eq!(reach(address), Ok(Reach::Host), "{address}");
+        }
+        for address in [
+            "tcp://0.0.0.0:0",
+            "tcp://[::]:0",
+            "tcp://node7:9000",
+            "tcp://10.0.0.1:1",
+        ] {
+            assert_eq!(reach(address), Ok(Reach::Beyond), "{address}");
+        }
+        for address in [
+            "",
+            "unix://relative",
+            "tcp://127.0.0.1",
+            "tcp://:7",
+            "tcp://127.0.0.1:x",
+            "http://a",
+        ] {
+            assert!(reach(address).is_err(), "{address}");
+        }
+    }
+}

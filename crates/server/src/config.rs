@@ -1,0 +1,460 @@
+//! The server's settings: one struct, from which the configuration file, the
+//! environment, the flags of `thalweg serve` and their documentation come.
+//!
+//! Later sources win: defaults, file, environment, flags.
+
+mod value;
+
+pub use value::Value;
+
+use crate::address::{self, Reach};
+use crate::error::ConfigError;
+use std::path::{Path, PathBuf};
+
+/// What is to be known of one setting, for files, flags and documentation.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Its key in a configuration file.
+    pub key: &'static str,
+    /// What it does. The first line stands alone.
+    pub help: &'static str,
+    /// What kind of value it takes, for documentation: `bytes`, `address`.
+    pub kind: &'static str,
+    /// Whether it is a yes or no, so that its flag needs no value.
+    pub is_switch: bool,
+    /// Whether it takes a list.
+    pub is_list: bool,
+    /// What it is if nobody says otherwise, as text.
+    pub default: fn() -> String,
+}
+
+impl Setting {
+    /// The name of its environment variable.
+    pub fn environment(&self) -> String {
+        format!("THALWEG_{}", self.key.to_ascii_uppercase())
+    }
+
+    /// The name of its flag, without `--`.
+    pub fn flag(&self) -> String {
+        self.key.replace('_', "-")
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $help:literal])+ $key:ident: $type:ty = $default:expr, $kind:literal;)*) => {
+        /// The settings of a server.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Config { $($(#[doc = $help])+ pub $key: $type,)* }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($key: $default,)* }
+            }
+        }
+
+        impl Config {
+            /// Every setting, in the order of the documentation.
+            pub const SETTINGS: &[Setting] = &[$(Setting {
+                key: stringify!($key),
+                help: concat!($($help, "\n"),+),
+                kind: $kind,
+                is_switch: <$type as Value>::IS_SWITCH,
+                is_list: <$type as Value>::IS_LIST,
+                default: || { let default: $type = $default; default.to_text() },
+            },)*];
+
+            /// Sets `key` from text; a list takes one entry of `texts` for each.
+            pub fn set(&mut self, key: &str, texts: &[String]) -> Result<(), ConfigError> {
+                match key {
+                    $(stringify!($key) => {
+                        self.$key = <$type as Value>::from_texts(texts).map_err(|why| {
+                            ConfigError::Value { key: key.to_owned(), why }
+                        })?;
+                    })*
+                    _ => return Err(ConfigError::unknown_key(key)),
+                }
+                Ok(())
+            }
+
+            /// The present value of `key` as text, if there is such a setting.
+            pub fn get(&self, key: &str) -> Option<String> {
+                match key {
+                    $(stringify!($key) => Some(self.$key.to_text()),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    /// The data directory, which the server makes if it is not there.
+    ///
+    /// One server owns it at a time. It must be on a local disk for `synced` to mean what it says.
+    directory: PathBuf = PathBuf::from("thalweg-data"), "path";
+    /// Addresses to listen at, for example `tcp://127.0.0.1:0` (port 0: the system chooses one).
+    ///
+    /// None is a unix socket inside the data directory.
+    listen: Vec<String> = Vec::new(), "address";
+    /// Where the group file is written, by which clients find the server.
+    ///
+    /// Empty writes none.
+    group_file: Option<PathBuf> = Some(PathBuf::from("thalweg.json")), "path";
+    /// The most memory for events under way, bytes.
+    ///
+    /// A share is kept for control: acknowledgements, cursors and calls work while it is full.
+    memory_bytes_max: u64 = 1 << 30, "bytes";
+    /// The longest payload of one message, bytes: a batch cannot be larger.
+    payload_bytes_max: u64 = 64 << 20, "bytes";
+    /// Bytes that one connection may have under way before the server has taken them.
+    produce_credit_bytes: u64 = 16 << 20, "bytes";
+    /// Threads for disk operations that wait: syncs, opening and removing files, cold reads.
+    disk_threads: u32 = 4, "count";
+    /// Silence after which a sign of life is asked for; twice this is taken for death, milliseconds.
+    heartbeat_ms: u32 = 10_000, "milliseconds";
+    /// How long a draining server waits for what it has taken, milliseconds.
+    drain_timeout_ms: u32 = 30_000, "milliseconds";
+    /// Allow addresses that other hosts can reach, although nothing is encrypted.
+    insecure_listen: bool = false, "yes or no";
+    /// Take a data directory over although a server on another host has it locked.
+    ///
+    /// Make sure that the other server is dead: two servers destroy each other's data.
+    take_over: bool = false, "yes or no";
+}
+
+/// Bounds of settings, and why.
+mod bounds {
+    /// Below this one batch of the default size does not fit several times.
+    pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
+    /// The largest metadata of one event is to fit: 1 MiB by default.
+    pub const PAYLOAD_BYTES_MIN: u64 = 2 << 20;
+    /// A batch's sections count in 32 bits.
+    pub const PAYLOAD_BYTES_MAX: u64 = 1 << 31;
+    /// More threads than this only wait for the same device.
+    pub const DISK_THREADS_MAX: u32 = 256;
+    /// Below this a busy machine looks dead.
+    pub const HEARTBEAT_MS_MIN: u32 = 100;
+}
+
+impl Config {
+    /// Takes settings from the text of a TOML file.
+    pub fn read_toml(&mut self, text: &str) -> Result<(), ConfigError> {
+        let table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| ConfigError::Syntax(error.to_string()))?;
+        for (key, value) in &table {
+            if self.get(key).is_none() {
+                return Err(ConfigError::unknown_key(key));
+            }
+            let texts = value::texts_of_toml(value).map_err(|why| ConfigError::Value {
+                key: key.clone(),
+                why,
+            })?;
+            self.set(key, &texts)?;
+        }
+        Ok(())
+    }
+
+    /// Takes settings from a TOML file.
+    pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let in_file = |error: ConfigError| ConfigError::File {
+            path: path.to_owned(),
+            why: Box::new(error),
+        };
+        let text =
+            std::fs::read_to_string(path).map_err(|error| in_file(ConfigError::Read(error)))?;
+        self.read_toml(&text).map_err(in_file)
+    }
+
+    /// Takes settings from environment variables; `lookup` gives the value of one.
+    pub fn read_environment(
+        &mut self,
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), ConfigError> {
+        for setting in Self::SETTINGS {
+            let name = setting.environment();
+            let Some(text) = lookup(&name) else { continue };
+            let texts = match setting.is_list {
+                true => text
+                    .split(',')
+                    .filter(|part| !part.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+                false => vec![text],
+            };
+            self.set(setting.key, &texts)
+                .map_err(|why| ConfigError::Environment {
+                    name,
+                    why: Box::new(why),
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Checks what each value alone cannot say. To be called once, before the start.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let refuse = |key: &str, why: String| {
+            Err(ConfigError::Value {
+                key: key.to_owned(),
+                why,
+            })
+        };
+        if self.directory.as_os_str().is_empty() {
+            return refuse("directory", "must not be empty".to_owned());
+        }
+        let least = [
+            (
+                "memory_bytes_max",
+                self.memory_bytes_max,
+                bounds::MEMORY_BYTES_MIN,
+            ),
+            (
+                "payload_bytes_max",
+                self.payload_bytes_max,
+                bounds::PAYLOAD_BYTES_MIN,
+            ),
+            ("produce_credit_bytes", self.produce_credit_bytes, 1),
+            ("disk_threads", self.disk_threads.into(), 1),
+            (
+                "heartbeat_ms",
+                self.heartbeat_ms.into(),
+                bounds::HEARTBEAT_MS_MIN.into(),
+            ),
+        ];
+        for (key, value, min) in least {
+            if value < min {
+                return refuse(key, format!("{value} is below the least, {min}"));
+            }
+        }
+        let most = [
+            (
+                "payload_bytes_max",
+                self.payload_bytes_max,
+                bounds::PAYLOAD_BYTES_MAX,
+            ),
+            (
+                "disk_threads",
+                self.disk_threads.into(),
+                bounds::DISK_THREADS_MAX.into(),
+            ),
+        ];
+        for (key, value, max) in most {
+            if value > max {
+                return refuse(key, format!("{value} is above the most, {max}"));
+            }
+        }
+        if self.payload_bytes_max > self.memory_bytes_max {
+            return refuse(
+                "payload_bytes_max",
+                format!(
+                    "{} does not fit into memory_bytes_max, {}",
+                    self.payload_bytes_max, self.memory_bytes_max
+                ),
+            );
+        }
+        for address in &self.listen {
+            match address::reach(address) {
+                Ok(Reach::Host) => {}
+                Ok(Reach::Beyond) if self.insecure_listen => {}
+                Ok(Reach::Beyond) => {
+                    let why = format!(
+                        "{address} can be reached from other hosts, and nothing is encrypted there; \
+                         --insecure-listen allows it"
+                    );
+                    return refuse("listen", why);
+                }
+                Err(why) => return refuse("listen", why),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reference page of the settings, as Markdown.
+pub fn reference() -> String {
+    let mut page = String::from(REFERENCE_HEAD);
+    for setting in Config::SETTINGS {
+        let default = match (setting.default)() {
+            text if text.is_empty() => "none".to_owned(),
+            text => format!("`{text}`"),
+        };
+        let help: Vec<&str> = setting.help.lines().map(str::trim).collect();
+        page.push_str(&format!(
+            "\n## `{}`\n\n{}\n\n{}; default {default}; flag `--{}`; environment `{}`\n",
+            setting.key,
+            help.join("\n"),
+            match setting.is_list {
+                true => format!("list of {}", setting.kind),
+                false => setting.kind.to_owned(),
+            },
+            setting.flag(),
+            setting.environment(),
+        ));
+    }
+    page
+}
+
+const REFERENCE_HEAD: &str = "\
+# Settings of a server
+
+<!-- Made from crates/server/src/config.rs by `UPDATE_DOCS=1 cargo test -p thalweg-server`. -->
+
+`thalweg serve` takes each setting from, in this order, its flag, its environment variable, the
+TOML file named by `--config`, and its default. A key that is not listed here is refused. Bytes
+may be written as a number or with a unit: `67108864` or `\"64MiB\"`. In the environment the
+entries of a list are separated by commas.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        config.read_toml(text)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    #[test]
+    fn defaults_are_valid_and_every_setting_round_trips_as_text() {
+        let defaults = Config::default();
+        defaults.validate().unwrap();
+        let mut copy = Config::default();
+        for setting in Config::SETTINGS {
+            let text = defaults.get(setting.key).unwrap();
+            assert_eq!(text, (setting.default)());
+            if !setting.is_list {
+                copy.set(setting.key, &[text]).unwrap();
+            }
+        }
+        assert_eq!(copy, defaults);
+    }
+
+    #[test]
+    fn a_file_is_read_and_units_are_understood() {
+        let config = config(
+            "directory = \"/data\"\nlisten = [\"tcp://127.0.0.1:0\", \"tcp://[::1]:7\"]\n\
+             memory_bytes_max = \"512MiB\"\ndisk_threads = 2\ngroup_file = \"\"\n",
+        )
+        .unwrap();
+        assert_eq!(config.directory, PathBuf::from("/data"));
+        assert_eq!(config.listen.len(), 2);
+        assert_eq!(config.memory_bytes_max, 512 << 20);
+        assert_eq!(config.disk_threads, 2);
+        assert_eq!(config.group_file, None);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let error = config("disk_thread = 2\n").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unknown key `disk_thread`; did you mean `disk_threads`?"
+        );
+        let error = config("zzz = 2\n").unwrap_err().to_string();
+        assert!(
+            error.starts_with("unknown key `zzz`; the keys are `directory`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_key_and_reason() {
+        for (text, expected) in [
+            ("disk_threads = 0", "disk_threads: 0 is below the least, 1"),
+            (
+                "disk_threads = -1",
+                "disk_threads: -1 is no whole number from 0 on",
+            ),
+            (
+                "disk_threads = 1.5",
+                "disk_threads: takes text, a whole number, yes or no, or a list of these",
+            ),
+            (
+                "memory_bytes_max = \"5 parsecs\"",
+                "memory_bytes_max: \"5 parsecs\" is no number of bytes",
+            ),
+            (
+                "payload_bytes_max = \"2GiB\"",
+                "payload_bytes_max: 2147483648 does not fit into memory_bytes_max, 1073741824",
+            ),
+            (
+                "insecure_listen = \"maybe\"",
+                "insecure_listen: \"maybe\" is neither true nor false",
+            ),
+            (
+                "listen = [\"carrier-pigeon://x\"]",
+                "listen: carrier-pigeon://x: the schemes are tcp:// and unix://",
+            ),
+            (
+                "directory = [\"a\", \"b\"]",
+                "directory: takes one value, not 2",
+            ),
+        ] {
+            assert_eq!(config(text).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn only_the_host_itself_is_listened_to_unless_allowed() {
+        for address in [
+            "tcp://0.0.0.0:0",
+            "tcp://[::]:0",
+            "tcp://192.0.2.1:7000",
+            "tcp://localhost:0",
+        ] {
+            let text = format!("listen = [\"{address}\"]\n");
+            let refused = config(&text);
+            match address {
+                "tcp://localhost:0" => assert!(refused.is_ok()),
+                _ => {
+                    assert!(
+                        refused
+                            .unwrap_err()
+                            .to_string()
+                            .contains("--insecure-listen")
+                    );
+                    config(&format!("{text}insecure_listen = true\n")).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file() {
+        let mut config = config("disk_threads = 2\nheartbeat_ms = 500\n").unwrap();
+        config
+            .read_environment(|name| match name {
+                "THALWEG_DISK_THREADS" => Some("3".to_owned()),
+                "THALWEG_LISTEN" => Some("unix:///a,tcp://127.0.0.1:0".to_owned()),
+                _ => None,
+            })
+            .unwrap();
+        assert_eq!((config.disk_threads, config.heartbeat_ms), (3, 500));
+        assert_eq!(config.listen, ["unix:///a", "tcp://127.0.0.1:0"]);
+        let error = config
+            .read_environment(|name| (name == "THALWEG_DISK_THREADS").then(|| "x".to_owned()))
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "THALWEG_DISK_THREADS: disk_threads: x is no whole number from 0 on"
+        );
+    }
+
+    #[test]
+    fn the_reference_page_is_up_to_date() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, reference()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == reference(),
+            "{} is out of date: run UPDATE_DOCS=1 cargo test -p thalweg-server",
+            path.display()
+        );
+    }
+}

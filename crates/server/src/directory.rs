@@ -1,0 +1,359 @@
+//! The data directory: its identity, its token, and who owns it now.
+
+use crate::durable_file;
+use crate::error::ServerError;
+use crate::group_file::hex;
+use crate::host::{Host, random_u128};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use wire::{DirectoryId, ServerInstance};
+
+/// Bytes of the token that clients present.
+pub const TOKEN_BYTES: usize = 32;
+/// The version of the directory's layout that this code makes.
+const FORMAT: u32 = 1;
+const IDENTITY_FILE: &str = "directory.json";
+const TOKEN_FILE: &str = "token";
+const LOCK_FILE: &str = "lock";
+
+/// An open data directory. Nobody else has it until it is dropped.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    id: DirectoryId,
+    instance: ServerInstance,
+    token: [u8; TOKEN_BYTES],
+    /// Holds the lock for as long as it is open.
+    lock: File,
+}
+
+/// Who has a data directory: the content of its lock file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    host: String,
+    boot_id: String,
+    pid: u32,
+    instance: String,
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "process {} on {} (instance {})",
+            self.pid, self.host, self.instance
+        )
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Identity {
+    format: u32,
+    directory: String,
+}
+
+impl DataDirectory {
+    /// Opens the data directory at `path` for this process, making it if it is
+    /// not there.
+    ///
+    /// # Errors
+    /// [`ServerError::Locked`] if a server of this host has it;
+    /// [`ServerError::LockedElsewhere`] if one on another host did not give it
+    /// back, unless `take_over`.
+    pub fn open(path: &Path, host: &Host, take_over: bool) -> Result<Self, ServerError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(ServerError::file(format!("making {}", path.display())))?;
+        let path = path
+            .canonicalize()
+            .map_err(ServerError::file(format!("resolving {}", path.display())))?;
+        refuse_foreign(&path)?;
+        let instance = ServerInstance(random_u128());
+        let lock = lock(&path, host, instance, take_over)?;
+        let id = identity(&path)?;
+        let token = token(&path)?;
+        Ok(Self {
+            path,
+            id,
+            instance,
+            token,
+            lock,
+        })
+    }
+
+    /// Where it is, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its permanent identity.
+    pub fn id(&self) -> DirectoryId {
+        self.id
+    }
+
+    /// This run of a server.
+    pub fn instance(&self) -> ServerInstance {
+        self.instance
+    }
+
+    /// What clients present.
+    pub fn token(&self) -> &[u8; TOKEN_BYTES] {
+        &self.token
+    }
+
+    /// Gives the directory back: whoever comes next, from whichever host, may
+    /// have it. Dropping it instead leaves the owner's record behind.
+    pub fn give_back(self) -> Result<(), ServerError> {
+        self.lock.set_len(0).map_err(ServerError::file(format!(
+            "clearing {}",
+            self.path.join(LOCK_FILE).display()
+        )))
+    }
+}
+
+/// A directory with content that no server made is not touched.
+fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
+    if path.join(IDENTITY_FILE).exists() || path.join(LOCK_FILE).exists() {
+        return Ok(());
+    }
+    let mut entries = std::fs::read_dir(path)
+        .map_err(ServerError::file(format!("listing {}", path.display())))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(ServerError::Directory {
+            directory: path.to_owned(),
+            why: format!("it is not empty, and has no {IDENTITY_FILE}: it is no data directory"),
+        }),
+    }
+}
+
+fn lock(
+    directory: &Path,
+    host: &Host,
+    instance: ServerInstance,
+    take_over: bool,
+) -> Result<File, ServerError> {
+    let path = directory.join(LOCK_FILE);
+    let locking = || ServerError::file(format!("locking {}", path.display()));
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(locking())?;
+    let locked = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::WOULDBLOCK) => false,
+        Err(error) => return Err(locking()(error.into())),
+    };
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(locking())?;
+    let record: Option<Owner> = serde_json::from_str(&text).ok();
+    if !locked {
+        return Err(ServerError::Locked {
+            directory: directory.to_owned(),
+            owner: record.map_or("it has not said yet who it is".to_owned(), |owner| {
+                owner.to_string()
+            }),
+        });
+    }
+    // The lock is ours, so whoever wrote the record on this machine is dead.
+    // Another host's lock may not be visible from here. The boot tells
+    // machines apart that a container's host name does not.
+    if let Some(owner) = record
+        && owner.host != host.name
+        && owner.boot_id != host.boot_id
+        && !take_over
+    {
+        return Err(ServerError::LockedElsewhere {
+            directory: directory.to_owned(),
+            owner: owner.to_string(),
+        });
+    }
+    let owner = Owner {
+        host: host.name.clone(),
+        boot_id: host.boot_id.clone(),
+        pid: std::process::id(),
+        instance: instance.to_string(),
+    };
+    // Written in place: the lock belongs to this very file.
+    let text = serde_json::to_string(&owner).expect("texts and numbers become JSON");
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all())
+        .map_err(locking())?;
+    Ok(file)
+}
+
+fn identity(directory: &Path) -> Result<DirectoryId, ServerError> {
+    let path = directory.join(IDENTITY_FILE);
+    let Some(text) = read_if_there(&path)? else {
+        let id = DirectoryId(random_u128());
+        let identity = Identity {
+            format: FORMAT,
+            directory: id.to_string(),
+        };
+        let mut text = serde_json::to_string(&identity).expect("texts and numbers become JSON");
+        text.push('\n');
+        durable_file::write(&path, text.as_bytes())?;
+        durable_file::sync_parent(directory).map_err(ServerError::file(format!(
+            "syncing the parent of {}",
+            directory.display()
+        )))?;
+        return Ok(id);
+    };
+    let refuse = |why: String| ServerError::Directory {
+        directory: directory.to_owned(),
+        why,
+    };
+    let identity: Identity = serde_json::from_str(&text)
+        .map_err(|error| refuse(format!("{IDENTITY_FILE} cannot be understood: {error}")))?;
+    if identity.format != FORMAT {
+        let format = identity.format;
+        return Err(refuse(format!(
+            "its format is {format}, this server knows format {FORMAT}"
+        )));
+    }
+    u128::from_str_radix(&identity.directory, 16)
+        .map(DirectoryId)
+        .map_err(|error| refuse(format!("{IDENTITY_FILE}: the directory's id: {error}")))
+}
+
+fn token(directory: &Path) -> Result<[u8; TOKEN_BYTES], ServerError> {
+    let path = directory.join(TOKEN_FILE);
+    let Some(text) = read_if_there(&path)? else {
+        let mut token = [0; TOKEN_BYTES];
+        getrandom::fill(&mut token).expect("the kernel gives random bytes once it has booted");
+        durable_file::write(&path, format!("{}\n", hex(&token)).as_bytes())?;
+        return Ok(token);
+    };
+    parse_token(text.trim()).ok_or_else(|| ServerError::Directory {
+        directory: directory.to_owned(),
+        why: format!("{TOKEN_FILE} is not {TOKEN_BYTES} bytes in hexadecimal digits"),
+    })
+}
+
+fn parse_token(text: &str) -> Option<[u8; TOKEN_BYTES]> {
+    let mut token = [0; TOKEN_BYTES];
+    if text.len() != TOKEN_BYTES * 2 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, digits) in token.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).ok()?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    Some(token)
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, ServerError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ServerError::file(format!("reading {}", path.display()))(
+            error,
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn host(name: &str) -> Host {
+        Host {
+            name: name.to_owned(),
+            boot_id: format!("boot of {name}"),
+        }
+    }
+
+    #[test]
+    fn identity_and_token_stay_and_the_instance_changes() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let first = DataDirectory::open(&path, &host("here"), false).unwrap();
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        for file in [IDENTITY_FILE, TOKEN_FILE, LOCK_FILE] {
+            let mode = std::fs::metadata(path.join(file))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
+        let before = (first.id(), *first.token(), first.instance());
+        first.give_back().unwrap();
+        let second = DataDirectory::open(&path, &host("here"), false).unwrap();
+        assert_eq!((second.id(), *second.token()), (before.0, before.1));
+        assert_ne!(second.instance(), before.2);
+    }
+
+    #[test]
+    fn a_second_server_is_refused_and_the_owner_named() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = DataDirectory::open(parent.path(), &host("here"), false).unwrap();
+        let error = DataDirectory::open(parent.path(), &host("here"), true).unwrap_err();
+        assert!(matches!(error, ServerError::Locked { .. }));
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("process {} on here", std::process::id())),
+            "{text}"
+        );
+        assert!(text.contains(&first.instance().to_string()), "{text}");
+        drop(first);
+        DataDirectory::open(parent.path(), &host("here"), false).unwrap();
+    }
+
+    #[test]
+    fn a_record_from_another_host_is_refused_unless_taken_over_or_given_back() {
+        let parent = tempfile::tempdir().unwrap();
+        drop(DataDirectory::open(parent.path(), &host("there"), false).unwrap());
+        let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
+        assert!(matches!(error, ServerError::LockedElsewhere { .. }));
+        assert!(error.to_string().contains("on there"), "{error}");
+        let taken = DataDirectory::open(parent.path(), &host("here"), true).unwrap();
+        taken.give_back().unwrap();
+        DataDirectory::open(parent.path(), &host("there"), false).unwrap();
+    }
+
+    #[test]
+    fn somebody_elses_directory_is_not_touched() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join("thesis.tex"), "x").unwrap();
+        let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
+        assert!(
+            error.to_string().contains("it is no data directory"),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn damaged_identity_and_token_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        drop(DataDirectory::open(parent.path(), &host("here"), false).unwrap());
+        let token_path = parent.path().join(TOKEN_FILE);
+        let token = std::fs::read(&token_path).unwrap();
+        std::fs::write(&token_path, "12").unwrap();
+        assert!(DataDirectory::open(parent.path(), &host("here"), false).is_err());
+        std::fs::write(&token_path, token).unwrap();
+        std::fs::write(
+            parent.path().join(IDENTITY_FILE),
+            r#"{"format":2,"directory":"1"}"#,
+        )
+        .unwrap();
+        let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
+        assert!(error.to_string().contains("its format is 2"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! A server: an executor for the broker's node, with listeners, disk
+//! threads, configuration, group file and drain. Also embedded in another
+//! program, offering an in-process endpoint.
+//!
+//! Knows no client.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod config;
+mod directory;
+mod durable_file;
+mod error;
+mod file_system;
+mod group_file;
+mod host;
+
+pub use config::Config;
+pub use directory::{DataDirectory, TOKEN_BYTES};
+pub use error::{ConfigError, ServerError};
+pub use file_system::{FileSystem, measure_sync};
+pub use group_file::{Group, GroupFile};
+pub use host::Host;
