@@ -133,6 +133,16 @@ pub enum StorageEvent {
         /// Why.
         error: StorageError,
     },
+    /// There was no space for batches that `append` had taken: every append
+    /// from this offset on is undone, and `StorageState::end` is back there.
+    /// None of them had reached more than `Durability::Memory`. They may be
+    /// tried again, their producers' sequence numbers are free.
+    Refused {
+        /// The offset of the first event that is undone.
+        from: Offset,
+        /// Why.
+        error: StorageError,
+    },
     /// A `read` is done.
     Read {
         /// Which.
@@ -228,7 +238,8 @@ pub trait Storage: Send {
     fn abandon(&mut self, place: DataPlace);
 
     /// Appends a batch and returns the offset of its first event. How durable
-    /// it has become is seen in [`Storage::state`] after `Progress`.
+    /// it has become is seen in [`Storage::state`] after `Progress`; that it
+    /// found no space, by [`StorageEvent::Refused`].
     fn append(&mut self, append: Append) -> Result<Offset, StorageError>;
 
     /// Reads batches from `from` on, none that begin at or above `end` (the

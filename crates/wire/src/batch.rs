@@ -116,7 +116,11 @@ pub struct Stamp {
     /// Up to where the segment's log was known to be synced when this batch
     /// was written, in bytes: what lies before cannot be a torn tail.
     pub synced_bytes: u64,
-    /// Where the batch's external data begins in the segment's data file.
+    /// Base offset of the segment whose data file holds the batch's external
+    /// data: the batch's own, or an earlier one if the log has rolled between
+    /// reservation and append. 0 without external data.
+    pub data_segment: Offset,
+    /// Where the batch's external data begins in that data file.
     pub data_position: u64,
     /// How much of the data file the batch owns from there: data, padding and block checksums.
     pub data_bytes: u64,
@@ -183,7 +187,8 @@ impl Stamp {
         out[88..92].copy_from_slice(&self.leader_epoch.to_le_bytes());
         out[92..96].copy_from_slice(&self.header_crc.to_le_bytes());
         out[96..100].copy_from_slice(&self.data_crc.to_le_bytes());
-        // 100..128 are reserved and zero.
+        out[104..112].copy_from_slice(&self.data_segment.0.to_le_bytes());
+        // 100..104 and 112..128 are reserved and zero.
         let crc = crc32c(&out[8..]);
         out[4..8].copy_from_slice(&crc.to_le_bytes());
     }
@@ -205,13 +210,11 @@ impl Stamp {
         if computed != stored {
             return Err(DecodeError::checksum(WHAT, 4, computed, stored));
         }
-        if let Some(at) = bytes[100..].iter().position(|byte| *byte != 0) {
-            return Err(DecodeError::value(
-                WHAT,
-                100 + at,
-                "reserved",
-                u64::from(bytes[100 + at]),
-            ));
+        for at in (100..104).chain(112..STAMP_BYTES) {
+            if bytes[at] != 0 {
+                let found = u64::from(bytes[at]);
+                return Err(DecodeError::value(WHAT, at, "reserved", found));
+            }
         }
         Ok(Self {
             batch_bytes: u64_at(bytes, 8),
@@ -219,6 +222,7 @@ impl Stamp {
             append_time: u64_at(bytes, 24),
             segment_salt: u64_at(bytes, 32),
             synced_bytes: u64_at(bytes, 40),
+            data_segment: Offset(u64_at(bytes, 104)),
             data_position: u64_at(bytes, 48),
             data_bytes: u64_at(bytes, 56),
             raft_term: u64_at(bytes, 64),
