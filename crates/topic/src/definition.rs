@@ -1,0 +1,420 @@
+//! What a topic is: the part that is stored with it and the same for everybody.
+
+mod parse;
+
+use crate::schema::SchemaError;
+use crate::selector::SelectorKind;
+use crate::serializer::SerializerKind;
+use crate::validator::ValidatorKind;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use std::fmt;
+use wire::batch::{BLOCK_BYTES_DEFAULT, DATA_ALIGNMENT};
+use wire::frame::HEAD_BYTES_MAX;
+use wire::{Durability, ErrorCode, ErrorReply};
+
+/// The version of definitions that this code reads and writes.
+pub const DEFINITION_VERSION: u64 = 1;
+/// The longest definition, as JSON. It travels in the head of a frame, beside
+/// the topic's name and the storage of its partitions.
+pub const DEFINITION_BYTES_MAX: usize = 256 << 10;
+/// How long an event's metadata may be unless the topic says otherwise.
+pub const METADATA_BYTES_MAX_DEFAULT: u32 = 1 << 20;
+/// How long a topic may let metadata become.
+pub const METADATA_BYTES_MAX_LIMIT: u32 = 64 << 20;
+/// Bytes of data that one checksum covers, unless the topic says otherwise.
+pub const DATA_BLOCK_BYTES_DEFAULT: u32 = BLOCK_BYTES_DEFAULT;
+/// The smallest block: the batch format has none below.
+pub const DATA_BLOCK_BYTES_MIN: u32 = 512;
+/// The largest block: data is aligned so that blocks of no more than this
+/// begin and end with pages.
+pub const DATA_BLOCK_BYTES_MAX: u32 = DATA_ALIGNMENT as u32;
+
+const _: () = assert!(DEFINITION_BYTES_MAX <= HEAD_BYTES_MAX as usize / 4);
+const _: () = assert!(METADATA_BYTES_MAX_DEFAULT <= METADATA_BYTES_MAX_LIMIT);
+const _: () = assert!(DATA_BLOCK_BYTES_MAX as u64 == DATA_ALIGNMENT);
+const _: () = assert!(
+    DATA_BLOCK_BYTES_MIN <= DATA_BLOCK_BYTES_DEFAULT
+        && DATA_BLOCK_BYTES_DEFAULT <= DATA_BLOCK_BYTES_MAX
+);
+
+// Least and greatest values of settings, in the type that JSON is read as.
+// Definitions are written in TOML too, whose integers end at i64::MAX.
+const RETENTION_RANGE: (u64, u64) = (1, i64::MAX as u64);
+const METADATA_BYTES_MAX_RANGE: (u64, u64) = (1, METADATA_BYTES_MAX_LIMIT as u64);
+const DATA_BLOCK_BYTES_RANGE: (u64, u64) =
+    (DATA_BLOCK_BYTES_MIN as u64, DATA_BLOCK_BYTES_MAX as u64);
+
+/// A topic's definition. It was checked when it was made: whoever holds one
+/// holds a good one.
+///
+/// ```
+/// use topic::{Definition, Retention, SelectorKind};
+///
+/// let definition = Definition::builder()
+///     .partition_selector(SelectorKind::KeyHash)
+///     .retention(Retention { bytes: Some(1 << 30), ..Retention::default() })
+///     .build()?;
+/// assert_eq!(Definition::from_json(&definition.to_json())?, definition);
+/// # Ok::<(), topic::DefinitionError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    validator: ValidatorKind,
+    partition_selector: SelectorKind,
+    serializer: SerializerKind,
+    durability: Option<Durability>,
+    retention: Retention,
+    metadata_bytes_max: u32,
+    data_block_bytes: u32,
+    validate_on_server: bool,
+}
+
+/// How much of a partition is kept: what exceeds any of the limits is
+/// dropped, oldest first. Without a limit everything is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Retention {
+    /// Bytes stored, data included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Age since the append, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// Number of events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+impl Retention {
+    /// Whether nothing is ever dropped.
+    pub fn keeps_all(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Definition {
+    /// Begins a definition with all defaults.
+    pub fn builder() -> DefinitionBuilder {
+        DefinitionBuilder {
+            definition: Self::default(),
+        }
+    }
+
+    /// Reads and checks a definition. What is left out has its default.
+    ///
+    /// # Errors
+    /// The first key that is unknown, missing, doubled or has a bad value.
+    pub fn from_json(text: &str) -> Result<Self, DefinitionError> {
+        parse::text(text)?.build()
+    }
+
+    /// The definition as JSON: all keys in a fixed order, except limits that
+    /// are not set.
+    pub fn to_json(&self) -> String {
+        // Keys are strings and numbers are integers all the way down, apart
+        // from the schema, which was read from JSON.
+        serde_json::to_string(self).expect("a definition is JSON")
+    }
+
+    /// What is checked of metadata.
+    pub fn validator(&self) -> &ValidatorKind {
+        &self.validator
+    }
+
+    /// Who chooses the partition of an event.
+    pub fn partition_selector(&self) -> SelectorKind {
+        self.partition_selector
+    }
+
+    /// How metadata travels.
+    pub fn serializer(&self) -> SerializerKind {
+        self.serializer
+    }
+
+    /// What an ack survives; `None` is the strongest that each partition's
+    /// storage can give.
+    pub fn durability(&self) -> Option<Durability> {
+        self.durability
+    }
+
+    /// How much of each partition is kept.
+    pub fn retention(&self) -> Retention {
+        self.retention
+    }
+
+    /// The longest metadata of an event, in bytes as serialized.
+    pub fn metadata_bytes_max(&self) -> u32 {
+        self.metadata_bytes_max
+    }
+
+    /// Bytes of data that one checksum covers; a power of two.
+    pub fn data_block_bytes(&self) -> u32 {
+        self.data_block_bytes
+    }
+
+    /// Whether the server checks metadata too, not only the clients.
+    pub fn validate_on_server(&self) -> bool {
+        self.validate_on_server
+    }
+
+    /// Refuses metadata that is longer than the topic allows.
+    ///
+    /// # Errors
+    /// Names the length and the limit; travels as [`ErrorCode::LimitExceeded`].
+    pub fn check_metadata_bytes(&self, bytes: usize) -> Result<(), ErrorReply> {
+        let bytes_max = self.metadata_bytes_max;
+        if bytes <= bytes_max as usize {
+            return Ok(());
+        }
+        let message =
+            format!("metadata of {bytes} bytes; the topic's metadata_bytes_max is {bytes_max}");
+        Err(ErrorReply::fatal(ErrorCode::LimitExceeded, message))
+    }
+}
+
+impl Default for Definition {
+    fn default() -> Self {
+        Self {
+            validator: ValidatorKind::None,
+            partition_selector: SelectorKind::RoundRobin,
+            serializer: SerializerKind::Json,
+            durability: None,
+            retention: Retention::default(),
+            metadata_bytes_max: METADATA_BYTES_MAX_DEFAULT,
+            data_block_bytes: DATA_BLOCK_BYTES_DEFAULT,
+            validate_on_server: false,
+        }
+    }
+}
+
+/// Makes a [`Definition`]; see its methods for what the settings mean.
+#[derive(Debug, Clone)]
+pub struct DefinitionBuilder {
+    definition: Definition,
+}
+
+impl DefinitionBuilder {
+    /// What is checked of metadata; nothing by default.
+    pub fn validator(mut self, validator: ValidatorKind) -> Self {
+        self.definition.validator = validator;
+        self
+    }
+
+    /// Who chooses the partition of an event; round robin by default.
+    pub fn partition_selector(mut self, selector: SelectorKind) -> Self {
+        self.definition.partition_selector = selector;
+        self
+    }
+
+    /// How metadata travels; as JSON text by default.
+    pub fn serializer(mut self, serializer: SerializerKind) -> Self {
+        self.definition.serializer = serializer;
+        self
+    }
+
+    /// What an ack survives; the strongest that the storage can give by default.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.definition.durability = Some(durability);
+        self
+    }
+
+    /// How much of each partition is kept; everything by default.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.definition.retention = retention;
+        self
+    }
+
+    /// The longest metadata, [`METADATA_BYTES_MAX_DEFAULT`] by default.
+    pub fn metadata_bytes_max(mut self, bytes: u32) -> Self {
+        self.definition.metadata_bytes_max = bytes;
+        self
+    }
+
+    /// Bytes that one checksum covers, [`DATA_BLOCK_BYTES_DEFAULT`] by default.
+    pub fn data_block_bytes(mut self, bytes: u32) -> Self {
+        self.definition.data_block_bytes = bytes;
+        self
+    }
+
+    /// Whether the server checks metadata too; not by default.
+    pub fn validate_on_server(mut self, yes: bool) -> Self {
+        self.definition.validate_on_server = yes;
+        self
+    }
+
+    /// The definition.
+    ///
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub fn build(self) -> Result<Definition, DefinitionError> {
+        let definition = self.definition;
+        let Retention {
+            bytes,
+            age_ms,
+            count,
+        } = definition.retention;
+        for (key, limit) in [
+            ("retention.bytes", bytes),
+            ("retention.age_ms", age_ms),
+            ("retention.count", count),
+        ] {
+            if let Some(limit) = limit {
+                check_range(key, RETENTION_RANGE, limit)?;
+            }
+        }
+        let bytes = definition.metadata_bytes_max.into();
+        check_range("metadata_bytes_max", METADATA_BYTES_MAX_RANGE, bytes)?;
+        let bytes = definition.data_block_bytes.into();
+        check_range("data_block_bytes", DATA_BLOCK_BYTES_RANGE, bytes)?;
+        if !bytes.is_power_of_two() {
+            let reason = format!("expected a power of two, found {bytes}");
+            return Err(DefinitionError::new("data_block_bytes", reason));
+        }
+        let bytes = definition.to_json().len();
+        if bytes > DEFINITION_BYTES_MAX {
+            return Err(DefinitionError::too_long(bytes));
+        }
+        Ok(definition)
+    }
+}
+
+fn check_range(key: &str, (min, max): (u64, u64), found: u64) -> Result<(), DefinitionError> {
+    if (min..=max).contains(&found) {
+        return Ok(());
+    }
+    let reason = format!("expected an integer from {min} to {max}, found {found}");
+    Err(DefinitionError::new(key, reason))
+}
+
+/// Why a definition is refused: the key, and what is wrong there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionError {
+    key: String,
+    reason: String,
+}
+
+impl DefinitionError {
+    fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            reason: reason.into(),
+        }
+    }
+
+    fn too_long(bytes: usize) -> Self {
+        Self::new(
+            "",
+            format!("it has {bytes} bytes of JSON; the limit is {DEFINITION_BYTES_MAX}"),
+        )
+    }
+
+    fn schema(error: &SchemaError) -> Self {
+        Self::new("validator.schema", error.to_string())
+    }
+
+    /// The key, with those around it: `retention.bytes`. Empty if the whole
+    /// is wrong.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What is wrong with it.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The code under which the error travels.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::InvalidTopic
+    }
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("topic definition: ")?;
+        if !self.key.is_empty() {
+            write!(f, "key {:?}: ", self.key)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for DefinitionError {}
+
+impl Serialize for Definition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Stored<'a> {
+            version: u64,
+            validator: StoredValidator<'a>,
+            partition_selector: StoredType,
+            serializer: StoredType,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            durability: Option<String>,
+            retention: Retention,
+            metadata_bytes_max: u32,
+            data_block_bytes: u32,
+            validate_on_server: bool,
+        }
+        #[derive(Serialize)]
+        struct StoredType {
+            r#type: &'static str,
+        }
+        #[derive(Serialize)]
+        struct StoredValidator<'a> {
+            r#type: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            schema: Option<&'a Value>,
+        }
+        Stored {
+            version: DEFINITION_VERSION,
+            validator: StoredValidator {
+                r#type: self.validator.name(),
+                schema: match &self.validator {
+                    ValidatorKind::Schema(schema) => Some(schema.source()),
+                    ValidatorKind::None | ValidatorKind::Json => None,
+                },
+            },
+            partition_selector: StoredType {
+                r#type: self.partition_selector.name(),
+            },
+            serializer: StoredType {
+                r#type: self.serializer.name(),
+            },
+            durability: self.durability.map(|durability| durability.to_string()),
+            retention: self.retention,
+            metadata_bytes_max: self.metadata_bytes_max,
+            data_block_bytes: self.data_block_bytes,
+            validate_on_server: self.validate_on_server,
+        }
+        .serialize(serializer)
+    }
+}
+
+/// For definitions inside other files, like a server's configuration.
+impl<'de> Deserialize<'de> for Definition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let members = Map::deserialize(deserializer)?;
+        parse::members(&members)
+            .and_then(DefinitionBuilder::build)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// The one of `all` that has this name.
+pub(crate) fn named<T: Copy>(
+    text: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, String> {
+    let found = all.iter().copied().find(|one| name(*one) == text);
+    found.ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|one| name(*one)).collect();
+        unknown_type(text, &known)
+    })
+}
+
+/// What to say about a type that nobody knows.
+fn unknown_type(found: &str, known: &[&str]) -> String {
+    format!("unknown type {found:?}; known: {}", known.join(", "))
+}

@@ -1,0 +1,34 @@
+//! Topic definitions, and the things they name: validators, partition
+//! selectors, serializers, retention.
+//!
+//! A [`Definition`] is read from JSON once, when a topic is made or opened,
+//! and is checked completely then: whoever holds one holds a good one. The
+//! keys are a page: `docs/reference/topic-definition.md`. Nothing here does
+//! I/O, looks at a clock or fetches what a schema refers to.
+
+#![forbid(unsafe_code)]
+
+mod definition;
+mod hash;
+mod json_text;
+mod name;
+mod schema;
+mod selector;
+mod serializer;
+mod validator;
+
+pub use definition::{
+    DATA_BLOCK_BYTES_DEFAULT, DATA_BLOCK_BYTES_MAX, DATA_BLOCK_BYTES_MIN, DEFINITION_BYTES_MAX,
+    DEFINITION_VERSION, Definition, DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_DEFAULT,
+    METADATA_BYTES_MAX_LIMIT, Retention,
+};
+pub use hash::key_hash;
+pub use json_text::{JSON_DEPTH_MAX, JsonError, check_json};
+pub use name::{
+    NAME_BYTES_MAX, NameError, RESERVED_PREFIX, check_consumer_name, check_producer_name,
+    check_topic_name,
+};
+pub use schema::{Schema, SchemaError};
+pub use selector::{PartitionSelector, SelectorError, SelectorInput, SelectorKind};
+pub use serializer::{Serializer, SerializerError, SerializerKind};
+pub use validator::{ValidationError, Validator, ValidatorKind};

@@ -1,0 +1,230 @@
+use super::*;
+use serde_json::json;
+
+/// What a detector might promise about its frames.
+fn frame() -> Schema {
+    Schema::new(json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["angle", "shape"],
+        "properties": {
+            "angle": {"type": "number", "minimum": 0, "exclusiveMaximum": 360},
+            "shape": {"type": "array", "prefixItems": [{"$ref": "#/$defs/side"}, {"$ref": "#/$defs/side"}], "items": false},
+            "dtype": {"enum": ["float32", "uint16"]},
+            "run": {"type": "string", "pattern": "^run-[0-9]+$"},
+            "taken": {"type": "string", "format": "date-time"}
+        },
+        "unevaluatedProperties": false,
+        "$defs": {"side": {"type": "integer", "minimum": 1}}
+    }))
+    .unwrap()
+}
+
+#[test]
+fn what_matches_passes() {
+    let schema = frame();
+    for metadata in [
+        r#"{"angle": 0, "shape": [2, 640]}"#,
+        r#" {"shape": [1, 1.0], "angle": 359.9, "dtype": "uint16", "run": "run-17"} "#,
+        // A format is an annotation: draft 2020-12, section 7.2.1.
+        r#"{"angle": 1, "shape": [], "taken": "yesterday"}"#,
+    ] {
+        assert_eq!(schema.validate(metadata.as_bytes()), Ok(()), "{metadata}");
+    }
+}
+
+#[test]
+fn what_does_not_match_is_refused_with_keyword_and_place() {
+    let schema = frame();
+    // Metadata, keyword, place in the metadata, place in the schema.
+    let cases = [
+        (r#"[]"#, "type", "", "/type"),
+        (r#"{"angle": 1}"#, "required", "", "/required"),
+        (
+            r#"{"angle": "1", "shape": []}"#,
+            "type",
+            "/angle",
+            "/properties/angle/type",
+        ),
+        (
+            r#"{"angle": 360, "shape": []}"#,
+            "exclusiveMaximum",
+            "/angle",
+            "/properties/angle/exclusiveMaximum",
+        ),
+        (
+            r#"{"angle": 1, "shape": [5, 0]}"#,
+            "minimum",
+            "/shape/1",
+            "/$defs/side/minimum",
+        ),
+        (
+            r#"{"angle": 1, "shape": [], "dtype": "int8"}"#,
+            "enum",
+            "/dtype",
+            "/properties/dtype/enum",
+        ),
+        (
+            r#"{"angle": 1, "shape": [], "run": "17"}"#,
+            "pattern",
+            "/run",
+            "/properties/run/pattern",
+        ),
+        (
+            r#"{"angle": 1, "shape": [], "colour": 1}"#,
+            "unevaluatedProperties",
+            "",
+            "/unevaluatedProperties",
+        ),
+    ];
+    for (metadata, want_keyword, want_instance, want_schema) in cases {
+        match schema.validate(metadata.as_bytes()) {
+            Err(ValidationError::Schema {
+                keyword,
+                instance_path,
+                schema_path,
+                ..
+            }) => {
+                assert_eq!(keyword, want_keyword, "{metadata}");
+                assert_eq!(instance_path, want_instance, "{metadata}");
+                assert_eq!(schema_path, want_schema, "{metadata}");
+            }
+            other => panic!("{metadata}: {other:?}"),
+        }
+    }
+    let error = schema.validate(br#"{"angle": "x", "shape": []}"#);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "metadata does not match the topic's schema: at \"/angle\": \"x\" is not of type \
+         \"number\" (keyword \"type\" at \"/properties/angle/type\" of the schema)"
+    );
+}
+
+#[test]
+fn what_is_no_json_is_refused_as_such() {
+    let schema = frame();
+    for metadata in [
+        &b""[..],
+        b"{\"angle\": 1,}",
+        b"{} {}",
+        b"\"\xff\"",
+        b"\"\\ud800\"",
+    ] {
+        let error = schema.validate(metadata).unwrap_err();
+        assert!(matches!(error, ValidationError::NotJson(_)), "{error}");
+    }
+    let deep = [b"[".repeat(200), b"]".repeat(200)].concat();
+    assert!(matches!(
+        schema.validate(&deep),
+        Err(ValidationError::NotJson(_))
+    ));
+    let error = schema.validate(b"1e999").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "metadata is refused: a schema cannot judge it: number out of range at line 1 column 5"
+    );
+}
+
+#[test]
+fn recursive_schemas_work() {
+    let tree = Schema::new(json!({
+        "type": "object",
+        "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "leaf": {"type": "integer"}},
+        "additionalProperties": false
+    }))
+    .unwrap();
+    assert_eq!(
+        tree.validate(br#"{"left": {"right": {"leaf": 1}}}"#),
+        Ok(())
+    );
+    let error = tree.validate(br#"{"left": {"right": {"leaf": "x"}}}"#);
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("\"/left/right/leaf\"")
+    );
+}
+
+#[test]
+fn bad_schemas_are_refused_with_place_and_reason() {
+    let cases = [
+        (json!(true), "expected an object, found true"),
+        (json!("a.json"), "expected an object, found \"a.json\""),
+        (
+            json!({"$schema": "http://json-schema.org/draft-07/schema#"}),
+            "at \"/$schema\": \"http://json-schema.org/draft-07/schema#\" is not supported; \
+             it is \"https://json-schema.org/draft/2020-12/schema\" or left out",
+        ),
+        (
+            json!({"properties": 5}),
+            "at \"/properties\": 5 is not of type \"object\"",
+        ),
+        (
+            json!({"properties": {"a": {"minimum": "0"}}}),
+            "at \"/properties/a/minimum\": \"0\" is not of type \"number\"",
+        ),
+        (
+            json!({"properties": {"a": {"pattern": "(("}}}),
+            "at \"/properties/a/pattern\": \"((\" is not a \"regex\"",
+        ),
+    ];
+    for (source, message) in cases {
+        let error = Schema::new(source.clone()).expect_err(&source.to_string());
+        assert_eq!(error.to_string(), message, "{source}");
+    }
+}
+
+#[test]
+fn references_stay_within_the_schema() {
+    for reference in [
+        "https://example.com/frame.json",
+        "http://localhost:1/frame.json",
+        "file:///etc/passwd",
+        "urn:example:frame",
+        "#/$defs/missing",
+        "#missing",
+    ] {
+        for source in [
+            json!({"$ref": reference}),
+            json!({"$defs": {"a": {"items": {"$ref": reference}}}, "properties": {"b": {"$ref": "#/$defs/a"}}}),
+            json!({"properties": {"b": {"$dynamicRef": reference}}}),
+        ] {
+            let error = Schema::new(source.clone()).expect_err(&source.to_string());
+            let named = reference.trim_start_matches('#');
+            assert!(error.to_string().contains(named), "{source}: {error}");
+        }
+    }
+    // Resources that the schema brings along are within it.
+    let bundle = Schema::new(json!({
+        "$id": "https://example.com/frame",
+        "$ref": "side",
+        "$defs": {"side": {"$id": "side", "$anchor": "it", "type": "integer"}}
+    }))
+    .unwrap();
+    assert_eq!(bundle.validate(b"1"), Ok(()));
+    assert!(bundle.validate(b"\"1\"").is_err());
+}
+
+#[test]
+fn a_long_reason_is_cut_between_characters() {
+    let schema = Schema::new(json!({"type": "object"})).unwrap();
+    for pad in 0..4 {
+        let metadata = format!("\"{}{}\"", "x".repeat(pad), "😀".repeat(100_000));
+        let error = schema
+            .validate(metadata.as_bytes())
+            .unwrap_err()
+            .to_string();
+        assert!(error.len() < 2 * REASON_BYTES_MAX, "{} bytes", error.len());
+        assert!(error.contains('…'), "{error}");
+    }
+}
+
+/// The limit on backtracking makes this an answer, not a hang.
+#[test]
+fn a_pattern_that_explodes_is_refused_in_the_end() {
+    let schema = Schema::new(json!({"pattern": "^(?=(a+)+$)\\1b$"})).unwrap();
+    let metadata = format!("\"{}!\"", "a".repeat(40));
+    let error = schema.validate(metadata.as_bytes()).unwrap_err();
+    assert!(matches!(error, ValidationError::Schema { ref keyword, .. } if keyword == "pattern"));
+}

@@ -1,0 +1,350 @@
+//! Which partition an event goes to.
+
+use crate::hash::key_hash;
+use std::fmt;
+use std::str::FromStr;
+use wire::ErrorCode;
+
+/// What a selector may look at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SelectorInput<'a> {
+    /// The event's key; an empty key is a key.
+    pub key: Option<&'a [u8]>,
+    /// The partition that the producer asked for, from 0.
+    pub requested: Option<u32>,
+    /// The event's metadata, not yet serialized.
+    pub metadata: &'a [u8],
+}
+
+/// Chooses the partition of each event, in the order of pushing.
+///
+/// A producer owns its selector: one thread at a time calls it. An
+/// implementation returns a partition below `partition_count` or an error,
+/// never panics, and must cope with a count that has grown since the last
+/// call, because partitions are added to live topics.
+pub trait PartitionSelector: Send {
+    /// The partition of the next event, below `partition_count`.
+    ///
+    /// # Errors
+    /// [`SelectorError::NoPartitions`] if `partition_count` is 0, others by selector.
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError>;
+}
+
+/// Why an event has no partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SelectorError {
+    /// The topic has no partition yet.
+    NoPartitions,
+    /// The partition that was asked for is not there.
+    OutOfRange {
+        /// What was asked for.
+        requested: u32,
+        /// How many there are.
+        partition_count: u32,
+    },
+    /// The topic wants each event to name its partition, and this one does not.
+    PartitionRequired,
+    /// A selector's own reason, in one sentence.
+    Refused(String),
+}
+
+impl SelectorError {
+    /// The code under which the error travels.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NoPartitions => ErrorCode::NoPartitions,
+            Self::OutOfRange { .. } => ErrorCode::UnknownPartition,
+            Self::PartitionRequired | Self::Refused(_) => ErrorCode::InvalidEvent,
+        }
+    }
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPartitions => f.write_str("the topic has no partitions yet; add one first"),
+            Self::OutOfRange {
+                requested,
+                partition_count,
+            } => write!(
+                f,
+                "partition {requested} is out of range: the topic has {partition_count}, counted from 0"
+            ),
+            Self::PartitionRequired => f.write_str(
+                "the topic's partition selector is explicit: the event must name its partition",
+            ),
+            Self::Refused(reason) => {
+                write!(f, "the partition selector refuses the event: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SelectorError {}
+
+/// Which selector a topic uses. With each, a partition that the producer
+/// asks for is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SelectorKind {
+    /// Partitions in turn from 0, for each producer on its own. An event that
+    /// asks for its partition takes no turn.
+    #[default]
+    RoundRobin,
+    /// [`key_hash`] modulo the number of partitions; events without a key in turn.
+    KeyHash,
+    /// The producer names the partition of each event.
+    Explicit,
+}
+
+impl SelectorKind {
+    /// All kinds, in the order in which messages list them.
+    pub const ALL: &[Self] = &[Self::RoundRobin, Self::KeyHash, Self::Explicit];
+
+    /// The name in a definition.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round_robin",
+            Self::KeyHash => "key_hash",
+            Self::Explicit => "explicit",
+        }
+    }
+
+    /// A selector of this kind for one producer, at its beginning.
+    pub fn build(self) -> Box<dyn PartitionSelector> {
+        match self {
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::KeyHash => Box::new(KeyHash::default()),
+            Self::Explicit => Box::new(Explicit),
+        }
+    }
+}
+
+impl fmt::Display for SelectorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for SelectorKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        crate::definition::named(text, Self::ALL, |kind| kind.name())
+    }
+}
+
+/// The partition that was asked for, if one was and it is there.
+fn requested(
+    input: &SelectorInput<'_>,
+    partition_count: u32,
+) -> Result<Option<u32>, SelectorError> {
+    match input.requested {
+        _ if partition_count == 0 => Err(SelectorError::NoPartitions),
+        Some(requested) if requested >= partition_count => Err(SelectorError::OutOfRange {
+            requested,
+            partition_count,
+        }),
+        other => Ok(other),
+    }
+}
+
+#[derive(Default)]
+struct RoundRobin {
+    /// Whose turn it is; the partition count if all have had theirs, so that
+    /// one that was added meanwhile comes next.
+    next: u32,
+}
+
+impl RoundRobin {
+    fn turn(&mut self, partition_count: u32) -> u32 {
+        let turn = if self.next < partition_count {
+            self.next
+        } else {
+            0
+        };
+        self.next = turn + 1;
+        turn
+    }
+}
+
+impl PartitionSelector for RoundRobin {
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError> {
+        Ok(match requested(&input, partition_count)? {
+            Some(requested) => requested,
+            None => self.turn(partition_count),
+        })
+    }
+}
+
+#[derive(Default)]
+struct KeyHash {
+    without_key: RoundRobin,
+}
+
+impl PartitionSelector for KeyHash {
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError> {
+        if let Some(requested) = requested(&input, partition_count)? {
+            return Ok(requested);
+        }
+        Ok(match input.key {
+            // The remainder is below a u32, so nothing is cut off.
+            Some(key) => (key_hash(key) % u64::from(partition_count)) as u32,
+            None => self.without_key.turn(partition_count),
+        })
+    }
+}
+
+struct Explicit;
+
+impl PartitionSelector for Explicit {
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError> {
+        requested(&input, partition_count)?.ok_or(SelectorError::PartitionRequired)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(requested: u32) -> SelectorInput<'static> {
+        SelectorInput {
+            requested: Some(requested),
+            ..SelectorInput::default()
+        }
+    }
+
+    fn keyed(key: &[u8]) -> SelectorInput<'_> {
+        SelectorInput {
+            key: Some(key),
+            ..SelectorInput::default()
+        }
+    }
+
+    const ANY: SelectorInput<'static> = SelectorInput {
+        key: None,
+        requested: None,
+        metadata: b"",
+    };
+
+    #[test]
+    fn round_robin_is_strict() {
+        let mut selector = SelectorKind::RoundRobin.build();
+        let got: Vec<_> = (0..7).map(|_| selector.select(ANY, 3).unwrap()).collect();
+        assert_eq!(got, [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn round_robin_takes_no_turn_for_events_that_ask() {
+        let mut selector = SelectorKind::RoundRobin.build();
+        assert_eq!(selector.select(ANY, 3), Ok(0));
+        assert_eq!(selector.select(ask(0), 3), Ok(0));
+        assert_eq!(selector.select(ask(2), 3), Ok(2));
+        assert_eq!(selector.select(ANY, 3), Ok(1));
+        let error = selector.select(ask(3), 3).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "partition 3 is out of range: the topic has 3, counted from 0"
+        );
+        assert_eq!(error.code(), ErrorCode::UnknownPartition);
+        assert_eq!(selector.select(ANY, 3), Ok(2));
+    }
+
+    #[test]
+    fn round_robin_reaches_partitions_that_were_added() {
+        let mut selector = SelectorKind::RoundRobin.build();
+        let got: Vec<_> = [2, 2, 3, 3, 4, 4, 4]
+            .map(|count| selector.select(ANY, count).unwrap())
+            .into();
+        assert_eq!(got, [0, 1, 2, 0, 1, 2, 3]);
+        // Another view of the topic may even have fewer.
+        assert_eq!(selector.select(ANY, 2), Ok(0));
+    }
+
+    #[test]
+    fn one_key_always_meets_one_partition() {
+        let mut first = SelectorKind::KeyHash.build();
+        let mut second = SelectorKind::KeyHash.build();
+        assert_eq!(second.select(ANY, 5), Ok(0));
+        for key in [&b""[..], b"a", b"detector-7", &[0xff; 100]] {
+            let partition = first.select(keyed(key), 5).unwrap();
+            assert_eq!(u64::from(partition), key_hash(key) % 5);
+            assert_eq!(first.select(keyed(key), 5), Ok(partition));
+            assert_eq!(second.select(keyed(key), 5), Ok(partition));
+        }
+    }
+
+    #[test]
+    fn events_without_a_key_go_in_turn_and_an_empty_key_is_a_key() {
+        let mut selector = SelectorKind::KeyHash.build();
+        // XXH64 of nothing is 0xef46db3751d8e999, 1 modulo 4.
+        let empty = keyed(b"");
+        let got: Vec<_> = [ANY, empty, ANY, empty, ANY, ask(3), ANY, ANY]
+            .map(|input| selector.select(input, 4).unwrap())
+            .into();
+        assert_eq!(got, [0, 1, 1, 1, 2, 3, 3, 0]);
+    }
+
+    #[test]
+    fn keys_spread_also_where_their_lowest_bits_agree() {
+        let mut selector = SelectorKind::KeyHash.build();
+        let mut counts = [0u32; 2];
+        for run in (0..2000u64).step_by(2) {
+            counts[selector.select(keyed(&run.to_le_bytes()), 2).unwrap() as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 400), "{counts:?}");
+    }
+
+    #[test]
+    fn explicit_wants_a_partition() {
+        let mut selector = SelectorKind::Explicit.build();
+        assert_eq!(selector.select(ask(1), 2), Ok(1));
+        assert_eq!(
+            selector.select(keyed(b"key"), 2),
+            Err(SelectorError::PartitionRequired)
+        );
+        assert_eq!(
+            selector.select(ask(2), 2),
+            Err(SelectorError::OutOfRange {
+                requested: 2,
+                partition_count: 2
+            })
+        );
+    }
+
+    #[test]
+    fn a_topic_without_partitions_is_an_error_of_its_own() {
+        for kind in SelectorKind::ALL {
+            for input in [ANY, ask(0), keyed(b"key")] {
+                let error = kind.build().select(input, 0).unwrap_err();
+                assert_eq!(error, SelectorError::NoPartitions, "{kind}");
+                assert_eq!(error.code(), ErrorCode::NoPartitions);
+            }
+        }
+    }
+
+    #[test]
+    fn names_round_trip_and_unknown_ones_list_the_known() {
+        for kind in SelectorKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(*kind));
+        }
+        assert_eq!(
+            "random".parse::<SelectorKind>(),
+            Err(r#"unknown type "random"; known: round_robin, key_hash, explicit"#.into())
+        );
+    }
+}

@@ -1,0 +1,388 @@
+//! Definitions as users write them and as they are stored.
+
+use serde_json::json;
+use topic::{
+    DATA_BLOCK_BYTES_MAX, DEFINITION_BYTES_MAX, Definition, METADATA_BYTES_MAX_LIMIT, Retention,
+    Schema, SelectorKind, SerializerKind, ValidatorKind,
+};
+use wire::{Durability, ErrorCode};
+
+/// Stored with every topic of this version: these files never change.
+const GOLDEN_DEFAULT: &str = include_str!("golden/default-v1.json");
+const GOLDEN_FULL: &str = include_str!("golden/full-v1.json");
+
+fn full() -> Definition {
+    let schema = json!({"required": ["angle"], "type": "object"});
+    Definition::builder()
+        .validator(ValidatorKind::Schema(Schema::new(schema).unwrap()))
+        .partition_selector(SelectorKind::KeyHash)
+        .serializer(SerializerKind::Raw)
+        .durability(Durability::Written)
+        .retention(Retention {
+            bytes: Some(1 << 40),
+            age_ms: Some(86_400_000),
+            count: Some(1_000_000),
+        })
+        .metadata_bytes_max(10 << 20)
+        .data_block_bytes(512)
+        .validate_on_server(true)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn the_default_is_as_promised() {
+    let definition = Definition::default();
+    assert_eq!(definition.validator(), &ValidatorKind::None);
+    assert_eq!(definition.partition_selector(), SelectorKind::RoundRobin);
+    assert_eq!(definition.serializer(), SerializerKind::Json);
+    assert_eq!(definition.durability(), None);
+    assert!(definition.retention().keeps_all());
+    assert_eq!(definition.metadata_bytes_max(), 1 << 20);
+    assert_eq!(definition.data_block_bytes(), 4096);
+    assert!(!definition.validate_on_server());
+    assert_eq!(Definition::builder().build(), Ok(definition.clone()));
+    for text in ["{}", r#"{"version": 1}"#, GOLDEN_DEFAULT] {
+        assert_eq!(
+            Definition::from_json(text),
+            Ok(definition.clone()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn stored_definitions_are_written_and_read_as_ever() {
+    assert_eq!(Definition::default().to_json(), GOLDEN_DEFAULT.trim_end());
+    assert_eq!(full().to_json(), GOLDEN_FULL.trim_end());
+    assert_eq!(Definition::from_json(GOLDEN_FULL), Ok(full()));
+}
+
+#[test]
+fn null_is_the_same_as_left_out() {
+    let text = r#"{"version": null, "validator": null, "durability": null,
+        "retention": {"bytes": null, "count": 5}, "data_block_bytes": null}"#;
+    let definition = Definition::from_json(text).unwrap();
+    assert_eq!(definition.durability(), None);
+    assert_eq!(
+        definition.retention(),
+        Retention {
+            count: Some(5),
+            ..Retention::default()
+        }
+    );
+}
+
+#[test]
+fn every_kind_is_read_by_its_name() {
+    for kind in SelectorKind::ALL {
+        let text = format!(r#"{{"partition_selector": {{"type": "{kind}"}}}}"#);
+        let definition = Definition::from_json(&text).unwrap();
+        assert_eq!(definition.partition_selector(), *kind);
+    }
+    for kind in SerializerKind::ALL {
+        let text = format!(r#"{{"serializer": {{"type": "{kind}"}}}}"#);
+        assert_eq!(Definition::from_json(&text).unwrap().serializer(), *kind);
+    }
+    for durability in [Durability::Memory, Durability::Written, Durability::Synced] {
+        let text = format!(r#"{{"durability": "{durability}"}}"#);
+        let definition = Definition::from_json(&text).unwrap();
+        assert_eq!(definition.durability(), Some(durability));
+    }
+    for name in ValidatorKind::NAMES {
+        let schema = if *name == "schema" {
+            r#", "schema": {}"#
+        } else {
+            ""
+        };
+        let text = format!(r#"{{"validator": {{"type": "{name}"{schema}}}}}"#);
+        let definition = Definition::from_json(&text).unwrap();
+        assert_eq!(definition.validator().name(), *name);
+    }
+    for log2 in 9..=12 {
+        let text = format!(r#"{{"data_block_bytes": {}}}"#, 1 << log2);
+        let definition = Definition::from_json(&text).unwrap();
+        assert_eq!(definition.data_block_bytes(), 1 << log2);
+    }
+}
+
+#[test]
+fn bad_definitions_are_refused_with_key_and_reason() {
+    // Definition, key, reason.
+    let cases = [
+        (
+            "",
+            "",
+            "not JSON: EOF while parsing a value at line 1 column 0",
+        ),
+        (
+            "{",
+            "",
+            "not JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            "{} x",
+            "",
+            "not JSON: trailing characters at line 1 column 4",
+        ),
+        ("[]", "", "expected an object, found a list"),
+        (
+            r#"{"retention": {}, "retention": {"count": 1}}"#,
+            "",
+            "not JSON: key \"retention\" appears twice at line 1 column 29",
+        ),
+        (
+            r#"{"validator": {"type": "schema", "schema": {"items": {}, "items": {}}}}"#,
+            "",
+            "not JSON: key \"items\" appears twice at line 1 column 64",
+        ),
+        (
+            r#"{"version": 2, "replicas": 3}"#,
+            "version",
+            "version 2 is not supported; this is version 1",
+        ),
+        (
+            r#"{"version": "1"}"#,
+            "version",
+            "expected an integer from 1 to 18446744073709551615, found \"1\"",
+        ),
+        (
+            r#"{"partitions": 4}"#,
+            "partitions",
+            "unknown key; known here: version, validator, partition_selector, serializer, \
+             durability, retention, metadata_bytes_max, data_block_bytes, validate_on_server",
+        ),
+        (
+            r#"{"validator": "json"}"#,
+            "validator",
+            "expected an object, found \"json\"",
+        ),
+        (
+            r#"{"validator": {}}"#,
+            "validator.type",
+            "is missing; known: none, json, schema",
+        ),
+        (
+            r#"{"validator": {"type": "eventbridge"}}"#,
+            "validator.type",
+            "unknown type \"eventbridge\"; known: none, json, schema",
+        ),
+        (
+            r#"{"validator": {"type": "json", "schema": {}}}"#,
+            "validator.schema",
+            "unknown key; known here: type",
+        ),
+        (
+            r#"{"validator": {"type": "schema"}}"#,
+            "validator.schema",
+            "is missing",
+        ),
+        (
+            r#"{"validator": {"type": "schema", "schema": true}}"#,
+            "validator.schema",
+            "expected an object, found true",
+        ),
+        (
+            r#"{"validator": {"type": "schema", "schema": {"properties": {"a": {"type": "real"}}}}}"#,
+            "validator.schema",
+            "at \"/properties/a/type\": \"real\" is not valid under any of the schemas listed \
+             in the 'anyOf' keyword",
+        ),
+        (
+            r#"{"validator": {"type": "schema", "schema": {"$ref": "https://example.com/a"}}}"#,
+            "validator.schema",
+            "Resource 'https://example.com/a' is not present in a registry and retrieving it \
+             failed: references lead nowhere but into the schema itself; put what is meant \
+             under $defs",
+        ),
+        (
+            r#"{"partition_selector": {"type": "sticky"}}"#,
+            "partition_selector.type",
+            "unknown type \"sticky\"; known: round_robin, key_hash, explicit",
+        ),
+        (
+            r#"{"partition_selector": {"type": "key_hash", "seed": 1}}"#,
+            "partition_selector.seed",
+            "unknown key; known here: type",
+        ),
+        (
+            r#"{"partition_selector": {"type": 1}}"#,
+            "partition_selector.type",
+            "expected a string, found 1",
+        ),
+        (
+            r#"{"serializer": {"type": "protobuf"}}"#,
+            "serializer.type",
+            "unknown type \"protobuf\"; known: json, raw",
+        ),
+        (
+            r#"{"serializer": {}}"#,
+            "serializer.type",
+            "is missing; known: json, raw",
+        ),
+        (
+            r#"{"durability": "fsync"}"#,
+            "durability",
+            "durability is memory, written or synced, not \"fsync\"",
+        ),
+        (
+            r#"{"durability": 2}"#,
+            "durability",
+            "expected a string, found 2",
+        ),
+        (
+            r#"{"retention": 5}"#,
+            "retention",
+            "expected an object, found 5",
+        ),
+        (
+            r#"{"retention": {"age": 5}}"#,
+            "retention.age",
+            "unknown key; known here: bytes, age_ms, count",
+        ),
+        (
+            r#"{"retention": {"bytes": 0}}"#,
+            "retention.bytes",
+            "expected an integer from 1 to 9223372036854775807, found 0",
+        ),
+        (
+            r#"{"retention": {"count": -1}}"#,
+            "retention.count",
+            "expected an integer from 1 to 9223372036854775807, found -1",
+        ),
+        (
+            r#"{"retention": {"age_ms": 1.5}}"#,
+            "retention.age_ms",
+            "expected an integer from 1 to 9223372036854775807, found 1.5",
+        ),
+        (
+            r#"{"retention": {"bytes": 9223372036854775808}}"#,
+            "retention.bytes",
+            "expected an integer from 1 to 9223372036854775807, found 9223372036854775808",
+        ),
+        (
+            r#"{"retention": {"bytes": "1 GiB"}}"#,
+            "retention.bytes",
+            "expected an integer from 1 to 9223372036854775807, found \"1 GiB\"",
+        ),
+        (
+            r#"{"metadata_bytes_max": 0}"#,
+            "metadata_bytes_max",
+            "expected an integer from 1 to 67108864, found 0",
+        ),
+        (
+            r#"{"metadata_bytes_max": 67108865}"#,
+            "metadata_bytes_max",
+            "expected an integer from 1 to 67108864, found 67108865",
+        ),
+        (
+            r#"{"metadata_bytes_max": 4294967296}"#,
+            "metadata_bytes_max",
+            "expected an integer from 1 to 67108864, found 4294967296",
+        ),
+        (
+            r#"{"data_block_bytes": 256}"#,
+            "data_block_bytes",
+            "expected an integer from 512 to 4096, found 256",
+        ),
+        (
+            r#"{"data_block_bytes": 1000}"#,
+            "data_block_bytes",
+            "expected a power of two, found 1000",
+        ),
+        (
+            r#"{"data_block_bytes": 8192}"#,
+            "data_block_bytes",
+            "expected an integer from 512 to 4096, found 8192",
+        ),
+        (
+            r#"{"validate_on_server": 1}"#,
+            "validate_on_server",
+            "expected true or false, found 1",
+        ),
+    ];
+    for (text, key, reason) in cases {
+        let error = Definition::from_json(text).expect_err(text);
+        assert_eq!((error.key(), error.reason()), (key, reason), "{text}");
+        assert_eq!(error.code(), ErrorCode::InvalidTopic);
+        let message = match key {
+            "" => format!("topic definition: {reason}"),
+            _ => format!("topic definition: key {key:?}: {reason}"),
+        };
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn what_rust_code_sets_is_checked_alike() {
+    let refused = |builder: topic::DefinitionBuilder| builder.build().unwrap_err().to_string();
+    let builder = Definition::builder;
+    let retention = Retention {
+        age_ms: Some(0),
+        ..Retention::default()
+    };
+    assert_eq!(
+        refused(builder().retention(retention)),
+        "topic definition: key \"retention.age_ms\": expected an integer from 1 to \
+         9223372036854775807, found 0"
+    );
+    assert_eq!(
+        refused(builder().metadata_bytes_max(METADATA_BYTES_MAX_LIMIT + 1)),
+        "topic definition: key \"metadata_bytes_max\": expected an integer from 1 to 67108864, \
+         found 67108865"
+    );
+    assert_eq!(
+        refused(builder().data_block_bytes(DATA_BLOCK_BYTES_MAX * 2)),
+        "topic definition: key \"data_block_bytes\": expected an integer from 512 to 4096, \
+         found 8192"
+    );
+    assert_eq!(
+        refused(builder().data_block_bytes(768)),
+        "topic definition: key \"data_block_bytes\": expected a power of two, found 768"
+    );
+}
+
+#[test]
+fn a_definition_that_does_not_fit_a_message_is_refused() {
+    let text = format!(
+        r#"{{"validator": {{"type": "schema", "schema": {{"title": "{}"}}}}}}"#,
+        "x".repeat(DEFINITION_BYTES_MAX)
+    );
+    let error = Definition::from_json(&text).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "topic definition: it has 262202 bytes of JSON; the limit is 262144"
+    );
+    let schema = Schema::new(json!({"title": "x".repeat(DEFINITION_BYTES_MAX)})).unwrap();
+    let built = Definition::builder()
+        .validator(ValidatorKind::Schema(schema))
+        .build();
+    assert!(built.unwrap_err().reason().contains("the limit is 262144"));
+}
+
+#[test]
+fn metadata_beyond_the_limit_is_named_with_both_numbers() {
+    let definition = Definition::builder()
+        .metadata_bytes_max(10)
+        .build()
+        .unwrap();
+    assert_eq!(definition.check_metadata_bytes(10), Ok(()));
+    let error = definition.check_metadata_bytes(11).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "limit exceeded: metadata of 11 bytes; the topic's metadata_bytes_max is 10"
+    );
+}
+
+#[test]
+fn a_definition_inside_another_file_is_checked_too() {
+    let value = json!({"serializer": {"type": "raw"}});
+    let definition: Definition = serde_json::from_value(value).unwrap();
+    assert_eq!(definition.serializer(), SerializerKind::Raw);
+    let error = serde_json::from_value::<Definition>(json!({"retention": {"bytes": 0}}));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "topic definition: key \"retention.bytes\": expected an integer from 1 to \
+         9223372036854775807, found 0"
+    );
+}
