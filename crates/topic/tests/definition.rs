@@ -386,3 +386,17 @@ fn a_definition_inside_another_file_is_checked_too() {
          9223372036854775807, found 0"
     );
 }
+
+#[test]
+fn validators_are_shared_by_threads() {
+    let validator = full().validator().build();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let validator = std::sync::Arc::clone(&validator);
+            scope.spawn(move || {
+                assert_eq!(validator.validate(br#"{"angle": 1}"#), Ok(()));
+                assert!(validator.validate(b"{}").is_err());
+            });
+        }
+    });
+}
