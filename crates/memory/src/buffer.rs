@@ -107,6 +107,16 @@ fn class_of(bytes: usize) -> Option<usize> {
 }
 
 impl Buffer {
+    /// A buffer without bytes or memory.
+    pub const fn empty() -> Self {
+        Self {
+            memory: Vec::new(),
+            start: 0,
+            bytes: 0,
+            pool: Weak::new(),
+        }
+    }
+
     /// A buffer of zeros that belongs to no pool.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_memory(vec![0; bytes + ALIGNMENT], bytes, Weak::new())
@@ -221,6 +231,7 @@ mod tests {
         drop((0..10).map(|_| pool.take(4096)).collect::<Vec<_>>());
         assert!(pool.kept_bytes() <= 20_000 && pool.kept_bytes() > 0);
         drop(pool.take(1 << 30));
+        assert!(Buffer::empty().freeze().is_empty());
         assert!(pool.kept_bytes() <= 20_000);
     }
 }
