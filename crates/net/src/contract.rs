@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use memory::{Buffer, Target};
 use std::fmt;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use wire::frame::FrameKind;
 use wire::message::Region;
@@ -193,6 +194,26 @@ pub struct RegionWrite {
 /// Tells whoever drives a link, from any thread, that it is to be polled.
 pub type Bell = Arc<dyn Fn() + Send + Sync>;
 
+/// What the operating system says of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceReady {
+    /// There may be something to read.
+    pub readable: bool,
+    /// There may be room to write.
+    pub writable: bool,
+    /// The other side writes no more: what is there now is all that comes.
+    pub read_closed: bool,
+}
+
+impl SourceReady {
+    /// Anything may have happened: look.
+    pub const ALL: Self = Self {
+        readable: true,
+        writable: true,
+        read_closed: true,
+    };
+}
+
 /// How the driver of a link learns that it is to be polled.
 pub enum Readiness<'a> {
     /// By the operating system: register this, edge-triggered, for reading and writing.
@@ -250,8 +271,28 @@ pub trait Link: Send {
 
     /// Moves bytes as far as that goes without waiting, and tells the next
     /// thing that came of it. To be called until `None`: after calls that
-    /// queue, and when readiness says so.
+    /// queue, when readiness says so, and, after others had their turn, while
+    /// [`Link::is_due`].
     fn poll(&mut self) -> Option<LinkEvent>;
+
+    /// Whether the last `None` of [`Link::poll`] came only because the link
+    /// had moved its share of bytes: it is to be polled again, and no
+    /// readiness will tell.
+    fn is_due(&self) -> bool {
+        false
+    }
+
+    /// Tells a link whose readiness is [`Readiness::Source`] what the system
+    /// said, before it is polled for that. A link that is polled without
+    /// makes no system call that is known to move nothing.
+    fn source_ready(&mut self, ready: SourceReady) {
+        let _ = ready;
+    }
+
+    /// The descriptor behind the link, which a forked child has to close.
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
 
     /// How to learn when to poll.
     fn readiness(&mut self) -> Readiness<'_>;
@@ -278,6 +319,11 @@ pub trait Listener: Send {
 
     /// As [`Link::attach`].
     fn attach(&mut self, bell: Bell);
+
+    /// As [`Link::descriptor`].
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
 }
 
 /// Makes links, by addresses of its own scheme: `tcp://127.0.0.1:0`,
