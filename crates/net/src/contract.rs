@@ -114,7 +114,7 @@ pub enum LinkEvent {
         result: Result<(), NetError>,
     },
     /// The link is dead. Comes last; every queued operation has been answered
-    /// with an error before.
+    /// with an error before. (What is asked of a dead link is answered too.)
     Down(NetError),
 }
 
@@ -216,7 +216,8 @@ impl SourceReady {
 
 /// How the driver of a link learns that it is to be polled.
 pub enum Readiness<'a> {
-    /// By the operating system: register this, edge-triggered, for reading and writing.
+    /// By the operating system: register this, edge-triggered, for reading,
+    /// and for writing while [`Link::wants_room`].
     Source(&'a mut dyn mio::event::Source),
     /// By a bell: call [`Link::attach`].
     Bell,
@@ -287,6 +288,12 @@ pub trait Link: Send {
     /// makes no system call that is known to move nothing.
     fn source_ready(&mut self, ready: SourceReady) {
         let _ = ready;
+    }
+
+    /// Whether the system refused bytes, so that the driver has to listen for
+    /// room to write; while it is false nobody need be woken for that.
+    fn wants_room(&self) -> bool {
+        false
     }
 
     /// The descriptor behind the link, which a forked child has to close.

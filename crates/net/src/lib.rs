@@ -5,6 +5,25 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
+mod calls;
 mod contract;
+mod inproc;
+mod options;
+mod reactor;
+mod regions;
+mod stream;
+mod tcp;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod transports;
+mod unix;
 
+pub use calls::Calls;
 pub use contract::*;
+pub use inproc::Inproc;
+pub use options::LinkOptions;
+pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
+pub use tcp::Tcp;
+pub use transports::Transports;
+pub use unix::Unix;

@@ -1,0 +1,25 @@
+//! What every transport of this crate can be told.
+
+use memory::Pool;
+
+/// Settings of links, the same for all that a transport makes.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// The longest payload that is taken; a longer one ends the link.
+    pub payload_bytes_max: u64,
+    /// Where the memory of received payloads comes from and returns to.
+    pub pool: Pool,
+    /// Size of the send and of the receive buffer of a unix socket. TCP sizes
+    /// its own, to the delay of the path.
+    pub socket_buffer_bytes: usize,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: 128 << 20,
+            pool: Pool::new(64 << 20),
+            socket_buffer_bytes: 1 << 20,
+        }
+    }
+}

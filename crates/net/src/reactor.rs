@@ -1,0 +1,495 @@
+//! Drives links and listeners of one thread, by one wait for all of them.
+
+use crate::contract::*;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Token};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// The waker's place among the ids, which count up from 1.
+const WAKER: u64 = 0;
+
+/// How many turns are given before the system is asked who else is ready.
+const TURNS_PER_LOOK: u32 = 64;
+
+/// How many descriptors the system tells of at once.
+const EVENTS_MAX: usize = 256;
+
+/// Names a link of one reactor. Never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// Names a listener of one reactor. Never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId(pub u64);
+
+/// Something happened to what a reactor drives.
+#[derive(Debug)]
+pub enum ReactorEvent {
+    /// Somebody connected: a new link, which is driven from now on.
+    Accepted {
+        /// Where.
+        listener: ListenerId,
+        /// The link.
+        link: LinkId,
+    },
+    /// Taking a connection failed. The listener goes on when a link was
+    /// removed, which is what frees what the system lacked.
+    AcceptFailed {
+        /// Where.
+        listener: ListenerId,
+        /// Why.
+        error: NetError,
+    },
+    /// Something came of a link. A link that is down stays until it is removed.
+    Link {
+        /// Which.
+        link: LinkId,
+        /// What.
+        event: LinkEvent,
+    },
+    /// Somebody called [`Waker::wake`], once or more often.
+    Woken,
+}
+
+/// Wakes a reactor from any thread.
+#[derive(Clone)]
+pub struct Waker {
+    shared: Arc<Shared>,
+}
+
+/// Drives links and listeners.
+///
+/// Use it so: call [`Reactor::next`] until `None`, do what is to be done,
+/// then [`Reactor::wait`]. Links take turns, and within a turn each moves a
+/// bounded number of bytes, so that none starves the others. It does nothing
+/// by itself: no timer, no thread.
+pub struct Reactor {
+    poll: mio::Poll,
+    events: Events,
+    shared: Arc<Shared>,
+    entries: BTreeMap<u64, Entry>,
+    last_id: u64,
+    /// Who is to have a turn, in order, each at most once.
+    ready: VecDeque<u64>,
+    turns_until_look: u32,
+    /// Listeners that wait for the system to have room.
+    stalled: Vec<u64>,
+}
+
+struct Entry {
+    what: Driven,
+    is_ready: bool,
+    /// Whether the system is to tell when there is room to write.
+    listens_for_room: bool,
+}
+
+enum Driven {
+    Link(Box<dyn Link>),
+    Listener(Box<dyn Listener>),
+}
+
+/// What other threads touch.
+struct Shared {
+    /// Guards what was rung; held for a push only.
+    rung: Mutex<Rung>,
+    descriptor: OwnedFd,
+}
+
+#[derive(Default)]
+struct Rung {
+    ids: Vec<u64>,
+    woken: bool,
+    /// Whether the reactor found nothing to do: only then has the descriptor
+    /// to be written, and only once.
+    asleep: bool,
+}
+
+impl Shared {
+    fn rung(&self) -> MutexGuard<'_, Rung> {
+        self.rung.lock().expect("no holder panics here")
+    }
+
+    fn ring(&self, note: impl FnOnce(&mut Rung)) {
+        let mut rung = self.rung();
+        note(&mut rung);
+        let asleep = std::mem::take(&mut rung.asleep);
+        drop(rung);
+        if asleep {
+            // Fails only when 2^64 - 2 rings were not heard, and then it is heard.
+            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Waker {
+    /// Makes the reactor's `next` tell [`ReactorEvent::Woken`], waking it if
+    /// it waits. Cheap when it does not.
+    pub fn wake(&self) {
+        self.shared.ring(|rung| rung.woken = true);
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waker")
+    }
+}
+
+fn system(doing: &str) -> impl FnOnce(io::Error) -> NetError + '_ {
+    move |error| NetError::System(format!("{doing}: {error}"))
+}
+
+impl Reactor {
+    /// A reactor that drives nothing yet.
+    ///
+    /// # Errors
+    /// [`NetError::System`] if the system has no descriptors left.
+    pub fn new() -> Result<Self, NetError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let descriptor = eventfd(0, flags)
+            .map_err(io::Error::from)
+            .map_err(system("making an event descriptor"))?;
+        let poll = mio::Poll::new().map_err(system("making an epoll"))?;
+        poll.registry()
+            .register(
+                &mut SourceFd(&descriptor.as_raw_fd()),
+                Token(WAKER as usize),
+                Interest::READABLE,
+            )
+            .map_err(system("watching the waker"))?;
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_MAX),
+            shared: Arc::new(Shared {
+                rung: Mutex::default(),
+                descriptor,
+            }),
+            entries: BTreeMap::new(),
+            last_id: WAKER,
+            ready: VecDeque::new(),
+            turns_until_look: TURNS_PER_LOOK,
+            stalled: Vec::new(),
+        })
+    }
+
+    /// What wakes this reactor.
+    pub fn waker(&self) -> Waker {
+        Waker {
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// Drives `link` from now on.
+    ///
+    /// # Errors
+    /// [`NetError::System`] if the system cannot watch it.
+    pub fn add_link(&mut self, mut link: Box<dyn Link>) -> Result<LinkId, NetError> {
+        let id = self.last_id + 1;
+        let listens_for_room = link.wants_room();
+        match link.readiness() {
+            Readiness::Source(source) => self
+                .poll
+                .registry()
+                .register(source, Token(id as usize), interest(listens_for_room))
+                .map_err(system("watching a link"))?,
+            Readiness::Bell => link.attach(self.bell(id)),
+        }
+        self.insert(id, Driven::Link(link), listens_for_room);
+        Ok(LinkId(id))
+    }
+
+    /// Accepts at `listener` from now on.
+    ///
+    /// # Errors
+    /// As [`Reactor::add_link`].
+    pub fn add_listener(
+        &mut self,
+        mut listener: Box<dyn Listener>,
+    ) -> Result<ListenerId, NetError> {
+        let id = self.last_id + 1;
+        match listener.readiness() {
+            Readiness::Source(source) => self
+                .poll
+                .registry()
+                .register(source, Token(id as usize), Interest::READABLE)
+                .map_err(system("watching a listener"))?,
+            Readiness::Bell => listener.attach(self.bell(id)),
+        }
+        self.insert(id, Driven::Listener(listener), false);
+        Ok(ListenerId(id))
+    }
+
+    fn bell(&self, id: u64) -> Bell {
+        let shared = self.shared.clone();
+        Arc::new(move || shared.ring(|rung| rung.ids.push(id)))
+    }
+
+    fn insert(&mut self, id: u64, what: Driven, listens_for_room: bool) {
+        self.last_id = id;
+        let entry = Entry {
+            what,
+            is_ready: false,
+            listens_for_room,
+        };
+        self.entries.insert(id, entry);
+        self.make_ready(id);
+    }
+
+    /// A link, to ask things of it; it has a turn after that. `None` if it
+    /// was removed.
+    pub fn link(&mut self, id: LinkId) -> Option<&mut dyn Link> {
+        self.make_ready(id.0);
+        match &mut self.entries.get_mut(&id.0)?.what {
+            Driven::Link(link) => Some(&mut **link),
+            Driven::Listener(_) => None,
+        }
+    }
+
+    /// A link, to look at it.
+    pub fn peek(&self, id: LinkId) -> Option<&dyn Link> {
+        match &self.entries.get(&id.0)?.what {
+            Driven::Link(link) => Some(&**link),
+            Driven::Listener(_) => None,
+        }
+    }
+
+    /// Drives the link no more, and gives it back.
+    pub fn remove_link(&mut self, id: LinkId) -> Option<Box<dyn Link>> {
+        self.peek(id)?;
+        let Some(Driven::Link(mut link)) = self.entries.remove(&id.0).map(|entry| entry.what)
+        else {
+            return None;
+        };
+        if let Readiness::Source(source) = link.readiness() {
+            // A descriptor that the system does not watch needs no end of that.
+            let _ = self.poll.registry().deregister(source);
+        }
+        for id in std::mem::take(&mut self.stalled) {
+            self.make_ready(id);
+        }
+        Some(link)
+    }
+
+    /// Accepts at the listener no more, and gives it back.
+    pub fn remove_listener(&mut self, id: ListenerId) -> Option<Box<dyn Listener>> {
+        match &self.entries.get(&id.0)?.what {
+            Driven::Listener(_) => {}
+            Driven::Link(_) => return None,
+        }
+        let Some(Driven::Listener(mut listener)) =
+            self.entries.remove(&id.0).map(|entry| entry.what)
+        else {
+            return None;
+        };
+        if let Readiness::Source(source) = listener.readiness() {
+            // As for a link.
+            let _ = self.poll.registry().deregister(source);
+        }
+        Some(listener)
+    }
+
+    /// The links that are driven, those that are down included.
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.what, Driven::Link(_)))
+            .map(|(id, _)| LinkId(*id))
+    }
+
+    /// Gives one link or listener its turn.
+    fn turn(&mut self, id: u64) -> Option<ReactorEvent> {
+        // Removed since it became ready.
+        let entry = self.entries.get_mut(&id)?;
+        entry.is_ready = false;
+        match &mut entry.what {
+            Driven::Link(link) => {
+                let event = link.poll();
+                if event.is_some() || link.is_due() {
+                    self.make_ready(id);
+                } else if link.wants_room() && !entry.listens_for_room {
+                    Self::listen_for_room(&self.poll, id, entry, true);
+                }
+                let link = LinkId(id);
+                event.map(|event| ReactorEvent::Link { link, event })
+            }
+            Driven::Listener(listener) => {
+                let accepted = match listener.accept() {
+                    Ok(None) => return None,
+                    Ok(Some(link)) => {
+                        self.make_ready(id);
+                        self.add_link(link)
+                    }
+                    Err(error) => {
+                        self.stalled.push(id);
+                        Err(error)
+                    }
+                };
+                let listener = ListenerId(id);
+                Some(match accepted {
+                    Ok(link) => ReactorEvent::Accepted { listener, link },
+                    Err(error) => ReactorEvent::AcceptFailed { listener, error },
+                })
+            }
+        }
+    }
+
+    /// Begins or ends listening for room to write at one link. Rare: begun
+    /// when the system refused bytes, ended when it told of room in vain.
+    fn listen_for_room(poll: &mio::Poll, id: u64, entry: &mut Entry, listens: bool) {
+        let Driven::Link(link) = &mut entry.what else {
+            return;
+        };
+        if let Readiness::Source(source) = link.readiness() {
+            let token = Token(id as usize);
+            // It was registered and is open, so this does not fail; if it
+            // did, room would be noticed with the next message received.
+            let done = poll.registry().reregister(source, token, interest(listens));
+            entry.listens_for_room = listens && done.is_ok();
+        }
+    }
+
+    fn make_ready(&mut self, id: u64) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && !std::mem::replace(&mut entry.is_ready, true)
+        {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Takes what was rung by now. False, and asleep if `sleep`, if there was nothing.
+    fn hear(&mut self, sleep: bool) -> bool {
+        let mut rung = self.shared.rung();
+        let ids = std::mem::take(&mut rung.ids);
+        let woken = std::mem::take(&mut rung.woken);
+        let heard = woken || !ids.is_empty();
+        rung.asleep = sleep && !heard;
+        drop(rung);
+        if woken {
+            self.ready.push_back(WAKER);
+        }
+        for id in ids {
+            self.make_ready(id);
+        }
+        heard
+    }
+
+    /// Waits until something is to be done, at most for `timeout`. Returns at
+    /// once if [`Reactor::next`] has not told everything yet.
+    ///
+    /// # Errors
+    /// [`NetError::System`] if the system cannot wait.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<(), NetError> {
+        let busy = !self.ready.is_empty() || self.hear(true);
+        let timeout = if busy { Some(Duration::ZERO) } else { timeout };
+        match self.look(timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                Err(system("waiting for the network")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the system who is ready.
+    fn look(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.turns_until_look = TURNS_PER_LOOK;
+        self.poll.poll(&mut self.events, timeout)?;
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            self.note(event);
+        }
+        self.events = events;
+        self.hear(false);
+        Ok(())
+    }
+
+    fn note(&mut self, event: &mio::event::Event) {
+        let id = event.token().0 as u64;
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        if let Driven::Link(link) = &mut entry.what {
+            let ready = SourceReady {
+                readable: event.is_readable() || event.is_error(),
+                writable: event.is_writable() || event.is_error(),
+                read_closed: event.is_read_closed() || event.is_error(),
+            };
+            if !ready.readable && !ready.read_closed && !link.wants_room() {
+                // Woken for room that nobody wants.
+                Self::listen_for_room(&self.poll, id, entry, false);
+                return;
+            }
+            link.source_ready(ready);
+        }
+        self.make_ready(id);
+    }
+
+    /// The descriptors that are open for this reactor and what it drives, so
+    /// that a forked child can close them by number.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let driven = self.entries.values().filter_map(|entry| match &entry.what {
+            Driven::Link(link) => link.descriptor(),
+            Driven::Listener(listener) => listener.descriptor(),
+        });
+        let own = [self.poll.as_raw_fd(), self.shared.descriptor.as_raw_fd()];
+        own.into_iter().chain(driven).collect()
+    }
+}
+
+fn interest(room: bool) -> Interest {
+    match room {
+        true => Interest::READABLE | Interest::WRITABLE,
+        false => Interest::READABLE,
+    }
+}
+
+/// Yields what came of what is driven, until there is nothing more to do
+/// without waiting; then, after [`Reactor::wait`], again.
+impl Iterator for Reactor {
+    type Item = ReactorEvent;
+
+    /// The next thing that came of anything; `None` when there is nothing
+    /// more to do without waiting. While some link has always more to move,
+    /// there is no `None`: a caller with timers looks at them between events.
+    fn next(&mut self) -> Option<ReactorEvent> {
+        loop {
+            if self.turns_until_look == 0 {
+                // If it fails, `wait` will fail as well, and says so.
+                let _ = self.look(Some(Duration::ZERO));
+            }
+            self.turns_until_look -= 1;
+            if self.ready.is_empty() && !self.hear(true) {
+                return None;
+            }
+            let Some(id) = self.ready.pop_front() else {
+                // What was rung has been removed since.
+                continue;
+            };
+            if id == WAKER {
+                return Some(ReactorEvent::Woken);
+            }
+            if let Some(event) = self.turn(id) {
+                return Some(event);
+            }
+        }
+    }
+}
+
+/// The one descriptor to wait for, readable when [`Reactor::wait`] would not
+/// wait, once [`Reactor::next`] has said `None`.
+impl AsRawFd for Reactor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reactor({} driven)", self.entries.len())
+    }
+}

@@ -1,0 +1,501 @@
+//! A link over a stream of bytes: frames, and regions emulated by frames.
+//!
+//! The layout of frames is `docs/format/wire.md`.
+
+mod reads;
+mod receive;
+mod send;
+
+use crate::contract::*;
+use crate::options::LinkOptions;
+use crate::regions::{Range, RegionError, Regions, place_in};
+use bytes::Bytes;
+use memory::Target;
+use reads::Reads;
+use receive::{Arrived, Inbox, Places};
+use send::{Frame, FrameLabel, Outbox};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+use wire::codec::Codec;
+use wire::error::{ErrorCode, ErrorReply};
+use wire::frame::{BULK_CHUNK_BYTES, FrameKind, HEAD_BYTES_MAX};
+use wire::message::{BulkStatus, BulkWrite, Region};
+
+/// Bytes that one call of `poll` moves before others have their turn.
+const TURN_BYTES: u64 = 1 << 20;
+
+/// A connected pair of byte streams that never wait.
+pub(crate) trait ByteStream: Send {
+    /// Whether the connection stands by now; an error if it never will.
+    fn is_connected(&mut self) -> io::Result<bool>;
+
+    /// As [`io::Read::read_vectored`].
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// As [`io::Write::write_vectored`].
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Says that no more will be written; what was written still arrives.
+    fn finish(&mut self);
+
+    /// As [`Link::readiness`].
+    fn readiness(&mut self) -> Readiness<'_>;
+
+    /// As [`Link::attach`].
+    fn attach(&mut self, bell: Bell);
+
+    /// As [`Link::descriptor`].
+    fn descriptor(&self) -> Option<RawFd>;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Up,
+    Down,
+}
+
+/// One connection over a stream of bytes.
+pub(crate) struct StreamLink<S> {
+    /// `None` when the link is down.
+    stream: Option<S>,
+    phase: Phase,
+    capabilities: Capabilities,
+    peer: Peer,
+    options: LinkOptions,
+    outbox: Outbox,
+    inbox: Inbox,
+    regions: Regions,
+    reads: Reads,
+    /// What is to be told before anything else is done.
+    events: VecDeque<LinkEvent>,
+    /// Whether a read, or a write, may move something.
+    ready: SourceReady,
+    /// A write has failed: nothing more is written, but what the other side
+    /// said before it went is still read.
+    write_error: Option<String>,
+    is_due: bool,
+    /// Nobody tells what is ready: every poll has to look.
+    by_bell: bool,
+}
+
+impl<S: ByteStream> StreamLink<S> {
+    pub(crate) fn new(mut stream: S, peer: Peer, options: LinkOptions) -> Self {
+        let by_bell = matches!(stream.readiness(), Readiness::Bell);
+        Self {
+            stream: Some(stream),
+            phase: Phase::Connecting,
+            capabilities: Capabilities {
+                payload_bytes_max: options.payload_bytes_max,
+                one_sided: false,
+                ordered: true,
+                memory_kinds: vec![0],
+            },
+            peer,
+            options,
+            outbox: Outbox::default(),
+            inbox: Inbox::new(),
+            regions: Regions::default(),
+            reads: Reads::default(),
+            events: VecDeque::new(),
+            ready: SourceReady {
+                read_closed: false,
+                ..SourceReady::ALL
+            },
+            write_error: None,
+            is_due: false,
+            by_bell,
+        }
+    }
+
+    /// The link is dead: answers what is open, then says why.
+    fn fail(&mut self, error: NetError) {
+        if self.phase == Phase::Down {
+            return;
+        }
+        self.phase = Phase::Down;
+        self.stream = None;
+        self.is_due = false;
+        for token in self.outbox.clear() {
+            self.answer_write(token, Err(error.clone()));
+        }
+        for token in self.reads.clear() {
+            self.answer_read(token, error.clone());
+        }
+        self.events.push_back(LinkEvent::Down(error));
+    }
+
+    fn answer_read(&mut self, token: BulkToken, error: NetError) {
+        let result = Err(error);
+        self.answer(LinkEvent::ReadDone { token, result });
+    }
+
+    fn answer_write(&mut self, token: BulkToken, result: Result<(), NetError>) {
+        self.answer(LinkEvent::WriteDone { token, result });
+    }
+
+    /// Queues an answer, before the end of the link if that waits to be told.
+    fn answer(&mut self, event: LinkEvent) {
+        let at = match self.events.back() {
+            Some(LinkEvent::Down(_)) => self.events.len() - 1,
+            _ => self.events.len(),
+        };
+        self.events.insert(at, event);
+    }
+
+    fn ask_waiting_reads(&mut self) {
+        while let Some(request) = self.reads.next_request() {
+            self.outbox.push(request, Lane::Control);
+        }
+    }
+
+    /// Uses what has arrived. False if more bytes are needed for anything to come of it.
+    fn take_arrived(&mut self) -> bool {
+        let mut places = Places {
+            regions: &mut self.regions,
+            reads: &mut self.reads,
+            pool: &self.options.pool,
+            payload_bytes_max: self.options.payload_bytes_max,
+        };
+        match self.inbox.next(&mut places) {
+            Ok(None) => return false,
+            Ok(Some(Arrived::Nothing)) => {}
+            Ok(Some(Arrived::Message(received))) => {
+                self.events.push_back(LinkEvent::Message(received));
+            }
+            Ok(Some(Arrived::ReadDone(token, buffer, checksums))) => {
+                let result = Ok((buffer, checksums));
+                self.events.push_back(LinkEvent::ReadDone { token, result });
+            }
+            Ok(Some(Arrived::ReadFailed(token, error))) => self.answer_read(token, error),
+            Ok(Some(Arrived::ReadRequest(id, read))) => self.serve(id, &read),
+            Err(problem) => self.fail(NetError::Protocol(format!(
+                "{} sent what is no frame: {problem}",
+                self.peer.address
+            ))),
+        }
+        self.ask_waiting_reads();
+        true
+    }
+
+    /// Answers a read of the other side.
+    fn serve(&mut self, id: u64, read: &wire::message::BulkRead) {
+        let range = Range {
+            key: &read.key,
+            offset: read.offset,
+            bytes: u64::from(read.bytes),
+        };
+        let problem = match self.regions.exposed(range) {
+            Ok(bytes) => return self.outbox.push_data(id, bytes, read.block_bytes),
+            Err(RegionError::Gone) => "the region is not exposed any more".to_owned(),
+            Err(RegionError::Invalid(problem)) => problem,
+        };
+        let error = Some(ErrorReply::fatal(ErrorCode::InvalidSelection, problem));
+        let label = FrameLabel {
+            kind: FrameKind::BulkStatus,
+            flags: 0,
+            id,
+        };
+        let head = BulkStatus { error }.to_bytes();
+        let status = Frame::new(label, head.into(), Vec::new());
+        self.outbox.push(status.answering(), Lane::Control);
+    }
+
+    /// Writes once, if that may move something. Returns how many bytes moved.
+    fn write_some(&mut self) -> u64 {
+        if !self.ready.writable || self.write_error.is_some() || self.outbox.is_empty() {
+            return 0;
+        }
+        let Some(stream) = &mut self.stream else {
+            return 0;
+        };
+        let written = match self.outbox.write(stream) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.ready.writable = false;
+                return 0;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.is_due = true;
+                return 0;
+            }
+            Err(error) => {
+                self.write_error = Some(error.to_string());
+                self.ready.readable = true;
+                return 0;
+            }
+        };
+        self.ready.writable = !written.full;
+        while let Some(token) = self.outbox.next_written() {
+            self.answer_write(token, Ok(()));
+        }
+        self.reads.served(self.outbox.take_answered());
+        written.bytes
+    }
+
+    /// Reads once, if that may move something. Returns how many bytes moved.
+    fn read_some(&mut self) -> u64 {
+        if !self.ready.readable {
+            return 0;
+        }
+        let Some(stream) = &mut self.stream else {
+            return 0;
+        };
+        let mut places = Places {
+            regions: &mut self.regions,
+            reads: &mut self.reads,
+            pool: &self.options.pool,
+            payload_bytes_max: self.options.payload_bytes_max,
+        };
+        match self.inbox.read(stream, &mut places) {
+            Ok(taken) if taken.bytes == 0 => {
+                let error = self.closed("closed the connection");
+                self.fail(error);
+                0
+            }
+            Ok(taken) => {
+                // The end of the stream is only seen by a read of its own.
+                self.ready.readable = !taken.emptied || self.ready.read_closed;
+                taken.bytes as u64
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.ready.readable = false;
+                if let Some(problem) = self.write_error.take() {
+                    let error = self.closed(&format!("takes no more: {problem}"));
+                    self.fail(error);
+                }
+                0
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.is_due = true;
+                0
+            }
+            Err(error) => {
+                let error = self.closed(&format!("is gone: {error}"));
+                self.fail(error);
+                0
+            }
+        }
+    }
+
+    fn closed(&self, how: &str) -> NetError {
+        NetError::Closed(format!(
+            "{} {how}, {}",
+            self.peer.address,
+            self.inbox.describe_end()
+        ))
+    }
+
+    /// Takes the step from connecting to up, if it is time.
+    fn connect(&mut self) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        match stream.is_connected() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.phase = Phase::Up;
+                self.events.push_back(LinkEvent::Up);
+            }
+            Err(error) => {
+                let text = format!("connecting to {}: {error}", self.peer.address);
+                self.fail(NetError::Refused(text));
+            }
+        }
+    }
+}
+
+impl<S: ByteStream> Link for StreamLink<S> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    fn send(&mut self, message: Message) {
+        assert!(
+            message.head.len() <= HEAD_BYTES_MAX as usize,
+            "a head of {} bytes: longer things are payload",
+            message.head.len()
+        );
+        assert!(
+            (message.kind as u8) < FrameKind::BulkRead as u8,
+            "{:?} is not for users of a link",
+            message.kind
+        );
+        if self.phase == Phase::Down {
+            return;
+        }
+        let label = FrameLabel {
+            kind: message.kind,
+            flags: message.flags,
+            id: message.id,
+        };
+        let frame = Frame::new(label, message.head, message.payload);
+        self.outbox.push(frame, message.lane);
+    }
+
+    fn expose(&mut self, bytes: Bytes) -> Region {
+        self.regions.expose(bytes)
+    }
+
+    fn withdraw(&mut self, region: &Region) {
+        self.regions.withdraw(region);
+    }
+
+    fn lend(&mut self, target: Target) -> Region {
+        self.regions.lend(target)
+    }
+
+    fn reclaim(&mut self, region: &Region) -> Option<Target> {
+        self.regions.reclaim(region)
+    }
+
+    fn read(&mut self, token: BulkToken, read: RegionRead) {
+        if self.phase == Phase::Down {
+            return self.answer_dead(|link, error| link.answer_read(token, error));
+        }
+        let started = place_in(&read.region, read.offset, read.into.len())
+            .and_then(|offset| self.reads.start(token, offset, read));
+        match started {
+            Ok(()) => self.ask_waiting_reads(),
+            Err(problem) => self.answer_read(token, NetError::Region(problem)),
+        }
+    }
+
+    fn write(&mut self, token: BulkToken, write: RegionWrite) {
+        if self.phase == Phase::Down {
+            return self.answer_dead(|link, error| link.answer_write(token, Err(error)));
+        }
+        let bytes = write.pieces.iter().map(Bytes::len).sum();
+        let placed = place_in(&write.region, write.offset, bytes).and_then(|offset| {
+            if bytes <= BULK_CHUNK_BYTES {
+                return Ok(offset);
+            }
+            Err(format!(
+                "a write of {bytes} bytes; the limit is {BULK_CHUNK_BYTES}"
+            ))
+        });
+        let offset = match placed {
+            Ok(offset) => offset,
+            Err(problem) => return self.answer_write(token, Err(NetError::Region(problem))),
+        };
+        let key = write.region.key;
+        let label = FrameLabel {
+            kind: FrameKind::BulkWrite,
+            flags: 0,
+            id: token.0,
+        };
+        let head = BulkWrite { key, offset }.to_bytes();
+        let frame = Frame::new(label, head.into(), write.pieces);
+        self.outbox.push(frame.of_write(token), Lane::Bulk);
+    }
+
+    fn cancel(&mut self, token: BulkToken) {
+        if self.reads.cancel(token) {
+            self.answer_read(token, NetError::Cancelled);
+        } else if self.outbox.cancel(token) {
+            self.answer_write(token, Err(NetError::Cancelled));
+        }
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        self.outbox.queued_bytes()
+    }
+
+    fn poll(&mut self) -> Option<LinkEvent> {
+        self.is_due = false;
+        self.ready.readable |= self.by_bell;
+        self.ready.writable |= self.by_bell;
+        let mut moved = 0;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            match self.phase {
+                Phase::Down => return None,
+                Phase::Connecting => {
+                    self.connect();
+                    if self.phase == Phase::Connecting {
+                        return None;
+                    }
+                    continue;
+                }
+                Phase::Up => {}
+            }
+            if self.take_arrived() {
+                continue;
+            }
+            if moved >= TURN_BYTES {
+                self.is_due = true;
+                return None;
+            }
+            let step = self.write_some() + self.read_some();
+            if step == 0 && self.events.is_empty() {
+                return None;
+            }
+            moved += step;
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    fn wants_room(&self) -> bool {
+        match self.phase {
+            Phase::Connecting => true,
+            Phase::Up => !self.ready.writable,
+            Phase::Down => false,
+        }
+    }
+
+    fn source_ready(&mut self, ready: SourceReady) {
+        self.ready.readable |= ready.readable || ready.read_closed;
+        self.ready.writable |= ready.writable;
+        self.ready.read_closed |= ready.read_closed;
+    }
+
+    fn readiness(&mut self) -> Readiness<'_> {
+        match &mut self.stream {
+            Some(stream) => stream.readiness(),
+            None => Readiness::Bell,
+        }
+    }
+
+    fn attach(&mut self, bell: Bell) {
+        match &mut self.stream {
+            Some(stream) => stream.attach(bell),
+            None => bell(),
+        }
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.stream.as_ref()?.descriptor()
+    }
+
+    fn close(&mut self, reason: &str) {
+        for token in self.outbox.clear_bulk() {
+            let error = NetError::Closed(reason.to_owned());
+            self.answer_write(token, Err(error));
+        }
+        while self.phase == Phase::Up && self.write_some() > 0 {}
+        if let Some(stream) = &mut self.stream {
+            stream.finish();
+        }
+        self.fail(NetError::Closed(reason.to_owned()));
+    }
+}
+
+impl<S: ByteStream> StreamLink<S> {
+    /// Answers an operation that was asked of a dead link.
+    fn answer_dead(&mut self, answer: impl FnOnce(&mut Self, NetError)) {
+        answer(
+            self,
+            NetError::Closed(format!("{} is down", self.peer.address)),
+        );
+    }
+}

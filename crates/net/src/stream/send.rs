@@ -1,0 +1,326 @@
+//! What a stream link has to send: frames in two lanes, written from where
+//! their bytes lie.
+
+use crate::contract::{BulkToken, Lane};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use wire::checksum::block_checksums;
+use wire::codec::Codec;
+use wire::frame::{BULK_CHUNK_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameKind};
+use wire::message::BulkData;
+
+use super::ByteStream;
+
+/// The most pieces of memory that one system call is given.
+const SLICES_MAX: usize = 64;
+
+/// Whole frames are gathered into one write up to about this many bytes:
+/// enough that the call's cost vanishes. A control frame that is queued
+/// meanwhile waits for no more than the frame that was begun.
+const GATHER_BYTES: u64 = BULK_CHUNK_BYTES as u64;
+
+/// A frame to be sent.
+#[derive(Debug)]
+pub(super) struct Frame {
+    header: [u8; FRAME_HEADER_BYTES],
+    head: Bytes,
+    payload: Vec<Bytes>,
+    /// Bytes not yet written.
+    left: u64,
+    /// The first piece that is not written completely: 0 is the header, 1 the
+    /// head, then the payload's pieces.
+    piece: usize,
+    /// How much of that piece is written.
+    piece_written: usize,
+    /// The region write that this frame is, to be told when it is out.
+    write: Option<BulkToken>,
+    /// Whether this answers a read of the other side.
+    answer: bool,
+}
+
+/// What a frame says of itself besides its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameLabel {
+    pub kind: FrameKind,
+    pub flags: u8,
+    pub id: u64,
+}
+
+impl Frame {
+    pub(super) fn new(label: FrameLabel, head: Bytes, payload: Vec<Bytes>) -> Self {
+        let payload_bytes = payload.iter().map(|piece| piece.len() as u64).sum();
+        let header = FrameHeader {
+            kind: label.kind,
+            flags: label.flags,
+            head_bytes: u32::try_from(head.len()).expect("heads are at most HEAD_BYTES_MAX"),
+            payload_bytes,
+            id: label.id,
+        };
+        Self {
+            header: header.to_bytes(&head),
+            left: FRAME_HEADER_BYTES as u64 + head.len() as u64 + payload_bytes,
+            head,
+            payload,
+            piece: 0,
+            piece_written: 0,
+            write: None,
+            answer: false,
+        }
+    }
+
+    pub(super) fn answering(mut self) -> Self {
+        self.answer = true;
+        self
+    }
+
+    pub(super) fn of_write(mut self, token: BulkToken) -> Self {
+        self.write = Some(token);
+        self
+    }
+
+    fn piece(&self, index: usize) -> Option<&[u8]> {
+        match index {
+            0 => Some(&self.header),
+            1 => Some(&self.head),
+            _ => self.payload.get(index - 2).map(|piece| &piece[..]),
+        }
+    }
+
+    /// What is left to write, in order.
+    fn rest(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip = self.piece_written;
+        (self.piece..)
+            .map_while(|index| self.piece(index))
+            .map(move |piece| &piece[std::mem::take(&mut skip)..])
+            .filter(|piece| !piece.is_empty())
+    }
+
+    /// Counts `bytes` as written, at most what is left.
+    fn advance(&mut self, bytes: u64) {
+        self.left -= bytes;
+        let mut bytes = bytes as usize;
+        while bytes > 0 {
+            let piece = self.piece(self.piece).expect("no more than what is left");
+            let left = piece.len() - self.piece_written;
+            if bytes < left {
+                self.piece_written += bytes;
+                return;
+            }
+            bytes -= left;
+            self.piece += 1;
+            self.piece_written = 0;
+        }
+    }
+}
+
+/// An entry of the bulk lane.
+#[derive(Debug)]
+enum Entry {
+    Frame(Frame),
+    /// The answer to a read. Becomes a frame just before it is written, so
+    /// that its bytes are in the cache when they are checked and then sent.
+    Data {
+        id: u64,
+        bytes: Bytes,
+        block_bytes: u32,
+    },
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Frame(frame) => frame.left,
+            Self::Data { bytes, .. } => bytes.len() as u64,
+        }
+    }
+
+    fn frame(&mut self) -> &Frame {
+        if let Self::Data {
+            id,
+            bytes,
+            block_bytes,
+        } = self
+        {
+            let checksums = match *block_bytes {
+                0 => Vec::new(),
+                block_bytes => block_checksums(bytes, block_bytes).collect(),
+            };
+            let head = BulkData { checksums }.to_bytes();
+            let label = FrameLabel {
+                kind: FrameKind::BulkData,
+                flags: 0,
+                id: *id,
+            };
+            let payload = vec![std::mem::take(bytes)];
+            *self = Self::Frame(Frame::new(label, head.into(), payload).answering());
+        }
+        match self {
+            Self::Frame(frame) => frame,
+            Self::Data { .. } => unreachable!("became a frame above"),
+        }
+    }
+}
+
+/// How far one write went.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    pub bytes: u64,
+    /// The stream took less than it was offered: it is full.
+    pub full: bool,
+}
+
+/// The queues of a stream link.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// The frame of which some bytes are out: it has to be finished first.
+    begun: Option<Frame>,
+    control: VecDeque<Frame>,
+    bulk: VecDeque<Entry>,
+    queued_bytes: u64,
+    /// Region writes whose frames are out.
+    written: VecDeque<BulkToken>,
+    /// Answers to reads that are out.
+    answered: usize,
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, frame: Frame, lane: Lane) {
+        self.queued_bytes += frame.left;
+        match lane {
+            Lane::Control => self.control.push_back(frame),
+            Lane::Bulk => self.bulk.push_back(Entry::Frame(frame)),
+        }
+    }
+
+    pub(super) fn push_data(&mut self, id: u64, bytes: Bytes, block_bytes: u32) {
+        self.queued_bytes += bytes.len() as u64;
+        self.bulk.push_back(Entry::Data {
+            id,
+            bytes,
+            block_bytes,
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued_bytes == 0 && self.bulk.is_empty()
+    }
+
+    pub(super) fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// A region write that is out since this was last asked.
+    pub(super) fn next_written(&mut self) -> Option<BulkToken> {
+        self.written.pop_front()
+    }
+
+    /// How many answers to reads are out since this was last asked.
+    pub(super) fn take_answered(&mut self) -> usize {
+        std::mem::take(&mut self.answered)
+    }
+
+    /// Takes a region write that was not begun out of the queue.
+    pub(super) fn cancel(&mut self, token: BulkToken) -> bool {
+        let found = self
+            .bulk
+            .iter()
+            .position(|entry| matches!(entry, Entry::Frame(frame) if frame.write == Some(token)));
+        if let Some(entry) = found.and_then(|index| self.bulk.remove(index)) {
+            self.queued_bytes -= entry.bytes();
+        }
+        found.is_some()
+    }
+
+    /// Forgets everything. Returns the region writes that were queued.
+    pub(super) fn clear(&mut self) -> Vec<BulkToken> {
+        let begun = self.begun.take().and_then(|frame| frame.write);
+        let bulk = std::mem::take(&mut self.bulk);
+        let queued = bulk.into_iter().filter_map(|entry| match entry {
+            Entry::Frame(frame) => frame.write,
+            Entry::Data { .. } => None,
+        });
+        let writes = begun.into_iter().chain(queued).collect();
+        self.control.clear();
+        self.queued_bytes = 0;
+        writes
+    }
+
+    /// Keeps only what is begun and the control lane; as [`Outbox::clear`].
+    pub(super) fn clear_bulk(&mut self) -> Vec<BulkToken> {
+        let begun = self.begun.take();
+        let control = std::mem::take(&mut self.control);
+        let writes = self.clear();
+        let kept = begun.iter().chain(&control).map(|frame| frame.left);
+        self.queued_bytes = kept.sum();
+        self.begun = begun;
+        self.control = control;
+        writes
+    }
+
+    /// Offers the stream what is to be sent next, in one call: the frame that
+    /// is begun, then the control lane, then the bulk lane.
+    pub(super) fn write(&mut self, stream: &mut impl ByteStream) -> io::Result<Written> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        let mut offered = 0;
+        for frame in self.begun.iter().chain(&self.control) {
+            gather(frame, &mut slices, &mut count, &mut offered);
+        }
+        for entry in &mut self.bulk {
+            if offered >= GATHER_BYTES || count == SLICES_MAX {
+                break;
+            }
+            let counted = entry.bytes();
+            let frame = Entry::frame(entry);
+            self.queued_bytes += frame.left - counted;
+            gather(frame, &mut slices, &mut count, &mut offered);
+        }
+        let bytes = stream.write_vectored(&slices[..count])? as u64;
+        self.count_written(bytes);
+        Ok(Written {
+            bytes,
+            full: bytes < offered,
+        })
+    }
+
+    fn count_written(&mut self, mut bytes: u64) {
+        while bytes > 0 {
+            let mut frame = self
+                .begun
+                .take()
+                .or_else(|| self.control.pop_front())
+                .or_else(|| match self.bulk.pop_front() {
+                    Some(Entry::Frame(frame)) => Some(frame),
+                    _ => None,
+                })
+                .expect("no more was written than was offered");
+            let step = bytes.min(frame.left);
+            frame.advance(step);
+            bytes -= step;
+            self.queued_bytes -= step;
+            if frame.left > 0 {
+                self.begun = Some(frame);
+            } else {
+                self.written.extend(frame.write);
+                self.answered += usize::from(frame.answer);
+            }
+        }
+    }
+}
+
+fn gather<'a>(
+    frame: &'a Frame,
+    slices: &mut [IoSlice<'a>; SLICES_MAX],
+    count: &mut usize,
+    offered: &mut u64,
+) {
+    for piece in frame.rest() {
+        if *count == SLICES_MAX {
+            return;
+        }
+        slices[*count] = IoSlice::new(piece);
+        *count += 1;
+        *offered += piece.len() as u64;
+    }
+}
