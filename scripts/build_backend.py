@@ -119,4 +119,8 @@ def _build_command() -> None:
     binary = next(m["executable"] for m in messages
                   if m["reason"] == "compiler-artifact" and m["target"]["name"] == "thalweg"
                   and m["executable"])
-    shutil.copy2(binary, COMMANDS / "thalweg")
+    command = COMMANDS / "thalweg"
+    shutil.copy2(binary, command)
+    # Debug information makes most of its size, and an installed command needs none.
+    if shutil.which("strip"):
+        subprocess.run(["strip", "--strip-debug", command], check=True)
