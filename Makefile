@@ -1,21 +1,24 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
-# Each target is a script of its own name in scripts/, or one command.
+# Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel test clean
+.PHONY: help setup wheel demo test clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
-		|| grep '##' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1:  \2/p' $(MAKEFILE_LIST)
 
-setup: ## get this machine ready (called by the others)
+demo: ## a pipeline from instrument to picture, with a kill in the middle
+	@scripts/setup demo
+	@scripts/demo
+
+test: setup ## every check of the repository
+	@scripts/test
+
+setup: ## get this machine ready for tests (called by the others)
 	@scripts/setup test
 
 wheel: setup ## build the Python wheel and install it into .venv
 	@scripts/wheel
 
-test: setup ## every check of the repository
-	@scripts/test
-
 clean: ## remove everything that was built
-	rm -rf target build dist .venv demo-output
+	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output
