@@ -1,6 +1,7 @@
 //! Every transport of this crate against the one suite.
 
 use net::testing::conformance::{Place, check_all};
+use net::testing::sim::{Sim, SimFaults, SimNet};
 use net::{Inproc, LinkOptions, Tcp, Transport, Unix};
 
 struct Real<T> {
@@ -61,4 +62,39 @@ fn inproc() {
             format!("inproc://conformance-{count}")
         }),
     });
+}
+
+struct Simulated {
+    net: SimNet,
+    transport: Sim,
+    count: u32,
+}
+
+impl Place for Simulated {
+    fn transport(&self) -> &dyn Transport {
+        &self.transport
+    }
+
+    fn fresh_address(&mut self) -> String {
+        self.count += 1;
+        format!("sim://{}", self.count)
+    }
+
+    fn idle(&mut self) {
+        let next = self.net.next_event();
+        self.net.advance(next.expect("something is to happen"));
+    }
+}
+
+#[test]
+fn simulated() {
+    for seed in 0..3 {
+        let net = SimNet::new(seed, SimFaults::none());
+        eprintln!("seed {seed}");
+        check_all(&mut Simulated {
+            transport: net.transport(options()),
+            net,
+            count: 0,
+        });
+    }
 }

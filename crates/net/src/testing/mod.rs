@@ -2,3 +2,5 @@
 //! a network with faults.
 
 pub mod conformance;
+pub mod counted;
+pub mod sim;

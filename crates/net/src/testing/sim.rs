@@ -1,0 +1,753 @@
+//! A network in one thread, with faults, a seed and a virtual clock.
+//!
+//! It carries the very stream links that tcp and unix carry, over simulated
+//! streams of bytes: so frames are cut at any byte, as on a real network.
+//! Nothing happens unless it is polled and the clock is advanced, and the
+//! same seed and calls give the same run.
+
+use crate::address;
+use crate::contract::*;
+use crate::options::LinkOptions;
+use crate::stream::{ByteStream, StreamLink};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const SCHEME: &str = "sim";
+
+/// How the simulated network behaves. Faults are chosen when a connection is
+/// made: a chance of `n` means one in `n`, 0 never.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SimFaults {
+    /// How long a piece of a stream is on its way, nanoseconds.
+    pub delay_ns: Range<u64>,
+    /// How fast each direction is; 0 is infinitely.
+    pub bytes_per_second: u64,
+    /// How many bytes may be written and not yet read, each way.
+    pub window_bytes: usize,
+    /// The longest piece that travels in one; pieces have random lengths up to it.
+    pub piece_bytes_max: usize,
+    /// Chance that a connection is refused.
+    pub refuse_one_in: u64,
+    /// Chance that a connection is cut, both ways at once, ...
+    pub cut_one_in: u64,
+    /// ... after so many bytes one way.
+    pub cut_after_bytes: Range<u64>,
+    /// Chance that one direction of a connection, or both, falls silent: what
+    /// is written is not lost, it arrives when the network is healed.
+    pub silent_one_in: u64,
+    /// ... after so many bytes one way.
+    pub silent_after_bytes: Range<u64>,
+    /// Chance that a connection is slow both ways.
+    pub slow_one_in: u64,
+    /// How slow that is.
+    pub slow_bytes_per_second: u64,
+}
+
+impl SimFaults {
+    /// No faults: a fast local network.
+    pub fn none() -> Self {
+        Self {
+            delay_ns: 20_000..60_000,
+            bytes_per_second: 1_000_000_000,
+            window_bytes: 1 << 20,
+            piece_bytes_max: 64 << 10,
+            refuse_one_in: 0,
+            cut_one_in: 0,
+            cut_after_bytes: 0..1,
+            silent_one_in: 0,
+            silent_after_bytes: 0..1,
+            slow_one_in: 0,
+            slow_bytes_per_second: 1,
+        }
+    }
+
+    /// Everything goes wrong now and then.
+    pub fn chaos() -> Self {
+        Self {
+            delay_ns: 20_000..20_000_000,
+            bytes_per_second: 100_000_000,
+            window_bytes: 64 << 10,
+            piece_bytes_max: 5_000,
+            refuse_one_in: 5,
+            cut_one_in: 2,
+            cut_after_bytes: 0..200_000,
+            silent_one_in: 6,
+            silent_after_bytes: 0..100_000,
+            slow_one_in: 8,
+            slow_bytes_per_second: 200_000,
+        }
+    }
+}
+
+/// What has happened on a simulated network so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SimStats {
+    /// Connections that were made.
+    pub connected: u64,
+    /// Connections that were refused, for whatever reason.
+    pub refused: u64,
+    /// Connections that were cut.
+    pub cut: u64,
+    /// Directions of connections that fell silent.
+    pub silenced: u64,
+    /// Bytes that arrived.
+    pub bytes: u64,
+}
+
+/// A simulated network. Cloning shares it.
+#[derive(Clone)]
+pub struct SimNet {
+    world: Arc<Mutex<World>>,
+}
+
+struct World {
+    now: u64,
+    random: u64,
+    faults: SimFaults,
+    stats: SimStats,
+    last_id: u64,
+    doors: BTreeMap<String, Door>,
+    connections: BTreeMap<u64, Connection>,
+    /// To be rung when the world is not locked any more.
+    ringing: Vec<Bell>,
+}
+
+#[derive(Default)]
+struct Door {
+    /// Which listener: a later one of the same name is another.
+    id: u64,
+    waiting: VecDeque<(u64, Arriving)>,
+    bell: Option<Bell>,
+}
+
+struct Arriving {
+    connection: u64,
+}
+
+struct Connection {
+    /// [0] from who connected, [1] to it.
+    pipes: [Pipe; 2],
+    bells: [Option<Bell>; 2],
+    bytes_per_second: u64,
+    /// When who connected knows that it stands.
+    connected_at: u64,
+    /// When both sides see it cut.
+    cut_at: Option<u64>,
+    /// Which ends are still held by somebody.
+    held: [bool; 2],
+}
+
+#[derive(Default)]
+struct Pipe {
+    /// Pieces on their way or arrived: when, and the bytes.
+    pieces: VecDeque<(u64, Piece)>,
+    /// Bytes that wait for the network to be healed.
+    held_back: Vec<u8>,
+    unread_bytes: usize,
+    written_bytes: u64,
+    busy_until: u64,
+    last_arrival: u64,
+    cut_after: Option<u64>,
+    silent_after: Option<u64>,
+    /// The writer is done; when the reader learns it (never while silent).
+    finished: bool,
+    finish_arrives: Option<u64>,
+    /// The writer was refused room and waits for some.
+    wants_room: bool,
+}
+
+struct Piece {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Pipe {
+    fn is_silent(&self) -> bool {
+        self.silent_after
+            .is_some_and(|after| self.written_bytes >= after)
+    }
+}
+
+impl World {
+    fn random(&mut self, range: Range<u64>) -> u64 {
+        // splitmix64: small, and good enough to choose faults by.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        let width = range.end.saturating_sub(range.start).max(1);
+        range.start + z % width
+    }
+
+    fn one_in(&mut self, chance: u64) -> bool {
+        chance > 0 && self.random(0..chance) == 0
+    }
+
+    fn delay(&mut self) -> u64 {
+        let range = self.faults.delay_ns.clone();
+        self.random(range)
+    }
+
+    fn new_connection(&mut self, connected_at: u64) -> u64 {
+        let faults = self.faults.clone();
+        let mut connection = Connection {
+            pipes: [Pipe::default(), Pipe::default()],
+            bells: [None, None],
+            bytes_per_second: faults.bytes_per_second,
+            connected_at,
+            cut_at: None,
+            held: [true, true],
+        };
+        if self.one_in(faults.slow_one_in) {
+            connection.bytes_per_second = faults.slow_bytes_per_second;
+        }
+        if self.one_in(faults.cut_one_in) {
+            let side = self.random(0..2) as usize;
+            let after = self.random(faults.cut_after_bytes);
+            connection.pipes[side].cut_after = Some(after);
+        }
+        if self.one_in(faults.silent_one_in) {
+            let which = self.random(1..4);
+            for side in 0..2 {
+                if which & (1 << side) != 0 {
+                    let after = self.random(faults.silent_after_bytes.clone());
+                    connection.pipes[side].silent_after = Some(after);
+                    self.stats.silenced += 1;
+                }
+            }
+        }
+        self.last_id += 1;
+        self.connections.insert(self.last_id, connection);
+        self.last_id
+    }
+
+    /// Puts bytes on their way.
+    fn depart(&mut self, id: u64, side: usize, bytes: &[u8]) {
+        let piece_max = self.faults.piece_bytes_max.max(1) as u64;
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let delay = self.delay();
+            let length = self.random(1..piece_max + 1) as usize;
+            let now = self.now;
+            let Some(connection) = self.connections.get_mut(&id) else {
+                return;
+            };
+            let speed = connection.bytes_per_second;
+            let pipe = &mut connection.pipes[side];
+            let mut length = length.min(bytes.len() - taken);
+            for limit in [pipe.cut_after, pipe.silent_after].into_iter().flatten() {
+                if limit > pipe.written_bytes {
+                    length = length.min((limit - pipe.written_bytes) as usize);
+                }
+            }
+            if pipe.cut_after.is_some_and(|at| pipe.written_bytes >= at) {
+                if connection.cut_at.is_none() {
+                    connection.cut_at = Some(pipe.last_arrival.max(now));
+                    self.stats.cut += 1;
+                    let bells = connection.bells.iter().flatten();
+                    self.ringing.extend(bells.cloned());
+                }
+                // What is behind the cut goes nowhere, and nobody can tell.
+                return;
+            }
+            let piece = &bytes[taken..taken + length];
+            if pipe.is_silent() {
+                pipe.held_back.extend_from_slice(piece);
+            } else {
+                let piece = Piece {
+                    bytes: piece.to_vec(),
+                    read: 0,
+                };
+                let on_wire = (length as u64)
+                    .saturating_mul(1_000_000_000)
+                    .checked_div(speed)
+                    .unwrap_or(0);
+                pipe.busy_until = pipe.busy_until.max(now) + on_wire;
+                pipe.last_arrival = pipe.last_arrival.max(pipe.busy_until + delay);
+                pipe.pieces.push_back((pipe.last_arrival, piece));
+            }
+            pipe.unread_bytes += length;
+            pipe.written_bytes += length as u64;
+            taken += length;
+        }
+    }
+
+    fn finish(&mut self, id: u64, side: usize) {
+        let delay = self.delay();
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let pipe = &mut connection.pipes[side];
+        if std::mem::replace(&mut pipe.finished, true) || pipe.is_silent() {
+            return;
+        }
+        pipe.last_arrival = pipe.last_arrival.max(now + delay);
+        pipe.finish_arrives = Some(pipe.last_arrival);
+    }
+
+    fn heal_pipe(&mut self, id: u64, side: usize) {
+        let speed = self.faults.bytes_per_second;
+        let connection = self.connections.get_mut(&id).expect("just listed");
+        connection.bytes_per_second = speed;
+        let pipe = &mut connection.pipes[side];
+        pipe.cut_after = None;
+        pipe.silent_after = None;
+        let held_back = std::mem::take(&mut pipe.held_back);
+        // Counted again as they depart.
+        pipe.unread_bytes -= held_back.len();
+        pipe.written_bytes -= held_back.len() as u64;
+        let finish_held_back = pipe.finish_arrives.is_none() && pipe.finished;
+        pipe.finished &= !finish_held_back;
+        self.depart(id, side, &held_back);
+        if finish_held_back {
+            self.finish(id, side);
+        }
+    }
+
+    /// The times at which something is to be seen that was not before.
+    fn times(&self) -> impl Iterator<Item = u64> + '_ {
+        let doors = self
+            .doors
+            .values()
+            .flat_map(|door| door.waiting.iter().map(|(at, _)| *at));
+        let connections = self.connections.values().flat_map(Connection::times);
+        doors.chain(connections)
+    }
+
+    fn advance(&mut self, to: u64) {
+        let passed = self.now + 1..to + 1;
+        self.now = self.now.max(to);
+        for door in self.doors.values() {
+            if door.waiting.iter().any(|(at, _)| passed.contains(at)) {
+                self.ringing.extend(door.bell.clone());
+            }
+        }
+        for connection in self.connections.values() {
+            if connection.times().any(|at| passed.contains(&at)) {
+                self.ringing
+                    .extend(connection.bells.iter().flatten().cloned());
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn times(&self) -> impl Iterator<Item = u64> + '_ {
+        let pipes = self.pipes.iter().flat_map(|pipe| {
+            let pieces = pipe.pieces.iter().map(|(at, _)| *at);
+            pieces.chain(pipe.finish_arrives)
+        });
+        pipes.chain(self.cut_at).chain([self.connected_at])
+    }
+
+    fn is_cut(&self, now: u64) -> bool {
+        self.cut_at.is_some_and(|at| at <= now)
+    }
+}
+
+impl SimNet {
+    /// A network of its own.
+    pub fn new(seed: u64, faults: SimFaults) -> Self {
+        Self {
+            world: Arc::new(Mutex::new(World {
+                now: 0,
+                random: seed,
+                faults,
+                stats: SimStats::default(),
+                last_id: 0,
+                doors: BTreeMap::new(),
+                connections: BTreeMap::new(),
+                ringing: Vec::new(),
+            })),
+        }
+    }
+
+    /// The transport of this network. Addresses are `sim://name`.
+    pub fn transport(&self, options: LinkOptions) -> Sim {
+        Sim {
+            net: self.clone(),
+            options,
+        }
+    }
+
+    /// The virtual time, nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.lock().now
+    }
+
+    /// When the next thing happens by itself; `None` if nothing will.
+    pub fn next_event(&self) -> Option<u64> {
+        let world = self.lock();
+        world.times().filter(|at| *at > world.now).min()
+    }
+
+    /// Moves the virtual time on; never back.
+    pub fn advance(&self, to: u64) {
+        self.change(|world| world.advance(to));
+    }
+
+    /// What happens to connections from now on. Those that stand keep the
+    /// faults that were chosen for them.
+    pub fn set_faults(&self, faults: SimFaults) {
+        self.change(|world| world.faults = faults);
+    }
+
+    /// No faults any more, for standing connections neither: planned cuts are
+    /// dropped, and what silence held back is on its way.
+    pub fn heal(&self) {
+        self.change(|world| {
+            world.faults = SimFaults::none();
+            let ids: Vec<_> = world.connections.keys().copied().collect();
+            for (id, side) in ids.into_iter().flat_map(|id| [(id, 0), (id, 1)]) {
+                world.heal_pipe(id, side);
+            }
+        });
+    }
+
+    /// Cuts every connection that stands, now.
+    pub fn cut_all(&self) {
+        self.change(|world| {
+            for connection in world.connections.values_mut() {
+                if connection.cut_at.is_none() {
+                    world.stats.cut += 1;
+                    connection.cut_at = Some(world.now);
+                }
+                world
+                    .ringing
+                    .extend(connection.bells.iter().flatten().cloned());
+            }
+        });
+    }
+
+    /// Every connection that stands falls silent both ways, now, until healed.
+    pub fn silence_all(&self) {
+        self.change(|world| {
+            for connection in world.connections.values_mut() {
+                for pipe in &mut connection.pipes {
+                    if !pipe.is_silent() {
+                        pipe.silent_after = Some(pipe.written_bytes);
+                        world.stats.silenced += 1;
+                    }
+                }
+            }
+        });
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> SimStats {
+        self.lock().stats
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no holder panics here")
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+        let mut world = self.lock();
+        let result = change(&mut world);
+        let ringing = std::mem::take(&mut world.ringing);
+        drop(world);
+        for bell in ringing {
+            bell();
+        }
+        result
+    }
+}
+
+/// The transport of a [`SimNet`].
+pub struct Sim {
+    net: SimNet,
+    options: LinkOptions,
+}
+
+impl Transport for Sim {
+    fn scheme(&self) -> &'static str {
+        SCHEME
+    }
+
+    fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError> {
+        let name = address::rest(SCHEME, address)?.to_owned();
+        let id = self.net.change(|world| {
+            if world.doors.contains_key(&name) {
+                return None;
+            }
+            world.last_id += 1;
+            let id = world.last_id;
+            let door = Door {
+                id,
+                ..Door::default()
+            };
+            world.doors.insert(name.clone(), door);
+            Some(id)
+        });
+        let Some(id) = id else {
+            let text = format!("listening at {address}: somebody does already");
+            return Err(NetError::Address(text));
+        };
+        Ok(Box::new(SimListener {
+            net: self.net.clone(),
+            name,
+            id,
+            options: self.options.clone(),
+        }))
+    }
+
+    fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
+        let name = address::rest(SCHEME, address)?;
+        let connection = self.net.change(|world| {
+            let (there, back) = (world.delay(), world.delay());
+            let refused = world.one_in(world.faults.refuse_one_in);
+            let id = world.new_connection(world.now + there + back);
+            match world.doors.get_mut(name) {
+                Some(door) if !refused => {
+                    let arriving = Arriving { connection: id };
+                    door.waiting.push_back((world.now + there, arriving));
+                    world.stats.connected += 1;
+                }
+                _ => {
+                    let connection = world.connections.get_mut(&id).expect("made above");
+                    connection.held[1] = false;
+                    world.stats.refused += 1;
+                }
+            }
+            id
+        });
+        Ok(self.net.link(connection, 0, address, &self.options))
+    }
+}
+
+impl SimNet {
+    fn link(&self, id: u64, side: usize, address: &str, options: &LinkOptions) -> Box<dyn Link> {
+        let stream = SimStream {
+            net: self.clone(),
+            id,
+            side,
+        };
+        let peer = Peer {
+            address: address.to_owned(),
+            ..Peer::default()
+        };
+        Box::new(StreamLink::new(stream, peer, options.clone()))
+    }
+}
+
+struct SimListener {
+    net: SimNet,
+    name: String,
+    id: u64,
+    options: LinkOptions,
+}
+
+impl Listener for SimListener {
+    fn address(&self) -> String {
+        format!("{SCHEME}://{}", self.name)
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Link>>, NetError> {
+        let mut world = self.net.lock();
+        let now = world.now;
+        let waiting = world
+            .doors
+            .get_mut(&self.name)
+            .map(|door| &mut door.waiting);
+        let arrived = waiting.and_then(|waiting| {
+            let at = waiting.iter().position(|(at, _)| *at <= now)?;
+            waiting.remove(at)
+        });
+        drop(world);
+        Ok(arrived.map(|(_, arriving)| {
+            let address = format!("{SCHEME}://{} ({})", self.name, arriving.connection);
+            self.net
+                .link(arriving.connection, 1, &address, &self.options)
+        }))
+    }
+
+    fn readiness(&mut self) -> Readiness<'_> {
+        Readiness::Bell
+    }
+
+    fn attach(&mut self, bell: Bell) {
+        self.net.change(|world| {
+            if let Some(door) = world.doors.get_mut(&self.name) {
+                door.bell = Some(bell.clone());
+                world.ringing.push(bell);
+            }
+        });
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        self.net.change(|world| {
+            if world
+                .doors
+                .get(&self.name)
+                .is_none_or(|door| door.id != self.id)
+            {
+                return;
+            }
+            let door = world.doors.remove(&self.name).expect("looked at above");
+            // Who waited to be accepted is cut off.
+            for (_, arriving) in door.waiting {
+                if let Some(connection) = world.connections.get_mut(&arriving.connection) {
+                    connection.cut_at = Some(world.now);
+                    connection.held[1] = false;
+                    let bells = connection.bells.iter().flatten().cloned();
+                    world.ringing.extend(bells);
+                }
+            }
+        });
+    }
+}
+
+/// One end of a simulated connection.
+struct SimStream {
+    net: SimNet,
+    id: u64,
+    side: usize,
+}
+
+fn reset() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+impl ByteStream for SimStream {
+    fn is_connected(&mut self) -> io::Result<bool> {
+        let world = self.net.lock();
+        let connection = world.connections.get(&self.id).ok_or_else(reset)?;
+        if self.side == 1 {
+            return Ok(true);
+        }
+        if connection.connected_at > world.now {
+            return Ok(false);
+        }
+        if !connection.held[1] && connection.pipes[1].finish_arrives.is_none() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        Ok(true)
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.net.change(|world| {
+            let now = world.now;
+            let connection = world.connections.get_mut(&self.id).ok_or_else(reset)?;
+            let is_cut = connection.is_cut(now);
+            let pipe = &mut connection.pipes[1 - self.side];
+            let mut read = 0;
+            'slices: for slice in into {
+                let mut at = 0;
+                while at < slice.len() {
+                    let Some((_, piece)) = pipe.pieces.front_mut().filter(|(due, _)| *due <= now)
+                    else {
+                        break 'slices;
+                    };
+                    let left = &piece.bytes[piece.read..];
+                    let step = left.len().min(slice.len() - at);
+                    slice[at..at + step].copy_from_slice(&left[..step]);
+                    piece.read += step;
+                    if piece.read == piece.bytes.len() {
+                        pipe.pieces.pop_front();
+                    }
+                    at += step;
+                    read += step;
+                }
+            }
+            if read > 0 {
+                pipe.unread_bytes -= read;
+                world.stats.bytes += read as u64;
+                if std::mem::take(&mut pipe.wants_room) {
+                    world
+                        .ringing
+                        .extend(connection.bells[1 - self.side].clone());
+                }
+                return Ok(read);
+            }
+            if is_cut {
+                return Err(reset());
+            }
+            match pipe.finish_arrives {
+                Some(at) if at <= now && pipe.pieces.is_empty() => Ok(0),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        })
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.net.change(|world| {
+            let now = world.now;
+            let window = world.faults.window_bytes;
+            let connection = world.connections.get_mut(&self.id).ok_or_else(reset)?;
+            let gone = connection.pipes[1 - self.side].finish_arrives;
+            let gone = !connection.held[1 - self.side] && gone.is_some_and(|at| at <= now);
+            if connection.is_cut(now) || gone {
+                return Err(reset());
+            }
+            let pipe = &mut connection.pipes[self.side];
+            let mut room = window.saturating_sub(pipe.unread_bytes);
+            let mut written = 0;
+            for slice in from {
+                let step = room.min(slice.len());
+                if step > 0 {
+                    world.depart(self.id, self.side, &slice[..step]);
+                }
+                written += step;
+                room -= step;
+            }
+            if written == 0 {
+                let connection = world
+                    .connections
+                    .get_mut(&self.id)
+                    .expect("looked at above");
+                connection.pipes[self.side].wants_room = true;
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(written)
+        })
+    }
+
+    fn finish(&mut self) {
+        self.net.change(|world| world.finish(self.id, self.side));
+    }
+
+    fn readiness(&mut self) -> Readiness<'_> {
+        Readiness::Bell
+    }
+
+    fn attach(&mut self, bell: Bell) {
+        self.net.change(|world| {
+            if let Some(connection) = world.connections.get_mut(&self.id) {
+                connection.bells[self.side] = Some(bell.clone());
+            }
+            world.ringing.push(bell);
+        });
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        self.net.change(|world| {
+            world.finish(self.id, self.side);
+            let Some(connection) = world.connections.get_mut(&self.id) else {
+                return;
+            };
+            connection.held[self.side] = false;
+            connection.bells[self.side] = None;
+            // Who is left may be waiting for room that nobody makes any more.
+            world
+                .ringing
+                .extend(connection.bells[1 - self.side].clone());
+            if connection.held == [false, false] {
+                world.connections.remove(&self.id);
+            }
+        });
+    }
+}
