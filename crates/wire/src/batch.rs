@@ -246,7 +246,7 @@ pub struct Header {
     pub features_incompatible: u32,
     /// Features that a reader may ignore.
     pub features_compatible: u32,
-    /// Which columns there are: bits of [`column`].
+    /// Which columns there are: bits of [`mod@column`].
     pub columns: u32,
     /// How many events.
     pub event_count: u32,

@@ -1,8 +1,8 @@
 //! The typed records of the internal partitions, and of gap batches.
 //!
 //! An internal record is an event whose metadata is a [`Record`]. State is
-//! the replay of its records: a later one replaces an earlier one of the same
-//! [`Record::key`].
+//! the replay of its records: a later one replaces an earlier one about the same
+//! topic, partition, cursor or named producer, and gaps add up.
 
 use crate::codec::{Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
