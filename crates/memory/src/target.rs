@@ -12,6 +12,10 @@ pub struct Target {
     bytes: usize,
 }
 
+// SAFETY: what is shared of a target is its length alone; the owner is reached
+// through `&mut self` and by value only.
+unsafe impl Sync for Target {}
+
 /// Memory behind an owner of any type.
 trait AsMutBytes: Send {
     fn as_mut_bytes(&mut self) -> &mut [u8];
