@@ -1,7 +1,7 @@
 //! The operating system's files, behind one small trait.
 
+use ::memory::Buffer;
 use bytes::Bytes;
-use memory::Buffer;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -113,6 +113,55 @@ impl Operation {
             Self::Write { .. } | Self::Close { .. } | Self::Length { .. }
         )
     }
+
+    /// The same operation on `file`, if it is one on an open file.
+    pub fn with_file(mut self, id: FileId) -> Self {
+        match &mut self {
+            Self::Close { file }
+            | Self::Write { file, .. }
+            | Self::Read { file, .. }
+            | Self::Allocate { file, .. }
+            | Self::SetLength { file, .. }
+            | Self::Length { file }
+            | Self::SyncData { file } => *file = id,
+            _ => {}
+        }
+        self
+    }
+
+    /// What it does, for a message; `path` names open files.
+    pub fn describe(&self, path: impl Fn(&FileId) -> String) -> String {
+        match self {
+            Self::Create { path } => format!("creating {}", path.display()),
+            Self::Open { path } => format!("opening {}", path.display()),
+            Self::Close { file } => format!("closing {}", path(file)),
+            Self::Write {
+                file,
+                position,
+                bytes,
+            } => {
+                let count: usize = bytes.iter().map(Bytes::len).sum();
+                format!("writing {count} bytes at {position} of {}", path(file))
+            }
+            Self::Read {
+                file,
+                position,
+                bytes,
+            } => format!("reading {bytes} bytes at {position} of {}", path(file)),
+            Self::Allocate { file, bytes } => format!("allocating {bytes} bytes of {}", path(file)),
+            Self::SetLength { file, bytes } => format!("setting {} to {bytes} bytes", path(file)),
+            Self::Length { file } => format!("asking the length of {}", path(file)),
+            Self::SyncData { file } => format!("syncing {}", path(file)),
+            Self::SyncDirectory { path } => format!("syncing directory {}", path.display()),
+            Self::CreateDirectory { path } => format!("creating directory {}", path.display()),
+            Self::List { path } => format!("listing {}", path.display()),
+            Self::Rename { from, to } => {
+                format!("renaming {} to {}", from.display(), to.display())
+            }
+            Self::Remove { path } => format!("removing {}", path.display()),
+            Self::RemoveDirectory { path } => format!("removing directory {}", path.display()),
+        }
+    }
 }
 
 /// What an [`Operation`] gave.
@@ -157,6 +206,21 @@ pub struct DiskError {
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.attempt, self.source)
+    }
+}
+
+impl DiskError {
+    /// The same error for another who waited for the same thing.
+    pub fn share(&self) -> Self {
+        let source = match self.source.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(self.source.kind(), self.source.to_string()),
+        };
+        Self {
+            kind: self.kind,
+            attempt: self.attempt.clone(),
+            source,
+        }
     }
 }
 

@@ -6,9 +6,29 @@
 
 #![forbid(unsafe_code)]
 
+mod blocking;
+mod checkpoint;
 pub mod disk;
+mod external;
+mod fixed;
+mod index;
+mod kind;
+mod look;
+mod memory;
+mod os_disk;
+mod partition;
 pub mod producers;
+mod recovery;
+mod segment;
+mod settings;
 mod storage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileId, Operation, Outcome};
+pub use kind::DiskKind;
+pub use memory::{MemoryKind, MemoryLog, MemorySettings};
+pub use os_disk::OsDisk;
+pub use partition::DiskLog;
+pub use settings::DiskSettings;
 pub use storage::*;

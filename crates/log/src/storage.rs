@@ -9,8 +9,8 @@
 
 use crate::disk::{DiskError, Operation, Outcome};
 use crate::producers::Verdict;
+use ::memory::Buffer;
 use bytes::Bytes;
-use memory::Buffer;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;

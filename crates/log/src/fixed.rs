@@ -1,0 +1,75 @@
+//! Records of a fixed layout: magic (4 bytes), checksum of all that follows
+//! (4), version (2), length (2), feature bits (4), then the record's own fields.
+
+use std::ops::Range;
+use wire::checksum::crc32c;
+use wire::codec::{DecodeError, Problem};
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The first `length` bytes of `bytes`, if they are a record of this magic
+/// and version with the right checksum.
+pub(crate) fn checked<'a>(
+    what: &'static str,
+    bytes: &'a [u8],
+    length: usize,
+    (magic, version): (u32, u16),
+) -> Result<&'a [u8], DecodeError> {
+    if bytes.len() < length {
+        let problem = Problem::Short {
+            needed: length as u64,
+            had: bytes.len() as u64,
+        };
+        return Err(DecodeError {
+            what,
+            offset: 0,
+            problem,
+        });
+    }
+    let bytes = &bytes[..length];
+    let refuse = |at, field, found: u64| Err(DecodeError::value(what, at, field, found));
+    if u32_at(bytes, 0) != magic {
+        return refuse(0, "magic", u64::from(u32_at(bytes, 0)));
+    }
+    let (computed, stored) = (crc32c(&bytes[8..]), u32_at(bytes, 4));
+    if computed != stored {
+        return Err(DecodeError::checksum(what, 4, computed, stored));
+    }
+    if u16_at(bytes, 8) != version {
+        return refuse(8, "version", u64::from(u16_at(bytes, 8)));
+    }
+    if usize::from(u16_at(bytes, 10)) != length {
+        return refuse(10, "length", u64::from(u16_at(bytes, 10)));
+    }
+    if u32_at(bytes, 12) != 0 {
+        return refuse(12, "features", u64::from(u32_at(bytes, 12)));
+    }
+    Ok(bytes)
+}
+
+/// Checks that reserved bytes are zero.
+pub(crate) fn zero(
+    what: &'static str,
+    bytes: &[u8],
+    range: Range<usize>,
+) -> Result<(), DecodeError> {
+    match range.clone().find(|at| bytes[*at] != 0) {
+        Some(at) => Err(DecodeError::value(
+            what,
+            at,
+            "reserved",
+            u64::from(bytes[at]),
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,271 @@
+//! The storage kind `disk`: makes, opens and removes partitions.
+
+use crate::blocking::Blocking;
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
+use crate::disk::{Disk, DiskError, DiskErrorKind, Operation};
+use crate::partition::{DiskLog, segment_start};
+use crate::producers::ProducerTable;
+use crate::recovery::{FoundSegment, Recovered, recover};
+use crate::segment::{SegmentFile, SegmentHeader};
+use crate::settings::DiskSettings;
+use crate::storage::*;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use wire::{Durability, Offset};
+
+/// Names of files of removed segments that may be written again.
+pub(crate) const SPARE_PREFIX: &str = "spare-";
+
+/// Partitions on a [`Disk`].
+#[derive(Clone)]
+pub struct DiskKind {
+    disk: Arc<dyn Disk>,
+    salts: Salts,
+}
+
+/// Where the salts of segments come from.
+#[derive(Clone)]
+pub(crate) enum Salts {
+    Random,
+    /// The same ones in every run, for tests.
+    Seeded(Arc<AtomicU64>),
+}
+
+impl Salts {
+    pub(crate) fn next(&self) -> u64 {
+        match self {
+            // Without randomness of the system nothing else works either.
+            Self::Random => getrandom::u64().expect("the system gives random bytes"),
+            Self::Seeded(state) => splitmix(state.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Sebastiano Vigna's splitmix64, one step.
+pub(crate) fn splitmix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl DiskKind {
+    /// Partitions on `disk`.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self {
+            disk,
+            salts: Salts::Random,
+        }
+    }
+
+    /// Partitions whose files are the same bytes in every run.
+    pub fn seeded(disk: Arc<dyn Disk>, seed: u64) -> Self {
+        let salts = Salts::Seeded(Arc::new(AtomicU64::new(splitmix(seed))));
+        Self { disk, salts }
+    }
+
+    /// Opens or makes a partition; as [`StorageKind::open`], unboxed.
+    pub fn open_log(&self, open: OpenPartition) -> Result<(DiskLog, Recovery), StorageError> {
+        let settings = DiskSettings::parse(&open.config).map_err(StorageError::Invalid)?;
+        let disk = Blocking(self.disk.as_ref());
+        let mut recovered = match open.create {
+            true => self.create(disk, &open, &settings)?,
+            false => recover(disk, &open, &settings)?,
+        };
+        let report = recovered.report.clone();
+        self.begin(disk, &open, &mut recovered)
+            .map_err(|error| StorageError::from(&error))?;
+        let log = DiskLog::new(settings, open, recovered, self.salts.clone());
+        Ok((log, report))
+    }
+
+    fn create(
+        &self,
+        disk: Blocking<'_>,
+        open: &OpenPartition,
+        settings: &DiskSettings,
+    ) -> Result<Recovered, StorageError> {
+        let made = self.create_directory(disk, open);
+        if !made.map_err(|error| StorageError::from(&error))? {
+            let path = open.directory.display();
+            return Err(StorageError::Invalid(format!("{path} exists already")));
+        }
+        let checkpoint = Checkpoint {
+            sequence: 0,
+            clean: false,
+            durability: open.durability,
+            incarnation: open.incarnation,
+            first: Offset(0),
+            removed_from: Offset(0),
+            removed_reason: None,
+            segment: Offset(0),
+            salt: 0,
+            position: 0,
+            end: Offset(0),
+            time: open.unix_ns,
+            boot_id: open.boot_id.clone(),
+        };
+        Ok(Recovered {
+            segments: Vec::new(),
+            data_files: BTreeMap::new(),
+            producers: ProducerTable::new(settings.producer_limits()),
+            first: Offset(0),
+            end: Offset(0),
+            incarnation: open.incarnation,
+            checkpoint,
+            begin_segment: true,
+            report: Recovery::default(),
+        })
+    }
+
+    /// Makes the directory; `false` if a partition is there already. What a
+    /// crash left of one whose making was not completed is removed.
+    fn create_directory(
+        &self,
+        disk: Blocking<'_>,
+        open: &OpenPartition,
+    ) -> Result<bool, DiskError> {
+        match disk.list(&open.directory) {
+            Err(error) if error.kind == DiskErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            // The checkpoint is made last.
+            Ok(names) if names.iter().any(|name| name == CHECKPOINT_NAME) => return Ok(false),
+            Ok(names) => {
+                let known = |name: &String| SegmentFile::of_name(name).is_some();
+                if !names.iter().all(known) {
+                    return Ok(false);
+                }
+                for name in names {
+                    disk.remove(open.directory.join(name))?;
+                }
+            }
+        }
+        disk.create_directory(&open.directory)?;
+        if let Some(parent) = open.directory.parent() {
+            disk.sync_directory(parent)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes what was recovered ready for appending: a segment that takes
+    /// them, and a checkpoint that says where they begin.
+    fn begin(
+        &self,
+        disk: Blocking<'_>,
+        open: &OpenPartition,
+        recovered: &mut Recovered,
+    ) -> Result<(), DiskError> {
+        if recovered.begin_segment {
+            self.begin_segment(disk, open, recovered)?;
+        }
+        let active = recovered
+            .segments
+            .last()
+            .expect("a segment was found or begun");
+        let checkpoint = &mut recovered.checkpoint;
+        checkpoint.sequence += 1;
+        checkpoint.segment = active.base;
+        checkpoint.salt = active.salt;
+        checkpoint.position = active.log_end;
+        checkpoint.end = recovered.end;
+        let path = open.directory.join(CHECKPOINT_NAME);
+        let file = match disk.open(path.clone()) {
+            Ok(file) => file,
+            Err(error) if error.kind == DiskErrorKind::NotFound => disk.create(path)?,
+            Err(error) => return Err(error),
+        };
+        let bytes = Bytes::copy_from_slice(&checkpoint.to_bytes());
+        disk.write(file, checkpoint.slot_position(), bytes)?;
+        disk.sync(file)?;
+        disk.close(file)?;
+        disk.sync_directory(&open.directory)
+    }
+
+    fn begin_segment(
+        &self,
+        disk: Blocking<'_>,
+        open: &OpenPartition,
+        recovered: &mut Recovered,
+    ) -> Result<(), DiskError> {
+        let base = recovered.end;
+        // A segment without events would have the same name; nothing is in it.
+        while recovered
+            .segments
+            .last()
+            .is_some_and(|last| last.base >= base)
+        {
+            let empty = recovered.segments.pop().expect("just seen");
+            disk.remove(SegmentFile::Log.path(&open.directory, empty.base))?;
+            disk.remove(SegmentFile::Data.path(&open.directory, empty.base))?;
+            recovered.data_files.remove(&empty.base);
+            disk.sync_directory(&open.directory)?;
+        }
+        let header = SegmentHeader {
+            salt: self.salts.next(),
+            topic: open.topic,
+            partition: open.partition,
+            incarnation: recovered.incarnation,
+            base_offset: base,
+            previous_base: recovered.segments.last().map_or(base, |last| last.base),
+            data_since: base,
+            created: open.unix_ns,
+        };
+        let path = SegmentFile::Log.path(&open.directory, base);
+        let file = disk.create(path)?;
+        let bytes = segment_start(&header, &recovered.producers);
+        let log_end: usize = bytes.iter().map(Bytes::len).sum();
+        self.disk.execute(Operation::Write {
+            file,
+            position: 0,
+            bytes,
+        })?;
+        disk.sync(file)?;
+        disk.close(file)?;
+        disk.sync_directory(&open.directory)?;
+        recovered
+            .segments
+            .push(FoundSegment::begun(header, log_end as u64));
+        Ok(())
+    }
+}
+
+impl StorageKind for DiskKind {
+    fn name(&self) -> &'static str {
+        "disk"
+    }
+
+    fn check(&self, config: &str) -> Result<(), String> {
+        DiskSettings::parse(config).map(|_| ())
+    }
+
+    fn durability_max(&self) -> Durability {
+        Durability::Synced
+    }
+
+    fn open(&self, open: OpenPartition) -> Result<(Box<dyn Storage>, Recovery), StorageError> {
+        let (log, report) = self.open_log(open)?;
+        Ok((Box::new(log), report))
+    }
+
+    fn remove(&self, directory: &Path) -> Result<(), StorageError> {
+        let disk = Blocking(self.disk.as_ref());
+        let remove = || {
+            let names = match disk.list(directory) {
+                Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(()),
+                other => other?,
+            };
+            for name in names {
+                disk.remove(directory.join(name))?;
+            }
+            disk.remove_directory(directory.to_owned())?;
+            match directory.parent() {
+                Some(parent) => disk.sync_directory(parent),
+                None => Ok(()),
+            }
+        };
+        remove().map_err(|error: DiskError| StorageError::from(&error))
+    }
+}

@@ -1,0 +1,569 @@
+//! A partition in memory: batches and chunks of data are kept as they came,
+//! uncopied. It survives nothing.
+
+use crate::disk::{DiskError, Operation, Outcome};
+use crate::producers::{ProducerLimits, ProducerTable, Verdict};
+use crate::settings::parse_config;
+use crate::storage::*;
+use bytes::Bytes;
+use serde::Deserialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use wire::batch::{Batch, Columns, ExternalLayout, Header, Stamp, Verify};
+use wire::checksum::{combine_blocks, crc32c, crc32c_append};
+use wire::record::{Gap, GapReason};
+use wire::view::Segment;
+use wire::{Durability, Incarnation, Offset};
+
+/// Configuration of the storage kind `memory`, as JSON in the topic's
+/// definition. Unknown keys are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemorySettings {
+    /// Most bytes that a partition holds, metadata and data; an append beyond
+    /// is refused. One batch larger than this is let in alone. Default 1 GiB.
+    pub bytes_max: u64,
+    /// How many producers are remembered. Default 4096.
+    pub producers_max: usize,
+    /// For how long a silent producer is remembered, seconds. Default 7 days.
+    pub producer_silence_seconds_max: u64,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self {
+            bytes_max: 1 << 30,
+            producers_max: 4096,
+            producer_silence_seconds_max: 7 * 24 * 3600,
+        }
+    }
+}
+
+/// The storage kind `memory`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MemoryKind;
+
+impl StorageKind for MemoryKind {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn check(&self, config: &str) -> Result<(), String> {
+        parse_config::<MemorySettings>("memory", config).map(|_| ())
+    }
+
+    fn durability_max(&self) -> Durability {
+        Durability::Memory
+    }
+
+    fn open(&self, open: OpenPartition) -> Result<(Box<dyn Storage>, Recovery), StorageError> {
+        let settings = parse_config("memory", &open.config).map_err(StorageError::Invalid)?;
+        let mut report = Recovery::default();
+        let mut incarnation = open.incarnation;
+        if !open.create {
+            // How far the lost life had come is not known: an empty gap says
+            // that it ended.
+            report.gaps.push(Gap {
+                incarnation,
+                first: Offset(0),
+                end: Offset(0),
+                reason: GapReason::MemoryLost,
+                time: open.unix_ns,
+            });
+            report.ended = Some((incarnation, Offset(0)));
+            incarnation = Incarnation(incarnation.0 + 1);
+        }
+        let log = MemoryLog::new(settings, incarnation, open.retention, open.unix_ns);
+        Ok((Box::new(log), report))
+    }
+
+    fn remove(&self, _directory: &Path) -> Result<(), StorageError> {
+        Ok(())
+    }
+}
+
+/// A partition in memory. Every call is answered at once.
+pub struct MemoryLog {
+    settings: MemorySettings,
+    incarnation: Incarnation,
+    retention: Retention,
+    batches: VecDeque<Stored>,
+    places: BTreeMap<DataPlace, Place>,
+    next_place: u64,
+    producers: ProducerTable,
+    first: Offset,
+    end: Offset,
+    bytes: u64,
+    removed: Option<Gap>,
+    now: u64,
+    closing: bool,
+    events: VecDeque<StorageEvent>,
+}
+
+struct Stored {
+    base_offset: Offset,
+    next: Offset,
+    append_time: u64,
+    header: Header,
+    batch: Bytes,
+    data: Option<Arc<Data>>,
+    bytes: u64,
+}
+
+/// External data of one batch.
+#[derive(Debug, Default)]
+struct Data {
+    /// Chunks in order of their position.
+    chunks: BTreeMap<u64, Bytes>,
+    checksums: Vec<u32>,
+}
+
+struct Place {
+    layout: ExternalLayout,
+    data: Data,
+    ready: bool,
+}
+
+/// What [`EventData::handle`] holds.
+struct Opened {
+    bytes: u64,
+    place: DataAt,
+}
+
+enum DataAt {
+    Inline(Bytes),
+    External {
+        data: Arc<Data>,
+        position: u64,
+        first_block: usize,
+        block_bytes: u32,
+    },
+}
+
+impl MemoryLog {
+    fn new(
+        settings: MemorySettings,
+        incarnation: Incarnation,
+        retention: Retention,
+        now: u64,
+    ) -> Self {
+        let limits = ProducerLimits {
+            count_max: settings.producers_max.max(1),
+            silence_ns_max: settings
+                .producer_silence_seconds_max
+                .saturating_mul(1_000_000_000),
+        };
+        Self {
+            settings,
+            incarnation,
+            retention,
+            batches: VecDeque::new(),
+            places: BTreeMap::new(),
+            next_place: 0,
+            producers: ProducerTable::new(limits),
+            first: Offset(0),
+            end: Offset(0),
+            bytes: 0,
+            removed: None,
+            now,
+            closing: false,
+            events: VecDeque::new(),
+        }
+    }
+
+    fn make_room(&self, bytes: u64) -> Result<(), StorageError> {
+        let (held, most) = (self.bytes, self.settings.bytes_max);
+        if held > 0 && held.saturating_add(bytes) > most {
+            return Err(StorageError::Full(format!(
+                "{bytes} bytes asked of a memory partition: {held} of {most} bytes (bytes_max) are held"
+            )));
+        }
+        Ok(())
+    }
+
+    fn place_failed(&mut self, place: DataPlace, why: &str) {
+        self.abandon(place);
+        let error = StorageError::Invalid(format!("place {} {why}", place.0));
+        self.events
+            .push_back(StorageEvent::DataFailed { place, error });
+    }
+
+    fn remove(&mut self, remove_to: Offset, reason: GapReason) {
+        let from = self.first;
+        while let Some(oldest) = self.batches.front()
+            && oldest.next <= remove_to
+        {
+            self.bytes -= oldest.bytes;
+            self.first = oldest.next;
+            self.batches.pop_front();
+        }
+        if self.first > from {
+            let gap = Gap {
+                incarnation: self.incarnation,
+                first: from,
+                end: self.first,
+                reason,
+                time: self.now,
+            };
+            self.removed = Some(gap);
+            self.events.push_back(StorageEvent::Lost(gap));
+            self.events.push_back(StorageEvent::Progress);
+        }
+    }
+
+    fn apply_retention(&mut self) {
+        let keep = self.retention;
+        let mut bytes = self.bytes;
+        let mut remove_to = self.first;
+        for stored in &self.batches {
+            let too_many_bytes = keep.bytes.is_some_and(|most| bytes > most);
+            let too_many = keep
+                .count
+                .is_some_and(|most| self.end.0 - stored.next.0 >= most);
+            let too_old = keep
+                .age_ns
+                .is_some_and(|age| stored.append_time.saturating_add(age) < self.now);
+            if !(too_many_bytes || too_many || too_old) {
+                break;
+            }
+            bytes -= stored.bytes;
+            remove_to = stored.next;
+        }
+        self.remove(remove_to, GapReason::Retention);
+    }
+
+    /// Index of the batch that holds `offset`, or of the first behind it.
+    fn batch_of(&self, offset: Offset) -> usize {
+        self.batches.partition_point(|stored| stored.next <= offset)
+    }
+
+    fn find(&self, read: ReadBatches) -> Result<Found, StorageError> {
+        if let Some(gap) = self.removed
+            && read.from < self.first
+        {
+            let first = gap.first.min(read.from);
+            return Ok(Found::Gap(Gap { first, ..gap }));
+        }
+        if read.from > self.end {
+            return Err(StorageError::OutOfRange {
+                offset: read.from,
+                first: self.first,
+                end: self.end,
+            });
+        }
+        let (mut batches, mut bytes, mut next) = (Vec::new(), 0, read.from);
+        for stored in self.batches.iter().skip(self.batch_of(read.from)) {
+            let length = match read.inline_data {
+                true => stored.batch.len(),
+                false => stored.header.prefix_bytes() as usize,
+            };
+            let full = !batches.is_empty() && bytes + length as u64 > read.bytes_max;
+            if stored.base_offset >= read.end || full {
+                break;
+            }
+            bytes += length as u64;
+            next = stored.next;
+            if stored.header.offset_count() > 0 {
+                batches.push(stored.batch.slice(..length));
+            }
+        }
+        Ok(match batches.is_empty() {
+            true => Found::Nothing,
+            false => Found::Batches { batches, next },
+        })
+    }
+
+    fn open(&self, offset: Offset) -> Result<EventData, StorageError> {
+        let out_of_range = || StorageError::OutOfRange {
+            offset,
+            first: self.first,
+            end: self.end,
+        };
+        let stored = self.batches.get(self.batch_of(offset));
+        let stored = stored.filter(|stored| stored.base_offset <= offset);
+        let stored = stored.ok_or_else(out_of_range)?;
+        let damaged = |error: wire::DecodeError| StorageError::Damaged(error.to_string());
+        let batch = Batch::read(stored.batch.clone(), Verify::Headers).map_err(damaged)?;
+        let columns: Columns = batch.columns().map_err(damaged)?;
+        let delta = offset.0 - stored.base_offset.0;
+        let mut events = columns.events.iter().enumerate();
+        let event = events.find(|(_, event)| u64::from(event.offset_delta) == delta);
+        let (index, event) = event.ok_or_else(out_of_range)?;
+        let (place, crc) = match &stored.data {
+            Some(data) if event.external => {
+                let block_bytes = stored.header.block_bytes();
+                let blocks = |bytes: u64| bytes.div_ceil(u64::from(block_bytes)) as usize;
+                let before = columns.events[..index]
+                    .iter()
+                    .filter(|event| event.external);
+                let first_block: usize = before.map(|event| blocks(event.data_bytes)).sum();
+                let own = &data.checksums[first_block..first_block + blocks(event.data_bytes)];
+                let crc = combine_blocks(own.iter().copied(), block_bytes, event.data_bytes);
+                let place = DataAt::External {
+                    data: data.clone(),
+                    position: event.data_start,
+                    first_block,
+                    block_bytes,
+                };
+                (place, crc)
+            }
+            _ => {
+                let start = batch.inline_range().map_or(0, |range| range.start);
+                let start = start + event.data_start as usize;
+                let data = stored.batch.slice(start..start + event.data_bytes as usize);
+                let crc = crc32c(&data);
+                (DataAt::Inline(data), crc)
+            }
+        };
+        let bytes = event.data_bytes;
+        let handle = Arc::new(Opened { bytes, place });
+        Ok(EventData { handle, bytes, crc })
+    }
+
+    fn pieces(data: &EventData, segments: &[Segment]) -> Result<Vec<Bytes>, StorageError> {
+        let handle = data.handle.downcast_ref::<Opened>();
+        let handle =
+            handle.ok_or_else(|| StorageError::Invalid("an event of another storage".into()))?;
+        let mut pieces = Vec::new();
+        for segment in segments {
+            let (from, count) = (segment.offset, segment.bytes);
+            let end = from.checked_add(count).filter(|end| *end <= handle.bytes);
+            let end = end.ok_or_else(|| {
+                let all = handle.bytes;
+                StorageError::Invalid(format!("{count} bytes at {from} of data of {all} bytes"))
+            })?;
+            match &handle.place {
+                DataAt::Inline(bytes) => pieces.push(bytes.slice(from as usize..end as usize)),
+                DataAt::External {
+                    data,
+                    position,
+                    first_block,
+                    block_bytes,
+                } if count > 0 => {
+                    let block_bytes = u64::from(*block_bytes);
+                    for block in from / block_bytes..end.div_ceil(block_bytes) {
+                        let start = block * block_bytes;
+                        let stop = (start + block_bytes).min(handle.bytes);
+                        let mut crc = 0;
+                        data.each(position + start, position + stop, |piece| {
+                            crc = crc32c_append(crc, &piece);
+                        });
+                        if crc != data.checksums[first_block + block as usize] {
+                            return Err(StorageError::Damaged(format!(
+                                "block at {start} of an event's data fails its checksum"
+                            )));
+                        }
+                    }
+                    data.each(position + from, position + end, |piece| pieces.push(piece));
+                }
+                DataAt::External { .. } => {}
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+impl Data {
+    /// Shows the pieces of chunks between two positions.
+    fn each(&self, from: u64, end: u64, mut each: impl FnMut(Bytes)) {
+        let before = self.chunks.range(..=from).next_back();
+        let behind = self.chunks.range(from + 1..end);
+        for (start, chunk) in before.into_iter().chain(behind) {
+            let cut_from = from.saturating_sub(*start).min(chunk.len() as u64);
+            let cut_end = end.saturating_sub(*start).min(chunk.len() as u64);
+            if cut_from < cut_end {
+                each(chunk.slice(cut_from as usize..cut_end as usize));
+            }
+        }
+    }
+}
+
+impl Storage for MemoryLog {
+    fn durability_max(&self) -> Durability {
+        Durability::Memory
+    }
+
+    fn state(&self) -> StorageState {
+        StorageState {
+            incarnation: self.incarnation,
+            first: self.first,
+            end: self.end,
+            written: self.first,
+            synced: self.first,
+            bytes: self.bytes,
+            failure: None,
+        }
+    }
+
+    fn check(&self, header: &Header) -> Verdict {
+        self.producers.check(header)
+    }
+
+    fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {
+        self.make_room(layout.table_position)?;
+        self.bytes += layout.table_position;
+        self.next_place += 1;
+        let place = DataPlace(self.next_place);
+        let reserved = Place {
+            layout: layout.clone(),
+            data: Data::default(),
+            ready: false,
+        };
+        self.places.insert(place, reserved);
+        Ok(place)
+    }
+
+    fn write_data(&mut self, place: DataPlace, position: u64, bytes: Bytes) {
+        let count = bytes.len() as u64;
+        let Some(found) = self.places.get_mut(&place).filter(|found| !found.ready) else {
+            return self.place_failed(place, "takes no data");
+        };
+        let end = position.checked_add(count);
+        if end.is_none_or(|end| end > found.layout.table_position) {
+            return self.place_failed(place, "is smaller than what is written to it");
+        }
+        found.data.chunks.insert(position, bytes);
+        self.events.push_back(StorageEvent::DataWritten {
+            place,
+            bytes: count,
+        });
+    }
+
+    fn seal_data(&mut self, place: DataPlace, checksums: Vec<u32>, _durability: Durability) {
+        let Some(found) = self.places.get_mut(&place) else {
+            return self.place_failed(place, "takes no data");
+        };
+        if checksums.len() as u64 != found.layout.block_count {
+            return self.place_failed(place, "has another number of blocks");
+        }
+        for (_, position, bytes) in &found.layout.events {
+            let mut had = 0;
+            found.data.each(*position, position + bytes, |piece| {
+                had += piece.len() as u64
+            });
+            if had != *bytes {
+                return self.place_failed(place, "was sealed before all of its data was written");
+            }
+        }
+        found.data.checksums = checksums;
+        found.ready = true;
+        self.events.push_back(StorageEvent::DataReady { place });
+    }
+
+    fn abandon(&mut self, place: DataPlace) {
+        if let Some(found) = self.places.remove(&place) {
+            self.bytes -= found.layout.table_position;
+        }
+    }
+
+    fn append(&mut self, append: Append) -> Result<Offset, StorageError> {
+        if self.closing {
+            return Err(StorageError::Invalid(
+                "the partition is being closed".into(),
+            ));
+        }
+        let batch_bytes = append.batch.len() as u64;
+        let data = match append.place {
+            None => None,
+            Some(place) => {
+                let ready = self.places.get(&place).is_some_and(|found| found.ready);
+                if !ready {
+                    let text = format!("place {} does not hold its data yet", place.0);
+                    return Err(StorageError::Invalid(text));
+                }
+                Some(place)
+            }
+        };
+        self.make_room(batch_bytes)?;
+        let data = data.and_then(|place| self.places.remove(&place));
+        let data_bytes = data.as_ref().map_or(0, |found| found.layout.table_position);
+        let base_offset = self.end;
+        let mut batch = append.batch;
+        let stamp = Stamp {
+            batch_bytes,
+            base_offset,
+            append_time: append.append_time,
+            leader_epoch: append.leader_epoch,
+            header_crc: append.header_crc,
+            data_bytes: data.as_ref().map_or(0, |found| found.layout.total_bytes),
+            ..Stamp::default()
+        };
+        stamp.write(&mut batch);
+        self.now = self.now.max(append.append_time);
+        self.bytes += batch_bytes;
+        self.producers
+            .appended(&append.header, base_offset, append.append_time);
+        self.end = base_offset.plus(append.header.offset_count());
+        self.batches.push_back(Stored {
+            base_offset,
+            next: self.end,
+            append_time: append.append_time,
+            header: append.header,
+            batch: batch.freeze(),
+            data: data.map(|found| Arc::new(found.data)),
+            bytes: batch_bytes + data_bytes,
+        });
+        self.events.push_back(StorageEvent::Progress);
+        Ok(base_offset)
+    }
+
+    fn read(&mut self, token: ReadToken, read: ReadBatches) {
+        let found = self.find(read);
+        self.events.push_back(StorageEvent::Read { token, found });
+    }
+
+    fn open_event(&mut self, token: ReadToken, offset: Offset) {
+        let data = self.open(offset);
+        self.events
+            .push_back(StorageEvent::EventOpened { token, data });
+    }
+
+    fn read_data(&mut self, token: ReadToken, data: &EventData, segments: Vec<Segment>) {
+        let pieces = Self::pieces(data, &segments);
+        self.events
+            .push_back(StorageEvent::DataRead { token, pieces });
+    }
+
+    fn remove_before(&mut self, offset: Offset, gap: GapReason) {
+        self.remove(offset, gap);
+    }
+
+    fn tick(&mut self, unix_ns: u64) {
+        self.now = self.now.max(unix_ns);
+        self.producers.expire(self.now);
+        self.apply_retention();
+    }
+
+    fn next_tick(&self) -> Option<u64> {
+        let oldest = self.batches.front()?;
+        Some(
+            oldest
+                .append_time
+                .saturating_add(self.retention.age_ns?)
+                .saturating_add(1),
+        )
+    }
+
+    fn close(&mut self) {
+        if !self.closing {
+            self.closing = true;
+            self.events.push_back(StorageEvent::Closed);
+        }
+    }
+
+    fn poll_operation(&mut self) -> Option<(OperationToken, Operation)> {
+        None
+    }
+
+    fn complete(&mut self, token: OperationToken, _result: Result<Outcome, DiskError>) {
+        unreachable!(
+            "a memory partition asks for no operation, not for {}",
+            token.0
+        );
+    }
+
+    fn poll_event(&mut self) -> Option<StorageEvent> {
+        self.events.pop_front()
+    }
+}

@@ -1,0 +1,435 @@
+//! A partition on disk, as a state machine.
+//!
+//! Its parts are files of their own, each with its share of the state:
+//! [`append`] writes batches and rolls segments, [`commit`] makes them
+//! durable, [`data`] takes external data, [`read`] finds and verifies,
+//! [`retain`] removes, [`undo`] takes back what found no space. Here is what
+//! they share, and the dispatch of completions.
+
+mod append;
+mod commit;
+mod data;
+mod files;
+mod read;
+mod retain;
+mod undo;
+
+pub(crate) use append::segment_start;
+
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
+use crate::disk::{DiskError, Operation, Outcome};
+use crate::index::SparseIndex;
+use crate::kind::Salts;
+use crate::producers::{ProducerTable, Verdict};
+use crate::recovery::Recovered;
+use crate::segment::{SegmentFile, SegmentHeader};
+use crate::settings::DiskSettings;
+use crate::storage::*;
+use bytes::Bytes;
+use files::{FileNumber, Files, THIS_FILE};
+use std::collections::{BTreeMap, VecDeque};
+use wire::batch::{ExternalLayout, Header};
+use wire::record::GapReason;
+use wire::view::Segment as DataSegment;
+use wire::{Durability, Incarnation, Offset};
+
+/// What an operation is for.
+#[derive(Debug)]
+enum Purpose {
+    Ignored,
+    Recycled(FileNumber),
+    Opened(FileNumber),
+    /// A write to a log, by its number in `in_flight`.
+    Batch(u64),
+    Allocated(Offset),
+    Probed,
+    DataChunk(DataPlace, u64),
+    DataTable(DataPlace),
+    /// Data of these places was synced.
+    DataSynced(Offset, Vec<DataPlace>),
+    DirectorySynced(u64),
+    /// A step of the commit under way.
+    CommitData,
+    CommitLog,
+    CheckpointWritten,
+    CheckpointSynced,
+    Read(u64),
+    Removed,
+    /// A removed segment's file got this name.
+    Spared(std::path::PathBuf),
+    UndoStep,
+}
+
+/// One segment of the log.
+struct Segment {
+    base: Offset,
+    header: Option<SegmentHeader>,
+    salt: u64,
+    log: FileNumber,
+    /// Where the next batch goes, or where the last one ended.
+    end: u64,
+    written: u64,
+    synced: u64,
+    /// How long the file has been made.
+    allocated: u64,
+    allocating: bool,
+    /// Sealed, and synced whole.
+    durable: bool,
+    index: SparseIndex,
+    last_append_time: u64,
+}
+
+impl Segment {
+    fn data_since(&self) -> Offset {
+        self.header.map_or(Offset(0), |header| header.data_since)
+    }
+}
+
+/// A data file. It outlives its segment while later ones refer to it.
+struct DataFile {
+    file: FileNumber,
+    end: u64,
+    /// Which change of the directory made it.
+    made: u64,
+    sync_waiting: Vec<DataPlace>,
+    sync_running: bool,
+}
+
+/// A partition on disk. Made by [`crate::DiskKind`].
+pub struct DiskLog {
+    settings: DiskSettings,
+    open: OpenPartition,
+    incarnation: Incarnation,
+    salts: Salts,
+    files: Files,
+    events: VecDeque<StorageEvent>,
+    /// Oldest first; the last takes appends.
+    segments: VecDeque<Segment>,
+    data_files: BTreeMap<Offset, DataFile>,
+    producers: ProducerTable,
+    first: Offset,
+    end: Offset,
+    written: Offset,
+    synced: Offset,
+    failure: Option<String>,
+    closing: bool,
+    closed: bool,
+    now: u64,
+    in_flight: VecDeque<append::InFlight>,
+    next_in_flight: u64,
+    allocate_bytes: u64,
+    places: BTreeMap<DataPlace, data::Place>,
+    next_place: u64,
+    commit: commit::Commit,
+    directory: commit::DirectorySync,
+    checkpoint: commit::Checkpoints,
+    undo: Option<undo::Undo>,
+    space: undo::Space,
+    reads: read::Reads,
+    retain: retain::Retain,
+}
+
+impl DiskLog {
+    /// Takes over what recovery found. The last segment takes appends.
+    pub(crate) fn new(
+        settings: DiskSettings,
+        open: OpenPartition,
+        recovered: Recovered,
+        salts: Salts,
+    ) -> Self {
+        let mut files = Files::new();
+        let directory = &open.directory;
+        let segments: VecDeque<Segment> = recovered
+            .segments
+            .into_iter()
+            .map(|found| Segment {
+                base: found.base,
+                header: found.header,
+                salt: found.salt,
+                log: files.add(SegmentFile::Log.path(directory, found.base)),
+                end: found.log_end,
+                written: found.log_end,
+                synced: found.log_end,
+                allocated: found.log_bytes,
+                allocating: false,
+                durable: true,
+                index: found.index,
+                last_append_time: found.last_append_time,
+            })
+            .collect();
+        let mut data_files = BTreeMap::new();
+        for (base, bytes) in recovered.data_files {
+            let file = files.add(SegmentFile::Data.path(directory, base));
+            let data = DataFile {
+                file,
+                // Whatever an abandoned reservation left is not written over.
+                end: bytes.next_multiple_of(wire::batch::DATA_ALIGNMENT),
+                made: 0,
+                sync_waiting: Vec::new(),
+                sync_running: false,
+            };
+            data_files.insert(base, data);
+        }
+        let checkpoint_file = files.add(directory.join(CHECKPOINT_NAME));
+        let retain = retain::Retain::new(&recovered.checkpoint);
+        let mut log = Self {
+            incarnation: recovered.incarnation,
+            salts,
+            files,
+            events: VecDeque::new(),
+            segments,
+            data_files,
+            producers: recovered.producers,
+            first: recovered.first,
+            end: recovered.end,
+            written: recovered.end,
+            synced: recovered.end,
+            failure: None,
+            closing: false,
+            closed: false,
+            now: open.unix_ns,
+            in_flight: VecDeque::new(),
+            next_in_flight: 0,
+            allocate_bytes: settings.allocate_bytes_min,
+            places: BTreeMap::new(),
+            next_place: 0,
+            commit: commit::Commit::default(),
+            directory: commit::DirectorySync::default(),
+            checkpoint: commit::Checkpoints::new(checkpoint_file, recovered.checkpoint),
+            undo: None,
+            space: undo::Space::default(),
+            reads: read::Reads::default(),
+            retain,
+            settings,
+            open,
+        };
+        if let Some(active) = log.segments.back_mut() {
+            active.durable = false;
+        }
+        log
+    }
+
+    fn active(&mut self) -> &mut Segment {
+        self.segments
+            .back_mut()
+            .expect("there is always a segment that takes appends")
+    }
+
+    fn segment_index(&self, base: Offset) -> Option<usize> {
+        let at = self.segments.partition_point(|segment| segment.base < base);
+        (self.segments.get(at)?.base == base).then_some(at)
+    }
+
+    fn segment(&mut self, base: Offset) -> Option<&mut Segment> {
+        let at = self.segment_index(base)?;
+        self.segments.get_mut(at)
+    }
+
+    /// Index of the segment whose offsets include `offset`.
+    fn segment_of(&self, offset: Offset) -> usize {
+        let after = self
+            .segments
+            .partition_point(|segment| segment.base <= offset);
+        after.saturating_sub(1)
+    }
+
+    fn progress(&mut self) {
+        if !matches!(self.events.back(), Some(StorageEvent::Progress)) {
+            self.events.push_back(StorageEvent::Progress);
+        }
+    }
+
+    /// Takes nothing more until reopened: the state on disk is unknown.
+    fn fail(&mut self, error: &DiskError) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = Some(error.to_string());
+        self.undo = None;
+        for (place, _) in std::mem::take(&mut self.places) {
+            let error = StorageError::Failed(error.to_string());
+            self.events
+                .push_back(StorageEvent::DataFailed { place, error });
+        }
+        self.progress();
+    }
+
+    fn refusal(&self) -> Option<StorageError> {
+        if let Some(failure) = &self.failure {
+            return Some(StorageError::Failed(failure.clone()));
+        }
+        self.closing
+            .then(|| StorageError::Invalid("the partition is being closed".into()))
+    }
+
+    fn dispatch(&mut self, purpose: Purpose, result: Result<Outcome, DiskError>) {
+        match purpose {
+            Purpose::Ignored => {}
+            Purpose::Recycled(file) => self.files.recycled(file, result.is_ok()),
+            Purpose::Opened(file) => self.file_opened(file, result),
+            Purpose::Batch(number) => self.batch_written(number, result),
+            Purpose::Allocated(base) => self.allocated(base, result),
+            Purpose::Probed => self.probed(result),
+            Purpose::DataChunk(place, bytes) => self.chunk_written(place, bytes, result),
+            Purpose::DataTable(place) => self.table_written(place, result),
+            Purpose::DataSynced(base, places) => self.places_synced(base, places, result),
+            Purpose::DirectorySynced(changes) => self.directory_synced(changes, result),
+            Purpose::CommitData => self.commit_data_synced(result),
+            Purpose::CommitLog => self.commit_log_synced(result),
+            Purpose::CheckpointWritten => self.checkpoint_written(result),
+            Purpose::CheckpointSynced => self.checkpoint_synced(result),
+            Purpose::Read(job) => self.read_done(job, result),
+            Purpose::Removed => self.removed(result),
+            Purpose::Spared(path) => self.spared(path, result),
+            Purpose::UndoStep => self.undo_step_done(result),
+        }
+    }
+
+    fn file_opened(&mut self, file: FileNumber, result: Result<Outcome, DiskError>) {
+        let result = result.map(|outcome| match outcome {
+            Outcome::File(id) => id,
+            other => unreachable!("opening gives a file, not {other:?}"),
+        });
+        match self.files.opened(file, result) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.directory.changes += 1;
+                let made = self.directory.changes;
+                if let Some(data) = self.data_files.values_mut().find(|data| data.file == file) {
+                    data.made = made;
+                }
+            }
+            Err((waiting, error)) => {
+                for purpose in waiting {
+                    self.dispatch(purpose, Err(error.share()));
+                }
+            }
+        }
+    }
+
+    /// What may have become possible.
+    fn advance(&mut self) {
+        self.advance_undo();
+        self.advance_commit();
+        self.advance_data_syncs();
+        self.advance_checkpoint();
+        self.advance_removal();
+        if self.closing && !self.closed {
+            self.advance_close();
+        }
+    }
+
+    fn advance_close(&mut self) {
+        if self.failure.is_none() {
+            let durable = self
+                .segments
+                .back()
+                .is_none_or(|active| active.synced == active.end);
+            if !durable || !self.in_flight.is_empty() || self.undo.is_some() {
+                return;
+            }
+            if !self.checkpoint.closed_cleanly() {
+                return self.write_checkpoint();
+            }
+        }
+        // Whatever is still under way belongs to readers or to nobody.
+        self.closed = true;
+        self.files.retire_all();
+        self.events.push_back(StorageEvent::Closed);
+    }
+}
+
+impl Storage for DiskLog {
+    fn durability_max(&self) -> Durability {
+        Durability::Synced
+    }
+
+    fn state(&self) -> StorageState {
+        let logs = self.segments.iter().map(|segment| segment.end);
+        let data = self.data_files.values().map(|data| data.end);
+        StorageState {
+            incarnation: self.incarnation,
+            first: self.first,
+            end: self.end,
+            written: self.written,
+            synced: self.synced,
+            bytes: logs.chain(data).sum(),
+            failure: self.failure.clone(),
+        }
+    }
+
+    fn check(&self, header: &Header) -> Verdict {
+        self.producers.check(header)
+    }
+
+    fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {
+        self.reserve_place(layout)
+    }
+
+    fn write_data(&mut self, place: DataPlace, position: u64, bytes: Bytes) {
+        self.write_chunk(place, position, bytes);
+    }
+
+    fn seal_data(&mut self, place: DataPlace, checksums: Vec<u32>, durability: Durability) {
+        self.seal_place(place, &checksums, durability);
+        self.advance();
+    }
+
+    fn abandon(&mut self, place: DataPlace) {
+        self.places.remove(&place);
+    }
+
+    fn append(&mut self, append: Append) -> Result<Offset, StorageError> {
+        self.append_batch(append)
+    }
+
+    fn read(&mut self, token: ReadToken, read: ReadBatches) {
+        self.start_read(token, read);
+    }
+
+    fn open_event(&mut self, token: ReadToken, offset: Offset) {
+        self.start_open(token, offset);
+    }
+
+    fn read_data(&mut self, token: ReadToken, data: &EventData, segments: Vec<DataSegment>) {
+        self.start_read_data(token, data, &segments);
+    }
+
+    fn remove_before(&mut self, offset: Offset, gap: GapReason) {
+        self.remove_segments_before(offset, gap);
+        self.advance();
+    }
+
+    fn tick(&mut self, unix_ns: u64) {
+        self.now = self.now.max(unix_ns);
+        self.producers.expire(self.now);
+        self.files.close_retired();
+        self.apply_retention();
+        self.advance();
+    }
+
+    fn next_tick(&self) -> Option<u64> {
+        self.next_retention()
+    }
+
+    fn close(&mut self) {
+        if !self.closing {
+            self.closing = true;
+            self.advance();
+        }
+    }
+
+    fn poll_operation(&mut self) -> Option<(OperationToken, Operation)> {
+        self.files.poll()
+    }
+
+    fn complete(&mut self, token: OperationToken, result: Result<Outcome, DiskError>) {
+        let purpose = self.files.completed(token);
+        self.dispatch(purpose, result);
+        self.advance();
+    }
+
+    fn poll_event(&mut self) -> Option<StorageEvent> {
+        self.events.pop_front()
+    }
+}

@@ -1,0 +1,281 @@
+//! Appending: batches go to the active segment's log; a full one is followed by the next.
+
+use super::*;
+use crate::segment::SEGMENT_HEADER_BYTES;
+use wire::batch::{HEADER_BYTES, STAMP_BYTES, Stamp};
+
+/// A step of preallocation that was used up in less than this made the log
+/// wait more often than it should: the next one is twice as long.
+const ALLOCATION_LASTS_NS: u64 = 1_000_000_000;
+
+/// A write to a log that is not known to be done, or comes behind one that is not.
+pub(super) struct InFlight {
+    pub(super) number: u64,
+    /// Base offset of the segment.
+    pub(super) segment: Offset,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) first: Offset,
+    pub(super) next: Offset,
+    /// Bytes of log and data that it adds.
+    pub(super) bytes: u64,
+    pub(super) state: Written,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Pending,
+    Done,
+    /// There was no space.
+    Refused,
+}
+
+impl DiskLog {
+    pub(super) fn append_batch(&mut self, append: Append) -> Result<Offset, StorageError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let batch_bytes = append.batch.len() as u64;
+        if let Some(full) = self.no_space(batch_bytes) {
+            return Err(full);
+        }
+        if append.header.batch_bytes() != batch_bytes
+            || batch_bytes < (STAMP_BYTES + HEADER_BYTES) as u64
+        {
+            return Err(StorageError::Invalid(format!(
+                "a batch of {batch_bytes} bytes whose header says {}",
+                append.header.batch_bytes()
+            )));
+        }
+        let place = match append.place {
+            Some(place) => Some(self.take_ready(place, append.durability)?),
+            None => None,
+        };
+        self.now = self.now.max(append.append_time);
+        self.roll_if_full(batch_bytes);
+        let base_offset = self.end;
+        let topic_base = self.active().base;
+        let active = self
+            .segments
+            .back_mut()
+            .expect("there is always a segment that takes appends");
+        let mut stamp = Stamp {
+            batch_bytes,
+            base_offset,
+            append_time: append.append_time,
+            segment_salt: active.salt,
+            synced_bytes: if active.synced > SEGMENT_HEADER_BYTES {
+                active.synced
+            } else {
+                0
+            },
+            leader_epoch: append.leader_epoch,
+            header_crc: append.header_crc,
+            ..Stamp::default()
+        };
+        let mut bytes = batch_bytes;
+        if let Some(place) = place {
+            stamp.data_segment = place.base;
+            stamp.data_position = place.position;
+            stamp.data_bytes = place.layout.total_bytes;
+            stamp.data_crc = place.data_crc;
+            bytes += place.layout.total_bytes;
+            if !place.synced {
+                self.commit.data_unsynced.insert(place.base);
+            }
+        }
+        let mut batch = append.batch;
+        stamp.write(&mut batch);
+        active
+            .index
+            .add(base_offset, active.end, self.settings.index_bytes);
+        active.last_append_time = active.last_append_time.max(append.append_time);
+        self.producers
+            .appended(&append.header, base_offset, append.append_time);
+        let next = base_offset.plus(append.header.offset_count());
+        self.end = next;
+        self.write_log(topic_base, vec![batch.freeze()], next, bytes);
+        if append.durability == Durability::Synced {
+            self.commit.wanted = next;
+        }
+        self.allocate_ahead();
+        Ok(base_offset)
+    }
+
+    /// Writes to the end of the active segment's log.
+    fn write_log(&mut self, segment: Offset, pieces: Vec<Bytes>, next: Offset, bytes: u64) {
+        let number = self.next_in_flight;
+        self.next_in_flight += 1;
+        let log_bytes: usize = pieces.iter().map(Bytes::len).sum();
+        let first = self
+            .in_flight
+            .back()
+            .map_or(self.written, |before| before.next);
+        let active = self.active();
+        let start = active.end;
+        active.end += log_bytes as u64;
+        let (end, log) = (active.end, active.log);
+        self.in_flight.push_back(InFlight {
+            number,
+            segment,
+            start,
+            end,
+            first,
+            next,
+            bytes,
+            state: Written::Pending,
+        });
+        let write = Operation::Write {
+            file: THIS_FILE,
+            position: start,
+            bytes: pieces,
+        };
+        self.files.submit_to(log, write, Purpose::Batch(number));
+    }
+
+    fn roll_if_full(&mut self, batch_bytes: u64) {
+        let segment_bytes = self.settings.segment_bytes;
+        let end = self.end;
+        let active = self.active();
+        let base = active.base;
+        let log_end = active.end;
+        let data_end = self.data_files.get(&base).map_or(0, |data| data.end);
+        let full = log_end + data_end >= segment_bytes || log_end + batch_bytes > segment_bytes;
+        // A segment holds at least one event, so that each has a base offset of its own.
+        if full && end > base {
+            self.roll();
+        }
+    }
+
+    /// Begins the next segment.
+    fn roll(&mut self) {
+        let base = self.end;
+        let previous_base = self.active().base;
+        let reserved = self.places.values().map(|place| place.base).min();
+        let header = SegmentHeader {
+            salt: self.salts.next(),
+            topic: self.open.topic,
+            partition: self.open.partition,
+            incarnation: self.incarnation,
+            base_offset: base,
+            previous_base,
+            data_since: reserved.unwrap_or(base).min(base),
+            created: self.now,
+        };
+        let path = SegmentFile::Log.path(&self.open.directory, base);
+        let spare = self.retain.take_spare();
+        let log = self.files.add_new(path, spare);
+        self.segments.push_back(Segment {
+            base,
+            header: Some(header),
+            salt: header.salt,
+            log,
+            end: 0,
+            written: 0,
+            synced: 0,
+            allocated: 0,
+            allocating: false,
+            durable: false,
+            index: SparseIndex::default(),
+            last_append_time: self.now,
+        });
+        let pieces = segment_start(&header, &self.producers);
+        self.write_log(base, pieces, base, 0);
+    }
+
+    pub(super) fn batch_written(&mut self, number: u64, result: Result<Outcome, DiskError>) {
+        let Some(front) = self.in_flight.front().map(|write| write.number) else {
+            return;
+        };
+        let state = match result {
+            Ok(_) => Written::Done,
+            Err(error) if error.kind == crate::disk::DiskErrorKind::Full => {
+                self.begin_undo(number, &error);
+                Written::Refused
+            }
+            Err(error) => return self.fail(&error),
+        };
+        let at = (number - front) as usize;
+        self.in_flight[at].state = state;
+        while let Some(front) = self.in_flight.front()
+            && front.state == Written::Done
+        {
+            let done = self.in_flight.pop_front().expect("just seen");
+            if let Some(segment) = self.segment(done.segment) {
+                segment.written = done.end;
+            }
+            self.commit.unsynced_bytes += done.bytes;
+            if done.next > self.written {
+                self.written = done.next;
+                self.progress();
+            }
+        }
+    }
+
+    /// Lengthens the active segment's file before it is needed.
+    fn allocate_ahead(&mut self) {
+        let (min, max) = (
+            self.settings.allocate_bytes_min,
+            self.settings.allocate_bytes_max,
+        );
+        let segment_bytes = self.settings.segment_bytes;
+        if max == 0 {
+            return;
+        }
+        let (now, step) = (self.now, self.allocate_bytes);
+        let active = self.active();
+        if active.allocating
+            || active.end + step / 2 <= active.allocated
+            || active.allocated >= segment_bytes
+        {
+            return;
+        }
+        active.allocating = true;
+        let bytes = (active.end.max(active.allocated) + step).min(segment_bytes.max(active.end));
+        active.allocated = bytes;
+        let (log, base) = (active.log, active.base);
+        let lasted = now.saturating_sub(self.space.last_allocation);
+        self.allocate_bytes = match lasted < ALLOCATION_LASTS_NS {
+            true => (step * 2).min(max),
+            false => (step / 2).max(min),
+        };
+        self.space.last_allocation = now;
+        let allocate = Operation::Allocate {
+            file: THIS_FILE,
+            bytes,
+        };
+        self.files
+            .submit_to(log, allocate, Purpose::Allocated(base));
+    }
+
+    /// Whether it succeeded matters to speed only: a write that finds no
+    /// space says so itself.
+    pub(super) fn allocated(&mut self, base: Offset, result: Result<Outcome, DiskError>) {
+        if let Some(segment) = self.segment(base) {
+            segment.allocating = false;
+            if result.is_err() {
+                segment.allocated = u64::MAX;
+            }
+        }
+    }
+}
+
+/// What a segment's log starts with: its header and the producers' state.
+pub(crate) fn segment_start(header: &SegmentHeader, producers: &ProducerTable) -> Vec<Bytes> {
+    let mut snapshot = producers.snapshot(header.topic).to_vec();
+    let (_, header_crc) =
+        Header::read(&snapshot[STAMP_BYTES..]).expect("the snapshot was just made");
+    let stamp = Stamp {
+        batch_bytes: snapshot.len() as u64,
+        base_offset: header.base_offset,
+        append_time: header.created,
+        segment_salt: header.salt,
+        header_crc,
+        ..Stamp::default()
+    };
+    stamp.write(&mut snapshot);
+    vec![
+        Bytes::copy_from_slice(&header.to_bytes()),
+        Bytes::from(snapshot),
+    ]
+}

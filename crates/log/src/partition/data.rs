@@ -1,0 +1,283 @@
+//! External data: a place is reserved, filled chunk by chunk, sealed with its
+//! block checksums, and then named by a batch.
+
+use super::*;
+use crate::disk::DiskErrorKind;
+use crate::external::table_to_bytes;
+use wire::checksum::crc32c;
+
+/// Reservations at least this large get their space in one go.
+const ALLOCATE_BYTES_MIN: u64 = 256 << 10;
+
+/// A reserved place, until its batch is appended.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// Base offset of the segment whose data file it is in.
+    pub(super) base: Offset,
+    pub(super) position: u64,
+    pub(super) layout: ExternalLayout,
+    pub(super) data_crc: u32,
+    /// Whether all of it is known to be durable.
+    pub(super) synced: bool,
+    /// Writes under way.
+    outstanding: usize,
+    /// Bytes of data that were written.
+    written_bytes: u64,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Filling,
+    Sealed(Durability),
+    Syncing,
+    Ready,
+}
+
+impl DiskLog {
+    pub(super) fn reserve_place(
+        &mut self,
+        layout: &ExternalLayout,
+    ) -> Result<DataPlace, StorageError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if let Some(full) = self.no_space(0) {
+            return Err(full);
+        }
+        let base = self.active().base;
+        if !self.data_files.contains_key(&base) {
+            let path = SegmentFile::Data.path(&self.open.directory, base);
+            let file = self.files.add_new(path, None);
+            let data = DataFile {
+                file,
+                end: 0,
+                made: u64::MAX,
+                sync_waiting: Vec::new(),
+                sync_running: false,
+            };
+            self.data_files.insert(base, data);
+        }
+        let data = self.data_files.get_mut(&base).expect("it was just made");
+        let position = data.end;
+        let end = position.checked_add(layout.total_bytes);
+        let end = end.filter(|end| *end <= i64::MAX as u64);
+        let Some(end) = end else {
+            return Err(StorageError::Invalid(format!(
+                "{} bytes of data do not fit into a file",
+                layout.total_bytes
+            )));
+        };
+        data.end = end;
+        let file = data.file;
+        if layout.total_bytes >= ALLOCATE_BYTES_MIN {
+            let allocate = Operation::Allocate {
+                file: THIS_FILE,
+                bytes: end,
+            };
+            self.files.submit_to(file, allocate, Purpose::Ignored);
+        }
+        self.next_place += 1;
+        let place = DataPlace(self.next_place);
+        let reserved = Place {
+            base,
+            position,
+            layout: layout.clone(),
+            data_crc: 0,
+            synced: false,
+            outstanding: 0,
+            written_bytes: 0,
+            stage: Stage::Filling,
+        };
+        self.places.insert(place, reserved);
+        Ok(place)
+    }
+
+    /// A place's data file and where it begins in it, if it takes data.
+    fn filling(&mut self, place: DataPlace) -> Option<(FileNumber, &mut Place)> {
+        let found = self.places.get_mut(&place)?;
+        let file = self.data_files.get(&found.base)?.file;
+        (found.stage == Stage::Filling).then_some((file, found))
+    }
+
+    pub(super) fn write_chunk(&mut self, place: DataPlace, position: u64, bytes: Bytes) {
+        let count = bytes.len() as u64;
+        let Some((file, found)) = self.filling(place) else {
+            return self.place_invalid(place, "takes no data");
+        };
+        if position
+            .checked_add(count)
+            .is_none_or(|end| end > found.layout.table_position)
+        {
+            return self.place_invalid(place, "is smaller than what is written to it");
+        }
+        found.outstanding += 1;
+        let write = Operation::Write {
+            file: THIS_FILE,
+            position: found.position + position,
+            bytes: vec![bytes],
+        };
+        self.files
+            .submit_to(file, write, Purpose::DataChunk(place, count));
+    }
+
+    pub(super) fn seal_place(
+        &mut self,
+        place: DataPlace,
+        checksums: &[u32],
+        durability: Durability,
+    ) {
+        let Some((file, found)) = self.filling(place) else {
+            return self.place_invalid(place, "takes no data");
+        };
+        if checksums.len() as u64 != found.layout.block_count {
+            return self.place_invalid(place, "has another number of blocks");
+        }
+        found.stage = Stage::Sealed(durability);
+        found.outstanding += 1;
+        let table = table_to_bytes(checksums);
+        found.data_crc = crc32c(&table);
+        let write = Operation::Write {
+            file: THIS_FILE,
+            position: found.position + found.layout.table_position,
+            bytes: vec![Bytes::from(table)],
+        };
+        self.files.submit_to(file, write, Purpose::DataTable(place));
+    }
+
+    fn place_invalid(&mut self, place: DataPlace, why: &str) {
+        self.places.remove(&place);
+        let error = StorageError::Invalid(format!("place {} {why}", place.0));
+        self.events
+            .push_back(StorageEvent::DataFailed { place, error });
+    }
+
+    pub(super) fn chunk_written(
+        &mut self,
+        place: DataPlace,
+        bytes: u64,
+        result: Result<Outcome, DiskError>,
+    ) {
+        if !self.write_settled(place, result) {
+            return;
+        }
+        if let Some(found) = self.places.get_mut(&place) {
+            found.written_bytes += bytes;
+            self.events
+                .push_back(StorageEvent::DataWritten { place, bytes });
+        }
+        self.place_filled(place);
+    }
+
+    pub(super) fn table_written(&mut self, place: DataPlace, result: Result<Outcome, DiskError>) {
+        if self.write_settled(place, result) {
+            self.place_filled(place);
+        }
+    }
+
+    fn write_settled(&mut self, place: DataPlace, result: Result<Outcome, DiskError>) -> bool {
+        let Some(found) = self.places.get_mut(&place) else {
+            return false;
+        };
+        found.outstanding -= 1;
+        let Err(error) = result else {
+            return true;
+        };
+        // No batch names this place, and none will: what is in it does not
+        // matter, so the partition goes on.
+        self.places.remove(&place);
+        let error = match error.kind {
+            DiskErrorKind::Full => StorageError::Full(error.to_string()),
+            _ => StorageError::Failed(error.to_string()),
+        };
+        self.events
+            .push_back(StorageEvent::DataFailed { place, error });
+        false
+    }
+
+    fn place_filled(&mut self, place: DataPlace) {
+        let Some(found) = self.places.get_mut(&place) else {
+            return;
+        };
+        let Stage::Sealed(durability) = found.stage else {
+            return;
+        };
+        if found.outstanding > 0 {
+            return;
+        }
+        let data_bytes: u64 = found.layout.events.iter().map(|(_, _, bytes)| bytes).sum();
+        if found.written_bytes < data_bytes {
+            return self.place_invalid(place, "was sealed before all of its data was written");
+        }
+        if durability < Durability::Synced {
+            found.stage = Stage::Ready;
+            self.events.push_back(StorageEvent::DataReady { place });
+            return;
+        }
+        found.stage = Stage::Syncing;
+        let base = found.base;
+        if let Some(data) = self.data_files.get_mut(&base) {
+            data.sync_waiting.push(place);
+        }
+    }
+
+    /// Syncs the data of sealed places, those of one file together.
+    pub(super) fn advance_data_syncs(&mut self) {
+        let waiting: Vec<(Offset, u64)> = self
+            .data_files
+            .iter()
+            .filter(|(_, data)| !data.sync_running && !data.sync_waiting.is_empty())
+            .map(|(base, data)| (*base, data.made))
+            .collect();
+        for (base, made) in waiting {
+            if self.failure.is_some() || !self.directory_is_synced(made) {
+                continue;
+            }
+            let data = self.data_files.get_mut(&base).expect("just seen");
+            data.sync_running = true;
+            let places = std::mem::take(&mut data.sync_waiting);
+            let sync = Operation::SyncData { file: THIS_FILE };
+            let purpose = Purpose::DataSynced(base, places);
+            self.files.submit_to(data.file, sync, purpose);
+        }
+    }
+
+    pub(super) fn places_synced(
+        &mut self,
+        base: Offset,
+        places: Vec<DataPlace>,
+        result: Result<Outcome, DiskError>,
+    ) {
+        if let Some(data) = self.data_files.get_mut(&base) {
+            data.sync_running = false;
+        }
+        if let Err(error) = result {
+            return self.fail(&error);
+        }
+        for place in places {
+            if let Some(found) = self.places.get_mut(&place) {
+                found.stage = Stage::Ready;
+                found.synced = true;
+                self.events.push_back(StorageEvent::DataReady { place });
+            }
+        }
+    }
+
+    /// Takes a ready place for the batch that names it.
+    pub(super) fn take_ready(
+        &mut self,
+        place: DataPlace,
+        durability: Durability,
+    ) -> Result<Place, StorageError> {
+        let ready = self.places.get(&place).is_some_and(|found| {
+            found.stage == Stage::Ready && (found.synced || durability < Durability::Synced)
+        });
+        if !ready {
+            return Err(StorageError::Invalid(format!(
+                "place {} does not hold its data at {durability} yet",
+                place.0
+            )));
+        }
+        Ok(self.places.remove(&place).expect("just seen"))
+    }
+}

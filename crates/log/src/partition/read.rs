@@ -1,0 +1,346 @@
+//! Finding and verifying batches, without waiting for the disk: each reading
+//! is a job that is stepped when its bytes arrive.
+
+mod batches;
+mod event;
+
+use super::*;
+use crate::look::{LOOK_BYTES, Look, look, stamps};
+use std::collections::BTreeSet;
+use wire::batch::{Header, STAMP_BYTES, Stamp};
+use wire::record::Gap;
+
+/// Least bytes read at once when batches are looked for.
+const WINDOW_BYTES: u64 = 64 << 10;
+/// Most bytes read at once when batches are read one after the other.
+const WINDOW_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that are searched at once behind damage.
+const SCAN_BYTES: u64 = 1 << 20;
+/// Where readers left off, so many of them, newest last.
+const HINTS_MAX: usize = 64;
+/// Damaged places that were announced once are not announced again, so many of them.
+const DAMAGE_MAX: usize = 1024;
+
+/// All readings under way, and what helps the next ones.
+#[derive(Default)]
+pub(super) struct Reads {
+    jobs: BTreeMap<u64, Job>,
+    next: u64,
+    hints: VecDeque<Place>,
+    damage: BTreeSet<(Offset, Offset)>,
+    /// The batch of which an event was opened last.
+    opened: Option<event::OpenedBatch>,
+}
+
+enum Job {
+    Batches(batches::BatchesJob),
+    Open(event::OpenJob),
+    Data(event::DataJob),
+}
+
+/// A place in a segment's log where the batch of this offset begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    segment: Offset,
+    position: u64,
+    offset: Offset,
+}
+
+/// Bytes of a log, and where they begin.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Window {
+    fn from(&self, position: u64) -> &[u8] {
+        let at = position.saturating_sub(self.start);
+        match position >= self.start && at < self.bytes.len() as u64 {
+            true => &self.bytes[at as usize..],
+            false => &[],
+        }
+    }
+
+    fn slice(&self, position: u64, bytes: u64) -> Option<Bytes> {
+        let at = position.checked_sub(self.start)?;
+        let end = at.checked_add(bytes)?;
+        (end <= self.bytes.len() as u64).then(|| self.bytes.slice(at as usize..end as usize))
+    }
+}
+
+/// The way to a batch: from a known place, header by header.
+struct Finder {
+    /// The offset wanted.
+    offset: Offset,
+    at: Place,
+    window: Window,
+    /// Set while the next good batch behind damage is searched.
+    scanning: bool,
+    scan_from: u64,
+    /// Bytes to be read from the window's start on.
+    needed: u64,
+    /// Where the segment's file was seen to end.
+    file_end: u64,
+}
+
+impl Finder {
+    /// What was needed has been read; less means that the file ends there.
+    fn take(&mut self, bytes: Bytes) {
+        if (bytes.len() as u64) < self.needed {
+            self.file_end = self.window.start + bytes.len() as u64;
+        }
+        self.window.bytes = bytes;
+    }
+
+    fn need(&mut self, position: u64, bytes: u64) {
+        self.window = Window {
+            start: position,
+            bytes: Bytes::new(),
+        };
+        self.needed = bytes;
+    }
+}
+
+/// What a step of a [`Finder`] came to.
+enum Find {
+    /// This batch contains the offset; its headers are good and in the window.
+    Here(Stamp, Header),
+    /// So many bytes from there are needed.
+    Need { position: u64, bytes: u64 },
+    /// The offset is lost.
+    Lost { first: Offset, end: Offset },
+    /// There is no such offset.
+    Beyond,
+}
+
+impl DiskLog {
+    fn finder(&self, offset: Offset) -> Finder {
+        Finder {
+            offset,
+            at: self.nearest(offset),
+            window: Window::default(),
+            scanning: false,
+            scan_from: 0,
+            needed: 0,
+            file_end: u64::MAX,
+        }
+    }
+
+    /// The nearest known place at or before `offset`.
+    fn nearest(&self, offset: Offset) -> Place {
+        let segment = &self.segments[self.segment_of(offset)];
+        let hint = self
+            .reads
+            .hints
+            .iter()
+            .rev()
+            .find(|hint| hint.offset == offset);
+        if let Some(hint) = hint
+            && hint.segment == segment.base
+        {
+            return *hint;
+        }
+        let (offset, position) = segment
+            .index
+            .floor(offset)
+            .unwrap_or((segment.base, crate::segment::SEGMENT_HEADER_BYTES));
+        Place {
+            segment: segment.base,
+            position,
+            offset,
+        }
+    }
+
+    fn hint(&mut self, place: Place) {
+        if self.reads.hints.len() == HINTS_MAX {
+            self.reads.hints.pop_front();
+        }
+        self.reads.hints.push_back(place);
+    }
+
+    /// The written end of a segment's log, and the offset where the next begins.
+    fn bounds(&self, base: Offset) -> Option<(u64, Offset)> {
+        let at = self.segment_index(base)?;
+        let limit = self
+            .segments
+            .get(at + 1)
+            .map_or(self.written, |next| next.base);
+        Some((self.segments[at].written, limit.min(self.written)))
+    }
+
+    fn find(&mut self, finder: &mut Finder) -> Find {
+        loop {
+            let Some((end, limit)) = self.bounds(finder.at.segment) else {
+                // It was removed meanwhile.
+                return Find::Lost {
+                    first: finder.offset,
+                    end: self.first,
+                };
+            };
+            if finder.at.offset >= limit {
+                if finder.offset >= self.written || limit >= self.written {
+                    return Find::Beyond;
+                }
+                finder.at = self.nearest(finder.at.offset.max(limit));
+                finder.window = Window::default();
+                finder.file_end = u64::MAX;
+                continue;
+            }
+            let end = end.min(finder.file_end);
+            if finder.scanning {
+                match self.scan_on(finder, end, limit) {
+                    Some(found) => return found,
+                    None => continue,
+                }
+            }
+            let position = finder.at.position;
+            let distance = self.settings.index_bytes;
+            let segment = self.segment(finder.at.segment).expect("it was just seen");
+            let salt = segment.salt;
+            let left = end.saturating_sub(position);
+            let bytes = finder.window.from(position);
+            match look(bytes, salt) {
+                Look::Short(needed) if (bytes.len() as u64) < left.min(needed as u64) => {
+                    let bytes = WINDOW_BYTES.max(needed as u64).min(left);
+                    return Find::Need { position, bytes };
+                }
+                Look::Batch(stamp, header)
+                    if stamp.base_offset == finder.at.offset && stamp.batch_bytes <= left =>
+                {
+                    let next = finder.at.offset.plus(header.offset_count());
+                    if next > finder.offset {
+                        return Find::Here(stamp, header);
+                    }
+                    segment.index.add(finder.at.offset, position, distance);
+                    finder.at.position += stamp.batch_bytes;
+                    finder.at.offset = next;
+                }
+                Look::Bad {
+                    batch_bytes: Some(bytes),
+                } => {
+                    finder.scanning = true;
+                    finder.scan_from = position.saturating_add(bytes);
+                }
+                _ => {
+                    finder.scanning = true;
+                    finder.scan_from = position + 1;
+                }
+            }
+        }
+    }
+
+    /// Searches for the next good batch behind damage at `finder.at`.
+    fn scan_on(&mut self, finder: &mut Finder, end: u64, limit: Offset) -> Option<Find> {
+        let salt = self
+            .segment(finder.at.segment)
+            .map_or(0, |segment| segment.salt);
+        let from = finder.scan_from;
+        let left = end.saturating_sub(from);
+        let bytes = finder.window.from(from);
+        if (bytes.len() as u64) < left.min(LOOK_BYTES as u64) {
+            return Some(Find::Need {
+                position: from,
+                bytes: SCAN_BYTES.min(left),
+            });
+        }
+        let lost_from = finder.at.offset;
+        let found = stamps(bytes, salt).find(|(at, stamp)| {
+            let fits = stamp.base_offset >= lost_from && stamp.base_offset < limit;
+            fits && !matches!(look(&bytes[*at..], salt), Look::Bad { .. })
+        });
+        let (position, offset) = match found {
+            Some((at, stamp)) => (from + at as u64, stamp.base_offset),
+            None if (bytes.len() as u64) < left => {
+                // A stamp across the boundary is seen in the next piece.
+                finder.scan_from += (bytes.len() - STAMP_BYTES + 1) as u64;
+                finder.window = Window::default();
+                return None;
+            }
+            // Nothing more in this segment.
+            None => (end, limit),
+        };
+        finder.scanning = false;
+        self.damaged(lost_from, offset);
+        finder.at.position = position;
+        finder.at.offset = offset;
+        (offset > finder.offset).then_some(Find::Lost {
+            first: lost_from,
+            end: offset,
+        })
+    }
+
+    /// Announces damage, once.
+    fn damaged(&mut self, first: Offset, end: Offset) {
+        if first >= end
+            || self.reads.damage.len() >= DAMAGE_MAX
+            || !self.reads.damage.insert((first, end))
+        {
+            return;
+        }
+        let gap = self.gap(first, end, GapReason::Damaged);
+        self.events.push_back(StorageEvent::Lost(gap));
+    }
+
+    fn gap(&self, first: Offset, end: Offset, reason: GapReason) -> Gap {
+        let at = self.segment_of(first);
+        let header = self.segments[at].header;
+        Gap {
+            incarnation: header.map_or(self.incarnation, |header| header.incarnation),
+            first,
+            end,
+            reason,
+            time: self.now,
+        }
+    }
+
+    fn keep_job(&mut self, job: Job) -> u64 {
+        self.reads.next += 1;
+        self.reads.jobs.insert(self.reads.next, job);
+        self.reads.next
+    }
+
+    fn submit_read(&mut self, job: Job, file: FileNumber, position: u64, bytes: u64) {
+        let id = self.keep_job(job);
+        let read = Operation::Read {
+            file: THIS_FILE,
+            position,
+            bytes: bytes as usize,
+        };
+        self.files.submit_to(file, read, Purpose::Read(id));
+    }
+
+    /// Reads from the log of a finder's segment.
+    fn submit_find(&mut self, base: Offset, job: Job, position: u64, bytes: u64) {
+        let log = self.segment(base).map(|segment| segment.log);
+        let log = log.expect("the finder has just looked at this segment");
+        self.submit_read(job, log, position, bytes);
+    }
+
+    pub(super) fn read_done(&mut self, id: u64, result: Result<Outcome, DiskError>) {
+        let job = self
+            .reads
+            .jobs
+            .remove(&id)
+            .expect("a job is kept while it reads");
+        let bytes = result.map(|outcome| match outcome {
+            Outcome::Bytes(buffer) => buffer.freeze(),
+            other => unreachable!("reading gives bytes, not {other:?}"),
+        });
+        match job {
+            Job::Batches(job) => self.step_batches(job, Some(bytes)),
+            Job::Open(job) => self.step_open(job, Some(bytes)),
+            Job::Data(job) => self.step_data(job, Some(bytes)),
+        }
+        self.close_idle_files();
+    }
+
+    /// The gap that `offset` is in because it was removed.
+    fn removed_gap(&self, offset: Offset) -> Option<Gap> {
+        (offset < self.first).then(|| {
+            let reason = self.retain.removed_reason.unwrap_or(GapReason::Retention);
+            let first = self.retain.removed_from.min(offset);
+            self.gap(first, self.first, reason)
+        })
+    }
+}

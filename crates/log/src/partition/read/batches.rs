@@ -1,0 +1,151 @@
+//! Reading batches in order.
+
+use super::*;
+use wire::batch::{Batch, Verify};
+
+pub(super) struct BatchesJob {
+    token: ReadToken,
+    read: ReadBatches,
+    finder: Finder,
+    batches: Vec<Bytes>,
+    bytes: u64,
+}
+
+impl DiskLog {
+    pub(in crate::partition) fn start_read(&mut self, token: ReadToken, read: ReadBatches) {
+        let answer = |found| StorageEvent::Read { token, found };
+        if let Some(gap) = self.removed_gap(read.from) {
+            return self.events.push_back(answer(Ok(Found::Gap(gap))));
+        }
+        if read.from > self.end {
+            let error = StorageError::OutOfRange {
+                offset: read.from,
+                first: self.first,
+                end: self.end,
+            };
+            return self.events.push_back(answer(Err(error)));
+        }
+        if read.from >= read.end.min(self.written) {
+            return self.events.push_back(answer(Ok(Found::Nothing)));
+        }
+        let job = BatchesJob {
+            token,
+            read,
+            finder: self.finder(read.from),
+            batches: Vec::new(),
+            bytes: 0,
+        };
+        self.step_batches(job, None);
+    }
+
+    pub(super) fn step_batches(
+        &mut self,
+        mut job: BatchesJob,
+        bytes: Option<Result<Bytes, DiskError>>,
+    ) {
+        match bytes {
+            Some(Ok(bytes)) => job.finder.take(bytes),
+            Some(Err(error)) => {
+                let found = Err(StorageError::from(&error));
+                let token = job.token;
+                return self.events.push_back(StorageEvent::Read { token, found });
+            }
+            None => {}
+        }
+        if let Some(found) = self.gather(&mut job) {
+            let token = job.token;
+            if let Found::Batches { next, .. } = &found
+                && job.finder.at.offset == *next
+            {
+                self.hint(job.finder.at);
+            }
+            return self.events.push_back(StorageEvent::Read {
+                token,
+                found: Ok(found),
+            });
+        }
+        let (position, bytes) = (job.finder.window.start, job.finder.needed);
+        let base = job.finder.at.segment;
+        self.submit_find(base, Job::Batches(job), position, bytes);
+    }
+
+    /// Takes batches from the window; `None` if bytes are needed first.
+    fn gather(&mut self, job: &mut BatchesJob) -> Option<Found> {
+        loop {
+            let more = !job.batches.is_empty();
+            let next = job.finder.offset;
+            if next >= job.read.end.min(self.written) {
+                return Some(job.found(next));
+            }
+            let crosses = more
+                && self
+                    .bounds(job.finder.at.segment)
+                    .is_none_or(|(_, limit)| next >= limit);
+            if crosses {
+                return Some(job.found(next));
+            }
+            match self.find(&mut job.finder) {
+                Find::Here(stamp, header) => {
+                    let position = job.finder.at.position;
+                    let bytes = match job.read.inline_data {
+                        true => stamp.batch_bytes,
+                        false => header.prefix_bytes(),
+                    };
+                    if more && job.bytes + bytes > job.read.bytes_max {
+                        return Some(job.found(next));
+                    }
+                    let Some(batch) = job.finder.window.slice(position, bytes) else {
+                        if more {
+                            return Some(job.found(next));
+                        }
+                        let left = self
+                            .bounds(job.finder.at.segment)
+                            .map_or(0, |(end, _)| end - position);
+                        let window = job.read.bytes_max.min(WINDOW_BYTES_MAX).max(bytes);
+                        job.finder.need(position, window.min(left));
+                        return None;
+                    };
+                    if Batch::read(&batch, Verify::Sections).is_err() {
+                        if more {
+                            return Some(job.found(next));
+                        }
+                        let first = job.finder.at.offset;
+                        let end = first.plus(header.offset_count());
+                        self.damaged(first, end);
+                        let gap = self.gap(first, end, GapReason::Damaged);
+                        return Some(Found::Gap(gap));
+                    }
+                    job.bytes += bytes;
+                    job.batches.push(batch);
+                    job.finder.at.position += stamp.batch_bytes;
+                    job.finder.at.offset = job.finder.at.offset.plus(header.offset_count());
+                    job.finder.offset = job.finder.at.offset;
+                }
+                _ if more => return Some(job.found(next)),
+                Find::Need { position, bytes } => {
+                    job.finder.need(position, bytes);
+                    return None;
+                }
+                Find::Lost { first, end } => {
+                    let reason = match end <= self.first {
+                        true => self.retain.removed_reason.unwrap_or(GapReason::Retention),
+                        false => GapReason::Damaged,
+                    };
+                    let gap = self.gap(first, end, reason);
+                    return Some(Found::Gap(gap));
+                }
+                Find::Beyond => return Some(Found::Nothing),
+            }
+        }
+    }
+}
+
+impl BatchesJob {
+    fn found(&mut self, next: Offset) -> Found {
+        if self.batches.is_empty() {
+            return Found::Nothing;
+        }
+        let batches = std::mem::take(&mut self.batches);
+        Found::Batches { batches, next }
+    }
+}

@@ -1,0 +1,254 @@
+//! Removing what is not to be kept: whole segments, the oldest first.
+
+use super::*;
+use wire::record::Gap;
+
+/// What has been removed, and what is about to be.
+pub(super) struct Retain {
+    /// `first` before the last removal.
+    pub(super) removed_from: Offset,
+    pub(super) removed_reason: Option<GapReason>,
+    /// Segments that readers no longer see. Their files go when a checkpoint
+    /// that begins behind them is durable, so that they are never missed.
+    leaving: Vec<Leaving>,
+    /// Files that may be written again, and names for more.
+    spares: Vec<std::path::PathBuf>,
+    next_spare: u64,
+    sparing: usize,
+    /// Removals under way.
+    pub(super) removing: usize,
+}
+
+struct Leaving {
+    log: FileNumber,
+    base: Offset,
+    gap: Gap,
+}
+
+impl Retain {
+    pub(super) fn new(checkpoint: &Checkpoint) -> Self {
+        Self {
+            removed_from: checkpoint.removed_from,
+            removed_reason: checkpoint.removed_reason,
+            leaving: Vec::new(),
+            spares: Vec::new(),
+            next_spare: 0,
+            sparing: 0,
+            removing: 0,
+        }
+    }
+
+    pub(super) fn take_spare(&mut self) -> Option<std::path::PathBuf> {
+        self.spares.pop()
+    }
+}
+
+impl DiskLog {
+    /// Removes the segments that end at or before `offset`; never the last.
+    pub(super) fn remove_segments_before(&mut self, offset: Offset, reason: GapReason) {
+        if self.failure.is_some() || self.closing {
+            return;
+        }
+        let from = self.first;
+        while self.segments.len() > 1
+            && self.segments[1].base <= offset
+            && self.segments[0].durable
+            && self.undo.is_none()
+        {
+            let segment = self.segments.pop_front().expect("there is more than one");
+            let end = self.segments[0].base;
+            let gap = Gap {
+                incarnation: self.incarnation,
+                first: segment.base,
+                end,
+                reason,
+                time: self.now,
+            };
+            self.first = self.first.max(end);
+            self.retain.leaving.push(Leaving {
+                log: segment.log,
+                base: segment.base,
+                gap,
+            });
+        }
+        if self.first > from {
+            self.retain.removed_from = from;
+            self.retain.removed_reason = Some(reason);
+            self.checkpoint.want();
+            self.progress();
+        }
+    }
+
+    pub(super) fn apply_retention(&mut self) {
+        let keep = self.open.retention;
+        let mut remove_to = None;
+        let mut bytes = self.state().bytes;
+        for (segment, next) in self.segments.iter().zip(self.segments.iter().skip(1)) {
+            let data = self
+                .data_files
+                .get(&segment.base)
+                .map_or(0, |data| data.end);
+            bytes -= segment.end + data;
+            let too_many_bytes = keep
+                .bytes
+                .is_some_and(|most| bytes + segment.end + data > most);
+            let too_many = keep
+                .count
+                .is_some_and(|most| self.end.0 - next.base.0 >= most);
+            let too_old = keep
+                .age_ns
+                .is_some_and(|age| next_created(segment, next).saturating_add(age) < self.now);
+            if !(too_many_bytes || too_many || too_old) {
+                break;
+            }
+            remove_to = Some(next.base);
+        }
+        if let Some(offset) = remove_to {
+            self.remove_segments_before(offset, GapReason::Retention);
+        }
+    }
+
+    /// When the oldest sealed segment will be too old.
+    pub(super) fn next_retention(&self) -> Option<u64> {
+        let age = self.open.retention.age_ns?;
+        let (oldest, next) = (self.segments.front()?, self.segments.get(1)?);
+        Some(
+            next_created(oldest, next)
+                .saturating_add(age)
+                .saturating_add(1),
+        )
+    }
+
+    /// Removes the files of segments that a durable checkpoint has left behind.
+    pub(super) fn advance_removal(&mut self) {
+        let durable_first = self.checkpoint.durable_first;
+        let (gone, left): (Vec<Leaving>, Vec<Leaving>) = std::mem::take(&mut self.retain.leaving)
+            .into_iter()
+            .partition(|leaving| leaving.gap.end <= durable_first);
+        self.retain.leaving = left;
+        for leaving in gone {
+            self.events.push_back(StorageEvent::Lost(leaving.gap));
+            self.remove_log(&leaving);
+            let index = SegmentFile::Index.path(&self.open.directory, leaving.base);
+            self.remove_path(index);
+        }
+        self.remove_data_files();
+    }
+
+    fn remove_log(&mut self, leaving: &Leaving) {
+        let Some(entry) = self.files.get(leaving.log) else {
+            return;
+        };
+        let path = entry.path.clone();
+        // A reader must not find a later segment's batches in it.
+        let recycle = self.retain.spares.len() + self.retain.sparing < self.settings.recycle_count
+            && !self.files.in_use(leaving.log);
+        self.files.retire(leaving.log);
+        if !recycle {
+            return self.remove_path(path);
+        }
+        let name = format!("{}{}", crate::kind::SPARE_PREFIX, self.retain.next_spare);
+        self.retain.next_spare += 1;
+        let to = self.open.directory.join(name);
+        self.retain.removing += 1;
+        self.retain.sparing += 1;
+        let purpose = Purpose::Spared(to.clone());
+        let rename = Operation::Rename { from: path, to };
+        self.files.submit(rename, purpose);
+    }
+
+    /// Removes data files to which no segment refers any more.
+    fn remove_data_files(&mut self) {
+        let Some(oldest) = self.segments.front() else {
+            return;
+        };
+        let oldest_base = oldest.base;
+        let referred = self.segments.iter().map(Segment::data_since).min();
+        let referred = referred.unwrap_or(oldest_base);
+        let leaving: Vec<Offset> = self
+            .retain
+            .leaving
+            .iter()
+            .map(|leaving| leaving.base)
+            .collect();
+        let reserved: Vec<Offset> = self.places.values().map(|place| place.base).collect();
+        let unused: Vec<Offset> = self
+            .data_files
+            .range(..referred.min(oldest_base))
+            .map(|(base, _)| *base)
+            .filter(|base| !leaving.contains(base) && !reserved.contains(base))
+            .collect();
+        for base in unused {
+            let data = self.data_files.remove(&base).expect("just seen");
+            let path = self.files.get(data.file).map(|entry| entry.path.clone());
+            self.files.retire(data.file);
+            if let Some(path) = path {
+                self.remove_path(path);
+            }
+        }
+    }
+
+    fn remove_path(&mut self, path: std::path::PathBuf) {
+        self.retain.removing += 1;
+        self.files
+            .submit(Operation::Remove { path }, Purpose::Removed);
+    }
+
+    /// What could not be removed is removed when the partition is opened.
+    pub(super) fn removed(&mut self, _result: Result<Outcome, DiskError>) {
+        self.retain.removing -= 1;
+    }
+
+    pub(super) fn spared(&mut self, spare: std::path::PathBuf, result: Result<Outcome, DiskError>) {
+        self.retain.removing -= 1;
+        self.retain.sparing -= 1;
+        if result.is_ok() {
+            self.retain.spares.push(spare);
+        }
+    }
+
+    /// A segment will not be written to again: it gives back what was
+    /// allocated beyond its end, and its index is kept.
+    pub(super) fn segment_sealed(&mut self, at: usize) {
+        let segment = &mut self.segments[at];
+        if segment.allocated > segment.end {
+            segment.allocated = segment.end;
+            let set_length = Operation::SetLength {
+                file: THIS_FILE,
+                bytes: segment.end,
+            };
+            self.files
+                .submit_to(segment.log, set_length, Purpose::Ignored);
+        }
+        self.close_idle_files();
+    }
+
+    /// Closes the files of older segments that were used longest ago.
+    pub(super) fn close_idle_files(&mut self) {
+        let most = self.settings.open_segments_max;
+        let older = self.segments.len().saturating_sub(1);
+        let mut open: Vec<(u64, FileNumber)> = self
+            .segments
+            .iter()
+            .take(older)
+            .map(|segment| segment.log)
+            .chain(self.data_files.values().rev().skip(1).map(|data| data.file))
+            .filter(|file| self.files.is_open(*file))
+            .map(|file| (self.files.last_used(file), file))
+            .collect();
+        open.sort_unstable();
+        let excess = open.len().saturating_sub(most);
+        for (_, file) in &open[..excess] {
+            self.files.close_idle(*file);
+        }
+    }
+}
+
+/// When the last event of `segment` was appended, as far as is known: at the
+/// latest when the next segment was begun.
+fn next_created(segment: &Segment, next: &Segment) -> u64 {
+    match next.header {
+        Some(header) if header.created > 0 => header.created,
+        _ => segment.last_append_time,
+    }
+}

@@ -1,0 +1,205 @@
+//! Taking back appends that found no space.
+
+use super::append::Written;
+use super::*;
+
+/// Appends that are being taken back. Until that is done nothing is appended.
+pub(super) struct Undo {
+    /// The first write that found no space.
+    number: u64,
+    error: StorageError,
+    step: Step,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Writes behind the first are still under way.
+    Waiting,
+    /// The log is being cut back to where it is whole.
+    Cutting,
+    /// That is being made durable: a batch left behind the cut could follow
+    /// a new one of the same length and be taken for its successor.
+    Syncing,
+    /// Names of segments that are taken back may still be there.
+    Removing,
+}
+
+/// Whether there is space.
+#[derive(Default)]
+pub(super) struct Space {
+    /// A write found none; asking for some has not succeeded since.
+    none: Option<StorageError>,
+    probing: bool,
+    pub(super) last_allocation: u64,
+}
+
+impl DiskLog {
+    /// The error for an append, if there is no space. Asks for some, so that
+    /// one of the next appends is let through when there is.
+    pub(super) fn no_space(&mut self, batch_bytes: u64) -> Option<StorageError> {
+        if let Some(undo) = &self.undo {
+            return Some(undo.error.clone());
+        }
+        let none = self.space.none.clone()?;
+        if !self.space.probing {
+            self.space.probing = true;
+            let active = self.active();
+            let (log, bytes) = (active.log, active.end + batch_bytes);
+            let allocate = Operation::Allocate {
+                file: THIS_FILE,
+                bytes,
+            };
+            self.files.submit_to(log, allocate, Purpose::Probed);
+        }
+        Some(none)
+    }
+
+    pub(super) fn probed(&mut self, result: Result<Outcome, DiskError>) {
+        self.space.probing = false;
+        if result.is_ok() {
+            self.space.none = None;
+        }
+    }
+
+    pub(super) fn begin_undo(&mut self, number: u64, error: &DiskError) {
+        match &mut self.undo {
+            Some(undo) => undo.number = undo.number.min(number),
+            None => {
+                self.undo = Some(Undo {
+                    number,
+                    error: StorageError::Full(error.to_string()),
+                    step: Step::Waiting,
+                });
+            }
+        }
+    }
+
+    pub(super) fn advance_undo(&mut self) {
+        let Some(undo) = &self.undo else {
+            return;
+        };
+        if undo.step == Step::Removing && self.retain.removing == 0 {
+            self.undo = None;
+            return;
+        }
+        if undo.step != Step::Waiting || self.failure.is_some() {
+            return;
+        }
+        let settled = self
+            .in_flight
+            .iter()
+            .all(|write| write.state != Written::Pending);
+        // What is before the first refused write has been popped.
+        let Some(refused) = self
+            .in_flight
+            .front()
+            .filter(|front| settled && front.number == undo.number)
+        else {
+            return;
+        };
+        let (segment, position, from) = (refused.segment, refused.start, refused.first);
+        self.take_back(segment, position, from);
+    }
+
+    fn take_back(&mut self, segment: Offset, position: u64, from: Offset) {
+        // A segment whose very start found no space is not there at all.
+        let first_removed = match position {
+            0 => segment,
+            _ => segment.plus(1),
+        };
+        let newer = self
+            .segments
+            .partition_point(|segment| segment.base < first_removed);
+        let mut busy = false;
+        for removed in self.segments.iter().skip(newer) {
+            busy |= self.files.in_use(removed.log);
+            busy |= self
+                .data_files
+                .get(&removed.base)
+                .is_some_and(|data| self.files.in_use(data.file));
+        }
+        if busy {
+            return;
+        }
+        self.in_flight.clear();
+        for removed in self.segments.drain(newer..).collect::<Vec<_>>() {
+            self.remove_file(removed.log);
+            if let Some(data) = self.data_files.remove(&removed.base) {
+                self.fail_places_in(removed.base);
+                self.commit.data_unsynced.remove(&removed.base);
+                self.remove_file(data.file);
+            }
+        }
+        // The names that are gone must not come back under new segments.
+        self.directory.changes += 1;
+        self.producers.retract(from);
+        self.end = from;
+        self.commit.wanted = self.commit.wanted.min(from);
+        let active = self.active();
+        if position > 0 {
+            active.end = position;
+        }
+        active.durable = false;
+        active.allocated = active.end;
+        active.index.truncate(from);
+        let set_length = Operation::SetLength {
+            file: THIS_FILE,
+            bytes: active.end,
+        };
+        let log = active.log;
+        self.files.submit_to(log, set_length, Purpose::UndoStep);
+        let undo = self.undo.as_mut().expect("this is the undoing");
+        undo.step = Step::Cutting;
+        let error = undo.error.clone();
+        self.space.none = Some(error.clone());
+        self.events.push_back(StorageEvent::Refused { from, error });
+        self.progress();
+    }
+
+    fn remove_file(&mut self, file: FileNumber) {
+        if self.files.exists(file)
+            && let Some(entry) = self.files.get(file)
+        {
+            let path = entry.path.clone();
+            self.retain.removing += 1;
+            self.files
+                .submit(Operation::Remove { path }, Purpose::Removed);
+        }
+        self.files.retire(file);
+    }
+
+    fn fail_places_in(&mut self, base: Offset) {
+        let lost: Vec<DataPlace> = self
+            .places
+            .iter()
+            .filter(|(_, place)| place.base == base)
+            .map(|(place, _)| *place)
+            .collect();
+        for place in lost {
+            self.places.remove(&place);
+            let error = self.undo.as_ref().map(|undo| undo.error.clone());
+            let error = error.expect("places are lost by undoing");
+            self.events
+                .push_back(StorageEvent::DataFailed { place, error });
+        }
+    }
+
+    pub(super) fn undo_step_done(&mut self, result: Result<Outcome, DiskError>) {
+        if let Err(error) = result {
+            return self.fail(&error);
+        }
+        let Some(undo) = &mut self.undo else {
+            return;
+        };
+        match undo.step {
+            Step::Waiting | Step::Removing => unreachable!("nothing of it is under way"),
+            Step::Cutting => {
+                undo.step = Step::Syncing;
+                let log = self.active().log;
+                let sync = Operation::SyncData { file: THIS_FILE };
+                self.files.submit_to(log, sync, Purpose::UndoStep);
+            }
+            Step::Syncing => undo.step = Step::Removing,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! For tests, of this room and of others: storages driven on the calling
+//! thread, a disk with faults, and what every storage must do.
+
+mod drive;
+
+pub use drive::{Contents, Driven, EventSpec, make_batch};
