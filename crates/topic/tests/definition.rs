@@ -191,9 +191,18 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"validator": {"type": "schema", "schema": {"$ref": "https://example.com/a"}}}"#,
             "validator.schema",
-            "Resource 'https://example.com/a' is not present in a registry and retrieving it \
-             failed: references lead nowhere but into the schema itself; put what is meant \
-             under $defs",
+            "\"https://example.com/a\" is referred to and not in the schema; nothing is fetched, \
+             so put it under $defs with that as its $id",
+        ),
+        (
+            r##"{"validator": {"type": "schema", "schema": {"items": {"$ref": "#/$defs/a"}}}}"##,
+            "validator.schema",
+            "there is nothing at \"/$defs/a\", which is referred to",
+        ),
+        (
+            r##"{"validator": {"type": "schema", "schema": {"anyOf": [{}, {"$ref": "#"}]}}}"##,
+            "validator.schema",
+            "the schema refers to itself without going into the metadata",
         ),
         (
             r#"{"partition_selector": {"type": "sticky"}}"#,

@@ -153,8 +153,12 @@ fn bad_schemas_are_refused_with_place_and_reason() {
         (json!("a.json"), "expected an object, found \"a.json\""),
         (
             json!({"$schema": "http://json-schema.org/draft-07/schema#"}),
-            "at \"/$schema\": \"http://json-schema.org/draft-07/schema#\" is not supported; \
-             it is \"https://json-schema.org/draft/2020-12/schema\" or left out",
+            "$schema is \"http://json-schema.org/draft-07/schema#\"; it must be \
+             \"https://json-schema.org/draft/2020-12/schema\" or left out",
+        ),
+        (
+            json!({"$ref": "a", "$defs": {"a": {"$id": "a", "$schema": 5}}}),
+            "$schema is 5; it must be \"https://json-schema.org/draft/2020-12/schema\" or left out",
         ),
         (
             json!({"properties": 5}),
