@@ -409,3 +409,62 @@ fn validators_are_shared_by_threads() {
         }
     });
 }
+
+/// Whatever is one edit away from a definition is read or refused, and what
+/// is read is written so that it reads the same.
+#[test]
+fn anything_is_read_alike_twice_or_refused() {
+    let interesting = b"\0\n \"\\{}[]:,.-+0129eEntf$#/\x7f";
+    let mut accepted = 0u32;
+    let mut try_text = |text: &[u8]| {
+        let Ok(text) = std::str::from_utf8(text) else {
+            return;
+        };
+        if let Ok(definition) = Definition::from_json(text) {
+            let again = Definition::from_json(&definition.to_json());
+            assert_eq!(again.as_ref(), Ok(&definition), "{text}");
+            accepted += 1;
+        }
+    };
+    let bytes = GOLDEN_FULL.trim_end().as_bytes();
+    for at in 0..bytes.len() {
+        try_text(&bytes[..at]);
+        try_text(&[&bytes[..at], &bytes[at + 1..]].concat());
+        for new in interesting {
+            try_text(&[&bytes[..at], &[*new], &bytes[at..]].concat());
+            try_text(&[&bytes[..at], &[*new], &bytes[at + 1..]].concat());
+        }
+    }
+    assert!(accepted > 100, "only {accepted} edits left a definition");
+}
+
+/// The page shows the default as it is stored, and then one with everything.
+#[test]
+fn the_examples_of_the_page_are_true() {
+    let page = include_str!("../../../docs/reference/topic-definition.md");
+    let examples: Vec<_> = page
+        .split("```json\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("\n```"))
+        .map(|(example, _)| example)
+        .collect();
+    let [default, full] = examples[..] else {
+        panic!("{} examples", examples.len());
+    };
+    assert_eq!(default, Definition::default().to_json());
+    let full = Definition::from_json(full).unwrap();
+    assert_eq!(full.durability(), Some(Durability::Synced));
+    assert!(full.validate_on_server());
+    // Each kind, and each key with its default, has its line.
+    let names = [
+        SelectorKind::ALL.iter().map(|it| it.name()).collect(),
+        ValidatorKind::NAMES.to_vec(),
+    ];
+    for name in names.concat() {
+        assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
+    }
+    let stored: serde_json::Value = serde_json::from_str(default).unwrap();
+    for key in stored.as_object().unwrap().keys() {
+        assert!(page.contains(&format!("\n| `{key}` |")), "{key}");
+    }
+}
