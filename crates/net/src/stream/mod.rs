@@ -499,3 +499,6 @@ impl<S: ByteStream> StreamLink<S> {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

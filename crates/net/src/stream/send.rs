@@ -13,7 +13,7 @@ use wire::message::BulkData;
 use super::ByteStream;
 
 /// The most pieces of memory that one system call is given.
-const SLICES_MAX: usize = 64;
+const SLICES_MAX: usize = 128;
 
 /// Whole frames are gathered into one write up to about this many bytes:
 /// enough that the call's cost vanishes. A control frame that is queued

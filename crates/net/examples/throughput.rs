@@ -1,0 +1,312 @@
+//! How fast links are, beside a raw stream in the same run.
+//!
+//! `cargo run --release -p thalweg-net --example throughput [ROUNDS] [MIB]`
+//!
+//! Two threads, one a side; each round measures every variant once, so that
+//! ratios compare what ran under the same conditions. Prints the median of
+//! the rounds; processor time, system calls and sleeps vary less with what
+//! else runs on the machine than speed does.
+
+use bytes::Bytes;
+use memory::Pool;
+use net::*;
+use std::io::{Read, Write};
+use std::sync::OnceLock;
+use std::time::Instant;
+use wire::frame::{BULK_CHUNK_BYTES, FrameKind};
+
+const MIB: usize = 1 << 20;
+
+/// What one thread cost.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    reads: u64,
+    writes: u64,
+    sleeps: u64,
+    cpu_us: u64,
+}
+
+impl Cost {
+    fn now() -> Self {
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_whitespace().last()?.parse().ok())
+                .unwrap_or(0)
+        };
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let io = read("/proc/thread-self/io");
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Self {
+            cpu_us: cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1000,
+            reads: field(&io, "syscr"),
+            writes: field(&io, "syscw"),
+            sleeps: field(&read("/proc/thread-self/status"), "voluntary_ctxt"),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            cpu_us: self.cpu_us - before.cpu_us,
+            reads: self.reads - before.reads,
+            writes: self.writes - before.writes,
+            sleeps: self.sleeps - before.sleeps,
+        }
+    }
+}
+
+struct Measured {
+    mib_per_second: f64,
+    sender: Cost,
+    receiver: Cost,
+}
+
+/// Runs both sides; the receiver's side is timed.
+fn measure(mib: usize, send: impl FnOnce() + Send + 'static, receive: impl FnOnce()) -> Measured {
+    let began = Instant::now();
+    let sender = std::thread::spawn(|| {
+        let before = Cost::now();
+        send();
+        Cost::now().since(before)
+    });
+    let before = Cost::now();
+    receive();
+    let receiver = Cost::now().since(before);
+    let mib_per_second = mib as f64 / began.elapsed().as_secs_f64();
+    Measured {
+        mib_per_second,
+        sender: sender.join().unwrap(),
+        receiver,
+    }
+}
+
+fn raw<S: Read + Write + Send + 'static>(mib: usize, (mut a, mut b): (S, S)) -> Measured {
+    let send = move || {
+        let data = source();
+        for index in 0..mib {
+            a.write_all(slice(&data, index)).unwrap();
+        }
+    };
+    let mut data = vec![0u8; 4 * MIB];
+    data.fill(1);
+    measure(mib, send, || {
+        for index in 0..mib {
+            let at = index % 4 * MIB;
+            b.read_exact(&mut data[at..at + MIB]).unwrap();
+        }
+    })
+}
+
+/// More memory than a cache holds, as real data is.
+fn source() -> Bytes {
+    static SOURCE: OnceLock<Bytes> = OnceLock::new();
+    SOURCE.get_or_init(|| vec![7u8; 64 * MIB].into()).clone()
+}
+
+fn slice(data: &[u8], index: usize) -> &[u8] {
+    let at = index * MIB % data.len();
+    &data[at..at + MIB]
+}
+
+fn tcp_pair() -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    a.set_nodelay(true).unwrap();
+    (a, listener.accept().unwrap().0)
+}
+
+fn transports() -> Transports {
+    Transports::new()
+        .with(Tcp::default())
+        .with(Unix::default())
+        .with(Inproc::default())
+}
+
+fn next(reactor: &mut Reactor) -> ReactorEvent {
+    loop {
+        if let Some(event) = reactor.next() {
+            return event;
+        }
+        reactor.wait(None).unwrap();
+    }
+}
+
+fn messages(mib: usize, address: &str) -> Measured {
+    let listener = transports().listen(address).unwrap();
+    let address = listener.address();
+    let send = move || {
+        let data = source();
+        let mut reactor = Reactor::new().unwrap();
+        let link = transports().connect(&address).unwrap();
+        let id = reactor.add_link(link).unwrap();
+        let mut left = mib;
+        let has_room =
+            |reactor: &Reactor| reactor.peek(id).unwrap().queued_bytes() < 2 * MIB as u64;
+        loop {
+            while left > 0 && has_room(&reactor) {
+                left -= 1;
+                reactor.link(id).unwrap().send(Message {
+                    payload: vec![data.slice_ref(slice(&data, left))],
+                    lane: Lane::Bulk,
+                    ..Message::control(FrameKind::Request, left as u64, vec![1; 60])
+                });
+            }
+            match reactor.next() {
+                Some(ReactorEvent::Link {
+                    event: LinkEvent::Down(_),
+                    ..
+                }) => return,
+                Some(_) => {}
+                // All that was queued is out: queue more.
+                None if left > 0 && has_room(&reactor) => {}
+                // In-process, room is made without a word.
+                None if left > 0 && address.starts_with("inproc") => std::thread::yield_now(),
+                None => reactor.wait(None).unwrap(),
+            }
+        }
+    };
+    measure(mib, send, || {
+        let mut reactor = Reactor::new().unwrap();
+        reactor.add_listener(listener).unwrap();
+        let mut left = mib;
+        while left > 0 {
+            if let ReactorEvent::Link {
+                event: LinkEvent::Message(received),
+                ..
+            } = next(&mut reactor)
+            {
+                assert_eq!(received.payload.len(), MIB);
+                left -= 1;
+            }
+        }
+    })
+}
+
+/// The receiver reads the sender's memory, two chunks under way.
+fn region_reads(mib: usize, address: &str, block_bytes: u32) -> Measured {
+    let listener = transports().listen(address).unwrap();
+    let address = listener.address();
+    let send = move || {
+        let mut reactor = Reactor::new().unwrap();
+        let link = transports().connect(&address).unwrap();
+        let id = reactor.add_link(link).unwrap();
+        let link = reactor.link(id).unwrap();
+        let region = link.expose(source());
+        let head = wire::Codec::to_bytes(&region);
+        link.send(Message::control(FrameKind::Request, 1, head));
+        while !matches!(
+            next(&mut reactor),
+            ReactorEvent::Link {
+                event: LinkEvent::Down(_),
+                ..
+            }
+        ) {}
+    };
+    measure(mib, send, || {
+        let pool = Pool::new(64 * MIB);
+        let mut reactor = Reactor::new().unwrap();
+        reactor.add_listener(listener).unwrap();
+        let chunks = (mib * MIB / BULK_CHUNK_BYTES) as u64;
+        let mut region = None::<wire::message::Region>;
+        let (mut asked, mut answered) = (0, 0);
+        while answered < chunks {
+            let ReactorEvent::Link { link, event } = next(&mut reactor) else {
+                continue;
+            };
+            match event {
+                LinkEvent::Message(received) => {
+                    region = Some(wire::Codec::from_bytes("region", &received.head).unwrap());
+                }
+                LinkEvent::ReadDone { result, .. } => {
+                    result.unwrap();
+                    answered += 1;
+                }
+                _ => {}
+            }
+            let Some(region) = &region else { continue };
+            while asked < chunks && asked < answered + 4 {
+                let read = RegionRead {
+                    region: region.clone(),
+                    offset: asked * BULK_CHUNK_BYTES as u64 % region.bytes,
+                    into: pool.take(BULK_CHUNK_BYTES),
+                    block_bytes,
+                };
+                reactor.link(link).unwrap().read(BulkToken(asked), read);
+                asked += 1;
+            }
+        }
+    })
+}
+
+fn main() {
+    let argument = |index, default| {
+        let given = std::env::args().nth(index);
+        given.map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (rounds, mib) = (argument(1, 5), argument(2, 2048));
+    let directory = tempfile::tempdir().unwrap();
+    let unix = format!("unix://{}/socket", directory.path().display());
+    let tcp = "tcp://127.0.0.1:0";
+    type Variant<'a> = (&'a str, Box<dyn Fn() -> Measured + 'a>);
+    let variants: Vec<Variant> = vec![
+        ("raw tcp, 1 MiB", Box::new(|| raw(mib, tcp_pair()))),
+        ("tcp messages, 1 MiB", Box::new(|| messages(mib, tcp))),
+        (
+            "tcp region reads, 512 KiB",
+            Box::new(|| region_reads(mib, tcp, 0)),
+        ),
+        (
+            "tcp region reads, checksums",
+            Box::new(|| region_reads(mib, tcp, 4096)),
+        ),
+        (
+            "raw unix, 1 MiB",
+            Box::new(|| raw(mib, std::os::unix::net::UnixStream::pair().unwrap())),
+        ),
+        ("unix messages, 1 MiB", Box::new(|| messages(mib, &unix))),
+        (
+            "unix region reads, 512 KiB",
+            Box::new(|| region_reads(mib, &unix, 0)),
+        ),
+        (
+            "unix region reads, checksums",
+            Box::new(|| region_reads(mib, &unix, 4096)),
+        ),
+        (
+            "inproc messages, 1 MiB",
+            Box::new(|| messages(mib, "inproc://bench")),
+        ),
+        (
+            "inproc region reads",
+            Box::new(|| region_reads(mib, "inproc://bench", 4096)),
+        ),
+    ];
+    source();
+    let mut results: Vec<Vec<Measured>> = variants.iter().map(|_| Vec::new()).collect();
+    for _ in 0..rounds {
+        for ((_, run), results) in variants.iter().zip(&mut results) {
+            results.push(run());
+        }
+    }
+    println!(
+        "{:30} {:>7} | each MiB, receiver | and sender\n{:38} | {:>7} {:>6} {:>6} | {:>7} {:>6} {:>6}",
+        "", "MiB/s", "", "cpu us", "reads", "sleeps", "cpu us", "writes", "sleeps"
+    );
+    for ((name, _), mut results) in variants.iter().zip(results) {
+        results.sort_by(|a, b| a.mib_per_second.total_cmp(&b.mib_per_second));
+        let speed = results[results.len() / 2].mib_per_second;
+        let median = |count: &dyn Fn(&Measured) -> u64| {
+            let mut counts: Vec<u64> = results.iter().map(count).collect();
+            counts.sort();
+            counts[counts.len() / 2] as f64 / mib as f64
+        };
+        println!(
+            "{name:30} {speed:7.0} | {:7.0} {:6.2} {:6.2} | {:7.0} {:6.2} {:6.2}",
+            median(&|m| m.receiver.cpu_us),
+            median(&|m| m.receiver.reads),
+            median(&|m| m.receiver.sleeps),
+            median(&|m| m.sender.cpu_us),
+            median(&|m| m.sender.writes),
+            median(&|m| m.sender.sleeps),
+        );
+    }
+}
