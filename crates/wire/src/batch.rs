@@ -10,7 +10,7 @@ mod build;
 mod columns;
 
 pub use build::{BatchBuilder, EventParts, Origin, SealedBatch, gap_batch, state_batch};
-pub use columns::{Columns, EventRef, Headers};
+pub use columns::{Columns, EventRef, Headers, Survey};
 
 use crate::checksum::crc32c;
 use crate::codec::{DecodeError, Problem};
@@ -586,7 +586,7 @@ impl<B: AsRef<[u8]>> Batch<B> {
 
 /// Where each event's external data lies within the batch's part of the data
 /// file, and where the table of block checksums follows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExternalLayout {
     /// For each external event: (event index, position, length).
     pub events: Vec<(u32, u64, u64)>,

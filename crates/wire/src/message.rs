@@ -130,7 +130,8 @@ pub enum Method {
 }
 
 impl Method {
-    const ALL: [Self; 17] = [
+    /// All methods that this version knows.
+    pub const ALL: [Self; 17] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,

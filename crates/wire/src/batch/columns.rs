@@ -105,6 +105,103 @@ impl Columns {
     }
 }
 
+/// What a server needs to know of columns before it takes a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// The longest metadata of an event.
+    pub metadata_bytes_max: u32,
+    /// Where external data lies, if there is any.
+    pub external: Option<ExternalLayout>,
+}
+
+impl Survey {
+    /// Checks all that [`Columns::read`] checks, in a few passes over the
+    /// lengths, and allocates only for external data.
+    pub fn read(header: &Header, section: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(WHAT, section);
+        let count = header.event_count as usize;
+        let lengths = from.bytes(count.saturating_mul(4))?;
+        let (mut sum, mut longest) = (0u64, 0u32);
+        for length in lengths.as_chunks::<4>().0 {
+            let length = u32::from_le_bytes(*length);
+            sum += u64::from(length);
+            longest = longest.max(length);
+        }
+        if sum != u64::from(header.metadata_bytes) {
+            return Err(from.refuse("sum of metadata lengths", sum));
+        }
+        let external = if header.columns & column::DATA_BYTES != 0 {
+            survey_data_lengths(header, &mut from)?
+        } else if header.inline_bytes != 0 {
+            return Err(from.refuse("sum of inline data lengths", 0));
+        } else {
+            None
+        };
+        if header.columns & column::PRODUCER_TIME != 0 {
+            from.bytes(count.saturating_mul(8))?;
+        }
+        for blobs in [column::KEY, column::HEADERS] {
+            if header.columns & blobs != 0 {
+                let lengths = from.bytes(count.saturating_mul(4))?;
+                let lengths = lengths.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
+                let sum: u64 = lengths.filter(|length| *length != NULL).map(u64::from).sum();
+                from.bytes(usize::try_from(sum).unwrap_or(usize::MAX))?;
+            }
+        }
+        if header.columns & column::TOMBSTONE != 0 {
+            if let Some(other) = from.bytes(count)?.iter().find(|flag| **flag > 1) {
+                return Err(from.refuse("tombstone", u64::from(*other)));
+            }
+        }
+        if header.columns & column::OFFSET_DELTA != 0 {
+            let mut next = 0u64;
+            for delta in from.bytes(count.saturating_mul(4))?.as_chunks::<4>().0 {
+                let delta = u64::from(u32::from_le_bytes(*delta));
+                if delta < next || delta > u64::from(header.last_offset_delta) {
+                    return Err(from.refuse("offset delta", delta));
+                }
+                next = delta + 1;
+            }
+        }
+        if !from.rest().is_empty() {
+            return Err(from.refuse("bytes behind the columns", from.rest().len() as u64));
+        }
+        Ok(Self {
+            metadata_bytes_max: longest,
+            external,
+        })
+    }
+}
+
+fn survey_data_lengths(
+    header: &Header,
+    from: &mut Reader<'_>,
+) -> Result<Option<ExternalLayout>, DecodeError> {
+    let words = from.bytes((header.event_count as usize).saturating_mul(8))?;
+    let words = words.as_chunks::<8>().0;
+    let words = || words.iter().map(|word| u64::from_le_bytes(*word));
+    let (mut inline, mut any_external) = (0u64, 0u64);
+    for word in words() {
+        any_external |= word;
+        if word & EXTERNAL_DATA == 0 {
+            inline = inline.saturating_add(word);
+        }
+    }
+    if inline != u64::from(header.inline_bytes) {
+        return Err(from.refuse("sum of inline data lengths", inline));
+    }
+    if any_external & EXTERNAL_DATA == 0 {
+        return Ok(None);
+    }
+    let external = words()
+        .enumerate()
+        .filter(|(_, word)| word & EXTERNAL_DATA != 0)
+        .map(|(index, word)| (index as u32, word & !EXTERNAL_DATA));
+    ExternalLayout::new(external, header.block_bytes())
+        .map(Some)
+        .ok_or_else(|| from.refuse("sum of external data lengths", u64::MAX))
+}
+
 fn read_data_lengths(
     header: &Header,
     from: &mut Reader<'_>,
@@ -191,5 +288,76 @@ impl crate::codec::Codec for Headers {
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self(crate::codec::Codec::decode(from)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::{Columns, Survey};
+
+    fn sealed(events: &[EventParts<'_>]) -> Vec<u8> {
+        let mut builder = BatchBuilder::default();
+        events.iter().for_each(|event| builder.push(*event));
+        let origin = Origin {
+            topic: TopicId(1),
+            producer: ProducerId(2),
+            epoch: ProducerEpoch(3),
+            first_sequence: Sequence(4),
+        };
+        builder.seal(origin, 4096).to_vec()
+    }
+
+    /// A survey and a full decoding agree, on good columns and on damaged ones.
+    #[test]
+    fn a_survey_says_what_decoding_says() {
+        let plain = EventParts {
+            metadata: b"metadata",
+            ..EventParts::default()
+        };
+        let inline = EventParts {
+            inline: &[b"da", b"ta"],
+            producer_time: 9,
+            ..plain
+        };
+        let external = EventParts {
+            external_bytes: Some(10_000),
+            key: Some(b"key"),
+            ..plain
+        };
+        let rest = EventParts {
+            metadata: b"a longer one",
+            headers: Some(b""),
+            tombstone: true,
+            ..EventParts::default()
+        };
+        for events in [
+            vec![plain],
+            vec![plain, inline],
+            vec![plain, external, inline, rest],
+            vec![rest, external, external],
+        ] {
+            let bytes = sealed(&events);
+            let batch = Batch::read(bytes.as_slice(), Verify::Sections).unwrap();
+            let header = batch.header;
+            let section = batch.columns_section().to_vec();
+            let survey = Survey::read(&header, &section).unwrap();
+            let columns = Columns::read(&header, &section).unwrap();
+            let longest = columns.events.iter().map(|event| event.metadata_bytes).max();
+            assert_eq!(Some(survey.metadata_bytes_max), longest);
+            assert_eq!(survey.external.unwrap_or_default(), columns.external);
+            for at in 0..section.len() {
+                for bit in 0..8 {
+                    let mut flipped = section.clone();
+                    flipped[at] ^= 1 << bit;
+                    assert_eq!(
+                        Survey::read(&header, &flipped).is_ok(),
+                        Columns::read(&header, &flipped).is_ok(),
+                        "bit {bit} of byte {at} of {section:?}"
+                    );
+                }
+                assert!(Survey::read(&header, &section[..at]).is_err());
+            }
+        }
     }
 }
