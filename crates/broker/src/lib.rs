@@ -6,4 +6,33 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
+pub mod controller;
+mod cursors;
+mod drain;
+mod faults;
+mod fetch;
 pub mod node;
+mod options;
+mod partition;
+mod produce;
+mod producers;
+mod random;
+mod read_data;
+mod session;
+mod start;
+mod status;
+mod subscription;
+pub mod table;
+mod timers;
+mod topics;
+mod transfer;
+
+#[cfg(any(test, feature = "testing"))]
+pub use faults::Fault;
+pub use node::Node;
+pub use options::{Limits, NodeError, NodeOptions, StartReport};
+pub use session::HEARTBEAT_ANSWER;
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,11 @@
 //! until there is none, and calls again no later than [`Now::monotonic`]
 //! reaches `Node::next_timer`.
 
+mod state;
+
+pub use state::Node;
+pub(crate) use state::{Asker, Bulk, Decided, Purpose};
+
 use log::{DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
 use log::{StorageError, StorageKind};
 use memory::Buffer;

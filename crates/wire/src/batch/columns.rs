@@ -143,15 +143,22 @@ impl Survey {
         for blobs in [column::KEY, column::HEADERS] {
             if header.columns & blobs != 0 {
                 let lengths = from.bytes(count.saturating_mul(4))?;
-                let lengths = lengths.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
-                let sum: u64 = lengths.filter(|length| *length != NULL).map(u64::from).sum();
+                let lengths = lengths
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|b| u32::from_le_bytes(*b));
+                let sum: u64 = lengths
+                    .filter(|length| *length != NULL)
+                    .map(u64::from)
+                    .sum();
                 from.bytes(usize::try_from(sum).unwrap_or(usize::MAX))?;
             }
         }
-        if header.columns & column::TOMBSTONE != 0 {
-            if let Some(other) = from.bytes(count)?.iter().find(|flag| **flag > 1) {
-                return Err(from.refuse("tombstone", u64::from(*other)));
-            }
+        if header.columns & column::TOMBSTONE != 0
+            && let Some(other) = from.bytes(count)?.iter().find(|flag| **flag > 1)
+        {
+            return Err(from.refuse("tombstone", u64::from(*other)));
         }
         if header.columns & column::OFFSET_DELTA != 0 {
             let mut next = 0u64;
@@ -343,7 +350,11 @@ mod tests {
             let section = batch.columns_section().to_vec();
             let survey = Survey::read(&header, &section).unwrap();
             let columns = Columns::read(&header, &section).unwrap();
-            let longest = columns.events.iter().map(|event| event.metadata_bytes).max();
+            let longest = columns
+                .events
+                .iter()
+                .map(|event| event.metadata_bytes)
+                .max();
             assert_eq!(Some(survey.metadata_bytes_max), longest);
             assert_eq!(survey.external.unwrap_or_default(), columns.external);
             for at in 0..section.len() {

@@ -1,0 +1,95 @@
+//! The data budget: bytes on their way to storage.
+
+/// Bytes on their way to storage, and how many there may be.
+///
+/// Payloads of produce calls are bounded by the credit that each connection
+/// was granted, which is taken from half of the budget; external data is
+/// fetched by the node and takes what is left. Control calls take nothing.
+#[derive(Debug)]
+pub(crate) struct DataBudget {
+    limit: u64,
+    held: u64,
+    granted: u64,
+}
+
+/// Least produce credit: a batch of the usual length.
+const CREDIT_BYTES_MIN: u64 = 1 << 20;
+
+impl DataBudget {
+    pub fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            held: 0,
+            granted: 0,
+        }
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Credit for one more connection: the more there are, the less each gets.
+    pub fn grant(&mut self, bytes_max: u64) -> u64 {
+        let left = (self.limit / 2).saturating_sub(self.granted);
+        let credit = (left / 4)
+            .min(bytes_max)
+            .max(CREDIT_BYTES_MIN.min(bytes_max));
+        self.granted += credit;
+        credit
+    }
+
+    /// Takes back what [`DataBudget::grant`] gave.
+    pub fn revoke(&mut self, credit: u64) {
+        self.granted -= credit;
+    }
+
+    /// Takes bytes if they are there; more than the whole budget passes alone.
+    pub fn try_take(&mut self, bytes: u64) -> bool {
+        let fits = self.held == 0 || self.held + bytes <= self.limit;
+        if fits {
+            self.held += bytes;
+        }
+        fits
+    }
+
+    /// Takes bytes that are here already, whatever the limit.
+    pub fn take(&mut self, bytes: u64) {
+        self.held += bytes;
+    }
+
+    pub fn give_back(&mut self, bytes: u64) {
+        self.held -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_shrinks_with_the_number_of_connections() {
+        let mut budget = DataBudget::new(64 << 20);
+        let grants: Vec<u64> = (0..100).map(|_| budget.grant(16 << 20)).collect();
+        assert_eq!(grants[0], 8 << 20);
+        assert!(grants.windows(2).all(|pair| pair[1] <= pair[0]));
+        assert_eq!(grants[99], 1 << 20);
+        grants.into_iter().for_each(|credit| budget.revoke(credit));
+        assert_eq!(budget.grant(16 << 20), 8 << 20);
+    }
+
+    #[test]
+    fn the_limit_holds_and_one_larger_passes_alone() {
+        let mut budget = DataBudget::new(100);
+        assert!(budget.try_take(60));
+        assert!(!budget.try_take(60));
+        budget.give_back(60);
+        assert!(budget.try_take(1000));
+        assert!(!budget.try_take(1));
+        budget.give_back(1000);
+        assert_eq!(budget.held(), 0);
+    }
+}

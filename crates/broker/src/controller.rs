@@ -1,0 +1,68 @@
+//! Who decides on the tables: topics, partitions, named producers, cursors, gaps.
+
+mod single;
+
+pub(crate) use single::{INTERNAL_TOPIC, Single};
+
+use crate::table::Table;
+use std::fmt;
+use wire::record::Record;
+
+/// Names a command between [`Controller::submit`] and its completion; chosen
+/// by whoever submits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommandToken(pub u64);
+
+/// A change of the tables. All of it takes effect or none.
+///
+/// Ids, times and resulting positions were chosen before it was submitted, so
+/// that it means the same wherever and whenever it is applied. Its bytes are
+/// those of its records, in one batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The records, applied in order.
+    pub records: Vec<Record>,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlError {
+    /// Another node decides.
+    NotLeader {
+        /// Its address, if known; else empty.
+        hint: String,
+    },
+    /// There is no space for it. Nothing has changed.
+    Full(String),
+    /// The log of commands failed. Whether the command survives is unknown
+    /// until the node is opened again.
+    Failed(String),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLeader { hint } if hint.is_empty() => f.write_str("another node decides"),
+            Self::NotLeader { hint } => write!(f, "the node at {hint} decides"),
+            Self::Full(reason) => write!(f, "the internal partition has no space: {reason}"),
+            Self::Failed(reason) => write!(f, "the internal partition failed: {reason}"),
+        }
+    }
+}
+
+/// Orders commands and makes them durable.
+///
+/// Obligations of an implementation:
+/// - commands are applied to the table in the order of their submission;
+/// - a command is applied when it can no longer be lost, and completed after that;
+/// - every command is completed once, in the order of submission.
+pub trait Controller {
+    /// The tables, as the completed commands left them.
+    fn table(&self) -> &Table;
+
+    /// Takes a command. Answered by [`Controller::poll_completion`].
+    fn submit(&mut self, token: CommandToken, command: Command);
+
+    /// What became of a command.
+    fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)>;
+}

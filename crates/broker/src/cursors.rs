@@ -1,0 +1,193 @@
+//! Where consumers stand: moved, read, forgotten.
+
+use crate::controller::{ControlError, Controller};
+use crate::faults::Fault;
+use crate::node::{Asker, Decided, Node};
+use crate::session::{Refused, malformed, refuse};
+use crate::topics::undecided;
+use std::collections::BTreeMap;
+use wire::codec::Reader;
+use wire::message::*;
+use wire::record::{CursorRecord, Position, Record};
+use wire::{Codec, ErrorCode, PartitionIndex, TopicId};
+
+/// Cursor moves that are on their way into the table. An acknowledgement is
+/// compared with these, so that two on their way at once never go back.
+#[derive(Debug, Default)]
+pub(crate) struct CursorProposals {
+    moves: BTreeMap<CursorKey, (Option<Position>, usize)>,
+}
+
+type CursorKey = (TopicId, String, PartitionIndex);
+
+/// The moves of one command.
+pub(crate) struct Moved(Vec<CursorKey>);
+
+impl CursorProposals {
+    fn begin(&mut self, key: CursorKey, position: Option<Position>) {
+        let entry = self.moves.entry(key).or_insert((position, 0));
+        entry.0 = position;
+        entry.1 += 1;
+    }
+
+    fn end(&mut self, moved: &Moved) {
+        for key in &moved.0 {
+            if let Some(entry) = self.moves.get_mut(key) {
+                entry.1 -= 1;
+                if entry.1 == 0 {
+                    self.moves.remove(key);
+                }
+            }
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn move_cursors(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let request = MoveCursors::decode(from).map_err(malformed)?;
+        topic::check_consumer_name(&request.consumer)
+            .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
+        let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        let mut records = Vec::new();
+        // Checked as a whole before anything is proposed.
+        for (index, position) in &request.positions {
+            let storage = self.storage_of(asker, head.topic, *index)?;
+            let Some(partition) = self.partitions.get(&storage) else {
+                return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+            };
+            let position = partition.check_position(*position)?;
+            let key = (head.topic, request.consumer.clone(), *index);
+            let now = self.cursor(&key);
+            let backwards = now.is_some_and(|now| position <= now);
+            if request.how == CursorMove::Acknowledge
+                && backwards
+                && !self.planted(Fault::CursorBack)
+            {
+                continue;
+            }
+            records.push(Record::Cursor(CursorRecord {
+                namespace: namespace.clone(),
+                consumer: request.consumer.clone(),
+                topic: head.topic,
+                partition: *index,
+                position: Some(position),
+            }));
+        }
+        self.propose_cursors(asker, records);
+        Ok(())
+    }
+
+    /// Where a consumer stands, or will when what is under way is done.
+    fn cursor(&self, key: &CursorKey) -> Option<Position> {
+        if let Some((position, _)) = self.cursor_proposals.moves.get(key) {
+            return *position;
+        }
+        let entry = self.controller.table().topic(key.0)?;
+        entry.cursors.get(&key.1)?.get(&key.2).copied()
+    }
+
+    fn propose_cursors(&mut self, asker: Asker, records: Vec<Record>) {
+        if records.is_empty() && self.cursor_proposals.moves.is_empty() {
+            self.reply(asker, Vec::new());
+            return;
+        }
+        if self.planted(Fault::CursorEarly) {
+            self.reply(asker, Vec::new());
+        }
+        let mut keys = Vec::new();
+        for record in &records {
+            if let Record::Cursor(record) = record {
+                let key = (record.topic, record.consumer.clone(), record.partition);
+                self.cursor_proposals.begin(key.clone(), record.position);
+                keys.push(key);
+            }
+        }
+        // Even if nothing moves, the answer comes after what is under way:
+        // it says that the position is durable.
+        self.submit(records, Decided::CursorsMoved(asker, Moved(keys)));
+    }
+
+    pub(crate) fn cursors_moved(
+        &mut self,
+        asker: Asker,
+        moved: Moved,
+        result: Result<(), ControlError>,
+    ) {
+        self.cursor_proposals.end(&moved);
+        match result {
+            Ok(()) => self.reply(asker, Vec::new()),
+            Err(error) => self.refuse_request(asker, undecided(&error)),
+        }
+    }
+
+    pub(crate) fn read_cursors(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let ReadCursors { consumer } = ReadCursors::decode(from).map_err(malformed)?;
+        self.topic_of(asker, head.topic)?;
+        let entry = self.controller.table().topic(head.topic);
+        let cursors = entry
+            .into_iter()
+            .flat_map(|entry| &entry.cursors)
+            .filter(|(name, _)| consumer.is_empty() || **name == consumer)
+            .flat_map(|(name, cursors)| {
+                cursors.iter().map(|(partition, position)| Cursor {
+                    consumer: name.clone(),
+                    partition: *partition,
+                    position: *position,
+                })
+            });
+        let list = CursorList {
+            cursors: cursors.collect(),
+        };
+        self.reply_long(asker, list.to_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn delete_consumer(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
+        let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        let entry = self.controller.table().topic(head.topic);
+        let cursors = entry.and_then(|entry| entry.cursors.get(&consumer));
+        let known = cursors
+            .into_iter()
+            .flat_map(|cursors| cursors.keys().copied());
+        let proposed = self.cursor_proposals.moves.keys();
+        let proposed =
+            proposed.filter(|(topic, name, _)| *topic == head.topic && *name == consumer);
+        let mut partitions: Vec<_> = known.chain(proposed.map(|(_, _, index)| *index)).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        if partitions.is_empty() {
+            return Err(refuse(
+                ErrorCode::UnknownConsumer,
+                format!("consumer {consumer:?} has no cursor in the topic"),
+            ));
+        }
+        let records = partitions.into_iter().map(|partition| {
+            Record::Cursor(CursorRecord {
+                namespace: namespace.clone(),
+                consumer: consumer.clone(),
+                topic: head.topic,
+                partition,
+                position: None,
+            })
+        });
+        let records = records.collect();
+        self.propose_cursors(asker, records);
+        Ok(())
+    }
+}

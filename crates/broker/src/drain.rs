@@ -1,0 +1,148 @@
+//! The end of a node: what was taken is finished, the rest refused.
+
+use crate::node::{LinkId, Node, Output};
+use crate::session::{Refused, Stage};
+use crate::timers::Timer;
+use net::Message;
+use wire::frame::FrameKind;
+use wire::message::Method;
+use wire::{Codec, ErrorCode, ErrorReply};
+
+/// How far the end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Drain {
+    /// Not begun.
+    #[default]
+    No,
+    /// Nothing new is taken; what was taken is being finished.
+    Finishing,
+    /// Partitions close.
+    ClosingPartitions,
+    /// The internal partition closes.
+    ClosingInternal,
+    /// All is closed.
+    Done,
+}
+
+impl Drain {
+    pub fn is_begun(self) -> bool {
+        self > Self::No
+    }
+}
+
+impl Node {
+    pub(crate) fn refuse_if_draining(&self) -> Result<(), Refused> {
+        if !self.drain.is_begun() {
+            return Ok(());
+        }
+        Err(draining())
+    }
+
+    pub(crate) fn drain(&mut self) {
+        if self.drain.is_begun() {
+            return;
+        }
+        self.drain = Drain::Finishing;
+        let at = self.now.monotonic + self.options.limits.drain_timeout;
+        self.timers.insert(at, Timer::Drain);
+        let links: Vec<LinkId> = self.sessions.keys().copied().collect();
+        for link in links {
+            self.say_go_away(link);
+        }
+    }
+
+    pub(crate) fn say_go_away(&mut self, link: LinkId) {
+        let open = self
+            .sessions
+            .get(&link)
+            .is_some_and(|session| matches!(session.stage, Stage::Open { .. }));
+        if open {
+            let message = Message::control(FrameKind::GoAway, 0, draining().to_bytes());
+            self.send(link, message);
+        }
+    }
+
+    /// Goes on with the drain when what it waits for has come.
+    pub(crate) fn drain_further(&mut self) {
+        if self.drain == Drain::Finishing && self.is_finished() {
+            self.drain = Drain::ClosingPartitions;
+            for (id, partition) in &mut self.partitions {
+                partition.leave(false);
+                self.touched.insert(*id);
+            }
+            self.settle_again();
+        }
+        if self.drain == Drain::ClosingPartitions
+            && self.partitions.is_empty()
+            && self.jobs.is_empty()
+            && self.controller.is_idle()
+        {
+            self.drain = Drain::ClosingInternal;
+            self.controller.storage().close();
+            self.controller_touched = true;
+            self.settle_again();
+        }
+        if self.drain == Drain::ClosingInternal && self.controller.is_closed() {
+            self.drain = Drain::Done;
+            let links: Vec<LinkId> = self.sessions.keys().copied().collect();
+            for link in links {
+                self.close_session(link, draining().to_string());
+            }
+            self.outputs.push_back(Output::Drained);
+        }
+    }
+
+    /// Whether everything that was taken has been answered.
+    fn is_finished(&self) -> bool {
+        let asked = |method: Method| {
+            matches!(
+                method,
+                Method::Produce
+                    | Method::MoveCursors
+                    | Method::DeleteConsumer
+                    | Method::CreateTopic
+                    | Method::AddPartitions
+                    | Method::DeleteTopic
+                    | Method::OpenProducer
+                    | Method::ReadData
+            )
+        };
+        self.makings.is_empty()
+            && self.transfers.is_empty()
+            && self.controller.is_idle()
+            && self
+                .partitions
+                .values()
+                .all(|partition| partition.acks.is_empty())
+            && !self
+                .sessions
+                .values()
+                .flat_map(|session| session.requests.values())
+                .any(|request| asked(request.method))
+    }
+
+    /// What is not finished by now is given up.
+    pub(crate) fn drain_impatiently(&mut self) {
+        if self.drain != Drain::Finishing {
+            return;
+        }
+        self.report("draining took too long: what is not finished is given up".into());
+        let partitions: Vec<_> = self.partitions.keys().copied().collect();
+        for id in partitions {
+            self.fail_partition(id, &draining());
+        }
+        let reads: Vec<_> = self.reads.values().map(|call| call.asker()).collect();
+        for asker in reads {
+            self.forget_read_data(asker);
+        }
+        self.drain = Drain::ClosingPartitions;
+        for (id, partition) in &mut self.partitions {
+            partition.leave(false);
+            self.touched.insert(*id);
+        }
+    }
+}
+
+fn draining() -> ErrorReply {
+    ErrorReply::retryable(ErrorCode::Draining, 500, "the server is draining")
+}

@@ -1,0 +1,40 @@
+//! Faults that tests plant into a node, to see that they are noticed.
+
+/// A planted fault. Exists in tests alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Acknowledge a batch as soon as it was taken.
+    AckEarly,
+    /// Show events before they are as durable as the topic promises.
+    VisibleEarly,
+    /// Let an acknowledgement move a cursor back.
+    CursorBack,
+    /// Answer a cursor's move before it is durable.
+    CursorEarly,
+    /// Append a retry again.
+    NoDeduplication,
+    /// Let a fenced producer go on.
+    NoFencing,
+    /// Skip the check of received bytes.
+    NoChecksum,
+    /// Say nothing of offsets that were lost.
+    NoGap,
+    /// Open a lost memory partition in its old life.
+    SameIncarnation,
+    /// Leave what nothing refers to where it is at the start.
+    KeepLeftovers,
+}
+
+impl crate::Node {
+    /// Whether this fault was planted. Never outside of tests.
+    #[inline]
+    pub(crate) fn planted(&self, fault: Fault) -> bool {
+        #[cfg(any(test, feature = "testing"))]
+        return self.options.fault == Some(fault);
+        #[cfg(not(any(test, feature = "testing")))]
+        {
+            let _ = fault;
+            false
+        }
+    }
+}

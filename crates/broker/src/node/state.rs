@@ -1,0 +1,269 @@
+//! The node itself: what it holds, and where each input goes.
+
+use super::{Input, JobId, JobResult, LinkId, Now, Output, StorageId};
+use crate::budget::DataBudget;
+use crate::controller::{CommandToken, ControlError, Controller, Single};
+use crate::cursors::CursorProposals;
+use crate::drain::Drain;
+use crate::fetch::Fetching;
+use crate::options::NodeOptions;
+use crate::partition::Partition;
+use crate::producers::EpochProposals;
+use crate::random::Random;
+use crate::read_data::ReadDataCall;
+use crate::session::Session;
+use crate::timers::{Timer, Timers};
+use crate::topics::{Making, Topic};
+use crate::transfer::{Transfer, TransferId};
+use net::{BulkToken, Message};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::TopicId;
+
+/// One server's topics, partitions, consumers and producers, as a plain state
+/// machine. See [`crate::node`] for how it is driven.
+pub struct Node {
+    pub(crate) options: NodeOptions,
+    pub(crate) now: Now,
+    pub(crate) random: Random,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) timers: Timers,
+    pub(crate) sessions: BTreeMap<LinkId, Session>,
+    pub(crate) controller: Single,
+    pub(crate) commands: BTreeMap<CommandToken, Decided>,
+    pub(crate) topics: BTreeMap<TopicId, Topic>,
+    /// Topics that are being made or get more partitions.
+    pub(crate) makings: BTreeMap<u64, Making>,
+    pub(crate) partitions: BTreeMap<StorageId, Partition>,
+    pub(crate) jobs: BTreeMap<JobId, Purpose>,
+    pub(crate) transfers: BTreeMap<TransferId, Transfer>,
+    /// Transfers that wait for bytes of the budget, in turn.
+    pub(crate) starved: VecDeque<TransferId>,
+    pub(crate) fetches: BTreeMap<Asker, Fetching>,
+    pub(crate) reads: BTreeMap<u64, ReadDataCall>,
+    pub(crate) bulk: BTreeMap<BulkToken, Bulk>,
+    pub(crate) data: DataBudget,
+    pub(crate) cursor_proposals: CursorProposals,
+    pub(crate) epoch_proposals: EpochProposals,
+    pub(crate) drain: Drain,
+    /// Storages that were called since they were last polled.
+    pub(crate) touched: BTreeSet<StorageId>,
+    pub(crate) controller_touched: bool,
+    pub(crate) last_id: u64,
+}
+
+/// What to do when the controller has decided.
+pub(crate) enum Decided {
+    /// A topic exists, or has more partitions.
+    Made(u64),
+    /// A topic is gone.
+    TopicDeleted(Asker, TopicId),
+    /// Cursors have moved.
+    CursorsMoved(Asker, crate::cursors::Moved),
+    /// A named producer has a new life.
+    ProducerOpened(Asker, wire::record::ProducerRecord),
+    /// A loss is recorded.
+    GapsRecorded,
+}
+
+/// What a blocking job is for.
+pub(crate) enum Purpose {
+    /// A partition of a topic in the making.
+    Open(u64, StorageId),
+    /// The end of a partition; told to the operator if it fails.
+    Remove(String),
+}
+
+/// What a bulk operation is for.
+pub(crate) enum Bulk {
+    /// A chunk of external data comes in.
+    Transfer(TransferId),
+    /// Selected data goes out.
+    ReadData(u64),
+}
+
+/// Who asked: a connection, and its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Asker {
+    pub link: LinkId,
+    pub id: u64,
+}
+
+/// The storage of the internal partition.
+pub(crate) const INTERNAL_STORAGE: StorageId = StorageId(0);
+
+impl Node {
+    /// Takes one input. Outputs are to be taken afterwards.
+    pub fn handle(&mut self, now: Now, input: Input) {
+        self.now = now;
+        self.controller.set_time(now.unix_ns);
+        match input {
+            Input::LinkUp { link, peer, .. } => self.link_up(link, peer),
+            Input::LinkDown { link, .. } => self.link_down(link),
+            Input::Message { link, message } => self.message(link, message),
+            Input::ReadDone { token, result, .. } => match self.bulk.remove(&token) {
+                Some(Bulk::Transfer(transfer)) => self.chunk_arrived(transfer, token, result),
+                // The transfer was given up meanwhile.
+                Some(Bulk::ReadData(_)) | None => {}
+            },
+            Input::WriteDone { token, result, .. } => {
+                if let Some(Bulk::ReadData(call)) = self.bulk.remove(&token) {
+                    self.selection_written(call, token, result);
+                }
+            }
+            Input::DiskDone {
+                storage,
+                token,
+                result,
+            } => {
+                if storage == INTERNAL_STORAGE {
+                    self.controller.storage().complete(token, result);
+                    self.controller_touched = true;
+                } else if let Some(partition) = self.partitions.get_mut(&storage) {
+                    partition.operations_under_way -= 1;
+                    partition.storage.complete(token, result);
+                    self.touched.insert(storage);
+                }
+            }
+            Input::JobDone { job, result } => self.job_done(job, result),
+            Input::Timer => {}
+            Input::Drain => self.drain(),
+        }
+        while let Some(timer) = self.timers.pop(now.monotonic) {
+            self.timer(timer);
+        }
+        self.settle();
+    }
+
+    /// The next thing to do for the executor.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Node::handle`] is to be called at the latest, on the monotonic clock.
+    pub fn next_timer(&self) -> Option<Duration> {
+        self.timers.next()
+    }
+
+    fn timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Session(link) => self.session_timer(link),
+            Timer::Request(link, id) => self.deadline_passed(Asker { link, id }),
+            Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
+            Timer::Storage(storage) => {
+                if let Some(partition) = self.partitions.get_mut(&storage) {
+                    partition.tick_at = None;
+                    partition.storage.tick(self.now.unix_ns);
+                    self.touched.insert(storage);
+                }
+            }
+            Timer::Drain => self.drain_impatiently(),
+        }
+    }
+
+    fn job_done(&mut self, job: JobId, result: JobResult) {
+        match (self.jobs.remove(&job), result) {
+            (Some(Purpose::Open(making, storage)), JobResult::Opened(result)) => {
+                self.partition_opened(making, storage, result);
+            }
+            (Some(Purpose::Remove(what)), JobResult::Removed(Err(error))) => {
+                self.report(format!("removing {what}: {error}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets what was touched take effect, until nothing moves any more.
+    fn settle(&mut self) {
+        self.settle_again();
+        self.drain_further();
+    }
+
+    pub(crate) fn settle_again(&mut self) {
+        loop {
+            if let Some(storage) = self.touched.pop_first() {
+                self.settle_partition(storage);
+            } else if std::mem::take(&mut self.controller_touched) {
+                self.settle_controller();
+            } else if !self.feed_starved_transfers() {
+                break;
+            }
+        }
+    }
+
+    fn settle_controller(&mut self) {
+        self.controller.advance();
+        while let Some((token, operation)) = self.controller.storage().poll_operation() {
+            self.outputs.push_back(Output::Disk {
+                storage: INTERNAL_STORAGE,
+                token,
+                operation,
+            });
+        }
+        while let Some((token, result)) = self.controller.poll_completion() {
+            // More may be gathered and waiting for this one.
+            self.controller_touched = true;
+            let Some(decided) = self.commands.remove(&token) else {
+                continue;
+            };
+            self.decided(decided, result);
+        }
+    }
+
+    fn decided(&mut self, decided: Decided, result: Result<(), ControlError>) {
+        match decided {
+            Decided::Made(making) => self.made(making, result),
+            Decided::TopicDeleted(asker, topic) => self.topic_deleted(asker, topic, result),
+            Decided::CursorsMoved(asker, moved) => self.cursors_moved(asker, moved, result),
+            Decided::ProducerOpened(asker, record) => self.producer_opened(asker, record, result),
+            Decided::GapsRecorded => {
+                if let Err(error) = result {
+                    self.report(format!("a gap is not recorded: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Submits a command; `decided` says what follows.
+    pub(crate) fn submit(&mut self, records: Vec<wire::record::Record>, decided: Decided) {
+        let token = CommandToken(self.next_id());
+        self.commands.insert(token, decided);
+        self.controller
+            .submit(token, crate::controller::Command { records });
+        self.controller_touched = true;
+    }
+
+    /// A number that was never given before: for tokens of all kinds.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    pub(crate) fn report(&mut self, line: String) {
+        self.outputs.push_back(Output::Report(line));
+    }
+
+    pub(crate) fn send(&mut self, link: LinkId, message: Message) {
+        self.outputs.push_back(Output::Send { link, message });
+    }
+
+    /// The kind of storage of this name.
+    pub(crate) fn kind(&self, name: &str) -> Option<Arc<dyn log::StorageKind>> {
+        self.options
+            .kinds
+            .iter()
+            .find(|kind| kind.name() == name)
+            .cloned()
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("sessions", &self.sessions.len())
+            .field("topics", &self.topics.len())
+            .field("partitions", &self.partitions.len())
+            .finish_non_exhaustive()
+    }
+}

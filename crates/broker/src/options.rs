@@ -1,0 +1,174 @@
+//! What a node is opened with, and what its start found.
+
+use log::{Disk, DiskError, StorageError, StorageKind};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::{DirectoryId, ServerInstance};
+
+/// What a node is opened with.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// The data directory, which exists and is locked by the caller. The node
+    /// owns `internal` and `partitions` in it.
+    pub directory: PathBuf,
+    /// Carries out the operations of the start; later ones are outputs.
+    pub disk: Arc<dyn Disk>,
+    /// The kinds of storage that topics may name. `disk` must be among them:
+    /// the internal partition is of that kind.
+    pub kinds: Vec<Arc<dyn StorageKind>>,
+    /// Configuration of the internal partition's storage, as JSON.
+    pub internal_config: String,
+    /// Bounds.
+    pub limits: Limits,
+    /// The data directory's permanent id.
+    pub directory_id: DirectoryId,
+    /// This run of the server.
+    pub instance: ServerInstance,
+    /// What clients present to get in.
+    pub token: [u8; 32],
+    /// The user whose processes need no token where the kernel vouches for them.
+    pub owner_uid: Option<u32>,
+    /// Identity of this boot of the machine.
+    pub boot_id: String,
+    /// The server's version, for people.
+    pub server_version: String,
+    /// Where buffers come from.
+    pub pool: memory::Pool,
+    /// Where ids come from: random, and never the same for two runs.
+    pub seed: u128,
+    /// Faults that tests plant.
+    #[cfg(any(test, feature = "testing"))]
+    pub fault: Option<crate::faults::Fault>,
+}
+
+/// The bounds of a node, each with a name that its errors use.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Silence after which a sign of life is asked for; twice that is death.
+    pub heartbeat: Duration,
+    /// How long a connection may take for its `Hello`.
+    pub hello_timeout: Duration,
+    /// Bytes on their way to storage: payloads of unanswered produce calls
+    /// and external data. Nothing else takes from it, so that calls,
+    /// acknowledgements and cursors go on when it is used up.
+    pub data_bytes_max: u64,
+    /// The most produce credit of one connection; less when many share
+    /// `data_bytes_max`.
+    pub produce_credit_bytes_max: u64,
+    /// The longest payload of one frame, and so the longest batch.
+    pub payload_bytes_max: u64,
+    /// Chunks of one batch's external data that are under way at once.
+    pub transfer_chunks_max: usize,
+    /// Batches of one producer and partition that wait for external data, or
+    /// behind one that does.
+    pub arrivals_max: usize,
+    /// Bytes that one reading of a subscription asks of the storage.
+    pub read_bytes_max: u64,
+    /// Bytes of one reply to a fetch.
+    pub fetch_bytes_max: u64,
+    /// Bytes of `ReadData` calls under way on one connection.
+    pub read_data_bytes_max: u64,
+    /// Unanswered requests of one connection.
+    pub requests_max: usize,
+    /// Subscriptions of one connection.
+    pub subscriptions_max: usize,
+    /// Connections.
+    pub sessions_max: usize,
+    /// Topics.
+    pub topics_max: usize,
+    /// Partitions of one topic.
+    pub partitions_max: usize,
+    /// Bytes of the internal partition after which its tables are written
+    /// anew and what came before is dropped.
+    pub internal_bytes_max: u64,
+    /// How long a drain waits for what was taken, before it gives up on it.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MIB: u64 = 1 << 20;
+        Self {
+            heartbeat: Duration::from_secs(10),
+            hello_timeout: Duration::from_secs(10),
+            data_bytes_max: 256 * MIB,
+            produce_credit_bytes_max: 16 * MIB,
+            payload_bytes_max: 128 * MIB,
+            transfer_chunks_max: 4,
+            arrivals_max: 64,
+            read_bytes_max: MIB,
+            fetch_bytes_max: 16 * MIB,
+            read_data_bytes_max: 8 * MIB,
+            requests_max: 16_384,
+            subscriptions_max: 16_384,
+            sessions_max: 4096,
+            topics_max: 10_000,
+            partitions_max: 4096,
+            internal_bytes_max: 16 * MIB,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What the start of a node found.
+#[derive(Debug, Clone, Default)]
+pub struct StartReport {
+    /// Topics that there are.
+    pub topic_count: usize,
+    /// Partitions that serve.
+    pub partition_count: usize,
+    /// Partitions that do not, each with the reason.
+    pub failed: Vec<String>,
+    /// Bytes that recovery verified.
+    pub verified_bytes: u64,
+    /// Bytes of unsynced tails that were cut off.
+    pub cut_bytes: u64,
+    /// What an operator should know: losses, leftovers removed.
+    pub lines: Vec<String>,
+}
+
+/// Why a node cannot start.
+#[derive(Debug)]
+pub enum NodeError {
+    /// The options cannot be right.
+    Invalid(String),
+    /// The internal partition cannot be opened or replayed.
+    Internal {
+        /// What was tried.
+        attempt: String,
+        /// Why it failed.
+        source: StorageError,
+    },
+    /// The internal partition holds a record that this version cannot read.
+    Record(String),
+    /// The data directory cannot be read.
+    Disk(DiskError),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(text) | Self::Record(text) => f.write_str(text),
+            Self::Internal { attempt, source } => write!(f, "{attempt}: {source}"),
+            Self::Disk(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Internal { source, .. } => Some(source),
+            Self::Disk(error) => Some(error),
+            Self::Invalid(_) | Self::Record(_) => None,
+        }
+    }
+}
+
+impl From<DiskError> for NodeError {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error)
+    }
+}

@@ -1,0 +1,370 @@
+//! One partition: a storage, what waits for it, and who reads it.
+
+use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
+use crate::produce::{Acks, Arrival};
+use crate::session::refuse;
+use crate::timers::Timer;
+use crate::transfer::TransferId;
+use log::{DataPlace, ReadToken, Storage, StorageError, StorageEvent, StorageKind, StorageState};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::Watermarks;
+use wire::record::{Gap, GapRecord, Position, Record};
+use wire::{
+    Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId, TopicId,
+};
+
+/// A partition's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PartitionKey {
+    pub topic: TopicId,
+    pub partition: PartitionIndex,
+}
+
+/// A partition whose storage is open.
+pub(crate) struct Partition {
+    pub key: PartitionKey,
+    pub storage: Box<dyn Storage>,
+    pub kind: Arc<dyn StorageKind>,
+    pub directory: PathBuf,
+    /// What an ack means, at least.
+    pub durability: Durability,
+    /// What makes an event visible: `durability`, unless a test planted a fault.
+    pub visible_at: Durability,
+    /// Lives that ended, oldest first, and where each ended.
+    pub ended: Vec<(Incarnation, Offset)>,
+    /// The visible end, as readers were last told.
+    pub visible: Offset,
+    pub acks: Acks,
+    /// Batches that wait for external data, or behind one that does.
+    pub arrivals: BTreeMap<ProducerId, VecDeque<Arrival>>,
+    /// The transfer that fills each reserved place.
+    pub places: BTreeMap<DataPlace, TransferId>,
+    pub readings: BTreeMap<ReadToken, Reading>,
+    pub subscriptions: BTreeSet<Asker>,
+    pub fetches: BTreeSet<Asker>,
+    /// Disk operations that were given out and not yet answered.
+    pub operations_under_way: usize,
+    /// Why the storage takes nothing more, once that was noticed.
+    pub failure: Option<String>,
+    pub tick_at: Option<Duration>,
+    pub leaving: Option<Leaving>,
+}
+
+/// How a partition ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leaving {
+    /// Whether what it stored goes too.
+    pub remove: bool,
+    /// Whether its storage has closed.
+    pub closed: bool,
+}
+
+/// Who a reading of the storage is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reading {
+    /// A subscription; with the visible end that the reading was given.
+    Subscription(Asker, Offset),
+    /// A fetch, likewise.
+    Fetch(Asker, Offset),
+    /// An event of a `ReadData` call is looked up.
+    Open { call: u64, event: usize },
+    /// A part of a chunk of a `ReadData` call.
+    Data {
+        call: u64,
+        chunk: usize,
+        part: usize,
+    },
+}
+
+impl Partition {
+    pub fn new(
+        key: PartitionKey,
+        storage: Box<dyn Storage>,
+        kind: Arc<dyn StorageKind>,
+        durability: Durability,
+        directory: PathBuf,
+    ) -> Self {
+        let visible = storage.state().reached(durability);
+        Self {
+            key,
+            storage,
+            kind,
+            directory,
+            durability,
+            visible_at: durability,
+            ended: Vec::new(),
+            visible,
+            acks: Acks::default(),
+            arrivals: BTreeMap::new(),
+            places: BTreeMap::new(),
+            readings: BTreeMap::new(),
+            subscriptions: BTreeSet::new(),
+            fetches: BTreeSet::new(),
+            operations_under_way: 0,
+            failure: None,
+            tick_at: None,
+            leaving: None,
+        }
+    }
+
+    pub fn watermarks(&self, state: &StorageState) -> Watermarks {
+        Watermarks {
+            end: state.end,
+            durable: state.reached(self.durability),
+            committed: self.visible,
+        }
+    }
+
+    /// Where a position of an earlier life goes on in the present one: events
+    /// that survived a life's end keep their offsets, the rest are gone.
+    pub fn translate(&self, position: Position, present: Incarnation) -> Position {
+        let ends = self
+            .ended
+            .iter()
+            .filter(|(life, _)| *life >= position.incarnation);
+        let offset = ends.fold(position.offset, |offset, (_, end)| offset.min(*end));
+        Position {
+            incarnation: present,
+            offset,
+        }
+    }
+
+    /// Begins to close.
+    pub fn leave(&mut self, remove: bool) {
+        if self.leaving.is_none() {
+            self.storage.close();
+            self.leaving = Some(Leaving {
+                remove,
+                closed: false,
+            });
+        }
+    }
+}
+
+impl Node {
+    /// Lets everything take effect that was done with a storage: operations
+    /// go out, events come in, answers that waited are given.
+    pub(crate) fn settle_partition(&mut self, id: StorageId) {
+        loop {
+            let Some(partition) = self.partitions.get_mut(&id) else {
+                return;
+            };
+            while let Some((token, operation)) = partition.storage.poll_operation() {
+                partition.operations_under_way += 1;
+                self.outputs.push_back(Output::Disk {
+                    storage: id,
+                    token,
+                    operation,
+                });
+            }
+            match partition.storage.poll_event() {
+                Some(event) => self.storage_event(id, event),
+                None => break,
+            }
+        }
+        self.settle_watermarks(id);
+        self.settle_end(id);
+    }
+
+    fn storage_event(&mut self, id: StorageId, event: StorageEvent) {
+        match event {
+            // Watermarks are looked at when all events are in.
+            StorageEvent::Progress => {}
+            StorageEvent::DataWritten { place, bytes } => self.chunk_written(id, place, bytes),
+            StorageEvent::DataReady { place } => self.data_ready(id, place),
+            StorageEvent::DataFailed { place, error } => self.data_failed(id, place, &error),
+            StorageEvent::Read { token, found } => match self.take_reading(id, token) {
+                Some(Reading::Subscription(asker, end)) => {
+                    self.subscription_read(id, asker, end, found);
+                }
+                Some(Reading::Fetch(asker, end)) => self.fetch_read(id, asker, end, found),
+                _ => {}
+            },
+            StorageEvent::EventOpened { token, data } => {
+                if let Some(Reading::Open { call, event }) = self.take_reading(id, token) {
+                    self.event_opened(call, event, data);
+                }
+            }
+            StorageEvent::DataRead { token, pieces } => {
+                if let Some(Reading::Data { call, chunk, part }) = self.take_reading(id, token) {
+                    self.selection_read(call, chunk, part, pieces);
+                }
+            }
+            StorageEvent::Refused { from, error } => {
+                let partition = self.partitions.get_mut(&id);
+                let undone = partition.map(|partition| partition.acks.take_from(from));
+                for ack in undone.into_iter().flatten() {
+                    self.refuse_request(ack.asker, storage_error(&error));
+                }
+            }
+            StorageEvent::Lost(gap) => self.record_gap(id, gap),
+            StorageEvent::Closed => {
+                if let Some(partition) = self.partitions.get_mut(&id)
+                    && let Some(leaving) = &mut partition.leaving
+                {
+                    leaving.closed = true;
+                }
+            }
+        }
+    }
+
+    fn take_reading(&mut self, id: StorageId, token: ReadToken) -> Option<Reading> {
+        self.partitions.get_mut(&id)?.readings.remove(&token)
+    }
+
+    fn record_gap(&mut self, id: StorageId, gap: Gap) {
+        if self.planted(crate::faults::Fault::NoGap) {
+            return;
+        }
+        if let Some(partition) = self.partitions.get(&id) {
+            let record = GapRecord {
+                topic: partition.key.topic,
+                partition: partition.key.partition,
+                gap,
+            };
+            self.submit(
+                vec![Record::Gap(record)],
+                crate::node::Decided::GapsRecorded,
+            );
+        }
+    }
+
+    /// What has become durable is answered and shown.
+    fn settle_watermarks(&mut self, id: StorageId) {
+        let early = self.planted(crate::faults::Fault::AckEarly);
+        let Some(partition) = self.partitions.get(&id) else {
+            return;
+        };
+        let state = partition.storage.state();
+        let mut reached = state.clone();
+        if early {
+            (reached.synced, reached.written) = (state.end, state.end);
+        }
+        while let Some(partition) = self.partitions.get_mut(&id)
+            && let Some(ack) = partition.acks.pop_reached(&reached)
+        {
+            self.acknowledge(&ack, state.incarnation);
+        }
+        self.settle_visible(id, &state);
+        self.settle_failure(id, state.failure);
+        self.settle_tick(id);
+    }
+
+    fn settle_visible(&mut self, id: StorageId, state: &StorageState) {
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return;
+        };
+        let visible = state.reached(partition.visible_at);
+        if visible <= partition.visible {
+            return;
+        }
+        partition.visible = visible;
+        let subscriptions: Vec<Asker> = partition.subscriptions.iter().copied().collect();
+        let fetches: Vec<Asker> = partition.fetches.iter().copied().collect();
+        for asker in subscriptions {
+            self.advance_subscription(asker);
+        }
+        for asker in fetches {
+            self.advance_fetch(asker);
+        }
+    }
+
+    /// A storage that has failed answers nothing any more: nobody is left waiting.
+    fn settle_failure(&mut self, id: StorageId, failure: Option<String>) {
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return;
+        };
+        let Some(failure) = failure else {
+            return;
+        };
+        let key = partition.key;
+        if partition.failure.is_none() {
+            partition.failure = Some(failure.clone());
+            self.report(format!(
+                "partition {} of topic {} takes nothing more: {failure}",
+                key.partition, key.topic
+            ));
+        }
+        let error = refuse(
+            ErrorCode::StorageFailed,
+            format!("partition {} failed: {failure}", key.partition),
+        );
+        self.fail_partition(id, &error);
+    }
+
+    /// Answers everything that waits for the partition to take events.
+    pub(crate) fn fail_partition(&mut self, id: StorageId, error: &ErrorReply) {
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return;
+        };
+        let acks = partition.acks.take_all();
+        let arrivals = std::mem::take(&mut partition.arrivals);
+        for ack in acks {
+            self.refuse_request(ack.asker, error.clone());
+        }
+        for arrival in arrivals.into_values().flatten() {
+            self.give_up_arrival(id, arrival, Some(error.clone()));
+        }
+    }
+
+    fn settle_tick(&mut self, id: StorageId) {
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return;
+        };
+        let Some(next) = partition.storage.next_tick() else {
+            return;
+        };
+        let wait = Duration::from_nanos(next.saturating_sub(self.now.unix_ns));
+        let at = self.now.monotonic + wait;
+        // Timers come early at worst; one that is earlier stays.
+        if partition.tick_at.is_none_or(|armed| at < armed) {
+            partition.tick_at = Some(at);
+            self.timers.insert(at, Timer::Storage(id));
+        }
+    }
+
+    fn settle_end(&mut self, id: StorageId) {
+        let Some(partition) = self.partitions.get(&id) else {
+            return;
+        };
+        let Some(leaving) = partition.leaving else {
+            return;
+        };
+        // A failed storage may never say that it has closed.
+        let closed = leaving.closed || partition.storage.state().failure.is_some();
+        if !closed || partition.operations_under_way > 0 {
+            return;
+        }
+        let Some(partition) = self.partitions.remove(&id) else {
+            return;
+        };
+        if leaving.remove {
+            let key = partition.key;
+            let job = JobId(self.next_id());
+            let what = format!("partition {} of topic {}", key.partition, key.topic);
+            self.jobs.insert(job, Purpose::Remove(what));
+            self.outputs.push_back(Output::Job {
+                job,
+                work: Job::Remove {
+                    kind: partition.kind.clone(),
+                    directory: partition.directory.clone(),
+                },
+            });
+        }
+    }
+}
+
+/// What a storage's error is to whoever asked.
+pub(crate) fn storage_error(error: &StorageError) -> ErrorReply {
+    let message = error.to_string();
+    match error {
+        StorageError::Full(_) => ErrorReply::retryable(ErrorCode::StorageFull, 1000, message),
+        StorageError::Failed(_) => refuse(ErrorCode::StorageFailed, message),
+        StorageError::OutOfRange { .. } => refuse(ErrorCode::OffsetOutOfRange, message),
+        StorageError::Damaged(_) => refuse(ErrorCode::Damaged, message),
+        StorageError::Invalid(_) => refuse(ErrorCode::Internal, message),
+    }
+}

@@ -1,0 +1,221 @@
+//! Producers' identities: given, taken up again, fenced.
+
+use crate::controller::{ControlError, Controller};
+use crate::faults::Fault;
+use crate::node::{Asker, Decided, Node};
+use crate::produce::fenced;
+use crate::session::{Refused, malformed, refuse};
+use crate::topics::{Slot, undecided};
+use std::collections::BTreeMap;
+use wire::batch::Header;
+use wire::codec::Reader;
+use wire::message::{OpenProducer, ProducerOpened, RequestHead};
+use wire::record::{ProducerRecord, Record};
+use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId};
+
+/// Named producers whose new life is on its way into the table.
+pub(crate) type EpochProposals = BTreeMap<(TopicId, String), (ProducerRecord, usize)>;
+
+impl Node {
+    pub(crate) fn open_producer(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let open = OpenProducer::decode(from).map_err(malformed)?;
+        self.refuse_if_draining()?;
+        let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        if open.name.is_empty() {
+            let (producer, epoch) = match open.resume {
+                ProducerId(0) => (ProducerId(self.random.id()), ProducerEpoch(0)),
+                resumed => (resumed, open.resume_epoch),
+            };
+            self.reply_opened(asker, head.topic, producer, epoch);
+            return Ok(());
+        }
+        topic::check_producer_name(&open.name)
+            .map_err(|error| refuse(ErrorCode::InvalidEvent, error.to_string()))?;
+        let key = (head.topic, open.name);
+        let current = self
+            .epoch_proposals
+            .get(&key)
+            .map(|(record, _)| record)
+            .or_else(|| {
+                let entry = self.controller.table().topic(head.topic)?;
+                entry.producers.get(&key.1)
+            });
+        let current = current.map(|record| (record.producer, record.epoch));
+        let resumed = (open.resume, open.resume_epoch);
+        if open.resume != ProducerId(0) {
+            return match current {
+                Some(current) if current == resumed => {
+                    self.reply_opened(asker, head.topic, current.0, current.1);
+                    Ok(())
+                }
+                Some((producer, epoch)) if producer == open.resume => {
+                    Err(fenced(epoch, open.resume_epoch))
+                }
+                _ => Err(refuse(
+                    ErrorCode::ProducerExpired,
+                    format!("producer {:?} is not known by id {}", key.1, open.resume),
+                )),
+            };
+        }
+        let (producer, epoch) = match current {
+            Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
+            None => (ProducerId(self.random.id()), ProducerEpoch(1)),
+        };
+        let record = ProducerRecord {
+            namespace,
+            name: key.1.clone(),
+            topic: head.topic,
+            producer,
+            epoch,
+        };
+        let proposal = self
+            .epoch_proposals
+            .entry(key)
+            .or_insert((record.clone(), 0));
+        proposal.0 = record.clone();
+        proposal.1 += 1;
+        let records = vec![Record::Producer(record.clone())];
+        self.submit(records, Decided::ProducerOpened(asker, record));
+        Ok(())
+    }
+
+    pub(crate) fn producer_opened(
+        &mut self,
+        asker: Asker,
+        record: ProducerRecord,
+        result: Result<(), ControlError>,
+    ) {
+        let key = (record.topic, record.name);
+        if let Some(proposal) = self.epoch_proposals.get_mut(&key) {
+            proposal.1 -= 1;
+            if proposal.1 == 0 {
+                self.epoch_proposals.remove(&key);
+            }
+        }
+        match result {
+            Ok(()) => {
+                self.fence_arrivals(record.topic, record.producer, record.epoch);
+                self.reply_opened(asker, record.topic, record.producer, record.epoch);
+            }
+            Err(error) => self.refuse_request(asker, undecided(&error)),
+        }
+    }
+
+    /// A new life has begun: what waits of an older one is refused, so that
+    /// it is never appended behind the new one's first batch.
+    fn fence_arrivals(&mut self, topic: TopicId, producer: ProducerId, epoch: ProducerEpoch) {
+        let slots = self
+            .topics
+            .get(&topic)
+            .map(|topic| topic.partitions.clone());
+        for slot in slots.into_iter().flatten() {
+            let Slot::Open(storage) = slot else {
+                continue;
+            };
+            let Some(partition) = self.partitions.get_mut(&storage) else {
+                continue;
+            };
+            for arrival in partition.arrivals.remove(&producer).unwrap_or_default() {
+                let error = fenced(epoch, arrival.batch.header.epoch);
+                self.give_up_arrival(storage, arrival, Some(error));
+            }
+        }
+    }
+
+    fn reply_opened(
+        &mut self,
+        asker: Asker,
+        topic: TopicId,
+        producer: ProducerId,
+        epoch: ProducerEpoch,
+    ) {
+        let slots = self.topics.get(&topic).map(|topic| &topic.partitions);
+        let next = slots
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .filter_map(|(index, slot)| {
+                let Slot::Open(storage) = slot else {
+                    return None;
+                };
+                let partition = self.partitions.get(storage)?;
+                let next = next_sequence(partition.storage.as_ref(), topic, producer, epoch)?;
+                Some((PartitionIndex(index as u32), next))
+            });
+        let opened = ProducerOpened {
+            producer,
+            epoch,
+            next: next.collect(),
+        };
+        self.reply(asker, opened.to_bytes());
+    }
+
+    /// Refuses what a named producer's ended life sends, on every partition
+    /// from the moment its successor was opened.
+    pub(crate) fn check_epoch(&self, header: &Header) -> Result<(), Refused> {
+        if header.producer == ProducerId(0) {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                "the batch names no producer",
+            ));
+        }
+        let entry = self.controller.table().topic(header.topic);
+        let Some(current) = entry.and_then(|entry| entry.epochs.get(&header.producer)) else {
+            return Ok(());
+        };
+        match header.epoch.cmp(current) {
+            std::cmp::Ordering::Less if !self.planted(Fault::NoFencing) => {
+                Err(fenced(*current, header.epoch))
+            }
+            std::cmp::Ordering::Greater => Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!(
+                    "epoch {} of the producer was never given, {current} is current",
+                    header.epoch
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The next sequence number that a partition expects of a producer, as far as
+/// that can be asked: by offering a batch that cannot be right.
+fn next_sequence(
+    storage: &dyn log::Storage,
+    topic: TopicId,
+    producer: ProducerId,
+    epoch: ProducerEpoch,
+) -> Option<Sequence> {
+    let probe = Header {
+        kind: wire::batch::BatchKind::Events,
+        header_bytes: wire::batch::HEADER_BYTES as u16,
+        features_incompatible: 0,
+        features_compatible: 0,
+        columns: wire::batch::column::METADATA_BYTES,
+        event_count: 1,
+        last_offset_delta: 0,
+        topic,
+        producer,
+        epoch,
+        first_sequence: Sequence(u64::MAX - 1),
+        group: wire::GroupId(0),
+        block_bytes_log2: wire::batch::BLOCK_BYTES_DEFAULT.trailing_zeros() as u8,
+        columns_bytes: 4,
+        metadata_bytes: 0,
+        inline_bytes: 0,
+        columns_crc: 0,
+        metadata_crc: 0,
+        inline_crc: 0,
+    };
+    match storage.check(&probe) {
+        log::producers::Verdict::OutOfSequence { expected }
+        | log::producers::Verdict::Unknown { expected } => Some(expected),
+        _ => None,
+    }
+}

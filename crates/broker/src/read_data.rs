@@ -1,0 +1,560 @@
+//! Selected data goes out: gathered from storage, written into the asker's
+//! memory, answered when all of it is there.
+
+use crate::node::{Asker, Bulk, Node, Output, StorageId};
+use crate::partition::{Reading, storage_error};
+use crate::session::{Refused, malformed, refuse};
+use bytes::Bytes;
+use log::{EventData, ReadToken, StorageError};
+use memory::copies;
+use net::{BulkToken, NetError, RegionWrite};
+use wire::checksum::{crc32c_append, crc32c_combine};
+use wire::codec::Reader;
+use wire::frame::BULK_CHUNK_BYTES;
+use wire::message::{DataRead, DataWanted, ReadData, Region, RequestHead};
+use wire::view::{SEGMENTS_MAX, Segment};
+use wire::{Codec, ErrorCode, ErrorReply};
+
+/// Pieces shorter than this on average are gathered by a copy: below it,
+/// handing over many small pieces costs more than the copy.
+const PIECE_BYTES_MIN: usize = 16 * 1024;
+
+/// A `ReadData` call under way.
+pub(crate) struct ReadDataCall {
+    asker: Asker,
+    events: Vec<SelectedEvent>,
+    into: Vec<Region>,
+    /// Events that are looked up or still to be.
+    unopened: usize,
+    /// Where the next chunk begins: in which event, segment and region.
+    next: Place,
+    /// Chunks under way; a chunk's number is its place here, less those done
+    /// at the front.
+    chunks: std::collections::BTreeMap<usize, Chunk>,
+    next_chunk: usize,
+    bytes_under_way: u64,
+    starved: bool,
+}
+
+/// The wanted part of one event's data.
+struct SelectedEvent {
+    wanted: DataWanted,
+    storage: StorageId,
+    data: Option<EventData>,
+    /// Checksums of the parts of the selection in order, unless the whole
+    /// event is wanted, whose checksum is known.
+    parts: Vec<(u32, u64)>,
+}
+
+/// How far the cutting into chunks has come.
+#[derive(Debug, Default)]
+struct Place {
+    event: usize,
+    segment: usize,
+    segment_offset: u64,
+    region: usize,
+    region_offset: u64,
+}
+
+/// Bytes that go out by one write.
+struct Chunk {
+    region: usize,
+    region_offset: u64,
+    bytes: u64,
+    parts: Vec<Part>,
+    /// Parts that are not read yet.
+    unread: usize,
+    token: Option<BulkToken>,
+}
+
+/// What a chunk takes from one event.
+struct Part {
+    event: usize,
+    /// The number of the event's part, for its checksum.
+    index: usize,
+    segments: Vec<Segment>,
+    pieces: Vec<Bytes>,
+}
+
+impl SelectedEvent {
+    /// Whether all of the event's data is wanted, from its first byte to its last.
+    fn is_whole(&self) -> bool {
+        let Some(data) = &self.data else {
+            return false;
+        };
+        let mut end = 0;
+        let in_order = self.wanted.segments.iter().all(|segment| {
+            let follows = segment.offset == end;
+            end = end.saturating_add(segment.bytes);
+            follows
+        });
+        in_order && end == data.bytes
+    }
+
+    fn checksum(&self) -> u32 {
+        match &self.data {
+            Some(data) if self.is_whole() => data.crc,
+            _ => self
+                .parts
+                .iter()
+                .fold(0, |crc, (part, bytes)| crc32c_combine(crc, *part, *bytes)),
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn read_data(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let read = ReadData::decode(from).map_err(malformed)?;
+        if let Some(region) = read.into.iter().find(|region| region.memory_kind != 0) {
+            let kind = region.memory_kind;
+            return Err(refuse(
+                ErrorCode::Unsupported,
+                format!("memory of kind {kind} is not supported"),
+            ));
+        }
+        let mut events = Vec::with_capacity(read.events.len());
+        let mut selected = 0u64;
+        let mut segment_count = 0;
+        for wanted in read.events {
+            let storage = self.check_wanted(asker, head, &wanted)?;
+            let bytes = wanted
+                .segments
+                .iter()
+                .try_fold(0u64, |sum, segment| sum.checked_add(segment.bytes));
+            let bytes = bytes.ok_or_else(|| outside(&wanted, u64::MAX))?;
+            selected = selected.saturating_add(bytes);
+            segment_count += wanted.segments.len();
+            events.push(SelectedEvent {
+                wanted,
+                storage,
+                data: None,
+                parts: Vec::new(),
+            });
+        }
+        let room = read
+            .into
+            .iter()
+            .fold(0u64, |sum, region| sum.saturating_add(region.bytes));
+        if selected != room || segment_count > SEGMENTS_MAX {
+            return Err(refuse(
+                ErrorCode::InvalidSelection,
+                format!(
+                    "{segment_count} segments of {selected} bytes are selected for a region of {room} bytes"
+                ),
+            ));
+        }
+        let id = self.next_id();
+        let call = ReadDataCall {
+            asker,
+            unopened: events.len(),
+            into: read.into,
+            next: Place::default(),
+            chunks: std::collections::BTreeMap::new(),
+            next_chunk: 0,
+            bytes_under_way: 0,
+            starved: false,
+            events,
+        };
+        let opens: Vec<_> = call
+            .events
+            .iter()
+            .map(|event| (event.storage, event.wanted.offset))
+            .collect();
+        self.reads.insert(id, call);
+        if let Some(session) = self.sessions.get_mut(&asker.link) {
+            session.reads.insert(id);
+        }
+        for (event, (storage, offset)) in opens.into_iter().enumerate() {
+            let token = ReadToken(self.next_id());
+            if let Some(partition) = self.partitions.get_mut(&storage) {
+                let reading = Reading::Open { call: id, event };
+                partition.readings.insert(token, reading);
+                partition.storage.open_event(token, offset);
+                self.touched.insert(storage);
+            }
+        }
+        self.advance_read_data(id);
+        Ok(())
+    }
+
+    fn check_wanted(
+        &self,
+        asker: Asker,
+        head: &RequestHead,
+        wanted: &DataWanted,
+    ) -> Result<StorageId, Refused> {
+        let storage = self.storage_of(asker, head.topic, wanted.partition)?;
+        let Some(partition) = self.partitions.get(&storage) else {
+            return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+        };
+        let present = partition.storage.state().incarnation;
+        let position = wire::record::Position {
+            incarnation: wanted.incarnation,
+            offset: wanted.offset,
+        };
+        // Events that survived the end of their life are there under the same offset.
+        let survived = wanted.incarnation < present
+            && partition
+                .ended
+                .iter()
+                .any(|(life, _)| *life == wanted.incarnation)
+            && partition
+                .ended
+                .iter()
+                .all(|(life, end)| *life < wanted.incarnation || wanted.offset < *end);
+        if wanted.incarnation != present && !survived {
+            return Err(refuse(
+                ErrorCode::WrongIncarnation,
+                format!(
+                    "event {} is of incarnation {}, {present} is the present one",
+                    wanted.offset, wanted.incarnation
+                ),
+            ));
+        }
+        let position = partition.translate(position, present);
+        if position.offset >= partition.visible {
+            return Err(refuse(
+                ErrorCode::OffsetOutOfRange,
+                format!(
+                    "event {} is beyond the visible end {}",
+                    wanted.offset, partition.visible
+                ),
+            ));
+        }
+        Ok(storage)
+    }
+
+    pub(crate) fn event_opened(
+        &mut self,
+        id: u64,
+        event: usize,
+        data: Result<EventData, StorageError>,
+    ) {
+        let Some(call) = self.reads.get_mut(&id) else {
+            return;
+        };
+        call.unopened -= 1;
+        let Some(selected) = call.events.get_mut(event) else {
+            return;
+        };
+        match data {
+            Ok(data) => {
+                let fits = |segment: &Segment| {
+                    segment
+                        .offset
+                        .checked_add(segment.bytes)
+                        .is_some_and(|end| end <= data.bytes)
+                };
+                if !selected.wanted.segments.iter().all(fits) {
+                    let error = outside(&selected.wanted, data.bytes);
+                    self.end_read_data(id, Err(error));
+                    return;
+                }
+                selected.data = Some(data);
+            }
+            Err(error) => {
+                self.end_read_data(id, Err(storage_error(&error)));
+                return;
+            }
+        }
+        self.advance_read_data(id);
+    }
+
+    /// Cuts and reads chunks as far as bounds allow, or ends the call.
+    fn advance_read_data(&mut self, id: u64) {
+        loop {
+            let Some(call) = self.reads.get_mut(&id) else {
+                return;
+            };
+            if call.unopened > 0 {
+                return;
+            }
+            let Some(session) = self.sessions.get_mut(&call.asker.link) else {
+                return;
+            };
+            let limit = self.options.limits.read_data_bytes_max;
+            // One chunk may pass, so that every call comes to its end.
+            if session.read_bytes > 0 && session.read_bytes + BULK_CHUNK_BYTES as u64 > limit {
+                call.starved = true;
+                return;
+            }
+            call.starved = false;
+            let Some(chunk) = call.cut() else {
+                if call.chunks.is_empty() {
+                    let checksums = call.events.iter().map(SelectedEvent::checksum).collect();
+                    self.end_read_data(id, Ok(checksums));
+                }
+                return;
+            };
+            session.read_bytes += chunk.bytes;
+            call.bytes_under_way += chunk.bytes;
+            let number = call.next_chunk;
+            call.next_chunk += 1;
+            for (index, part) in chunk.parts.iter().enumerate() {
+                let event = &call.events[part.event];
+                let (Some(data), Some(partition)) =
+                    (&event.data, self.partitions.get_mut(&event.storage))
+                else {
+                    continue;
+                };
+                self.last_id += 1;
+                let token = ReadToken(self.last_id);
+                let reading = Reading::Data {
+                    call: id,
+                    chunk: number,
+                    part: index,
+                };
+                partition.readings.insert(token, reading);
+                partition
+                    .storage
+                    .read_data(token, data, part.segments.clone());
+                self.touched.insert(event.storage);
+            }
+            call.chunks.insert(number, chunk);
+        }
+    }
+
+    pub(crate) fn selection_read(
+        &mut self,
+        id: u64,
+        number: usize,
+        part: usize,
+        pieces: Result<Vec<Bytes>, StorageError>,
+    ) {
+        let Some(call) = self.reads.get_mut(&id) else {
+            return;
+        };
+        let pieces = match pieces {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                self.end_read_data(id, Err(storage_error(&error)));
+                return;
+            }
+        };
+        let Some(chunk) = call.chunks.get_mut(&number) else {
+            return;
+        };
+        let Some(part) = chunk.parts.get_mut(part) else {
+            return;
+        };
+        let event = &mut call.events[part.event];
+        if !event.is_whole() {
+            let crc = pieces
+                .iter()
+                .fold(0, |crc, piece| crc32c_append(crc, piece));
+            let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+            event.parts[part.index] = (crc, bytes);
+        }
+        part.pieces = pieces;
+        chunk.unread -= 1;
+        if chunk.unread > 0 {
+            return;
+        }
+        let pieces: Vec<Bytes> = chunk
+            .parts
+            .iter_mut()
+            .flat_map(|part| std::mem::take(&mut part.pieces))
+            .collect();
+        let pieces = if pieces.len() > 1 && chunk.bytes as usize / pieces.len() < PIECE_BYTES_MIN {
+            vec![gather(&self.options.pool, &pieces, chunk.bytes as usize)]
+        } else {
+            pieces
+        };
+        self.last_id += 1;
+        let token = BulkToken(self.last_id);
+        chunk.token = Some(token);
+        self.bulk.insert(token, Bulk::ReadData(id));
+        self.outputs.push_back(Output::Write {
+            link: call.asker.link,
+            token,
+            write: RegionWrite {
+                region: call.into[chunk.region].clone(),
+                offset: chunk.region_offset,
+                pieces,
+            },
+        });
+    }
+
+    pub(crate) fn selection_written(
+        &mut self,
+        id: u64,
+        token: BulkToken,
+        result: Result<(), NetError>,
+    ) {
+        let Some(call) = self.reads.get_mut(&id) else {
+            return;
+        };
+        if let Err(error) = result {
+            let error = ErrorReply::retryable(
+                ErrorCode::Cancelled,
+                0,
+                format!("writing selected data: {error}"),
+            );
+            self.end_read_data(id, Err(error));
+            return;
+        }
+        let chunk = call
+            .chunks
+            .iter()
+            .find(|(_, chunk)| chunk.token == Some(token));
+        let number = chunk.map(|(number, _)| *number);
+        let link = call.asker.link;
+        if let Some(chunk) = number.and_then(|number| call.chunks.remove(&number)) {
+            call.bytes_under_way -= chunk.bytes;
+            if let Some(session) = self.sessions.get_mut(&link) {
+                session.read_bytes -= chunk.bytes;
+            }
+        }
+        self.advance_read_data(id);
+        self.advance_starved_reads(link);
+    }
+
+    /// Calls that waited for others of their connection go on.
+    fn advance_starved_reads(&mut self, link: crate::node::LinkId) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let starved = session
+            .reads
+            .iter()
+            .filter(|id| self.reads.get(id).is_some_and(|call| call.starved));
+        let starved: Vec<u64> = starved.copied().collect();
+        for id in starved {
+            self.advance_read_data(id);
+        }
+    }
+
+    fn end_read_data(&mut self, id: u64, result: Result<Vec<u32>, ErrorReply>) {
+        let Some(call) = self.reads.remove(&id) else {
+            return;
+        };
+        let asker = call.asker;
+        if let Some(session) = self.sessions.get_mut(&asker.link) {
+            session.reads.remove(&id);
+            session.read_bytes -= call.bytes_under_way;
+        }
+        match result {
+            Ok(checksums) => {
+                // Behind the writes, where the transport keeps their order.
+                self.reply_in_bulk(asker, DataRead { checksums }.to_bytes(), Vec::new());
+            }
+            Err(error) => self.refuse_request(asker, error),
+        }
+        self.advance_starved_reads(asker.link);
+    }
+
+    /// Nobody waits for a call any more.
+    pub(crate) fn forget_read_data(&mut self, asker: Asker) {
+        let call = self.reads.iter().find(|(_, call)| call.asker == asker);
+        if let Some(id) = call.map(|(id, _)| *id) {
+            let error = refuse(ErrorCode::Cancelled, "cancelled");
+            self.end_read_data(id, Err(error));
+        }
+    }
+}
+
+impl ReadDataCall {
+    pub fn asker(&self) -> Asker {
+        self.asker
+    }
+
+    /// The next chunk: within one region, from as many events as fit.
+    fn cut(&mut self) -> Option<Chunk> {
+        while self.next.region_offset >= self.into.get(self.next.region)?.bytes {
+            self.next.region += 1;
+            self.next.region_offset = 0;
+        }
+        let room = self.into[self.next.region].bytes - self.next.region_offset;
+        let mut left = room.min(BULK_CHUNK_BYTES as u64);
+        let mut chunk = Chunk {
+            region: self.next.region,
+            region_offset: self.next.region_offset,
+            bytes: 0,
+            parts: Vec::new(),
+            unread: 0,
+            token: None,
+        };
+        while left > 0 && self.next.event < self.events.len() {
+            let segments = self.take_segments(&mut left);
+            if !segments.is_empty() {
+                chunk.bytes += segments.iter().map(|segment| segment.bytes).sum::<u64>();
+                let parts = &mut self.events[self.next.event].parts;
+                parts.push((0, 0));
+                chunk.parts.push(Part {
+                    event: self.next.event,
+                    index: parts.len() - 1,
+                    segments,
+                    pieces: Vec::new(),
+                });
+            }
+            if left > 0 {
+                self.next.event += 1;
+                self.next.segment = 0;
+                self.next.segment_offset = 0;
+            }
+        }
+        self.next.region_offset += chunk.bytes;
+        chunk.unread = chunk.parts.len();
+        (chunk.unread > 0).then_some(chunk)
+    }
+
+    /// Takes up to `left` bytes of the present event's selection.
+    fn take_segments(&mut self, left: &mut u64) -> Vec<Segment> {
+        let mut taken = Vec::new();
+        let wanted = &self.events[self.next.event].wanted.segments;
+        while *left > 0
+            && let Some(segment) = wanted.get(self.next.segment)
+        {
+            let offset = segment.offset + self.next.segment_offset;
+            let rest = segment.bytes - self.next.segment_offset;
+            let mut bytes = rest.min(*left);
+            // Stored blocks are verified whole: ending at a multiple of any
+            // block's length, no block is read for two chunks.
+            let align = BULK_CHUNK_BYTES as u64;
+            let boundary = (offset / align + 1) * align;
+            let cut_at_boundary = bytes < rest && offset + bytes > boundary && taken.is_empty();
+            if cut_at_boundary {
+                bytes = boundary - offset;
+                *left = bytes;
+            }
+            if bytes > 0 {
+                taken.push(Segment { offset, bytes });
+            }
+            *left -= bytes;
+            if bytes == rest {
+                self.next.segment += 1;
+                self.next.segment_offset = 0;
+            } else {
+                self.next.segment_offset += bytes;
+            }
+        }
+        taken
+    }
+}
+
+/// One piece with the bytes of many.
+fn gather(pool: &memory::Pool, pieces: &[Bytes], bytes: usize) -> Bytes {
+    let mut buffer = pool.take(bytes);
+    let mut at = 0;
+    for piece in pieces {
+        copies::copy(piece, &mut buffer[at..at + piece.len()]);
+        at += piece.len();
+    }
+    buffer.truncate(at);
+    buffer.freeze()
+}
+
+fn outside(wanted: &DataWanted, bytes: u64) -> ErrorReply {
+    refuse(
+        ErrorCode::InvalidSelection,
+        format!(
+            "the selection of event {} of partition {} leaves its {bytes} bytes of data",
+            wanted.offset, wanted.partition
+        ),
+    )
+}

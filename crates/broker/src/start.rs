@@ -1,0 +1,331 @@
+//! The start of a node: the internal partition is replayed, every partition
+//! is opened, and what nothing refers to is removed.
+
+use crate::budget::DataBudget;
+use crate::controller::{Command, CommandToken, Controller, Single};
+use crate::drain::Drain;
+use crate::faults::Fault;
+use crate::node::{Node, Now, StorageId};
+use crate::options::{NodeError, NodeOptions, StartReport};
+use crate::random::Random;
+use crate::timers::Timers;
+use crate::topics::{Slot, Topic, durability_of, partition_directory};
+use log::{Disk, Operation, Outcome, Recovery, Storage, StorageEvent};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use topic::Definition;
+use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
+use wire::{Durability, Incarnation, Offset, TopicId};
+
+/// Carries out a storage's operations on the calling thread.
+pub(crate) struct Blocking<'a> {
+    pub disk: &'a dyn Disk,
+}
+
+impl Blocking<'_> {
+    /// Drives a storage until an event is the one wanted. `None` if it stops before.
+    pub fn wait<T>(
+        &self,
+        storage: &mut dyn Storage,
+        mut wanted: impl FnMut(StorageEvent) -> Option<T>,
+    ) -> Option<T> {
+        loop {
+            while let Some(event) = storage.poll_event() {
+                if let Some(found) = wanted(event) {
+                    return Some(found);
+                }
+            }
+            let (token, operation) = storage.poll_operation()?;
+            storage.complete(token, self.disk.execute(operation));
+        }
+    }
+}
+
+impl Node {
+    /// Opens a node on its data directory. Blocks.
+    ///
+    /// # Errors
+    /// If the internal partition cannot be read. A partition that cannot be
+    /// opened is no error: it is described as failed, and the rest serves.
+    pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
+        let disk = options.disk.clone();
+        let mut report = StartReport::default();
+        for kind in &options.kinds {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if kind.name().is_empty() || !kind.name().chars().all(plain) {
+                return Err(NodeError::Invalid(format!(
+                    "storage kind {:?} is not made of letters, digits and '_'",
+                    kind.name()
+                )));
+            }
+        }
+        let (mut controller, damage) = open_internal(&options, disk.as_ref(), now)?;
+        for gap in &damage {
+            report.lines.push(format!(
+                "the internal partition lost records {} to {} ({}): topics, cursors and gaps that were written there may be missing",
+                gap.first, gap.end, gap.reason
+            ));
+        }
+        controller.set_time(now.unix_ns);
+        let mut node = Self {
+            random: Random::new(options.seed),
+            data: DataBudget::new(options.limits.data_bytes_max),
+            options,
+            now,
+            outputs: VecDeque::new(),
+            timers: Timers::default(),
+            sessions: BTreeMap::new(),
+            controller,
+            commands: BTreeMap::new(),
+            topics: BTreeMap::new(),
+            makings: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            starved: VecDeque::new(),
+            fetches: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            bulk: BTreeMap::new(),
+            cursor_proposals: Default::default(),
+            epoch_proposals: BTreeMap::new(),
+            drain: Drain::default(),
+            touched: BTreeSet::new(),
+            controller_touched: true,
+            last_id: 0,
+        };
+        make_directory(disk.as_ref(), &node.options.directory, "partitions")?;
+        if damage.is_empty() && !node.planted(Fault::KeepLeftovers) {
+            node.remove_leftovers(disk.as_ref(), &mut report)?;
+        }
+        node.open_topics(&mut report);
+        node.write_start(disk.as_ref())?;
+        report.topic_count = node.topics.len();
+        report.partition_count = node.partitions.len();
+        Ok((node, report))
+    }
+
+    /// Removes directories of partitions that no record names: their topic was
+    /// never finished, or is deleted.
+    fn remove_leftovers(&self, disk: &dyn Disk, report: &mut StartReport) -> Result<(), NodeError> {
+        let table = self.controller.table();
+        let known: BTreeSet<_> = table
+            .topics()
+            .flat_map(|(_, entry)| entry.partitions.values())
+            .map(|record| partition_directory(&self.options.directory, record))
+            .collect();
+        let directory = self.options.directory.join("partitions");
+        for name in list(disk, &directory)? {
+            let path = directory.join(&name);
+            if known.contains(&path) {
+                continue;
+            }
+            let kind = name.rsplit('-').next().and_then(|kind| self.kind(kind));
+            let line = match kind.map(|kind| kind.remove(&path)) {
+                Some(Ok(())) => format!("removed {}: no topic names it", path.display()),
+                Some(Err(error)) => {
+                    format!("{} belongs to no topic and stays: {error}", path.display())
+                }
+                None => format!(
+                    "{} belongs to no topic and is of no known kind",
+                    path.display()
+                ),
+            };
+            report.lines.push(line);
+        }
+        Ok(())
+    }
+
+    fn open_topics(&mut self, report: &mut StartReport) {
+        let entries = self.controller.table().topics();
+        let entries: Vec<_> = entries
+            .map(|(id, entry)| (*id, entry.record.clone(), entry.partitions.clone()))
+            .collect();
+        for (id, record, partitions) in entries {
+            let definition = match Definition::from_json(&record.definition) {
+                Ok(definition) => Arc::new(definition),
+                Err(error) => {
+                    // Kept in the table, so that a later version can serve it.
+                    report
+                        .failed
+                        .push(format!("topic {:?}: {error}", record.name));
+                    continue;
+                }
+            };
+            let mut topic = Topic::new(&record, definition.clone());
+            for partition in partitions.into_values() {
+                let index = partition.partition;
+                let slot = self.open_known(id, partition, &definition, report);
+                if let Slot::Failed(reason) = &slot {
+                    let name = &record.name;
+                    report
+                        .failed
+                        .push(format!("partition {index} of {name:?}: {reason}"));
+                }
+                topic.partitions.push(slot);
+            }
+            self.topics.insert(id, topic);
+        }
+    }
+
+    /// Opens a partition that the table names, and records what was lost.
+    fn open_known(
+        &mut self,
+        topic: TopicId,
+        mut record: PartitionRecord,
+        definition: &Definition,
+        report: &mut StartReport,
+    ) -> Slot {
+        let Some(kind) = self.kind(&record.storage) else {
+            return Slot::Failed(format!("storage {:?} is not known", record.storage));
+        };
+        let durability = match durability_of(definition, kind.as_ref()) {
+            Ok(durability) => durability,
+            Err(error) => return Slot::Failed(error.to_string()),
+        };
+        let open = self.open_partition(&record, definition, durability);
+        let (storage, recovery) = match kind.open(open) {
+            Ok(opened) => opened,
+            Err(error) => return Slot::Failed(error.to_string()),
+        };
+        report.verified_bytes += recovery.verified_bytes;
+        report.cut_bytes += recovery.cut_bytes;
+        let name = format!("partition {} of topic {topic}", record.partition);
+        if recovery.cut_bytes > 0 {
+            let bytes = recovery.cut_bytes;
+            report.lines.push(format!(
+                "{name}: cut {bytes} bytes that were never acknowledged as synced"
+            ));
+        }
+        let present = storage.state().incarnation;
+        let mut gaps = recovery.gaps.clone();
+        let mut records = Vec::new();
+        if present > record.incarnation && !self.planted(Fault::SameIncarnation) {
+            let gap = end_of_life(&record, &recovery, durability, self.now.unix_ns);
+            let has = |gap: &Gap| {
+                let reason = gap.reason;
+                matches!(reason, GapReason::MemoryLost | GapReason::PowerLoss)
+            };
+            if !gaps.iter().any(has) {
+                gaps.push(gap);
+            }
+            let end = recovery.ended.map_or(Offset(0), |(_, end)| end);
+            record.ended.push((record.incarnation, end));
+            record.incarnation = present;
+            records.push(Record::Partition(record.clone()));
+        }
+        for gap in gaps {
+            report.lines.push(format!(
+                "{name}: lost offsets {} to {} of incarnation {} ({})",
+                gap.first, gap.end, gap.incarnation, gap.reason
+            ));
+            if !self.planted(Fault::NoGap) {
+                records.push(Record::Gap(GapRecord {
+                    topic,
+                    partition: record.partition,
+                    gap,
+                }));
+            }
+        }
+        if !records.is_empty() {
+            let token = CommandToken(self.next_id());
+            self.controller.submit(token, Command { records });
+        }
+        let id = StorageId(self.next_id());
+        self.install_partition(id, storage, &record, definition);
+        Slot::Open(id)
+    }
+
+    /// Makes what the start has found durable before anybody is served.
+    fn write_start(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
+        loop {
+            self.controller.advance();
+            let mut refused = None;
+            while let Some((_, result)) = self.controller.poll_completion() {
+                refused = refused.or(result.err());
+            }
+            if let Some(error) = refused {
+                return Err(NodeError::Invalid(format!(
+                    "writing what the start found: {error}"
+                )));
+            }
+            if self.controller.is_idle() {
+                return Ok(());
+            }
+            let storage = self.controller.storage();
+            let Some((token, operation)) = storage.poll_operation() else {
+                return Err(NodeError::Invalid(
+                    "the internal partition does not become durable".into(),
+                ));
+            };
+            storage.complete(token, disk.execute(operation));
+        }
+    }
+}
+
+/// The gap that ends a partition's life.
+fn end_of_life(
+    record: &PartitionRecord,
+    recovery: &Recovery,
+    durability: Durability,
+    time: u64,
+) -> Gap {
+    let (incarnation, end) = recovery.ended.unwrap_or((record.incarnation, Offset(0)));
+    Gap {
+        incarnation,
+        first: end,
+        // How many were lost is not known.
+        end,
+        reason: match durability {
+            Durability::Memory => GapReason::MemoryLost,
+            _ => GapReason::PowerLoss,
+        },
+        time,
+    }
+}
+
+fn open_internal(
+    options: &NodeOptions,
+    disk: &dyn Disk,
+    now: Now,
+) -> Result<(Single, Vec<Gap>), NodeError> {
+    let kind = options.kinds.iter().find(|kind| kind.name() == "disk");
+    let Some(kind) = kind else {
+        return Err(NodeError::Invalid("no storage kind is called disk".into()));
+    };
+    let names = list(disk, &options.directory)?;
+    let open = log::OpenPartition {
+        directory: options.directory.join("internal"),
+        topic: crate::controller::INTERNAL_TOPIC,
+        partition: wire::PartitionIndex(0),
+        incarnation: Incarnation(1),
+        durability: Durability::Synced,
+        config: options.internal_config.clone(),
+        retention: log::Retention::default(),
+        boot_id: options.boot_id.clone(),
+        unix_ns: now.unix_ns,
+        create: !names.iter().any(|name| name == "internal"),
+    };
+    let blocking = Blocking { disk };
+    let bytes_max = options.limits.internal_bytes_max;
+    Single::open(kind.as_ref(), open, &blocking, bytes_max)
+}
+
+fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, NodeError> {
+    let path = path.to_owned();
+    match disk.execute(Operation::List { path })? {
+        Outcome::Names(names) => Ok(names),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Makes a directory that survives a power loss.
+fn make_directory(disk: &dyn Disk, parent: &Path, name: &str) -> Result<(), NodeError> {
+    disk.execute(Operation::CreateDirectory {
+        path: parent.join(name),
+    })?;
+    disk.execute(Operation::SyncDirectory {
+        path: parent.to_owned(),
+    })?;
+    Ok(())
+}

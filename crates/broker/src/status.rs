@@ -1,0 +1,139 @@
+//! The node's state as JSON; the fields are in `docs/reference/status.md`.
+
+use crate::controller::Controller;
+use crate::node::{Asker, Node};
+use crate::session::{Refused, Session, Stage};
+use crate::table::TopicEntry;
+use crate::topics::{Slot, Topic};
+use serde_json::{Value, json};
+use wire::Codec;
+use wire::message::StatusReply;
+
+impl Node {
+    pub(crate) fn status_reply(&mut self, asker: Asker) -> Result<(), Refused> {
+        let json = self.status().to_string();
+        self.reply_long(asker, StatusReply { json }.to_bytes());
+        Ok(())
+    }
+
+    /// The node's state, for people and monitors.
+    pub fn status(&self) -> Value {
+        let table = self.controller.table();
+        let topics = table
+            .topics()
+            .filter_map(|(id, entry)| Some(self.topic_status(entry, self.topics.get(id)?)));
+        json!({
+            "directory": self.options.directory_id.to_string(),
+            "instance": self.options.instance.to_string(),
+            "version": self.options.server_version,
+            "draining": self.drain.is_begun(),
+            "data_budget": {
+                "limit_bytes": self.data.limit(),
+                "held_bytes": self.data.held(),
+                "transfers": self.transfers.len(),
+                "transfers_waiting": self.starved.len(),
+            },
+            "sessions": self.sessions.values().map(session_status).collect::<Vec<_>>(),
+            "topics": topics.collect::<Vec<_>>(),
+        })
+    }
+
+    fn topic_status(&self, entry: &TopicEntry, topic: &Topic) -> Value {
+        let partitions = topic.partitions.iter().zip(entry.partitions.values());
+        let partitions = partitions.map(|(slot, record)| {
+            let mut status = json!({
+                "partition": record.partition.0,
+                "storage": record.storage,
+            });
+            match slot {
+                Slot::Failed(reason) => status["failure"] = json!(reason),
+                Slot::Open(id) => {
+                    if let Some(partition) = self.partitions.get(id) {
+                        let state = partition.storage.state();
+                        status["durability"] = json!(partition.durability.to_string());
+                        status["incarnation"] = json!(state.incarnation.0);
+                        status["first"] = json!(state.first.0);
+                        status["visible"] = json!(partition.visible.0);
+                        status["written"] = json!(state.written.0);
+                        status["synced"] = json!(state.synced.0);
+                        status["end"] = json!(state.end.0);
+                        status["bytes"] = json!(state.bytes);
+                        status["subscriptions"] = json!(partition.subscriptions.len());
+                        status["failure"] = json!(state.failure);
+                    }
+                }
+            }
+            status
+        });
+        json!({
+            "name": topic.name,
+            "namespace": topic.namespace,
+            "topic": entry.record.topic.to_string(),
+            "partitions": partitions.collect::<Vec<_>>(),
+            "consumers": self.consumer_status(entry, topic),
+            "producers": entry.producers.values().map(|producer| json!({
+                "name": producer.name,
+                "producer": producer.producer.to_string(),
+                "epoch": producer.epoch.0,
+            })).collect::<Vec<_>>(),
+            "gap_count": entry.gaps.len(),
+        })
+    }
+
+    fn consumer_status(&self, entry: &TopicEntry, topic: &Topic) -> Vec<Value> {
+        let consumers = entry.cursors.iter().map(|(name, cursors)| {
+            let mut lag = 0;
+            let cursors: Vec<_> = cursors
+                .iter()
+                .map(|(index, position)| {
+                    let slot = topic.partitions.get(index.0 as usize);
+                    let partition = match slot {
+                        Some(Slot::Open(id)) => self.partitions.get(id),
+                        _ => None,
+                    };
+                    let behind = partition.map(|partition| {
+                        let present = partition.storage.state().incarnation;
+                        let from = partition.translate(*position, present).offset;
+                        partition.visible.0.saturating_sub(from.0)
+                    });
+                    lag += behind.unwrap_or(0);
+                    json!({
+                        "partition": index.0,
+                        "incarnation": position.incarnation.0,
+                        "offset": position.offset.0,
+                        "lag": behind,
+                    })
+                })
+                .collect();
+            json!({ "name": name, "lag": lag, "cursors": cursors })
+        });
+        consumers.collect()
+    }
+}
+
+fn session_status(session: &Session) -> Value {
+    let (stage, client) = match &session.stage {
+        Stage::New => ("new", ""),
+        Stage::Open { client_name, .. } => ("open", client_name.as_str()),
+        Stage::Closing => ("closing", ""),
+    };
+    let subscriptions = session.subscriptions.values().map(|subscription| {
+        json!({
+            "topic": subscription.topic.to_string(),
+            "partition": subscription.partition.0,
+            "consumer": subscription.consumer,
+            "incarnation": subscription.position.incarnation.0,
+            "offset": subscription.position.offset.0,
+            "delivered_bytes": subscription.delivered_bytes,
+        })
+    });
+    json!({
+        "address": session.peer.address,
+        "stage": stage,
+        "client": client,
+        "requests": session.requests.len(),
+        "produce_credit_bytes": session.credit,
+        "unanswered_bytes": session.unanswered_bytes,
+        "subscriptions": subscriptions.collect::<Vec<_>>(),
+    })
+}

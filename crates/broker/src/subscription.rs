@@ -1,0 +1,466 @@
+//! Standing subscriptions: batches are pushed as they become visible, within
+//! the credit that the consumer gave.
+
+use crate::controller::Controller;
+use crate::faults::Fault;
+use crate::node::{Asker, Node, StorageId};
+use crate::partition::{Partition, Reading, storage_error};
+use crate::session::{Refused, malformed, refuse};
+use bytes::Bytes;
+use log::{Found, ReadBatches, ReadToken, StorageError};
+use net::{Lane, Message};
+use wire::batch::{Batch, Stamp, Verify, gap_batch};
+use wire::codec::Reader;
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::record::{Gap, GapReason, Position};
+use wire::{Codec, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, TopicId};
+
+/// A standing subscription to one partition.
+pub(crate) struct Subscription {
+    pub storage: StorageId,
+    pub topic: TopicId,
+    pub partition: PartitionIndex,
+    pub consumer: String,
+    /// The next event to be delivered.
+    pub position: Position,
+    /// What the consumer gave at first, and what is left of all that it gave;
+    /// below 0 after a batch that was let out although it was larger.
+    window: u64,
+    credit: i64,
+    inline_data: bool,
+    /// Whether a reading is under way.
+    reading: bool,
+    /// What was read and did not fit the credit.
+    staged: Option<Staged>,
+    pub delivered_bytes: u64,
+}
+
+/// Batches that wait for credit.
+struct Staged {
+    batches: Vec<Bytes>,
+    next: Offset,
+}
+
+impl Subscription {
+    /// Whether `bytes` may be delivered now. One batch that is larger than
+    /// what is left goes out when half of the window is free, so that a
+    /// consumer that gives credit back in halves of it never waits for ever.
+    fn may_deliver(&self, bytes: u64) -> bool {
+        let left = u64::try_from(self.credit).unwrap_or(0);
+        left >= bytes || (left > 0 && left >= self.window / 2)
+    }
+}
+
+impl Node {
+    pub(crate) fn subscribe(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let subscribe = Subscribe::decode(from).map_err(malformed)?;
+        let storage = self.storage_of(asker, head.topic, subscribe.partition)?;
+        if !subscribe.consumer.is_empty() {
+            topic::check_consumer_name(&subscribe.consumer)
+                .map_err(|error| refuse(ErrorCode::LimitExceeded, error.to_string()))?;
+        }
+        let limit = self.options.limits.subscriptions_max;
+        let count = self
+            .sessions
+            .get(&asker.link)
+            .map_or(0, |s| s.subscriptions.len());
+        if count >= limit {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{limit} subscriptions stand already (subscriptions_max)"),
+            ));
+        }
+        let position = self.start_position(head.topic, storage, &subscribe)?;
+        let Some(partition) = self.partitions.get_mut(&storage) else {
+            return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+        };
+        partition.subscriptions.insert(asker);
+        let subscription = Subscription {
+            storage,
+            topic: head.topic,
+            partition: subscribe.partition,
+            consumer: subscribe.consumer,
+            position,
+            window: subscribe.credit,
+            credit: i64::try_from(subscribe.credit).unwrap_or(i64::MAX),
+            inline_data: subscribe.inline_data,
+            reading: false,
+            staged: None,
+            delivered_bytes: 0,
+        };
+        let subscribed = Subscribed {
+            position,
+            watermarks: partition.watermarks(&partition.storage.state()),
+        };
+        self.reply(asker, subscribed.to_bytes());
+        if let Some(session) = self.sessions.get_mut(&asker.link) {
+            session.subscriptions.insert(asker.id, subscription);
+        }
+        self.advance_subscription(asker);
+        Ok(())
+    }
+
+    fn start_position(
+        &self,
+        topic: TopicId,
+        storage: StorageId,
+        subscribe: &Subscribe,
+    ) -> Result<Position, Refused> {
+        let Some(partition) = self.partitions.get(&storage) else {
+            return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+        };
+        let state = partition.storage.state();
+        let present = |offset| Position {
+            incarnation: state.incarnation,
+            offset,
+        };
+        let cursor = self
+            .controller
+            .table()
+            .topic(topic)
+            .and_then(|entry| entry.cursors.get(&subscribe.consumer))
+            .and_then(|cursors| cursors.get(&subscribe.partition))
+            .copied();
+        match (subscribe.start, cursor) {
+            (Start::Cursor | Start::CursorOrLatest, Some(cursor)) => Ok(cursor),
+            // A new name begins at the very first event: what of it is lost
+            // comes as gaps.
+            (Start::Cursor, None) => Ok(Position {
+                incarnation: partition
+                    .ended
+                    .first()
+                    .map_or(state.incarnation, |(life, _)| *life),
+                offset: Offset(0),
+            }),
+            (Start::Beginning, _) => Ok(present(state.first)),
+            (Start::Latest, _) | (Start::CursorOrLatest, None) => Ok(present(partition.visible)),
+            (Start::At(position), _) => partition.check_position(position),
+        }
+    }
+
+    pub(crate) fn more_credit(&mut self, asker: Asker, bytes: u64) {
+        // Credit for a subscription that has just ended is no mistake.
+        if let Some(subscription) = self.subscription(asker) {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            subscription.credit = subscription.credit.saturating_add(bytes);
+            self.advance_subscription(asker);
+        }
+    }
+
+    fn subscription(&mut self, asker: Asker) -> Option<&mut Subscription> {
+        let session = self.sessions.get_mut(&asker.link)?;
+        session.subscriptions.get_mut(&asker.id)
+    }
+
+    /// Delivers and reads on, as far as that goes now.
+    pub(crate) fn advance_subscription(&mut self, asker: Asker) {
+        loop {
+            let Some(subscription) = self
+                .sessions
+                .get_mut(&asker.link)
+                .and_then(|session| session.subscriptions.get_mut(&asker.id))
+            else {
+                return;
+            };
+            let Some(partition) = self.partitions.get_mut(&subscription.storage) else {
+                return;
+            };
+            if let Some(staged) = &subscription.staged {
+                let bytes = staged.batches.iter().map(|batch| batch.len() as u64).sum();
+                if !subscription.may_deliver(bytes) {
+                    return;
+                }
+                if let Some(staged) = subscription.staged.take() {
+                    let watermarks = partition.watermarks(&partition.storage.state());
+                    let message = subscription.deliver(asker.id, staged, watermarks);
+                    self.send(asker.link, message);
+                }
+                continue;
+            }
+            if subscription.reading {
+                return;
+            }
+            let state = partition.storage.state();
+            if subscription.position.incarnation < state.incarnation {
+                self.cross_incarnation(asker, state.incarnation);
+                continue;
+            }
+            let end = partition.visible;
+            if subscription.position.offset >= end || !subscription.may_deliver(1) {
+                return;
+            }
+            let credit = u64::try_from(subscription.credit).unwrap_or(0);
+            let read = ReadBatches {
+                from: subscription.position.offset,
+                end,
+                bytes_max: self.options.limits.read_bytes_max.min(credit).max(1),
+                inline_data: subscription.inline_data,
+            };
+            subscription.reading = true;
+            let storage = subscription.storage;
+            self.read_batches(storage, Reading::Subscription(asker, end), read);
+            return;
+        }
+    }
+
+    pub(crate) fn read_batches(&mut self, storage: StorageId, reading: Reading, read: ReadBatches) {
+        let token = ReadToken(self.next_id());
+        if let Some(partition) = self.partitions.get_mut(&storage) {
+            partition.readings.insert(token, reading);
+            partition.storage.read(token, read);
+            self.touched.insert(storage);
+        }
+    }
+
+    pub(crate) fn subscription_read(
+        &mut self,
+        storage: StorageId,
+        asker: Asker,
+        end: Offset,
+        found: Result<Found, StorageError>,
+    ) {
+        let incarnation = self
+            .partitions
+            .get(&storage)
+            .map_or(Incarnation(0), |partition| {
+                partition.storage.state().incarnation
+            });
+        let Some(subscription) = self.subscription(asker) else {
+            return;
+        };
+        subscription.reading = false;
+        match found {
+            Ok(Found::Batches { batches, next }) => {
+                subscription.staged = Some(Staged { batches, next });
+            }
+            Ok(Found::Gap(gap)) => {
+                let position = Position {
+                    incarnation,
+                    offset: gap.end.max(subscription.position.offset),
+                };
+                self.deliver_gap(asker, gap, position);
+            }
+            // Only batches without events are there.
+            Ok(Found::Nothing) => subscription.position.offset = end,
+            Err(error) => {
+                self.end_subscription(asker, storage_error(&error));
+                return;
+            }
+        }
+        self.advance_subscription(asker);
+    }
+
+    /// The position is in a life that has ended: says what was lost with it,
+    /// and goes on in the next.
+    fn cross_incarnation(&mut self, asker: Asker, present: Incarnation) {
+        let Some(subscription) = self.subscription(asker) else {
+            return;
+        };
+        let (position, storage) = (subscription.position, subscription.storage);
+        let (topic, index) = (subscription.topic, subscription.partition);
+        let Some(partition) = self.partitions.get(&storage) else {
+            return;
+        };
+        let (gap, next) = self.lost_with_life(partition, topic, index, position, present);
+        self.deliver_gap(asker, gap, next);
+    }
+
+    /// What a position of an ended life lost, and where it goes on.
+    pub(crate) fn lost_with_life(
+        &self,
+        partition: &Partition,
+        topic: TopicId,
+        index: PartitionIndex,
+        position: Position,
+        present: Incarnation,
+    ) -> (Gap, Position) {
+        let later = partition
+            .ended
+            .iter()
+            .find(|(life, _)| *life > position.incarnation);
+        let ended = partition
+            .ended
+            .iter()
+            .find(|(life, _)| *life == position.incarnation);
+        let next = Position {
+            incarnation: later.map_or(present, |(life, _)| *life),
+            offset: ended.map_or(Offset(0), |(_, end)| position.offset.min(*end)),
+        };
+        let recorded = self
+            .controller
+            .table()
+            .topic(topic)
+            .and_then(|entry| entry.end_of_life(index, position.incarnation));
+        let mut gap = recorded.unwrap_or(Gap {
+            incarnation: position.incarnation,
+            first: position.offset,
+            end: position.offset,
+            reason: GapReason::MemoryLost,
+            time: 0,
+        });
+        gap.first = gap.first.max(position.offset);
+        gap.end = gap.end.max(gap.first);
+        (gap, next)
+    }
+
+    /// Tells a consumer what it will never see, and where it goes on.
+    fn deliver_gap(&mut self, asker: Asker, gap: Gap, next: Position) {
+        let planted = self.planted(Fault::NoGap);
+        let Some(subscription) = self
+            .sessions
+            .get_mut(&asker.link)
+            .and_then(|session| session.subscriptions.get_mut(&asker.id))
+        else {
+            return;
+        };
+        subscription.position = next;
+        if planted {
+            return;
+        }
+        let Some(partition) = self.partitions.get(&subscription.storage) else {
+            return;
+        };
+        let watermarks = partition.watermarks(&partition.storage.state());
+        let batch = stamped_gap(subscription.topic, &gap);
+        let message = deliver(asker.id, gap.incarnation, vec![batch], watermarks);
+        self.send(asker.link, message);
+    }
+
+    /// Ends a subscription, telling its consumer why.
+    pub(crate) fn end_subscription(&mut self, asker: Asker, error: ErrorReply) {
+        let session = self.sessions.get_mut(&asker.link);
+        let Some(subscription) = session.and_then(|s| s.subscriptions.remove(&asker.id)) else {
+            return;
+        };
+        self.forget_subscription(asker, &subscription);
+        let message = Message {
+            lane: Lane::Bulk,
+            ..Message::control(FrameKind::Ended, asker.id, error.to_bytes())
+        };
+        self.send(asker.link, message);
+    }
+
+    pub(crate) fn forget_subscription(&mut self, asker: Asker, subscription: &Subscription) {
+        if let Some(partition) = self.partitions.get_mut(&subscription.storage) {
+            partition.subscriptions.remove(&asker);
+        }
+    }
+
+    /// Ends everything that reads a partition.
+    pub(crate) fn end_readers(&mut self, storage: StorageId, error: &ErrorReply) {
+        let Some(partition) = self.partitions.get_mut(&storage) else {
+            return;
+        };
+        let subscriptions = std::mem::take(&mut partition.subscriptions);
+        let fetches = std::mem::take(&mut partition.fetches);
+        for asker in subscriptions {
+            self.end_subscription(asker, error.clone());
+        }
+        for asker in fetches {
+            self.end_fetch(asker, error.clone());
+        }
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        asker: Asker,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let Unsubscribe { subscription } = Unsubscribe::decode(from).map_err(malformed)?;
+        let ended = Asker {
+            link: asker.link,
+            id: subscription,
+        };
+        let session = self.sessions.get_mut(&asker.link);
+        if let Some(subscription) = session.and_then(|s| s.subscriptions.remove(&ended.id)) {
+            self.forget_subscription(ended, &subscription);
+        }
+        // Behind the deliveries that were sent before.
+        self.reply_in_bulk(asker, Vec::new(), Vec::new());
+        Ok(())
+    }
+}
+
+impl Subscription {
+    fn deliver(&mut self, id: u64, staged: Staged, watermarks: Watermarks) -> Message {
+        let bytes: u64 = staged.batches.iter().map(|batch| batch.len() as u64).sum();
+        self.credit = self.credit.saturating_sub_unsigned(bytes);
+        self.delivered_bytes += bytes;
+        self.position.offset = staged.next;
+        deliver(id, self.position.incarnation, staged.batches, watermarks)
+    }
+}
+
+impl Partition {
+    /// A position that a client named, if there is such a place.
+    pub fn check_position(&self, position: Position) -> Result<Position, Refused> {
+        let state = self.storage.state();
+        let present = state.incarnation;
+        if position.incarnation > present {
+            return Err(refuse(
+                ErrorCode::WrongIncarnation,
+                format!(
+                    "incarnation {} is not known, {present} is the present one",
+                    position.incarnation
+                ),
+            ));
+        }
+        let own = position.incarnation == Incarnation(0) || position.incarnation == present;
+        if own && position.offset > self.visible {
+            return Err(refuse(
+                ErrorCode::OffsetOutOfRange,
+                format!(
+                    "offset {} is beyond the visible end {}",
+                    position.offset, self.visible
+                ),
+            ));
+        }
+        Ok(Position {
+            incarnation: if own { present } else { position.incarnation },
+            ..position
+        })
+    }
+}
+
+fn deliver(
+    id: u64,
+    incarnation: Incarnation,
+    batches: Vec<Bytes>,
+    watermarks: Watermarks,
+) -> Message {
+    let head = Deliver {
+        incarnation,
+        batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
+        watermarks,
+    };
+    Message {
+        kind: FrameKind::Deliver,
+        flags: 0,
+        id,
+        head: head.to_bytes().into(),
+        payload: batches,
+        lane: Lane::Bulk,
+    }
+}
+
+/// A gap as a batch, stamped like any other that a consumer gets.
+pub(crate) fn stamped_gap(topic: TopicId, gap: &Gap) -> Bytes {
+    let mut bytes = gap_batch(topic, gap).to_vec();
+    let batch = Batch::read(bytes.as_slice(), Verify::Headers).expect("it was sealed just now");
+    let stamp = Stamp {
+        batch_bytes: batch.header.batch_bytes(),
+        header_crc: batch.header_crc,
+        base_offset: gap.end,
+        append_time: gap.time,
+        leader_epoch: 1,
+        ..Stamp::default()
+    };
+    stamp.write(&mut bytes);
+    bytes.into()
+}

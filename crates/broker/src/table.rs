@@ -1,0 +1,289 @@
+//! The state that the internal partition's records add up to.
+
+use std::collections::BTreeMap;
+use wire::record::*;
+use wire::{Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+
+/// All topics, and what is remembered of each. Changed by [`Table::apply`]
+/// alone, and so the same wherever the same records were applied.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Table {
+    topics: BTreeMap<TopicId, TopicEntry>,
+    /// By namespace, then name.
+    names: BTreeMap<String, BTreeMap<String, TopicId>>,
+}
+
+/// What is remembered of one topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicEntry {
+    /// Its name and definition.
+    pub record: TopicRecord,
+    /// Its partitions.
+    pub partitions: BTreeMap<PartitionIndex, PartitionRecord>,
+    /// Where consumers stand, by name and partition.
+    pub cursors: BTreeMap<String, BTreeMap<PartitionIndex, Position>>,
+    /// Producers with a name.
+    pub producers: BTreeMap<String, ProducerRecord>,
+    /// The current life of each producer with a name.
+    pub epochs: BTreeMap<ProducerId, ProducerEpoch>,
+    /// What was lost, by partition, life and first offset.
+    pub gaps: BTreeMap<(PartitionIndex, Incarnation, Offset), Gap>,
+}
+
+impl Table {
+    /// The topic of this id.
+    pub fn topic(&self, topic: TopicId) -> Option<&TopicEntry> {
+        self.topics.get(&topic)
+    }
+
+    /// The topic of this name.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<&TopicEntry> {
+        self.topics.get(self.names.get(namespace)?.get(name)?)
+    }
+
+    /// The topics of a namespace, in the order of their names.
+    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = &TopicEntry> {
+        let names = self.names.get(namespace);
+        names
+            .into_iter()
+            .flat_map(|names| names.values())
+            .filter_map(|topic| self.topics.get(topic))
+    }
+
+    /// All topics.
+    pub fn topics(&self) -> impl Iterator<Item = (&TopicId, &TopicEntry)> {
+        self.topics.iter()
+    }
+
+    /// How many topics there are.
+    pub fn topic_count(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// Applies one record. One that is about a topic that is gone changes
+    /// nothing: the topic's end was recorded while this was under way.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Topic(record) => self.apply_topic(record),
+            Record::TopicDeleted(topic) => {
+                if let Some(entry) = self.topics.remove(&topic)
+                    && let Some(names) = self.names.get_mut(&entry.record.namespace)
+                {
+                    names.remove(&entry.record.name);
+                    if names.is_empty() {
+                        self.names.remove(&entry.record.namespace);
+                    }
+                }
+            }
+            Record::Partition(record) => {
+                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                    entry.partitions.insert(record.partition, record);
+                }
+            }
+            Record::Cursor(record) => {
+                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                    entry.apply_cursor(record);
+                }
+            }
+            Record::Producer(record) => {
+                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                    entry.epochs.insert(record.producer, record.epoch);
+                    entry.producers.insert(record.name.clone(), record);
+                }
+            }
+            Record::Gap(record) => {
+                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                    entry.apply_gap(record.partition, record.gap);
+                }
+            }
+        }
+    }
+
+    fn apply_topic(&mut self, record: TopicRecord) {
+        let names = self.names.entry(record.namespace.clone()).or_default();
+        names.insert(record.name.clone(), record.topic);
+        if let Some(entry) = self.topics.get_mut(&record.topic) {
+            entry.record = record;
+            return;
+        }
+        let entry = TopicEntry {
+            record,
+            partitions: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            producers: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+        };
+        self.topics.insert(entry.record.topic, entry);
+    }
+
+    /// Records that make this table out of an empty one, or out of any
+    /// earlier state of it.
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.topics.values().flat_map(TopicEntry::records)
+    }
+}
+
+impl TopicEntry {
+    fn apply_cursor(&mut self, record: CursorRecord) {
+        let Some(position) = record.position else {
+            if let Some(cursors) = self.cursors.get_mut(&record.consumer) {
+                cursors.remove(&record.partition);
+                if cursors.is_empty() {
+                    self.cursors.remove(&record.consumer);
+                }
+            }
+            return;
+        };
+        // A known consumer's name is not allocated again for every move.
+        match self.cursors.get_mut(&record.consumer) {
+            Some(cursors) => {
+                cursors.insert(record.partition, position);
+            }
+            None => {
+                let cursors = BTreeMap::from([(record.partition, position)]);
+                self.cursors.insert(record.consumer, cursors);
+            }
+        }
+    }
+
+    /// Adds a gap, joined with those of the same reason that it touches: what
+    /// retention drops day by day stays one gap.
+    fn apply_gap(&mut self, partition: PartitionIndex, mut gap: Gap) {
+        let from = (partition, gap.incarnation, Offset(0));
+        let to = (partition, gap.incarnation, gap.end);
+        let joined: Vec<_> = self
+            .gaps
+            .range(from..=to)
+            .filter(|(_, other)| other.reason == gap.reason && other.end >= gap.first)
+            .map(|(key, other)| (*key, *other))
+            .collect();
+        for (key, other) in joined {
+            gap.first = gap.first.min(other.first);
+            gap.end = gap.end.max(other.end);
+            gap.time = gap.time.max(other.time);
+            self.gaps.remove(&key);
+        }
+        self.gaps
+            .insert((partition, gap.incarnation, gap.first), gap);
+    }
+
+    /// The gap that ended a life of a partition.
+    pub fn end_of_life(&self, partition: PartitionIndex, incarnation: Incarnation) -> Option<Gap> {
+        let from = (partition, incarnation, Offset(0));
+        let to = (partition, incarnation, Offset(u64::MAX));
+        self.gaps
+            .range(from..=to)
+            .map(|(_, gap)| *gap)
+            .find(|gap| matches!(gap.reason, GapReason::MemoryLost | GapReason::PowerLoss))
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let topic = self.record.topic;
+        let namespace = &self.record.namespace;
+        let cursors = self.cursors.iter().flat_map(move |(consumer, cursors)| {
+            cursors.iter().map(move |(partition, position)| {
+                Record::Cursor(CursorRecord {
+                    namespace: namespace.clone(),
+                    consumer: consumer.clone(),
+                    topic,
+                    partition: *partition,
+                    position: Some(*position),
+                })
+            })
+        });
+        let gaps = self.gaps.iter().map(move |((partition, _, _), gap)| {
+            Record::Gap(GapRecord {
+                topic,
+                partition: *partition,
+                gap: *gap,
+            })
+        });
+        std::iter::once(Record::Topic(self.record.clone()))
+            .chain(self.partitions.values().cloned().map(Record::Partition))
+            .chain(self.producers.values().cloned().map(Record::Producer))
+            .chain(cursors)
+            .chain(gaps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(first: u64, end: u64) -> Record {
+        Record::Gap(GapRecord {
+            topic: TopicId(1),
+            partition: PartitionIndex(0),
+            gap: Gap {
+                incarnation: Incarnation(1),
+                first: Offset(first),
+                end: Offset(end),
+                reason: GapReason::Retention,
+                time: 0,
+            },
+        })
+    }
+
+    fn cursor(consumer: &str, offset: Option<u64>) -> Record {
+        Record::Cursor(CursorRecord {
+            namespace: String::new(),
+            consumer: consumer.into(),
+            topic: TopicId(1),
+            partition: PartitionIndex(0),
+            position: offset.map(|offset| Position {
+                incarnation: Incarnation(1),
+                offset: Offset(offset),
+            }),
+        })
+    }
+
+    fn topic(id: u128, name: &str) -> Record {
+        Record::Topic(TopicRecord {
+            namespace: String::new(),
+            name: name.into(),
+            topic: TopicId(id),
+            definition: "{}".into(),
+        })
+    }
+
+    #[test]
+    fn gaps_that_touch_are_one() {
+        let mut table = Table::default();
+        table.apply(topic(1, "a"));
+        for record in [gap(0, 10), gap(20, 30), gap(40, 50), gap(10, 20)] {
+            table.apply(record);
+        }
+        let gaps: Vec<_> = table.topic(TopicId(1)).unwrap().gaps.values().collect();
+        let ranges: Vec<_> = gaps.iter().map(|gap| (gap.first.0, gap.end.0)).collect();
+        assert_eq!(ranges, [(0, 30), (40, 50)]);
+    }
+
+    /// The property that compaction stands on: any tail of the log, followed
+    /// by the records of the table, gives the table.
+    #[test]
+    fn a_snapshot_behind_any_tail_of_the_log_is_the_table() {
+        let log = [
+            topic(1, "a"),
+            cursor("c", Some(5)),
+            gap(0, 10),
+            topic(2, "b"),
+            cursor("d", Some(6)),
+            cursor("d", None),
+            gap(20, 30),
+            gap(10, 20),
+            cursor("c", Some(9)),
+            Record::TopicDeleted(TopicId(2)),
+            topic(3, "b"),
+        ];
+        let mut table = Table::default();
+        log.iter().cloned().for_each(|record| table.apply(record));
+        for start in 0..=log.len() {
+            let mut replayed = Table::default();
+            for record in log[start..].iter().cloned().chain(table.records()) {
+                replayed.apply(record);
+            }
+            assert_eq!(replayed, table, "tail from record {start}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The node, driven by inputs: links that answer reads and writes of memory,
+//! a disk, a clock that stands unless it is moved.
+
+#[allow(dead_code, reason = "a harness offers what the next test needs")]
+mod harness;
+mod storage;
+
+mod topics;

@@ -1,0 +1,647 @@
+//! A world for one node: links, a disk and a clock in the test's hands.
+
+use super::storage::{Shelf, TestKind};
+use crate::node::{Input, JobId, LinkId, Now, Output, StorageId};
+use crate::{Fault, Limits, Node, NodeOptions, StartReport};
+use bytes::Bytes;
+use log::{Disk, DiskError, Operation, OperationToken, Outcome, StorageKind};
+use memory::Buffer;
+use net::{Message, NetError, Peer, Received};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use wire::batch::{Batch, BatchBuilder, EventParts, Origin, Verify};
+use wire::checksum::block_checksums;
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::record::{Gap, Position};
+use wire::*;
+
+pub const TOKEN: [u8; 32] = [7; 32];
+pub const DIRECTORY: DirectoryId = DirectoryId(0xd1);
+
+/// What outlives a node.
+#[derive(Clone)]
+pub struct Ground {
+    pub kinds: Vec<Arc<dyn StorageKind>>,
+    pub disk: Arc<dyn Disk>,
+    pub shelf: Shelf,
+    /// The index of the partition that is told not to open.
+    pub fail_open: Arc<Mutex<Option<u32>>>,
+    pub limits: Limits,
+    pub fault: Option<Fault>,
+    pub run: u128,
+}
+
+/// The directories of a [`Shelf`].
+struct ShelfDisk(Shelf);
+
+impl Disk for ShelfDisk {
+    fn execute(&self, operation: Operation) -> Result<Outcome, DiskError> {
+        let Operation::List { path } = operation else {
+            return Ok(Outcome::Done);
+        };
+        let shelf = self.0.0.lock().unwrap();
+        let names = shelf.keys().filter(|kept| kept.parent() == Some(&path));
+        let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+        Ok(Outcome::Names(names.map(name).collect()))
+    }
+}
+
+impl Ground {
+    pub fn new() -> Self {
+        let shelf = Shelf::default();
+        let fail_open = Arc::new(Mutex::new(None));
+        let kind = |name, max| -> Arc<dyn StorageKind> {
+            Arc::new(TestKind {
+                name,
+                max,
+                shelf: shelf.clone(),
+                fail_open: fail_open.clone(),
+            })
+        };
+        Self {
+            kinds: vec![
+                kind("disk", Durability::Synced),
+                kind("memory", Durability::Memory),
+            ],
+            disk: Arc::new(ShelfDisk(shelf.clone())),
+            shelf,
+            fail_open,
+            limits: Limits::default(),
+            fault: None,
+            run: 1,
+        }
+    }
+
+    pub fn with_fault(fault: Fault) -> Self {
+        Self {
+            fault: Some(fault),
+            ..Self::new()
+        }
+    }
+
+    /// The next run of a server on this ground.
+    pub fn start(&mut self) -> World {
+        self.run += 1;
+        let options = NodeOptions {
+            directory: PathBuf::from("/data"),
+            disk: self.disk.clone(),
+            kinds: self.kinds.clone(),
+            internal_config: String::new(),
+            limits: self.limits.clone(),
+            directory_id: DIRECTORY,
+            instance: ServerInstance(self.run),
+            token: TOKEN,
+            owner_uid: Some(1000),
+            boot_id: "boot".into(),
+            server_version: "test".into(),
+            pool: memory::Pool::new(16 << 20),
+            seed: self.run,
+            fault: self.fault,
+        };
+        let now = Now {
+            monotonic: Duration::ZERO,
+            unix_ns: 1_700_000_000_000_000_000,
+        };
+        let (node, report) = Node::open(options, now).unwrap();
+        World {
+            node,
+            report,
+            now,
+            disk: self.disk.clone(),
+            links: BTreeMap::new(),
+            hold_disk: false,
+            hold_reads: false,
+            held: Vec::new(),
+            held_reads: Vec::new(),
+            lines: Vec::new(),
+            drained: false,
+            next: 0,
+        }
+    }
+
+    pub fn directories(&self) -> Vec<String> {
+        let path = Path::new("/data/partitions").to_owned();
+        match self.disk.execute(Operation::List { path }).unwrap() {
+            Outcome::Names(names) => names,
+            _ => panic!(),
+        }
+    }
+}
+
+/// The client's end of a connection.
+#[derive(Default)]
+pub struct End {
+    pub inbox: Vec<Message>,
+    pub exposed: BTreeMap<Bytes, Bytes>,
+    pub lent: BTreeMap<Bytes, Vec<u8>>,
+    pub closed: Option<String>,
+    /// Whether checksums of what is read are wrong.
+    pub lies: bool,
+}
+
+pub struct World {
+    pub node: Node,
+    pub report: StartReport,
+    pub now: Now,
+    disk: Arc<dyn Disk>,
+    pub links: BTreeMap<LinkId, End>,
+    /// Whether disk operations wait for [`World::release_disk`].
+    pub hold_disk: bool,
+    pub hold_reads: bool,
+    held: Vec<(StorageId, OperationToken, Operation)>,
+    held_reads: Vec<(LinkId, net::BulkToken, net::RegionRead)>,
+    pub lines: Vec<String>,
+    pub drained: bool,
+    next: u64,
+}
+
+impl World {
+    pub fn input(&mut self, input: Input) {
+        self.node.handle(self.now, input);
+        self.pump();
+    }
+
+    fn pump(&mut self) {
+        while let Some(output) = self.node.poll_output() {
+            match output {
+                Output::Send { link, message } => {
+                    if let Some(end) = self.links.get_mut(&link) {
+                        end.inbox.push(message);
+                    }
+                }
+                Output::Disk {
+                    storage,
+                    token,
+                    operation,
+                } => match self.hold_disk {
+                    true => self.held.push((storage, token, operation)),
+                    false => self.execute(storage, token, operation),
+                },
+                Output::Read { link, token, read } => match self.hold_reads {
+                    true => self.held_reads.push((link, token, read)),
+                    false => self.answer_read(link, token, read),
+                },
+                Output::Write { link, token, write } => {
+                    let end = self.links.get_mut(&link).unwrap();
+                    let lent = end.lent.get_mut(&write.region.key).unwrap();
+                    let mut at = write.offset as usize;
+                    for piece in write.pieces {
+                        lent[at..at + piece.len()].copy_from_slice(&piece);
+                        at += piece.len();
+                    }
+                    let result = Ok(());
+                    self.node.handle(
+                        self.now,
+                        Input::WriteDone {
+                            link,
+                            token,
+                            result,
+                        },
+                    );
+                }
+                Output::Close { link, reason } => {
+                    if let Some(end) = self.links.get_mut(&link) {
+                        end.closed = Some(reason.clone());
+                    }
+                    let reason = NetError::Closed(reason);
+                    self.node.handle(self.now, Input::LinkDown { link, reason });
+                }
+                Output::Job { job, work } => {
+                    let result = work.run();
+                    self.job_done(job, result);
+                }
+                Output::Report(line) => self.lines.push(line),
+                Output::Drained => self.drained = true,
+            }
+        }
+    }
+
+    fn job_done(&mut self, job: JobId, result: crate::node::JobResult) {
+        self.node.handle(self.now, Input::JobDone { job, result });
+    }
+
+    fn execute(&mut self, storage: StorageId, token: OperationToken, operation: Operation) {
+        let result = self.disk.execute(operation);
+        self.node.handle(
+            self.now,
+            Input::DiskDone {
+                storage,
+                token,
+                result,
+            },
+        );
+    }
+
+    fn answer_read(&mut self, link: LinkId, token: net::BulkToken, read: net::RegionRead) {
+        let end = &self.links[&link];
+        let bytes = &end.exposed[&read.region.key];
+        let start = (read.region.base + read.offset) as usize;
+        let mut into: Buffer = read.into;
+        let wanted = into.len();
+        into.copy_from_slice(&bytes[start..start + wanted]);
+        let mut checksums: Vec<u32> = block_checksums(&into, read.block_bytes).collect();
+        if end.lies {
+            checksums[0] ^= 1;
+        }
+        let result = Ok((into, checksums));
+        self.node.handle(
+            self.now,
+            Input::ReadDone {
+                link,
+                token,
+                result,
+            },
+        );
+    }
+
+    /// Carries out what was held back, and whatever follows from it.
+    pub fn release_disk(&mut self) {
+        self.hold_disk = false;
+        for (storage, token, operation) in std::mem::take(&mut self.held) {
+            self.execute(storage, token, operation);
+        }
+        self.pump();
+    }
+
+    pub fn release_reads(&mut self) {
+        self.hold_reads = false;
+        for (link, token, read) in std::mem::take(&mut self.held_reads) {
+            self.answer_read(link, token, read);
+        }
+        self.pump();
+    }
+
+    pub fn held_read_count(&self) -> usize {
+        self.held_reads.len()
+    }
+
+    /// Lets time pass, timer by timer.
+    pub fn pass(&mut self, time: Duration) {
+        let until = self.now.monotonic + time;
+        while let Some(at) = self.node.next_timer().filter(|at| *at <= until) {
+            self.step_to(at.max(self.now.monotonic));
+        }
+        self.step_to(until);
+    }
+
+    fn step_to(&mut self, at: Duration) {
+        self.now.unix_ns += (at - self.now.monotonic).as_nanos() as u64;
+        self.now.monotonic = at;
+        self.input(Input::Timer);
+    }
+
+    pub fn connect_as(&mut self, peer: Peer, hello: Hello) -> LinkId {
+        self.next += 1;
+        let link = LinkId(self.next);
+        self.links.insert(link, End::default());
+        self.input(Input::LinkUp {
+            link,
+            peer,
+            capabilities: net::Capabilities {
+                payload_bytes_max: 1 << 30,
+                one_sided: false,
+                ordered: true,
+                memory_kinds: vec![0],
+            },
+        });
+        self.message(link, FrameKind::Hello, 0, hello.to_bytes(), &[]);
+        link
+    }
+
+    pub fn connect(&mut self) -> LinkId {
+        let link = self.connect_as(Peer::default(), hello());
+        let last = self.links[&link].inbox.last().unwrap();
+        assert_eq!(last.kind, FrameKind::Welcome, "{:?}", self.error(link, 0));
+        link
+    }
+
+    pub fn disconnect(&mut self, link: LinkId) {
+        let reason = NetError::Closed("gone".into());
+        self.input(Input::LinkDown { link, reason });
+    }
+
+    pub fn message(
+        &mut self,
+        link: LinkId,
+        kind: FrameKind,
+        id: u64,
+        head: Vec<u8>,
+        payload: &[u8],
+    ) {
+        let message = Received {
+            kind,
+            flags: 0,
+            id,
+            head: head.into(),
+            payload: Buffer::copy_of(payload),
+        };
+        self.input(Input::Message { link, message });
+    }
+
+    /// Sends a request and returns its id.
+    pub fn request(
+        &mut self,
+        link: LinkId,
+        method: Method,
+        topic: TopicId,
+        body: &impl Codec,
+        payload: &[u8],
+    ) -> u64 {
+        self.request_within(link, method, topic, body, payload, 0)
+    }
+
+    pub fn request_within(
+        &mut self,
+        link: LinkId,
+        method: Method,
+        topic: TopicId,
+        body: &impl Codec,
+        payload: &[u8],
+        remaining_ms: u32,
+    ) -> u64 {
+        self.next += 1;
+        let head = RequestHead {
+            method,
+            remaining_ms,
+            topic,
+            leader_epoch: 0,
+            trace: 0,
+        };
+        let mut bytes = head.to_bytes();
+        body.encode(&mut bytes);
+        let id = self.next;
+        self.message(link, FrameKind::Request, id, bytes, payload);
+        id
+    }
+
+    /// The answer to a request, if it has come.
+    pub fn answer(&self, link: LinkId, id: u64) -> Option<Result<&Message, ErrorReply>> {
+        let inbox = &self.links[&link].inbox;
+        let mut answers = inbox
+            .iter()
+            .filter(|m| m.id == id && matches!(m.kind, FrameKind::Reply | FrameKind::ErrorReply));
+        let message = answers.next()?;
+        assert!(answers.next().is_none(), "request {id} has two answers");
+        Some(match message.kind {
+            FrameKind::Reply => Ok(message),
+            _ => Err(ErrorReply::from_bytes("error", &message.head).unwrap()),
+        })
+    }
+
+    pub fn error(&self, link: LinkId, id: u64) -> Option<ErrorReply> {
+        self.answer(link, id)?.err()
+    }
+
+    /// The decoded answer to a request.
+    pub fn answered<T: Codec>(&self, link: LinkId, id: u64) -> Result<T, ErrorReply> {
+        let answer = self
+            .answer(link, id)
+            .unwrap_or_else(|| panic!("request {id} is not answered"));
+        answer.map(
+            |message| match message.head.is_empty() && !message.payload.is_empty() {
+                true => T::from_bytes("reply", &message.payload.concat()).unwrap(),
+                false => T::from_bytes("reply", &message.head).unwrap(),
+            },
+        )
+    }
+
+    pub fn call<T: Codec>(
+        &mut self,
+        link: LinkId,
+        method: Method,
+        topic: TopicId,
+        body: &impl Codec,
+    ) -> Result<T, ErrorReply> {
+        let id = self.request(link, method, topic, body, &[]);
+        self.answered(link, id)
+    }
+
+    pub fn create(
+        &mut self,
+        link: LinkId,
+        name: &str,
+        definition: &str,
+        kinds: &[&str],
+    ) -> Result<TopicDescription, ErrorReply> {
+        let create = CreateTopic {
+            name: name.into(),
+            definition: definition.into(),
+            partitions: kinds.iter().map(|kind| storage(kind)).collect(),
+        };
+        self.call(link, Method::CreateTopic, TopicId(0), &create)
+    }
+
+    pub fn topic(&mut self, link: LinkId) -> TopicId {
+        self.create(link, "t", "{}", &["disk"]).unwrap().topic
+    }
+
+    pub fn describe(&mut self, link: LinkId, name: &str) -> Result<TopicDescription, ErrorReply> {
+        let name = TopicName { name: name.into() };
+        self.call(link, Method::DescribeTopic, TopicId(0), &name)
+    }
+
+    pub fn produce(&mut self, link: LinkId, topic: TopicId, batch: &[u8]) -> u64 {
+        let produce = Produce {
+            partition: PartitionIndex(0),
+            durability: Durability::Memory,
+            regions: Vec::new(),
+        };
+        self.request(link, Method::Produce, topic, &produce, batch)
+    }
+
+    /// Produces metadata as one batch of a producer and expects it stored.
+    pub fn stored(
+        &mut self,
+        link: LinkId,
+        topic: TopicId,
+        origin: (u128, u64),
+        events: &[&str],
+    ) -> Produced {
+        let batch = batch(topic, origin.0, 0, origin.1, events);
+        let id = self.produce(link, topic, &batch);
+        self.answered(link, id).unwrap()
+    }
+
+    pub fn subscribe(&mut self, link: LinkId, topic: TopicId, consumer: &str, start: Start) -> u64 {
+        let subscribe = Subscribe {
+            consumer: consumer.into(),
+            partition: PartitionIndex(0),
+            start,
+            credit: 1 << 20,
+            inline_data: true,
+        };
+        self.request(link, Method::Subscribe, topic, &subscribe, &[])
+    }
+
+    /// What a subscription has delivered so far.
+    pub fn delivered(&self, link: LinkId, id: u64) -> Vec<Delivered> {
+        let mut all = Vec::new();
+        let inbox = &self.links[&link].inbox;
+        for message in inbox
+            .iter()
+            .filter(|m| m.id == id && m.kind == FrameKind::Deliver)
+        {
+            let head = Deliver::from_bytes("deliver", &message.head).unwrap();
+            all.extend(decode(
+                &head.batch_bytes,
+                &message.payload.concat(),
+                head.incarnation,
+            ));
+        }
+        all
+    }
+
+    pub fn fetched(&self, link: LinkId, id: u64) -> Vec<Delivered> {
+        let message = self.answer(link, id).expect("answered").unwrap();
+        let head = Fetched::from_bytes("fetched", &message.head).unwrap();
+        decode(
+            &head.batch_bytes,
+            &message.payload.concat(),
+            head.incarnation,
+        )
+    }
+
+    /// The metadata that a subscription has delivered so far.
+    pub fn texts(&self, link: LinkId, id: u64) -> Vec<String> {
+        let delivered = self.delivered(link, id).into_iter();
+        delivered
+            .filter_map(|delivered| match delivered {
+                Delivered::Event(_, text) => Some(text),
+                Delivered::Gap(_) => None,
+            })
+            .collect()
+    }
+
+    pub fn move_cursor(
+        &mut self,
+        link: LinkId,
+        topic: TopicId,
+        how: CursorMove,
+        to: Position,
+    ) -> u64 {
+        let request = MoveCursors {
+            consumer: "c".into(),
+            how,
+            positions: vec![(PartitionIndex(0), to)],
+        };
+        self.request(link, Method::MoveCursors, topic, &request, &[])
+    }
+
+    pub fn cursor(&mut self, link: LinkId, topic: TopicId) -> Option<Position> {
+        let request = ReadCursors {
+            consumer: "c".into(),
+        };
+        let list: CursorList = self
+            .call(link, Method::ReadCursors, topic, &request)
+            .unwrap();
+        list.cursors.first().map(|cursor| cursor.position)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivered {
+    Event(Position, String),
+    Gap(Gap),
+}
+
+fn decode(lengths: &[u64], payload: &[u8], incarnation: Incarnation) -> Vec<Delivered> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    for length in lengths {
+        let bytes = &payload[at..at + *length as usize];
+        at += *length as usize;
+        let batch = Batch::read(bytes, Verify::Sections).unwrap();
+        if batch.header.kind == wire::batch::BatchKind::Gap {
+            let gap = Gap::from_bytes("gap", batch.metadata_section()).unwrap();
+            all.push(Delivered::Gap(gap));
+            continue;
+        }
+        let base = batch.stamp.unwrap().base_offset;
+        for event in batch.columns().unwrap().events {
+            let start = event.metadata_start as usize;
+            let text = &batch.metadata_section()[start..start + event.metadata_bytes as usize];
+            let position = Position {
+                incarnation,
+                offset: base.plus(u64::from(event.offset_delta)),
+            };
+            all.push(Delivered::Event(
+                position,
+                String::from_utf8(text.to_vec()).unwrap(),
+            ));
+        }
+    }
+    assert_eq!(at, payload.len());
+    all
+}
+
+pub fn hello() -> Hello {
+    Hello {
+        version_min: 1,
+        version_max: 1,
+        features_required: 0,
+        features_optional: 0,
+        namespace: String::new(),
+        mechanism: "token".into(),
+        proof: Bytes::copy_from_slice(&TOKEN),
+        session: SessionId(1),
+        role: Role::Control,
+        directory: DirectoryId(0),
+        trace: 0,
+        client_name: "test".into(),
+    }
+}
+
+pub fn storage(kind: &str) -> PartitionStorage {
+    PartitionStorage {
+        kind: kind.into(),
+        config: String::new(),
+    }
+}
+
+pub fn origin(topic: TopicId, producer: u128, epoch: u32, sequence: u64) -> Origin {
+    Origin {
+        topic,
+        producer: ProducerId(producer),
+        epoch: ProducerEpoch(epoch),
+        first_sequence: Sequence(sequence),
+    }
+}
+
+pub fn batch(
+    topic: TopicId,
+    producer: u128,
+    epoch: u32,
+    sequence: u64,
+    events: &[&str],
+) -> Vec<u8> {
+    let mut builder = BatchBuilder::default();
+    for event in events {
+        builder.push(EventParts {
+            metadata: event.as_bytes(),
+            ..EventParts::default()
+        });
+    }
+    builder
+        .seal(origin(topic, producer, epoch, sequence), 4096)
+        .to_vec()
+}
+
+pub fn at(incarnation: u64, offset: u64) -> Position {
+    Position {
+        incarnation: Incarnation(incarnation),
+        offset: Offset(offset),
+    }
+}
+
+/// Nothing, as a body.
+pub struct Empty;
+
+impl Codec for Empty {
+    fn encode(&self, _: &mut Vec<u8>) {}
+    fn decode(_: &mut wire::codec::Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self)
+    }
+}

@@ -1,0 +1,125 @@
+//! From a topic to an acknowledgement, and topics themselves.
+
+use super::harness::*;
+use wire::message::*;
+use wire::*;
+
+#[test]
+fn an_event_goes_in_and_comes_out_and_is_acknowledged() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let produced = world.stored(link, topic, (5, 0), &["a", "b"]);
+    assert_eq!(
+        (produced.base_offset, produced.duplicate),
+        (Offset(0), false)
+    );
+    let subscription = world.subscribe(link, topic, "c", Start::Cursor);
+    world.stored(link, topic, (5, 2), &["c"]);
+    assert_eq!(world.texts(link, subscription), ["a", "b", "c"]);
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+    assert_eq!(world.answered::<Empty>(link, moved).err(), None);
+    let mut world = ground.start();
+    let link = world.connect();
+    assert_eq!(world.cursor(link, topic), Some(at(1, 2)));
+    let subscription = world.subscribe(link, topic, "c", Start::Cursor);
+    assert_eq!(world.texts(link, subscription), ["c"]);
+}
+
+#[test]
+fn a_topic_that_cannot_be_made_leaves_nothing_behind() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    *ground.fail_open.lock().unwrap() = Some(1);
+    let error = world
+        .create(link, "t", "{}", &["disk", "disk", "memory"])
+        .unwrap_err();
+    assert_eq!(error.code, ErrorCode::StorageFailed);
+    assert_eq!(ground.directories(), Vec::<String>::new());
+    *ground.fail_open.lock().unwrap() = None;
+    for (definition, kinds, code) in [
+        ("{", &["disk"][..], ErrorCode::InvalidTopic),
+        (r#"{"no_such_key":1}"#, &["disk"], ErrorCode::InvalidTopic),
+        ("{}", &["tape"], ErrorCode::InvalidStorage),
+        (
+            r#"{"durability":"synced"}"#,
+            &["disk", "memory"],
+            ErrorCode::InvalidStorage,
+        ),
+    ] {
+        let error = world.create(link, "t", definition, kinds).unwrap_err();
+        assert_eq!(error.code, code, "{error}");
+        assert_eq!(ground.directories(), Vec::<String>::new());
+    }
+    assert_eq!(
+        world.describe(link, "t").unwrap_err().code,
+        ErrorCode::UnknownTopic
+    );
+    world.create(link, "t", "{}", &["disk", "memory"]).unwrap();
+    assert_eq!(ground.directories().len(), 2);
+    let error = world.create(link, "t", "{}", &["disk"]).unwrap_err();
+    assert_eq!(error.code, ErrorCode::TopicExists);
+}
+
+#[test]
+fn a_deleted_topic_is_gone_with_its_files_and_its_readers_are_told() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    let name = TopicName { name: "t".into() };
+    world
+        .call::<Empty>(link, Method::DeleteTopic, TopicId(0), &name)
+        .unwrap();
+    assert_eq!(ground.directories(), Vec::<String>::new());
+    let ended = world.links[&link]
+        .inbox
+        .iter()
+        .find(|m| m.kind == wire::frame::FrameKind::Ended);
+    let ended = ended.unwrap();
+    let error = ErrorReply::from_bytes("error", &ended.head).unwrap();
+    assert_eq!(
+        (ended.id, error.code),
+        (subscription, ErrorCode::UnknownTopic)
+    );
+    let mut world = ground.start();
+    let link = world.connect();
+    assert_eq!(
+        world.describe(link, "t").unwrap_err().code,
+        ErrorCode::UnknownTopic
+    );
+    // A new topic of the same name is another one.
+    assert_ne!(world.topic(link), topic);
+}
+
+#[test]
+fn partitions_are_added_to_a_live_topic() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.create(link, "t", "{}", &[]).unwrap().topic;
+    let batch = batch(topic, 5, 0, 0, &["a"]);
+    let id = world.produce(link, topic, &batch);
+    assert_eq!(world.error(link, id).unwrap().code, ErrorCode::NoPartitions);
+    let add = AddPartitions {
+        partitions: vec![storage("disk"), storage("memory")],
+    };
+    let described: TopicDescription = world
+        .call(link, Method::AddPartitions, topic, &add)
+        .unwrap();
+    let kinds: Vec<_> = described
+        .partitions
+        .iter()
+        .map(|p| p.storage.kind.as_str())
+        .collect();
+    assert_eq!(kinds, ["disk", "memory"]);
+    assert_eq!(described.partitions[0].durability, Durability::Synced);
+    assert_eq!(described.partitions[1].durability, Durability::Memory);
+    world.stored(link, topic, (5, 0), &["a"]);
+    let mut world = ground.start();
+    let link = world.connect();
+    assert_eq!(world.describe(link, "t").unwrap().partitions.len(), 2);
+}

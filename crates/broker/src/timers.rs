@@ -1,0 +1,49 @@
+//! What is to be looked at when.
+
+use crate::node::{LinkId, StorageId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What a timer is for. Whoever handles one looks whether it is still due:
+/// timers are hints and may come too early, never too late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// A connection's signs of life.
+    Session(LinkId),
+    /// A request's deadline.
+    Request(LinkId, u64),
+    /// How long a fetch waits for its first event.
+    Fetch(LinkId, u64),
+    /// A storage's retention and background syncs.
+    Storage(StorageId),
+    /// The end of a drain's patience.
+    Drain,
+}
+
+/// All timers, by time.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    set: BTreeSet<(Duration, Timer)>,
+}
+
+impl Timers {
+    pub fn insert(&mut self, at: Duration, timer: Timer) {
+        self.set.insert((at, timer));
+    }
+
+    pub fn remove(&mut self, at: Duration, timer: Timer) {
+        self.set.remove(&(at, timer));
+    }
+
+    pub fn next(&self) -> Option<Duration> {
+        self.set.first().map(|(at, _)| *at)
+    }
+
+    /// The next timer that is due.
+    pub fn pop(&mut self, now: Duration) -> Option<Timer> {
+        if self.next()? > now {
+            return None;
+        }
+        self.set.pop_first().map(|(_, timer)| timer)
+    }
+}

@@ -1,0 +1,668 @@
+//! Topics: made, deleted, listed, described, and given more partitions.
+
+use crate::controller::{ControlError, Controller};
+use crate::node::{Asker, Decided, Job, JobId, Node, Output, Purpose, StorageId};
+use crate::partition::{Partition, PartitionKey};
+use crate::session::{Refused, malformed, refuse};
+use crate::table::TopicEntry;
+use log::{OpenPartition, Recovery, Storage, StorageError, StorageKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use topic::{Definition, Validator};
+use wire::codec::Reader;
+use wire::message::*;
+use wire::record::{PartitionRecord, Record, TopicRecord};
+use wire::{
+    Codec, Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, TopicId,
+};
+
+/// A topic that serves.
+pub(crate) struct Topic {
+    pub namespace: String,
+    pub name: String,
+    pub definition: Arc<Definition>,
+    /// Present if this server is to check metadata.
+    pub validator: Option<Arc<dyn Validator>>,
+    pub partitions: Vec<Slot>,
+    /// Its end is being recorded, or it is getting more partitions.
+    pub busy: Option<&'static str>,
+}
+
+/// One partition's place in a topic.
+#[derive(Debug, Clone)]
+pub(crate) enum Slot {
+    /// It serves, or has failed since.
+    Open(StorageId),
+    /// It could not be opened.
+    Failed(String),
+}
+
+/// A topic, or more partitions of one, in the making.
+pub(crate) struct Making {
+    asker: Asker,
+    topic: TopicId,
+    /// The topic's record, if the topic is new.
+    record: Option<TopicRecord>,
+    definition: Arc<Definition>,
+    partitions: Vec<(StorageId, PartitionRecord)>,
+    /// Partitions that are not open yet.
+    waiting: usize,
+    failure: Option<ErrorReply>,
+}
+
+impl Topic {
+    pub fn new(record: &TopicRecord, definition: Arc<Definition>) -> Self {
+        let validator = definition
+            .validate_on_server()
+            .then(|| definition.validator().build())
+            .filter(|validator| !validator.accepts_all());
+        Self {
+            namespace: record.namespace.clone(),
+            name: record.name.clone(),
+            definition,
+            validator,
+            partitions: Vec::new(),
+            busy: None,
+        }
+    }
+}
+
+/// What an ack of a partition means, or why its storage cannot be used.
+pub(crate) fn durability_of(
+    definition: &Definition,
+    kind: &dyn StorageKind,
+) -> Result<Durability, Refused> {
+    let max = kind.durability_max();
+    match definition.durability() {
+        Some(named) if named > max => Err(refuse(
+            ErrorCode::InvalidStorage,
+            format!(
+                "the topic promises {named}, storage {:?} can give {max} at most",
+                kind.name()
+            ),
+        )),
+        named => Ok(named.unwrap_or(max)),
+    }
+}
+
+/// Where a partition lies. The name says what it is, so that one that nothing
+/// refers to can be removed.
+pub(crate) fn partition_directory(directory: &Path, record: &PartitionRecord) -> PathBuf {
+    directory.join("partitions").join(format!(
+        "{}-{}-{}",
+        record.topic, record.partition, record.storage
+    ))
+}
+
+impl Node {
+    pub(crate) fn create_topic(
+        &mut self,
+        asker: Asker,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let create = CreateTopic::decode(from).map_err(malformed)?;
+        self.refuse_if_draining()?;
+        topic::check_topic_name(&create.name)
+            .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
+        let definition = Definition::from_json(&create.definition)
+            .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
+        let namespace = self.namespace(asker.link).to_owned();
+        let is_made = |making: &Making| {
+            let record = making.record.as_ref();
+            record.is_some_and(|record| record.namespace == namespace && record.name == create.name)
+        };
+        if self
+            .controller
+            .table()
+            .named(&namespace, &create.name)
+            .is_some()
+            || self.makings.values().any(is_made)
+        {
+            return Err(refuse(
+                ErrorCode::TopicExists,
+                format!("topic {:?} exists", create.name),
+            ));
+        }
+        let limit = self.options.limits.topics_max;
+        if self.controller.table().topic_count() + self.makings.len() >= limit {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("there are {limit} topics (topics_max)"),
+            ));
+        }
+        let topic = TopicId(self.random.id());
+        let record = TopicRecord {
+            namespace,
+            name: create.name,
+            topic,
+            definition: definition.to_json(),
+        };
+        self.make(
+            asker,
+            Some(record),
+            topic,
+            Arc::new(definition),
+            create.partitions,
+        )
+    }
+
+    pub(crate) fn add_partitions(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let add = AddPartitions::decode(from).map_err(malformed)?;
+        self.refuse_if_draining()?;
+        let topic = self.topic_of(asker, head.topic)?;
+        if let Some(busy) = topic.busy {
+            return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
+        }
+        let definition = topic.definition.clone();
+        self.make(asker, None, head.topic, definition, add.partitions)
+    }
+
+    /// Checks everything, then begins to open the partitions.
+    fn make(
+        &mut self,
+        asker: Asker,
+        record: Option<TopicRecord>,
+        topic: TopicId,
+        definition: Arc<Definition>,
+        storages: Vec<PartitionStorage>,
+    ) -> Result<(), Refused> {
+        let first = self
+            .topics
+            .get(&topic)
+            .map_or(0, |topic| topic.partitions.len());
+        let limit = self.options.limits.partitions_max;
+        if first + storages.len() > limit {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!(
+                    "{} partitions, at most {limit} (partitions_max)",
+                    first + storages.len()
+                ),
+            ));
+        }
+        let mut kinds = Vec::new();
+        for storage in &storages {
+            let Some(kind) = self.kind(&storage.kind) else {
+                let known: Vec<_> = self.options.kinds.iter().map(|kind| kind.name()).collect();
+                return Err(refuse(
+                    ErrorCode::InvalidStorage,
+                    format!(
+                        "storage {:?} is not known; {} are",
+                        storage.kind,
+                        known.join(", ")
+                    ),
+                ));
+            };
+            kind.check(&storage.config).map_err(|reason| {
+                let message = format!("configuration of storage {:?}: {reason}", storage.kind);
+                refuse(ErrorCode::InvalidStorage, message)
+            })?;
+            let durability = durability_of(&definition, kind.as_ref())?;
+            kinds.push((kind, durability));
+        }
+        let making = self.next_id();
+        let mut partitions = Vec::new();
+        let mut opens = Vec::new();
+        for (index, (storage, (kind, durability))) in storages.into_iter().zip(kinds).enumerate() {
+            let record = PartitionRecord {
+                topic,
+                partition: PartitionIndex((first + index) as u32),
+                storage: storage.kind,
+                config: storage.config,
+                incarnation: Incarnation(1),
+                ended: Vec::new(),
+            };
+            let mut open = self.open_partition(&record, &definition, durability);
+            open.create = true;
+            let id = StorageId(self.next_id());
+            partitions.push((id, record));
+            opens.push((id, kind, open));
+        }
+        if let Some(topic) = self.topics.get_mut(&topic) {
+            topic.busy = Some("the topic is getting partitions");
+        }
+        let making_now = Making {
+            asker,
+            topic,
+            record,
+            definition,
+            waiting: opens.len(),
+            partitions,
+            failure: None,
+        };
+        self.makings.insert(making, making_now);
+        if opens.is_empty() {
+            self.propose(making);
+        }
+        for (storage, kind, open) in opens {
+            let job = JobId(self.next_id());
+            self.jobs.insert(job, Purpose::Open(making, storage));
+            self.outputs.push_back(Output::Job {
+                job,
+                work: Job::Open { kind, open },
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_partition(
+        &self,
+        record: &PartitionRecord,
+        definition: &Definition,
+        durability: Durability,
+    ) -> OpenPartition {
+        let retention = definition.retention();
+        OpenPartition {
+            directory: partition_directory(&self.options.directory, record),
+            topic: record.topic,
+            partition: record.partition,
+            incarnation: record.incarnation,
+            durability,
+            config: record.config.clone(),
+            retention: log::Retention {
+                bytes: retention.bytes,
+                age_ns: retention.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
+                count: retention.count,
+            },
+            boot_id: self.options.boot_id.clone(),
+            unix_ns: self.now.unix_ns,
+            create: false,
+        }
+    }
+
+    pub(crate) fn partition_opened(
+        &mut self,
+        id: u64,
+        storage: StorageId,
+        result: Result<(Box<dyn Storage>, Recovery), StorageError>,
+    ) {
+        let Some(making) = self.makings.get_mut(&id) else {
+            return;
+        };
+        making.waiting -= 1;
+        let record = making.partitions.iter().find(|(id, _)| *id == storage);
+        let record = record.map(|(_, record)| record.clone());
+        match (result, record) {
+            (Ok((opened, _)), Some(record)) => {
+                let definition = making.definition.clone();
+                self.install_partition(storage, opened, &record, &definition);
+            }
+            (Err(error), Some(record)) => {
+                let code = match error {
+                    StorageError::Full(_) => ErrorCode::StorageFull,
+                    StorageError::Invalid(_) => ErrorCode::InvalidStorage,
+                    _ => ErrorCode::StorageFailed,
+                };
+                let message = format!("making partition {}: {error}", record.partition);
+                making.failure.get_or_insert(refuse(code, message));
+            }
+            (_, None) => {}
+        }
+        let Some(making) = self.makings.get(&id) else {
+            return;
+        };
+        if making.waiting > 0 {
+            return;
+        }
+        if making.failure.is_some() {
+            self.give_up_making(id);
+        } else {
+            self.propose(id);
+        }
+    }
+
+    /// Ties an opened storage to the node. `record` tells the life it is in.
+    pub(crate) fn install_partition(
+        &mut self,
+        id: StorageId,
+        storage: Box<dyn Storage>,
+        record: &PartitionRecord,
+        definition: &Definition,
+    ) {
+        let Some(kind) = self.kind(&record.storage) else {
+            return;
+        };
+        let max = kind.durability_max();
+        // A storage with files may find no space for what it has in memory.
+        // Waiting until it is written costs little, and nothing that was
+        // acknowledged or seen is ever taken back.
+        let least = Durability::Written.min(max);
+        let durability = definition.durability().unwrap_or(max).max(least);
+        let key = PartitionKey {
+            topic: record.topic,
+            partition: record.partition,
+        };
+        let directory = partition_directory(&self.options.directory, record);
+        let mut partition = Partition::new(key, storage, kind, durability, directory);
+        partition.ended = record.ended.clone();
+        if self.planted(crate::faults::Fault::VisibleEarly) {
+            partition.visible_at = Durability::Memory;
+        }
+        self.partitions.insert(id, partition);
+        self.touched.insert(id);
+    }
+
+    /// Every partition is open: the records are written last.
+    fn propose(&mut self, id: u64) {
+        let Some(making) = self.makings.get(&id) else {
+            return;
+        };
+        let mut records: Vec<Record> = making
+            .record
+            .clone()
+            .map(Record::Topic)
+            .into_iter()
+            .collect();
+        records.extend(
+            making
+                .partitions
+                .iter()
+                .map(|(_, record)| Record::Partition(record.clone())),
+        );
+        if records.is_empty() {
+            self.made(id, Ok(()));
+        } else {
+            self.submit(records, Decided::Made(id));
+        }
+    }
+
+    /// A partition could not be made: nothing is left behind.
+    fn give_up_making(&mut self, id: u64) {
+        let Some(making) = self.makings.remove(&id) else {
+            return;
+        };
+        for (storage, _) in &making.partitions {
+            self.remove_partition(*storage);
+        }
+        if let Some(topic) = self.topics.get_mut(&making.topic) {
+            topic.busy = None;
+        }
+        if let Some(failure) = making.failure {
+            self.refuse_request(making.asker, failure);
+        }
+    }
+
+    /// The records are durable, or will perhaps never be.
+    pub(crate) fn made(&mut self, id: u64, result: Result<(), ControlError>) {
+        if let Err(error) = result {
+            // Whether the records survive is unknown, so the directories stay:
+            // the next start removes what nothing refers to.
+            if let Some(making) = self.makings.remove(&id) {
+                self.refuse_request(making.asker, undecided(&error));
+            }
+            return;
+        }
+        let Some(making) = self.makings.remove(&id) else {
+            return;
+        };
+        if let Some(record) = &making.record {
+            let topic = Topic::new(record, making.definition.clone());
+            self.topics.insert(making.topic, topic);
+        }
+        if let Some(topic) = self.topics.get_mut(&making.topic) {
+            topic.busy = None;
+            let slots = making
+                .partitions
+                .iter()
+                .map(|(storage, _)| Slot::Open(*storage));
+            topic.partitions.extend(slots);
+        }
+        match self.description(making.topic) {
+            Some(description) => self.reply(making.asker, description.to_bytes()),
+            None => self.refuse_request(making.asker, unknown_topic(making.topic)),
+        }
+    }
+
+    pub(crate) fn delete_topic(
+        &mut self,
+        asker: Asker,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let id = self.topic_named(asker, from)?;
+        self.refuse_if_draining()?;
+        if let Some(topic) = self.topics.get_mut(&id) {
+            if let Some(busy) = topic.busy {
+                return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
+            }
+            topic.busy = Some("the topic is being deleted");
+        }
+        self.submit(
+            vec![Record::TopicDeleted(id)],
+            Decided::TopicDeleted(asker, id),
+        );
+        Ok(())
+    }
+
+    /// The record comes first, then the directories go.
+    pub(crate) fn topic_deleted(
+        &mut self,
+        asker: Asker,
+        id: TopicId,
+        result: Result<(), ControlError>,
+    ) {
+        if let Err(error) = result {
+            self.refuse_request(asker, undecided(&error));
+            return;
+        }
+        if let Some(topic) = self.topics.remove(&id) {
+            for slot in topic.partitions {
+                if let Slot::Open(storage) = slot {
+                    let error = refuse(
+                        ErrorCode::UnknownTopic,
+                        format!("topic {:?} was deleted", topic.name),
+                    );
+                    self.end_readers(storage, &error);
+                    self.fail_partition(storage, &error);
+                    self.remove_partition(storage);
+                }
+            }
+        }
+        self.reply(asker, Vec::new());
+    }
+
+    /// Closes a partition and removes what it stored.
+    fn remove_partition(&mut self, storage: StorageId) {
+        if let Some(partition) = self.partitions.get_mut(&storage) {
+            partition.leave(true);
+            self.touched.insert(storage);
+        }
+    }
+
+    pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
+        let namespace = self.namespace(asker.link).to_owned();
+        let entries = self.controller.table().namespace(&namespace);
+        let ids: Vec<TopicId> = entries.map(|entry| entry.record.topic).collect();
+        let topics = ids
+            .into_iter()
+            .filter_map(|id| self.description(id))
+            .collect();
+        // A list of topics may be longer than a head; then it is the payload.
+        self.reply_long(asker, TopicList { topics }.to_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn describe_topic(
+        &mut self,
+        asker: Asker,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let id = self.topic_named(asker, from)?;
+        let description = self.description(id).ok_or_else(|| unknown_topic(id))?;
+        self.reply_long(asker, description.to_bytes());
+        Ok(())
+    }
+
+    /// Answers with a head; if that is too long for one, with a payload.
+    pub(crate) fn reply_long(&mut self, asker: Asker, head: Vec<u8>) {
+        if head.len() <= wire::frame::HEAD_BYTES_MAX as usize {
+            self.reply(asker, head);
+        } else {
+            self.reply_in_bulk(asker, Vec::new(), vec![head.into()]);
+        }
+    }
+
+    pub(crate) fn list_gaps(&mut self, asker: Asker, from: &mut Reader<'_>) -> Result<(), Refused> {
+        let id = self.topic_named(asker, from)?;
+        let entry = self
+            .controller
+            .table()
+            .topic(id)
+            .ok_or_else(|| unknown_topic(id))?;
+        let gaps = entry
+            .gaps
+            .iter()
+            .map(|((partition, _, _), gap)| (*partition, *gap));
+        let list = GapList {
+            gaps: gaps.collect(),
+        };
+        self.reply_long(asker, list.to_bytes());
+        Ok(())
+    }
+
+    /// The topic that a request names, if there is one.
+    fn topic_named(&self, asker: Asker, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
+        let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
+        let entry = self
+            .controller
+            .table()
+            .named(self.namespace(asker.link), &name);
+        entry
+            .map(|entry| entry.record.topic)
+            .filter(|id| self.topics.contains_key(id))
+            .ok_or_else(|| {
+                refuse(
+                    ErrorCode::UnknownTopic,
+                    format!("there is no topic {name:?}"),
+                )
+            })
+    }
+
+    /// The topic of this id, if it is in the asker's namespace.
+    pub(crate) fn topic_of(&self, asker: Asker, id: TopicId) -> Result<&Topic, Refused> {
+        self.topics
+            .get(&id)
+            .filter(|topic| topic.namespace == self.namespace(asker.link))
+            .ok_or_else(|| unknown_topic(id))
+    }
+
+    /// The storage of a partition, if there is one that was opened.
+    pub(crate) fn storage_of(
+        &self,
+        asker: Asker,
+        id: TopicId,
+        partition: PartitionIndex,
+    ) -> Result<StorageId, Refused> {
+        let topic = self.topic_of(asker, id)?;
+        match topic.partitions.get(partition.0 as usize) {
+            Some(Slot::Open(storage)) => Ok(*storage),
+            Some(Slot::Failed(reason)) => Err(refuse(
+                ErrorCode::StorageFailed,
+                format!(
+                    "partition {partition} of {:?} could not be opened: {reason}",
+                    topic.name
+                ),
+            )),
+            None if topic.partitions.is_empty() => Err(refuse(
+                ErrorCode::NoPartitions,
+                format!("topic {:?} has no partition yet", topic.name),
+            )),
+            None => Err(refuse(
+                ErrorCode::UnknownPartition,
+                format!(
+                    "topic {:?} has partitions 0 to {}, not {partition}",
+                    topic.name,
+                    topic.partitions.len() - 1
+                ),
+            )),
+        }
+    }
+
+    pub(crate) fn description(&self, id: TopicId) -> Option<TopicDescription> {
+        let entry = self.controller.table().topic(id)?;
+        let topic = self.topics.get(&id)?;
+        let partitions = entry.partitions.values().zip(&topic.partitions);
+        let partitions =
+            partitions.map(|(record, slot)| self.describe_partition(entry, record, slot));
+        Some(TopicDescription {
+            name: entry.record.name.clone(),
+            topic: id,
+            definition: entry.record.definition.clone(),
+            partitions: partitions.collect(),
+        })
+    }
+
+    fn describe_partition(
+        &self,
+        entry: &TopicEntry,
+        record: &PartitionRecord,
+        slot: &Slot,
+    ) -> PartitionDescription {
+        let mut description = PartitionDescription {
+            partition: record.partition,
+            storage: PartitionStorage {
+                kind: record.storage.clone(),
+                config: record.config.clone(),
+            },
+            durability: Durability::Memory,
+            incarnation: record.incarnation,
+            ended: record.ended.clone(),
+            first: Offset(0),
+            watermarks: Watermarks {
+                end: Offset(0),
+                durable: Offset(0),
+                committed: Offset(0),
+            },
+            bytes: 0,
+            failure: String::new(),
+        };
+        match slot {
+            Slot::Open(storage) => {
+                if let Some(partition) = self.partitions.get(storage) {
+                    let state = partition.storage.state();
+                    description.durability = partition.durability;
+                    description.incarnation = state.incarnation;
+                    description.first = state.first;
+                    description.watermarks = partition.watermarks(&state);
+                    description.bytes = state.bytes;
+                    description.failure = state.failure.unwrap_or_default();
+                }
+            }
+            Slot::Failed(reason) => {
+                let definition = Definition::from_json(&entry.record.definition).ok();
+                let kind = self.kind(&record.storage);
+                if let (Some(definition), Some(kind)) = (definition, kind) {
+                    let max = kind.durability_max();
+                    description.durability = definition.durability().unwrap_or(max);
+                }
+                description.failure.clone_from(reason);
+            }
+        }
+        description
+    }
+}
+
+pub(crate) fn unknown_topic(id: TopicId) -> ErrorReply {
+    refuse(
+        ErrorCode::UnknownTopic,
+        format!("there is no topic of id {id}"),
+    )
+}
+
+/// A command was not carried out, as its asker is told.
+pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
+    match error {
+        ControlError::NotLeader { hint } => ErrorReply {
+            leader_hint: hint.clone(),
+            ..ErrorReply::retryable(ErrorCode::NotLeader, 100, error.to_string())
+        },
+        ControlError::Full(_) => {
+            ErrorReply::retryable(ErrorCode::StorageFull, 1000, error.to_string())
+        }
+        ControlError::Failed(_) => refuse(ErrorCode::StorageFailed, error.to_string()),
+    }
+}
