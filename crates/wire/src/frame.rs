@@ -16,6 +16,9 @@ pub const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// between them.
 pub const BULK_CHUNK_BYTES: usize = 512 * 1024;
 
+/// The flag of a [`FrameKind::Heartbeat`] that answers one, and is not answered.
+pub const HEARTBEAT_ANSWER: u8 = 1;
+
 macro_rules! frame_kinds {
     ($($(#[$meta:meta])* $name:ident = $code:literal,)*) => {
         /// What a frame is for.
@@ -28,6 +31,9 @@ macro_rules! frame_kinds {
             pub fn from_u8(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$name),)* _ => None }
             }
+
+            /// All kinds, for tables in documentation and for tests.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
         }
     };
 }
@@ -51,7 +57,7 @@ frame_kinds! {
     Deliver = 8,
     /// More room for a subscription: [`crate::message::Credit`].
     Credit = 9,
-    /// A sign of life; the other side answers with one if it did not send it.
+    /// A sign of life; the other side answers with one, flagged [`HEARTBEAT_ANSWER`].
     Heartbeat = 10,
     /// The sender closes soon and says why: [`crate::error::ErrorReply`].
     GoAway = 11,

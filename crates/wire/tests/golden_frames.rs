@@ -1,0 +1,407 @@
+//! The bytes of version 1 of every frame kind and every message. They never
+//! change; a new version adds files.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p thalweg-wire --test golden_frames` writes
+//! the lines of what has none yet, and leaves the others alone.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, HEARTBEAT_ANSWER};
+use wire::message::*;
+use wire::record::{Gap, GapReason, Position};
+use wire::view::Segment;
+use wire::*;
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/frames-1.txt")
+}
+
+/// The file: a line for each example, its name and its bytes in hexadecimal.
+fn golden() -> BTreeMap<String, Vec<u8>> {
+    let text = std::fs::read_to_string(path()).unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, hex) = line.split_once(": ").expect("a name and bytes");
+            let digits: Vec<_> = hex.chars().map(|c| c.to_digit(16).expect("hex")).collect();
+            let bytes = digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8);
+            (name.to_owned(), bytes.collect())
+        })
+        .collect()
+}
+
+/// Checks examples against the file, or adds those that it lacks.
+struct Examples {
+    golden: BTreeMap<String, Vec<u8>>,
+    missing: Vec<String>,
+    seen: Vec<String>,
+}
+
+impl Examples {
+    fn check(&mut self, name: &str, bytes: &[u8]) {
+        self.seen.push(name.to_owned());
+        match self.golden.get(name) {
+            Some(golden) => assert_eq!(
+                bytes, golden,
+                "the bytes of {name} have changed: a new version, or a mistake"
+            ),
+            None => {
+                self.golden.insert(name.to_owned(), bytes.to_vec());
+                self.missing.push(name.to_owned());
+            }
+        }
+    }
+
+    fn message<T: Codec + PartialEq + Debug>(&mut self, value: T) {
+        let name = std::any::type_name::<T>()
+            .rsplit(':')
+            .next()
+            .unwrap()
+            .to_owned();
+        let bytes = value.to_bytes();
+        self.check(&name, &bytes);
+        let back = T::from_bytes("golden", &self.golden[&name]).expect("golden bytes decode");
+        assert_eq!(back, value, "{name} means the same as ever");
+        // A field that a later version appends is no matter.
+        let longer = [&bytes[..], b"later"].concat();
+        assert_eq!(T::from_bytes("golden", &longer).as_ref(), Ok(&value));
+        for end in 0..bytes.len() {
+            let cut = T::from_bytes("golden", &bytes[..end]);
+            assert!(cut.is_err(), "{name} cut at {end}");
+        }
+    }
+}
+
+fn region() -> Region {
+    Region {
+        key: Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0]),
+        base: 4096,
+        bytes: 5 << 30,
+        memory_kind: 0,
+        rails: 0,
+    }
+}
+
+fn watermarks() -> Watermarks {
+    Watermarks {
+        end: Offset(300),
+        durable: Offset(200),
+        committed: Offset(200),
+    }
+}
+
+fn position() -> Position {
+    Position {
+        incarnation: Incarnation(2),
+        offset: Offset(150),
+    }
+}
+
+fn storage() -> PartitionStorage {
+    PartitionStorage {
+        kind: "disk".into(),
+        config: r#"{"segment_bytes_max":67108864}"#.into(),
+    }
+}
+
+fn partition() -> PartitionDescription {
+    PartitionDescription {
+        partition: PartitionIndex(3),
+        storage: storage(),
+        durability: Durability::Synced,
+        incarnation: Incarnation(2),
+        ended: vec![(Incarnation(1), Offset(77))],
+        first: Offset(10),
+        watermarks: watermarks(),
+        bytes: 123_456,
+        failure: String::new(),
+    }
+}
+
+fn topic() -> TopicDescription {
+    TopicDescription {
+        name: "beam/shots".into(),
+        topic: TopicId(0x0123_4567_89ab_cdef_0011_2233_4455_6677),
+        definition: r#"{"validator":"json"}"#.into(),
+        partitions: vec![partition()],
+    }
+}
+
+fn error() -> ErrorReply {
+    ErrorReply {
+        code: ErrorCode::StorageFull,
+        retryable: true,
+        retry_after_ms: 1500,
+        leader_hint: "tcp://node-2:9000".into(),
+        message: "partition 3 of beam/shots: 4096 bytes needed, 0 free".into(),
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        version_min: 1,
+        version_max: PROTOCOL_VERSION,
+        features_required: 0,
+        features_optional: 0,
+        namespace: String::new(),
+        mechanism: "token".into(),
+        proof: Bytes::from_static(&[0xa5; 32]),
+        session: SessionId(0x1111_2222_3333_4444_5555_6666_7777_8888),
+        role: Role::Control,
+        directory: DirectoryId(0x9999_aaaa_bbbb_cccc_dddd_eeee_ffff_0000),
+        trace: 0,
+        client_name: "acquire 4711".into(),
+    }
+}
+
+fn messages(examples: &mut Examples) {
+    examples.message(hello());
+    examples.message(Welcome {
+        version: 1,
+        features: 0,
+        directory: DirectoryId(7),
+        instance: ServerInstance(8),
+        produce_credit: 64 << 20,
+        payload_bytes_max: 128 << 20,
+        heartbeat_ms: 5000,
+        server_version: "0.1.0".into(),
+    });
+    examples.message(RequestHead {
+        method: Method::Produce,
+        remaining_ms: 120_000,
+        topic: topic().topic,
+        leader_epoch: 0,
+        trace: 5,
+    });
+    examples.message(region());
+    examples.message(storage());
+    examples.message(CreateTopic {
+        name: "beam/shots".into(),
+        definition: "{}".into(),
+        partitions: vec![storage()],
+    });
+    examples.message(AddPartitions {
+        partitions: vec![storage(), storage()],
+    });
+    examples.message(TopicName {
+        name: "beam/shots".into(),
+    });
+    examples.message(partition());
+    examples.message(watermarks());
+    examples.message(topic());
+    examples.message(TopicList {
+        topics: vec![topic()],
+    });
+    examples.message(OpenProducer {
+        name: "camera-1".into(),
+        resume: ProducerId(9),
+        resume_epoch: ProducerEpoch(4),
+    });
+    examples.message(ProducerOpened {
+        producer: ProducerId(9),
+        epoch: ProducerEpoch(5),
+        next: vec![(PartitionIndex(3), Sequence(1000))],
+    });
+    examples.message(Produce {
+        partition: PartitionIndex(3),
+        durability: Durability::Written,
+        regions: vec![region()],
+    });
+    examples.message(Produced {
+        incarnation: Incarnation(2),
+        base_offset: Offset(300),
+        append_time: 1_700_000_000_000_000_000,
+        duplicate: true,
+    });
+    examples.message(Subscribe {
+        consumer: "viewer".into(),
+        partition: PartitionIndex(3),
+        start: Start::At(position()),
+        credit: 16 << 20,
+        inline_data: true,
+    });
+    examples.message(Subscribed {
+        position: position(),
+        watermarks: watermarks(),
+    });
+    examples.message(Unsubscribe { subscription: 12 });
+    examples.message(Deliver {
+        incarnation: Incarnation(2),
+        batch_bytes: vec![1000, 2000],
+        watermarks: watermarks(),
+    });
+    examples.message(Credit { bytes: 3000 });
+    examples.message(Fetch {
+        partition: PartitionIndex(3),
+        from: position(),
+        bytes_max: 1 << 20,
+        wait_max_ms: 500,
+        inline_data: false,
+    });
+    examples.message(Fetched {
+        incarnation: Incarnation(2),
+        batch_bytes: vec![1000],
+        watermarks: watermarks(),
+    });
+    let wanted = DataWanted {
+        partition: PartitionIndex(3),
+        incarnation: Incarnation(2),
+        offset: Offset(151),
+        segments: vec![Segment {
+            offset: 4096,
+            bytes: 100,
+        }],
+    };
+    examples.message(wanted.clone());
+    examples.message(Segment {
+        offset: 1 << 33,
+        bytes: 1,
+    });
+    examples.message(ReadData {
+        events: vec![wanted],
+        into: vec![region()],
+    });
+    examples.message(DataRead {
+        checksums: vec![0xdead_beef],
+    });
+    examples.message(ConsumerName {
+        consumer: "viewer".into(),
+    });
+    examples.message(MoveCursors {
+        consumer: "viewer".into(),
+        how: CursorMove::Seek,
+        positions: vec![(PartitionIndex(3), position())],
+    });
+    examples.message(ReadCursors {
+        consumer: String::new(),
+    });
+    let cursor = Cursor {
+        consumer: "viewer".into(),
+        partition: PartitionIndex(3),
+        position: position(),
+    };
+    examples.message(cursor.clone());
+    examples.message(CursorList {
+        cursors: vec![cursor],
+    });
+    let gap = Gap {
+        incarnation: Incarnation(1),
+        first: Offset(70),
+        end: Offset(77),
+        reason: GapReason::Damaged,
+        time: 1_700_000_000_000_000_001,
+    };
+    examples.message(position());
+    examples.message(gap);
+    examples.message(GapList {
+        gaps: vec![(PartitionIndex(3), gap)],
+    });
+    examples.message(StatusReply { json: "{}".into() });
+    examples.message(bulk_read());
+    examples.message(bulk_data());
+    examples.message(bulk_write());
+    examples.message(BulkStatus {
+        error: Some(error()),
+    });
+    examples.message(error());
+}
+
+fn bulk_read() -> BulkRead {
+    BulkRead {
+        key: region().key,
+        offset: 4096,
+        bytes: 512 << 10,
+        block_bytes: 4096,
+    }
+}
+
+fn bulk_data() -> BulkData {
+    BulkData {
+        checksums: vec![1, 0xffff_fffe],
+    }
+}
+
+fn bulk_write() -> BulkWrite {
+    BulkWrite {
+        key: region().key,
+        offset: 77,
+    }
+}
+
+/// One frame of each kind: flags, id, head and payload.
+fn frame(kind: FrameKind) -> (u8, u64, Vec<u8>, &'static [u8]) {
+    use FrameKind as K;
+    let credit = Credit { bytes: 1 };
+    match kind {
+        K::Hello => (0, 0, hello().to_bytes(), b""),
+        K::Welcome | K::Authenticate => (0, 0, Vec::new(), b""),
+        K::Request => (0, 5, b"request".to_vec(), b"a batch"),
+        K::Reply => (0, 5, b"reply".to_vec(), b""),
+        K::ErrorReply => (0, 5, error().to_bytes(), b""),
+        K::Cancel => (0, 5, Vec::new(), b""),
+        K::Deliver => (0, 6, b"deliver".to_vec(), b"two batches"),
+        K::Credit => (0, 6, credit.to_bytes(), b""),
+        K::Heartbeat => (HEARTBEAT_ANSWER, 0, Vec::new(), b""),
+        K::GoAway => (0, 0, error().to_bytes(), b""),
+        K::Ended => (0, 6, error().to_bytes(), b""),
+        K::BulkRead => (0, 1, bulk_read().to_bytes(), b""),
+        K::BulkData => (0, 1, bulk_data().to_bytes(), b"the bytes"),
+        K::BulkWrite => (0, 2, bulk_write().to_bytes(), b"the bytes"),
+        K::BulkStatus => (0, 1, BulkStatus { error: None }.to_bytes(), b""),
+    }
+}
+
+fn frames(examples: &mut Examples) {
+    for kind in FrameKind::ALL {
+        let (flags, id, head, payload) = frame(*kind);
+        let header = FrameHeader {
+            kind: *kind,
+            flags,
+            head_bytes: head.len() as u32,
+            payload_bytes: payload.len() as u64,
+            id,
+        };
+        let name = format!("frame {kind:?}");
+        let bytes = [&header.to_bytes(&head)[..], &head, payload].concat();
+        examples.check(&name, &bytes);
+        let golden = &examples.golden[&name];
+        let front = golden.first_chunk::<FRAME_HEADER_BYTES>().unwrap();
+        assert_eq!(FrameHeader::read(front), Ok(header));
+        let head_end = FRAME_HEADER_BYTES + head.len();
+        let head = &golden[FRAME_HEADER_BYTES..head_end];
+        assert_eq!(FrameHeader::verify(front, head), Ok(()));
+        assert_eq!(&golden[head_end..], payload);
+    }
+}
+
+#[test]
+fn the_bytes_of_version_1_are_what_they_were() {
+    let mut examples = Examples {
+        golden: golden(),
+        missing: Vec::new(),
+        seen: Vec::new(),
+    };
+    frames(&mut examples);
+    messages(&mut examples);
+    let Examples {
+        golden,
+        missing,
+        seen,
+    } = examples;
+    if !missing.is_empty() && std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let mut text =
+            "# Version 1 of every frame and message: see tests/golden_frames.rs.\n".to_owned();
+        for (name, bytes) in &golden {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("{name}: {hex}\n");
+        }
+        std::fs::create_dir_all(path().parent().unwrap()).unwrap();
+        std::fs::write(path(), text).unwrap();
+        return;
+    }
+    assert!(missing.is_empty(), "no golden bytes for {missing:?}");
+    let forgotten: Vec<_> = golden.keys().filter(|name| !seen.contains(name)).collect();
+    assert!(forgotten.is_empty(), "nothing checks {forgotten:?}");
+}
