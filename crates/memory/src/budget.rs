@@ -129,6 +129,11 @@ impl Budget {
         })
     }
 
+    fn give_back(&self, bytes: u64) {
+        *self.shared.held.lock().expect("no holder panics here") -= bytes;
+        self.shared.released.notify_all();
+    }
+
     fn fits(&self, held: u64, bytes: u64) -> bool {
         held == 0 || held.saturating_add(bytes) <= self.shared.limit
     }
@@ -149,6 +154,15 @@ impl Reservation {
         self.bytes
     }
 
+    /// Gives back what is held above `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let excess = self.bytes.saturating_sub(bytes);
+        if excess > 0 {
+            self.bytes -= excess;
+            self.budget.give_back(excess);
+        }
+    }
+
     /// Takes another reservation of the same budget into this one.
     pub fn merge(&mut self, mut other: Reservation) {
         debug_assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared));
@@ -158,17 +172,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
+        if self.bytes > 0 {
+            self.budget.give_back(self.bytes);
         }
-        let mut held = self
-            .budget
-            .shared
-            .held
-            .lock()
-            .expect("no holder panics here");
-        *held -= self.bytes;
-        self.budget.shared.released.notify_all();
     }
 }
 
@@ -201,6 +207,13 @@ mod tests {
         let large = budget.try_reserve(1000).unwrap();
         assert!(budget.try_reserve(1).is_err());
         drop(large);
+        assert_eq!(budget.held(), 0);
+        let mut shrunk = budget.try_reserve(90).unwrap();
+        shrunk.shrink_to(30);
+        assert_eq!((shrunk.bytes(), budget.held()), (30, 30));
+        shrunk.shrink_to(50);
+        assert_eq!(budget.held(), 30);
+        drop(shrunk);
         assert_eq!(budget.held(), 0);
     }
 
