@@ -1,0 +1,582 @@
+//! The callers' side of a producer: events gather into batches here, under
+//! one short lock, until the core takes them.
+
+use crate::error::ClientError;
+use crate::event::{Data, Event};
+use crate::future::{BatchPromise, FlushFuture, PushFuture};
+use crate::journal::Journal;
+use crate::mailbox::{Command, Mailbox};
+use crate::options::{AtBudget, Linger, ProducerOptions};
+use crate::topic_handle::TopicState;
+use bytes::Bytes;
+use memory::{Budget, Reservation};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+use topic::{PartitionSelector, SelectorInput, Serializer, Validator};
+use wire::batch::{BatchBuilder, EventParts, Headers};
+use wire::codec::Codec;
+use wire::{PartitionIndex, ProducerEpoch, ProducerId};
+
+/// Large data of one batch, together; one event may exceed it.
+pub(crate) const EXTERNAL_BYTES_MAX: u64 = 16 << 20;
+/// Pieces of large data in one batch: their regions must fit into a frame's
+/// head, at up to 300 bytes each.
+const PIECES_MAX: usize = 1024;
+/// What an event costs besides its bytes: its place in the columns.
+const EVENT_OVERHEAD_BYTES: u64 = 16;
+/// The budget is taken in steps of this, so that not every push locks it.
+const RESERVE_STEP_BYTES: u64 = 64 << 10;
+/// Batches of a partition under way above which, with adaptive linger, only
+/// full batches follow: one on its way to the server while the other's
+/// acknowledgement is on its way back.
+const ADAPTIVE_IN_FLIGHT: usize = 2;
+/// Buffers kept for reuse, and the largest that is kept.
+const SHELF_COUNT_MAX: usize = 16;
+const SHELF_BUFFER_BYTES_MAX: usize = 8 << 20;
+
+const _: () = assert!(PIECES_MAX * 300 < wire::frame::HEAD_BYTES_MAX as usize);
+
+/// Buffers of batches that were sent, for the next ones: fresh pages cost
+/// more than the bytes put into them.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Shelf {
+    fn take(&self) -> Vec<u8> {
+        self.free
+            .lock()
+            .expect("no holder panics here")
+            .pop()
+            .unwrap_or_default()
+    }
+
+    fn put(&self, buffer: Vec<u8>) {
+        if buffer.capacity() == 0 || buffer.capacity() > SHELF_BUFFER_BYTES_MAX {
+            return;
+        }
+        let mut free = self.free.lock().expect("no holder panics here");
+        if free.len() < SHELF_COUNT_MAX {
+            free.push(buffer);
+        }
+    }
+
+    /// `buffer` as shared bytes, whose memory comes back when nobody needs them.
+    pub fn lend(self: &Arc<Self>, buffer: Vec<u8>) -> Bytes {
+        if buffer.is_empty() {
+            self.put(buffer);
+            return Bytes::new();
+        }
+        Bytes::from_owner(Shelved {
+            buffer,
+            shelf: self.clone(),
+        })
+    }
+}
+
+struct Shelved {
+    buffer: Vec<u8>,
+    shelf: Arc<Shelf>,
+}
+
+impl AsRef<[u8]> for Shelved {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Shelved {
+    fn drop(&mut self) {
+        self.shelf.put(std::mem::take(&mut self.buffer));
+    }
+}
+
+/// A batch that gathers events, or waits to be sealed.
+pub(crate) struct Gathering {
+    pub builder: BatchBuilder,
+    pub promise: Arc<BatchPromise>,
+    /// Large data, in the order of the events.
+    pub pieces: Vec<Bytes>,
+    pub reservation: Reservation,
+    /// What of the reservation is not used up.
+    room: u64,
+    /// When the core first saw it, for [`Linger::Wait`].
+    pub seen: Option<Duration>,
+}
+
+impl Gathering {
+    /// Bytes of the budget that are really used.
+    pub fn used_bytes(&self) -> u64 {
+        self.reservation.bytes() - self.room
+    }
+
+    fn is_full(&self, options: &ProducerOptions) -> bool {
+        self.builder.bytes() >= options.batch.bytes_max as usize
+            || options
+                .batch
+                .count_max
+                .is_some_and(|max| self.builder.event_count() >= max)
+            || self.builder.external_bytes() >= EXTERNAL_BYTES_MAX
+            || self.pieces.len() >= PIECES_MAX
+    }
+
+    fn fits(&self, options: &ProducerOptions, inline: usize, external: u64, pieces: usize) -> bool {
+        self.builder.bytes() + inline <= options.batch.bytes_max as usize
+            && (external == 0
+                || self.builder.external_bytes() + external <= EXTERNAL_BYTES_MAX
+                    && self.pieces.len() + pieces <= PIECES_MAX)
+    }
+}
+
+/// Batches of one partition, before the core has them.
+#[derive(Default)]
+struct PartitionQueue {
+    open: Option<Gathering>,
+    closed: VecDeque<Gathering>,
+    /// Batches that the core has taken and that are not acknowledged.
+    in_flight: usize,
+    /// The promise of the newest batch.
+    last: Option<Arc<BatchPromise>>,
+}
+
+impl PartitionQueue {
+    fn close_open(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.closed.push_back(open);
+        }
+    }
+}
+
+struct Queue {
+    partitions: Vec<PartitionQueue>,
+    selector: Box<dyn PartitionSelector>,
+    /// Whether the core was told to look and has not looked yet.
+    kicked: bool,
+    /// Why nothing is taken any more.
+    failure: Option<ClientError>,
+}
+
+/// Who the producer is to the server.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Identity {
+    pub producer: ProducerId,
+    pub epoch: ProducerEpoch,
+}
+
+/// What a producer's handle and the core share.
+pub(crate) struct ProducerShared {
+    /// Names it to the core.
+    pub key: u64,
+    pub topic: Arc<TopicState>,
+    pub options: ProducerOptions,
+    pub mailbox: Arc<Mailbox>,
+    pub journal: Option<Arc<Journal>>,
+    pub shelf: Arc<Shelf>,
+    /// Written by the core when the producer was opened.
+    pub identity: RwLock<Identity>,
+    pub budget: Budget,
+    /// A part of the driver's memory, held for as long as the producer lives.
+    _share: Reservation,
+    validator: Option<Arc<dyn Validator>>,
+    serializer: Option<Arc<dyn Serializer>>,
+    /// Guards the gathering; held to add one event, or for the core to take batches.
+    queue: Mutex<Queue>,
+}
+
+impl ProducerShared {
+    pub fn new(
+        topic: Arc<TopicState>,
+        options: ProducerOptions,
+        mailbox: Arc<Mailbox>,
+        journal: Option<Arc<Journal>>,
+        share: Reservation,
+    ) -> Self {
+        let validator = topic.definition.validator().build();
+        let serializer = topic.definition.serializer().build();
+        Self {
+            key: mailbox.next_key(),
+            queue: Mutex::new(Queue {
+                partitions: Vec::new(),
+                selector: topic.definition.partition_selector().build(),
+                kicked: false,
+                failure: None,
+            }),
+            budget: Budget::new("the producer's budget_bytes", share.bytes()),
+            _share: share,
+            validator: (!validator.accepts_all()).then_some(validator),
+            serializer: (!serializer.is_identity()).then_some(serializer),
+            topic,
+            options,
+            mailbox,
+            journal,
+            shelf: Arc::default(),
+            identity: RwLock::default(),
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        *self.identity.read().expect("no holder panics here")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no holder panics here")
+    }
+
+    /// Adds an event of metadata alone: the hot path.
+    #[inline]
+    pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
+        self.check(metadata)?;
+        let mut serialized = Vec::new();
+        let metadata = self.serialize(metadata, &mut serialized)?;
+        let parts = EventParts {
+            metadata,
+            ..EventParts::default()
+        };
+        self.enqueue(&parts, Vec::new(), None)
+    }
+
+    /// Adds an event.
+    pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
+        self.check(event.metadata)?;
+        let mut serialized = Vec::new();
+        let metadata = self.serialize(event.metadata, &mut serialized)?;
+        let headers = (!event.headers.is_empty()).then(|| {
+            let copy = |(name, value): &(&str, &[u8])| {
+                (name.to_string(), Bytes::copy_from_slice(value))
+            };
+            Headers(event.headers.iter().map(copy).collect()).to_bytes()
+        });
+        let data_bytes: u64 = event.data.iter().map(|piece| piece.len() as u64).sum();
+        let external = data_bytes > u64::from(self.options.inline_bytes_max);
+        let inline: Vec<&[u8]> = match external {
+            true => Vec::new(),
+            false => event.data.iter().map(|piece| &piece[..]).collect(),
+        };
+        let parts = EventParts {
+            metadata,
+            inline: &inline,
+            external_bytes: external.then_some(data_bytes),
+            key: event.key,
+            headers: headers.as_deref(),
+            producer_time: event.producer_time.unwrap_or(0),
+            tombstone: event.tombstone,
+        };
+        let mut pieces = Vec::new();
+        if external {
+            pieces = event.data.clone();
+            pieces.retain(|piece| !piece.is_empty());
+        }
+        if pieces.len() > PIECES_MAX {
+            return Err(ClientError::Invalid(format!(
+                "data in {} pieces; the limit is {PIECES_MAX}",
+                pieces.len()
+            )));
+        }
+        self.enqueue(&parts, pieces, event.partition)
+    }
+
+    fn check(&self, metadata: &[u8]) -> Result<(), ClientError> {
+        self.topic
+            .definition
+            .check_metadata_bytes(metadata.len())
+            .map_err(|reply| ClientError::Invalid(reply.message))?;
+        match &self.validator {
+            Some(validator) => validator.validate(metadata).map_err(ClientError::invalid),
+            None => Ok(()),
+        }
+    }
+
+    fn serialize<'a>(
+        &self,
+        metadata: &'a [u8],
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ClientError> {
+        let Some(serializer) = &self.serializer else {
+            return Ok(metadata);
+        };
+        serializer
+            .serialize(metadata, out)
+            .map_err(ClientError::invalid)?;
+        Ok(out)
+    }
+
+    fn enqueue(
+        &self,
+        parts: &EventParts<'_>,
+        pieces: Data,
+        requested: Option<u32>,
+    ) -> Result<PushFuture, ClientError> {
+        let inline = parts.metadata.len()
+            + parts.key.map_or(0, <[u8]>::len)
+            + parts.headers.map_or(0, <[u8]>::len)
+            + parts.inline.iter().map(|piece| piece.len()).sum::<usize>();
+        let external = parts.external_bytes.unwrap_or(0);
+        let cost = inline as u64 + external + EVENT_OVERHEAD_BYTES;
+
+        let mut queue = self.lock();
+        if let Some(failure) = &queue.failure {
+            return Err(failure.clone());
+        }
+        let input = SelectorInput {
+            key: parts.key,
+            requested,
+            metadata: parts.metadata,
+        };
+        let partition = queue
+            .selector
+            .select(input, self.topic.partition_count())
+            .map_err(ClientError::invalid)?;
+        if queue.partitions.len() <= partition as usize {
+            queue
+                .partitions
+                .resize_with(partition as usize + 1, PartitionQueue::default);
+        }
+        let lane = &mut queue.partitions[partition as usize];
+        let mut kick = false;
+        if let Some(open) = &lane.open
+            && !open.fits(&self.options, inline, external, pieces.len())
+        {
+            lane.close_open();
+            kick = lane.in_flight < self.options.batches_in_flight_max;
+        }
+        let room = lane.open.as_ref().map_or(0, |open| open.room);
+        let mut extra = None;
+        if room < cost {
+            match self.reserve(cost - room) {
+                Ok(reservation) => extra = Some(reservation),
+                Err(_) => {
+                    (queue, extra) = self.wait_for_room(queue, cost)?;
+                }
+            }
+        }
+        let lane = &mut queue.partitions[partition as usize];
+        let (index, promise, full) = match &mut lane.open {
+            Some(open) => {
+                if let Some(extra) = extra {
+                    open.room += extra.bytes();
+                    open.reservation.merge(extra);
+                }
+                add(open, parts, pieces, cost);
+                let full = open.is_full(&self.options);
+                (
+                    open.builder.event_count() - 1,
+                    open.promise.clone(),
+                    full,
+                )
+            }
+            None => {
+                let reservation = extra.expect("a new batch has no room yet");
+                let promise = BatchPromise::new(
+                    PartitionIndex(partition),
+                    self.topic.name.clone(),
+                    self.mailbox.clone(),
+                );
+                let mut open = Gathering {
+                    builder: BatchBuilder::with_buffers(self.shelf.take(), Vec::new()),
+                    promise: promise.clone(),
+                    pieces: Vec::new(),
+                    room: reservation.bytes(),
+                    reservation,
+                    seen: None,
+                };
+                add(&mut open, parts, pieces, cost);
+                let full = open.is_full(&self.options);
+                lane.last = Some(promise.clone());
+                lane.open = Some(open);
+                kick |= match self.options.batch.linger {
+                    Linger::Adaptive => lane.in_flight < self.adaptive_in_flight(),
+                    Linger::Wait(_) => true,
+                    Linger::UntilFull => false,
+                };
+                (0, promise, full)
+            }
+        };
+        if full {
+            lane.close_open();
+            kick |= lane.in_flight < self.options.batches_in_flight_max;
+        }
+        self.kick(queue, kick);
+        Ok(PushFuture {
+            batch: promise,
+            index,
+        })
+    }
+
+    fn adaptive_in_flight(&self) -> usize {
+        ADAPTIVE_IN_FLIGHT.min(self.options.batches_in_flight_max)
+    }
+
+    fn kick(&self, mut queue: MutexGuard<'_, Queue>, kick: bool) {
+        if !kick || queue.kicked {
+            return;
+        }
+        queue.kicked = true;
+        drop(queue);
+        self.mailbox.send(Command::KickProducer(self.key));
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Reservation, memory::BudgetError> {
+        let step = RESERVE_STEP_BYTES.min(self.budget.limit() / 64);
+        if bytes < step
+            && let Ok(reservation) = self.budget.try_reserve(step)
+        {
+            return Ok(reservation);
+        }
+        self.budget.try_reserve(bytes)
+    }
+
+    /// The budget is full: sends what gathers, and waits for room if that is
+    /// the policy. All open batches are closed when it returns.
+    fn wait_for_room<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        cost: u64,
+    ) -> Result<(MutexGuard<'a, Queue>, Option<Reservation>), ClientError> {
+        let started = Instant::now();
+        for lane in &mut queue.partitions {
+            lane.close_open();
+        }
+        self.kick(queue, true);
+        let reservation = match self.options.at_budget {
+            AtBudget::Fail => self.budget.try_reserve(cost)?,
+            AtBudget::Block(timeout) => {
+                let full = |error| ClientError::Timeout {
+                    what: format!(
+                        "room for an event of {}: {error}; {}",
+                        self.topic.name,
+                        self.mailbox.liveness.describe_now()
+                    ),
+                };
+                self.budget
+                    .reserve(cost, Some(started + timeout))
+                    .map_err(full)?
+            }
+        };
+        let mut queue = self.lock();
+        if let Some(failure) = &queue.failure {
+            return Err(failure.clone());
+        }
+        // Another thread may have opened a batch meanwhile; this event begins
+        // another one, so that its reservation is a batch's whole one.
+        for lane in &mut queue.partitions {
+            lane.close_open();
+        }
+        Ok((queue, Some(reservation)))
+    }
+
+    /// Closes what gathers; the future resolves when everything is acknowledged.
+    pub fn flush(&self) -> FlushFuture {
+        let mut queue = self.lock();
+        let mut last = Vec::new();
+        for lane in &mut queue.partitions {
+            lane.close_open();
+            if let Some(promise) = &lane.last {
+                if matches!(promise.outcome(), Some(Ok(_))) {
+                    lane.last = None;
+                } else {
+                    last.push(promise.clone());
+                }
+            }
+        }
+        self.kick(queue, true);
+        let journal = self.journal.clone();
+        FlushFuture {
+            last,
+            finish: Arc::new(move || match &journal {
+                Some(journal) => journal.sync(),
+                None => Ok(()),
+            }),
+        }
+    }
+
+    /// Nothing is taken from now on; what is queued fails, with `error`.
+    /// Returns the promises to resolve, outside of the lock.
+    pub fn fail(&self, error: &ClientError) -> Vec<Arc<BatchPromise>> {
+        let mut queue = self.lock();
+        queue.failure.get_or_insert_with(|| error.clone());
+        let mut promises = Vec::new();
+        for lane in &mut queue.partitions {
+            lane.close_open();
+            promises.extend(lane.closed.drain(..).map(|batch| batch.promise));
+        }
+        promises
+    }
+
+    /// Whether everything that was pushed was taken and acknowledged.
+    pub fn is_drained(&self) -> bool {
+        self.lock()
+            .partitions
+            .iter()
+            .all(|lane| lane.open.is_none() && lane.closed.is_empty() && lane.in_flight == 0)
+    }
+
+    /// For the core: `count` batches of a partition are under way no more.
+    pub fn acknowledged(&self, partition: u32) {
+        let mut queue = self.lock();
+        queue.partitions[partition as usize].in_flight -= 1;
+    }
+
+    /// For the core: the next batch that may be sent, and until when others
+    /// linger. `looked` says that this is the first look since a kick.
+    pub fn take(&self, now: Duration, take: &mut Take) {
+        let mut queue = self.lock();
+        queue.kicked = false;
+        take.linger_until = None;
+        let count = queue.partitions.len();
+        for step in 0..count {
+            let index = (take.next + step) % count;
+            let lane = &mut queue.partitions[index];
+            if lane.in_flight >= self.options.batches_in_flight_max {
+                continue;
+            }
+            let batch = match lane.closed.pop_front() {
+                Some(batch) => Some(batch),
+                None => self.take_open(lane, now, &mut take.linger_until),
+            };
+            if let Some(batch) = batch {
+                lane.in_flight += 1;
+                take.next = index + 1;
+                take.batch = Some((index as u32, batch));
+                return;
+            }
+        }
+        take.batch = None;
+    }
+
+    fn take_open(
+        &self,
+        lane: &mut PartitionQueue,
+        now: Duration,
+        linger_until: &mut Option<Duration>,
+    ) -> Option<Gathering> {
+        let open = lane.open.as_mut()?;
+        let due = match self.options.batch.linger {
+            Linger::Adaptive => lane.in_flight < self.adaptive_in_flight(),
+            Linger::UntilFull => false,
+            Linger::Wait(linger) => {
+                let until = *open.seen.get_or_insert(now) + linger;
+                if until > now {
+                    *linger_until = Some(linger_until.map_or(until, |other| other.min(until)));
+                }
+                until <= now
+            }
+        };
+        if due { lane.open.take() } else { None }
+    }
+}
+
+/// Where [`ProducerShared::take`] goes on, and what it found.
+#[derive(Default)]
+pub(crate) struct Take {
+    next: usize,
+    pub batch: Option<(u32, Gathering)>,
+    pub linger_until: Option<Duration>,
+}
+
+fn add(open: &mut Gathering, parts: &EventParts<'_>, pieces: Data, cost: u64) {
+    open.room -= cost;
+    open.builder.push(*parts);
+    open.pieces.extend(pieces);
+}

@@ -1,0 +1,446 @@
+//! A consumer: events pulled one by one or by the batch, and acknowledged.
+
+use crate::error::ClientError;
+use crate::event::ConsumedEvent;
+use crate::feed::ConsumerShared;
+use crate::mailbox::Command;
+use crate::options::ConsumerOptions;
+use crate::promise::{Pending, Promise};
+use crate::puller::Puller;
+use crate::topic_handle::TopicHandle;
+use memory::fork::ForkSlot;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use wire::record::{Gap, Position};
+use wire::{EventId, PartitionIndex};
+
+/// The least of the driver's memory that a consumer can work with.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
+
+type OnGap = Arc<dyn Fn(PartitionIndex, &Gap) + Send + Sync>;
+
+/// Reads a topic's events in the order of each partition, from standing
+/// subscriptions. Can be used from several threads, which share the events.
+///
+/// In a forked child it subscribes anew, as its options say.
+pub struct Consumer {
+    topic: TopicHandle,
+    name: String,
+    options: ConsumerOptions,
+    slot: ForkSlot<Open>,
+}
+
+/// A consumer in the process that opened it.
+struct Open {
+    shared: Arc<ConsumerShared>,
+    /// Whoever pulls holds it, never while waiting.
+    puller: Mutex<Puller>,
+    /// Gaps that were met and not yet asked for.
+    gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
+    on_gap: Mutex<Option<OnGap>>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let consumer = self.shared.key;
+        self.shared.mailbox.send(Command::CloseConsumer(consumer));
+    }
+}
+
+impl Consumer {
+    pub(crate) fn begin(
+        topic: &TopicHandle,
+        name: &str,
+        options: ConsumerOptions,
+    ) -> Pending<Self> {
+        if let Err(error) = topic::check_consumer_name(name) {
+            return Pending::failed(ClientError::invalid(error));
+        }
+        let (topic, name) = (topic.clone(), name.to_owned());
+        match Open::begin(&topic, &name, &options) {
+            Err(error) => Pending::failed(error),
+            Ok(opened) => opened.then(move |open| {
+                let slot = ForkSlot::new();
+                let _ = slot.get_or_make(|| Ok::<_, ClientError>(open));
+                Ok(Self {
+                    topic,
+                    name,
+                    options,
+                    slot,
+                })
+            }),
+        }
+    }
+
+    /// This process's subscriptions.
+    fn open(&self) -> Result<Arc<Open>, ClientError> {
+        if let Some(open) = self.slot.get() {
+            return Ok(open);
+        }
+        self.slot
+            .get_or_make(|| Open::begin(&self.topic, &self.name, &self.options)?.wait())
+    }
+
+    /// The next event.
+    ///
+    /// Waits up to `timeout` (`None`: for ever; 0 only looks) and gives
+    /// `None` when that has passed: nothing is lost by it.
+    ///
+    /// # Errors
+    /// - [`ClientError::Unreachable`] when the server has been away for longer
+    ///   than the driver's connect timeout; it goes on once the server is back;
+    /// - [`ClientError::Invalid`] from the selector or the allocator, which
+    ///   are asked again with the next pull;
+    /// - [`ClientError::Damaged`] for bytes that fail their checksum; they are
+    ///   read again with the next pull;
+    /// - [`ClientError::Server`] when a subscription has ended for good.
+    pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<ConsumedEvent>, ClientError> {
+        let open = self.open()?;
+        if let Some(event) = open.try_pull()? {
+            return Ok(Some(event));
+        }
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let seen = open.shared.news();
+            if let Some(event) = open.try_pull()? {
+                return Ok(Some(event));
+            }
+            open.health()?;
+            if !open.shared.wait(seen, until) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Events that are there, at least one and at most `max`; waits for the
+    /// first as [`Consumer::pull`] does. Empty when `timeout` has passed.
+    ///
+    /// # Errors
+    /// As [`Consumer::pull`].
+    pub fn pull_batch(
+        &self,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<ConsumedEvent>, ClientError> {
+        let mut events = Vec::new();
+        if max == 0 {
+            return Ok(events);
+        }
+        events.extend(self.pull(timeout)?);
+        if events.is_empty() {
+            return Ok(events);
+        }
+        let open = self.open()?;
+        let mut puller = open.puller();
+        while events.len() < max {
+            match puller.next() {
+                Ok(Some(event)) => events.push(event),
+                // An error comes again with the next pull.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let gaps = std::mem::take(&mut puller.gaps);
+        drop(puller);
+        open.tell(gaps);
+        Ok(events)
+    }
+
+    /// Events up to and including `id` are done with, in its partition.
+    ///
+    /// Sent after the acknowledge interval, together with others, and durable
+    /// a little later; [`Consumer::flush_acknowledgements`] waits for that.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] for a partition that is not read, and whatever
+    /// the server had against acknowledgements sent before.
+    pub fn acknowledge(&self, id: EventId) -> Result<(), ClientError> {
+        let open = self.open()?;
+        let position = Position {
+            incarnation: id.incarnation,
+            offset: id.offset.plus(1),
+        };
+        let partition = id.partition.0;
+        let mut waiting = open.acknowledgements();
+        if let Some(failure) = waiting.failure.take() {
+            return Err(failure);
+        }
+        if let Some(newest) = waiting.positions.get_mut(&partition) {
+            *newest = (*newest).max(position);
+        } else {
+            if !open.shared.reads(partition) {
+                return Err(not_read(&self.name, id.partition));
+            }
+            waiting.positions.insert(partition, position);
+        }
+        if std::mem::replace(&mut waiting.scheduled, true) {
+            return Ok(());
+        }
+        drop(waiting);
+        open.shared.mailbox.send(Command::Acknowledge {
+            consumer: open.shared.key,
+            at_once: None,
+        });
+        Ok(())
+    }
+
+    /// Waits until everything that was acknowledged is durable.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn flush_acknowledgements(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.begin_flush_acknowledgements(timeout).wait()
+    }
+
+    /// [`Consumer::flush_acknowledgements`], not waited for.
+    pub fn begin_flush_acknowledgements(&self, timeout: Duration) -> Pending<()> {
+        let open = match self.open() {
+            Ok(open) => open,
+            Err(error) => return Pending::failed(error),
+        };
+        let promise = Promise::new();
+        open.shared.mailbox.send(Command::Acknowledge {
+            consumer: open.shared.key,
+            at_once: Some(promise.clone()),
+        });
+        let what = format!("the cursors of consumer {}", self.name);
+        Pending::new(promise, what, timeout, |_| Ok(()))
+    }
+
+    /// Goes to `position`, be it backwards; the cursor moves there, durably.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Invalid`] for a partition that is not read.
+    pub fn seek(&self, partition: PartitionIndex, position: Position) -> Result<(), ClientError> {
+        let open = self.open()?;
+        self.move_cursor(&open, partition, position)?.wait()?;
+        let promise = Promise::new();
+        open.resubscribe(partition, position, Some(promise.clone()));
+        let what = format!("the subscription to {}/{partition}", self.topic.name());
+        let timeout = self.topic.driver.request_timeout();
+        Pending::new(promise, what, timeout, |_| Ok(())).wait()
+    }
+
+    /// [`Consumer::seek`], not waited for: reading goes on at `position` at
+    /// once, and the answer comes when the cursor is durable.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] for a partition that is not read.
+    pub fn begin_seek(
+        &self,
+        partition: PartitionIndex,
+        position: Position,
+    ) -> Result<Pending<()>, ClientError> {
+        let open = self.open()?;
+        let moved = self.move_cursor(&open, partition, position)?;
+        open.resubscribe(partition, position, None);
+        Ok(moved)
+    }
+
+    fn move_cursor(
+        &self,
+        open: &Open,
+        partition: PartitionIndex,
+        position: Position,
+    ) -> Result<Pending<()>, ClientError> {
+        if !open.shared.reads(partition.0) {
+            return Err(not_read(&self.name, partition));
+        }
+        // Acknowledgements from before the seek are not to follow it.
+        open.acknowledgements().positions.remove(&partition.0);
+        let positions = [(partition, position)];
+        let driver = &self.topic.driver;
+        Ok(driver.begin_seek(&self.topic, &self.name, &positions))
+    }
+
+    /// Takes the gaps that were met so far.
+    pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
+        match self.slot.get() {
+            Some(open) => std::mem::take(&mut *open.gaps()),
+            None => Vec::new(),
+        }
+    }
+
+    /// Calls `callback` for each gap, on the thread that pulls past it.
+    pub fn on_gap(&self, callback: Arc<dyn Fn(PartitionIndex, &Gap) + Send + Sync>) {
+        if let Ok(open) = self.open() {
+            *open.on_gap.lock().expect("no holder panics here") = Some(callback);
+        }
+    }
+
+    /// Calls `callback` whenever [`Consumer::pull`] may have something new to
+    /// say, on the runtime's thread: for bridges to other ways of waiting.
+    pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        if let Ok(open) = self.open() {
+            open.shared.set_on_ready(Arc::from(callback));
+        }
+    }
+
+    /// The next event of a partition that a pull gives, if that is known.
+    pub fn position(&self, partition: PartitionIndex) -> Option<Position> {
+        self.slot.get()?.puller().position(partition.0)
+    }
+
+    /// The partitions that are read.
+    pub fn partitions(&self) -> Vec<u32> {
+        match self.slot.get() {
+            Some(open) => open.shared.partitions(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The name, under which cursors are kept.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is read.
+    pub fn topic(&self) -> &TopicHandle {
+        &self.topic
+    }
+
+    /// Sends what was acknowledged and ends the subscriptions.
+    ///
+    /// # Errors
+    /// As [`Consumer::flush_acknowledgements`].
+    pub fn close(self) -> Result<(), ClientError> {
+        if self.slot.get().is_none() {
+            return Ok(());
+        }
+        self.flush_acknowledgements(self.topic.driver.request_timeout())
+    }
+}
+
+fn not_read(consumer: &str, partition: PartitionIndex) -> ClientError {
+    ClientError::Invalid(format!(
+        "consumer {consumer} does not read partition {partition}"
+    ))
+}
+
+impl Open {
+    fn begin(
+        topic: &TopicHandle,
+        name: &str,
+        options: &ConsumerOptions,
+    ) -> Result<Pending<Self>, ClientError> {
+        let session = topic.driver.session()?;
+        let count = topic.state.partition_count();
+        let partitions = match &options.partitions {
+            None => (0..count).collect(),
+            Some(partitions) => partitions.clone(),
+        };
+        if let Some(wrong) = partitions.iter().find(|partition| **partition >= count) {
+            return Err(ClientError::Invalid(format!(
+                "partition {wrong} is out of range: {} has {count}, counted from 0",
+                topic.name()
+            )));
+        }
+        let wanted = options
+            .credit_bytes
+            .saturating_mul(partitions.len().max(1) as u64);
+        let share = session.share(wanted, SHARE_BYTES_MIN)?;
+        let shared = Arc::new(ConsumerShared::new(
+            name.to_owned(),
+            topic.state.clone(),
+            options.clone(),
+            session.mailbox.clone(),
+            share,
+            partitions.len(),
+        ));
+        let promise = Promise::new();
+        let timeout = topic.driver.request_timeout();
+        session.mailbox.send(Command::OpenConsumer {
+            consumer: shared.clone(),
+            partitions,
+            start: options.start,
+            timeout,
+            promise: promise.clone(),
+        });
+        let (driver, state) = (topic.driver.clone(), topic.state.clone());
+        let read = Box::new(move |wanted, targets| driver.begin_read_data(&state, wanted, targets));
+        let open = Self {
+            puller: Mutex::new(Puller::new(shared.clone(), read)),
+            shared,
+            gaps: Mutex::default(),
+            on_gap: Mutex::default(),
+        };
+        let what = format!("the subscriptions of consumer {name} to {}", topic.name());
+        Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
+    }
+
+    fn puller(&self) -> MutexGuard<'_, Puller> {
+        // A selector or an allocator may panic under it: nothing is half done then.
+        self.puller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gaps(&self) -> MutexGuard<'_, Vec<(PartitionIndex, Gap)>> {
+        self.gaps.lock().expect("no holder panics here")
+    }
+
+    fn acknowledgements(&self) -> MutexGuard<'_, crate::feed::Acknowledgements> {
+        self.shared
+            .acknowledgements
+            .lock()
+            .expect("no holder panics here")
+    }
+
+    fn try_pull(&self) -> Result<Option<ConsumedEvent>, ClientError> {
+        let mut puller = self.puller();
+        let event = puller.next();
+        if puller.gaps.is_empty() {
+            return event;
+        }
+        let gaps = std::mem::take(&mut puller.gaps);
+        drop(puller);
+        self.tell(gaps);
+        event
+    }
+
+    fn tell(&self, gaps: Vec<(PartitionIndex, Gap)>) {
+        if gaps.is_empty() {
+            return;
+        }
+        let on_gap = self.on_gap.lock().expect("no holder panics here").clone();
+        if let Some(on_gap) = on_gap {
+            for (partition, gap) in &gaps {
+                on_gap(*partition, gap);
+            }
+        }
+        self.gaps().extend(gaps);
+    }
+
+    /// Whether waiting makes sense.
+    fn health(&self) -> Result<(), ClientError> {
+        if let Some(failure) = self.shared.failure() {
+            return Err(failure);
+        }
+        if let Some(lost) = self.shared.mailbox.liveness.lost() {
+            return Err(lost);
+        }
+        match self.shared.mailbox.ended() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn resubscribe(
+        &self,
+        partition: PartitionIndex,
+        position: Position,
+        promise: Option<Arc<Promise>>,
+    ) {
+        self.puller().restart(partition.0, position);
+        self.shared.mailbox.send(Command::Resubscribe {
+            consumer: self.shared.key,
+            partition,
+            position,
+            promise,
+        });
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Consumer({} of {})", self.name, self.topic.name())
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests of the API: sent when there is a connection, sent again after a
+//! reconnect where that is harmless, and ended at their deadline.
+
+use super::Timer;
+use super::wire_session::{Request, Route, Wire};
+use crate::error::ClientError;
+use crate::mailbox::CallRequest;
+use crate::promise::Reply;
+use memory::Target;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::ErrorReply;
+use wire::codec::Codec;
+use wire::message::{Method, Region};
+
+/// How long the first try again waits when the server gave no hint.
+const RETRY_AFTER_MIN: Duration = Duration::from_millis(20);
+
+/// The calls of the API that are not answered.
+#[derive(Default)]
+pub(super) struct Calls {
+    last_key: u64,
+    calls: BTreeMap<u64, Call>,
+    /// From the id of a request to the call's key.
+    sent: BTreeMap<u64, u64>,
+}
+
+struct Call {
+    request: CallRequest,
+    deadline: Duration,
+    /// Memory that is lent while the request is under way, in order.
+    lent: Vec<Region>,
+    /// The request's id on the present connection.
+    id: Option<u64>,
+    /// Not before this: the server asked for it.
+    retry_at: Option<Duration>,
+}
+
+/// Whether asking twice does the same as asking once, so that a request whose
+/// answer was lost with its connection may be sent again.
+fn is_repeatable(method: Method) -> bool {
+    match method {
+        Method::ListTopics
+        | Method::DescribeTopic
+        | Method::OpenProducer
+        | Method::Produce
+        | Method::Subscribe
+        | Method::Unsubscribe
+        | Method::Fetch
+        | Method::ReadData
+        | Method::MoveCursors
+        | Method::ReadCursors
+        | Method::DeleteConsumer
+        | Method::Status
+        | Method::ListGaps => true,
+        Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
+            false
+        }
+    }
+}
+
+impl Calls {
+    pub fn begin(&mut self, wire: &mut Wire<'_>, request: CallRequest) {
+        self.last_key += 1;
+        let key = self.last_key;
+        let deadline = wire.now() + request.timeout;
+        wire.context.arm(deadline, Timer::Call(key));
+        let call = Call {
+            request,
+            deadline,
+            lent: Vec::new(),
+            id: None,
+            retry_at: None,
+        };
+        self.calls.insert(key, call);
+        self.send(wire, key);
+    }
+
+    fn send(&mut self, wire: &mut Wire<'_>, key: u64) {
+        let Some(call) = self.calls.get_mut(&key) else {
+            return;
+        };
+        if !wire.is_up() || call.id.is_some() {
+            return;
+        }
+        let mut body = std::borrow::Cow::Borrowed(call.request.body.as_slice());
+        if call.request.method == Method::ReadData {
+            let link = wire.link().expect("a connection that is up has a link");
+            for target in call.request.targets.drain(..) {
+                call.lent.push(link.lend(target));
+            }
+            call.lent.encode(body.to_mut());
+        }
+        let id = wire.request(
+            Route::Call,
+            Request {
+                method: call.request.method,
+                topic: call.request.topic,
+                remaining: call.deadline.saturating_sub(wire.now()),
+                body: &body,
+                payload: Vec::new(),
+            },
+        );
+        call.id = Some(id);
+        self.sent.insert(id, key);
+    }
+
+    pub fn answer(&mut self, wire: &mut Wire<'_>, id: u64, outcome: Result<Reply, ErrorReply>) {
+        let Some(key) = self.sent.remove(&id) else {
+            return;
+        };
+        let Some(call) = self.calls.get_mut(&key) else {
+            return;
+        };
+        call.id = None;
+        call.take_back(wire);
+        match outcome {
+            Err(error) if error.retryable && call.may_retry(wire.now(), &error) => {
+                let at = call.retry_at.expect("set where a retry is allowed");
+                wire.context.arm(at, Timer::Call(key));
+            }
+            outcome => {
+                let call = self.calls.remove(&key).expect("found above");
+                wire.context.timers.remove(&(call.deadline, Timer::Call(key)));
+                call.end(outcome.map_err(ClientError::Server));
+            }
+        }
+    }
+
+    /// A call's deadline has passed, or it may be tried again.
+    pub fn expired(&mut self, wire: &mut Wire<'_>, key: u64) {
+        let Some(call) = self.calls.get_mut(&key) else {
+            return;
+        };
+        if call.deadline > wire.now() {
+            if call.retry_at.is_some_and(|at| at <= wire.now()) {
+                call.retry_at = None;
+                self.send(wire, key);
+            }
+            return;
+        }
+        let mut call = self.calls.remove(&key).expect("found above");
+        if let Some(id) = call.id {
+            self.sent.remove(&id);
+            wire.cancel(id);
+        }
+        call.take_back(wire);
+        let what = format!(
+            "{} ({:.1} s); {}",
+            call.request.what,
+            call.request.timeout.as_secs_f64(),
+            wire.context.mailbox.liveness.describe(wire.now())
+        );
+        call.end(Err(ClientError::Timeout { what }));
+    }
+
+    /// There is a connection: whatever waits is sent.
+    pub fn connected(&mut self, wire: &mut Wire<'_>) {
+        let keys: Vec<u64> = self.calls.keys().copied().collect();
+        for key in keys {
+            self.send(wire, key);
+        }
+    }
+
+    /// The connection is lost. What must not be asked twice has failed.
+    pub fn disconnected(&mut self, wire: &mut Wire<'_>, reason: &str) {
+        for (_, key) in std::mem::take(&mut self.sent) {
+            let Some(call) = self.calls.get_mut(&key) else {
+                continue;
+            };
+            call.id = None;
+            call.take_back(wire);
+            if is_repeatable(call.request.method) {
+                continue;
+            }
+            let call = self.calls.remove(&key).expect("found above");
+            wire.context.timers.remove(&(call.deadline, Timer::Call(key)));
+            let error = ClientError::Unreachable {
+                address: wire.context.mailbox.liveness.describe(wire.now()),
+                reason: format!(
+                    "{reason}; whether {} was done is not known",
+                    call.request.what
+                ),
+            };
+            call.end(Err(error));
+        }
+    }
+
+    pub fn fail_all(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        self.sent.clear();
+        for (_, mut call) in std::mem::take(&mut self.calls) {
+            call.take_back(wire);
+            call.end(Err(error.clone()));
+        }
+    }
+}
+
+impl Call {
+    /// Ends the lending of memory; the targets are the call's again.
+    fn take_back(&mut self, wire: &mut Wire<'_>) {
+        let Some(link) = wire.link() else {
+            return;
+        };
+        for region in self.lent.drain(..) {
+            // A link always gives back what it was lent.
+            self.request.targets.extend(link.reclaim(&region));
+        }
+    }
+
+    fn may_retry(&mut self, now: Duration, error: &ErrorReply) -> bool {
+        let wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
+        self.retry_at = Some(now + wait);
+        now + wait < self.deadline
+    }
+
+    fn end(self, outcome: Result<Reply, ClientError>) {
+        let targets: Vec<Target> = self.request.targets;
+        self.request.promise.resolve(outcome.map(|reply| Reply {
+            targets,
+            ..reply
+        }));
+    }
+}

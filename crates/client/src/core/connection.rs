@@ -1,0 +1,385 @@
+//! Which server, how to reach it, and when it is lost for good.
+
+use super::wire_session::{Wire, WireSession};
+use super::{Context, Output, Timer, error_of};
+use crate::error::ClientError;
+use crate::group_file::GroupFile;
+use crate::mailbox::Counters;
+use crate::options::{DriverOptions, Endpoint};
+use bytes::Bytes;
+use net::{Link, Message, Received};
+use std::collections::VecDeque;
+use std::time::Duration;
+use wire::codec::Codec;
+use wire::frame::FrameKind;
+use wire::message::{Hello, PROTOCOL_VERSION, Role, Welcome};
+use wire::{DirectoryId, ErrorCode, SessionId};
+
+/// How long one address may take to answer before the next one is tried.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Waits between rounds of attempts grow between these.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// How far the present attempt has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for the next round, until then.
+    Waiting(Duration),
+    /// The group file is being read.
+    Reading,
+    /// The transport connects.
+    Connecting { address: String, deadline: Duration },
+    /// Hello was sent.
+    Greeting { address: String, deadline: Duration },
+    /// Welcomed.
+    Up { address: String },
+}
+
+pub(super) struct Connection {
+    endpoint: Endpoint,
+    client_name: String,
+    namespace: String,
+    connect_timeout: Duration,
+    session: SessionId,
+    phase: Phase,
+    attempt: u64,
+    /// Addresses of this round that were not tried yet.
+    candidates: VecDeque<String>,
+    token: Bytes,
+    /// The server that is expected: as the endpoint says, or as found first.
+    directory: Option<DirectoryId>,
+    backoff: Duration,
+    /// Since when there is no connection.
+    down_since: Duration,
+    /// Since when only foreign servers answer.
+    foreign_since: Option<Duration>,
+    /// Why the last attempt failed.
+    failure: Option<ClientError>,
+    /// The failure is one that time does not heal.
+    is_final: bool,
+    was_up: bool,
+    chance: u64,
+}
+
+impl Connection {
+    pub fn new(endpoint: Endpoint, options: &DriverOptions, session: SessionId) -> Self {
+        let (token, directory) = match &endpoint {
+            Endpoint::GroupFile(_) => (Bytes::new(), None),
+            Endpoint::Address {
+                token, directory, ..
+            } => (token.clone().unwrap_or_default(), *directory),
+        };
+        Self {
+            endpoint,
+            client_name: options.client_name.clone(),
+            namespace: options.namespace.clone(),
+            connect_timeout: options.connect_timeout,
+            session,
+            phase: Phase::Waiting(Duration::ZERO),
+            attempt: 0,
+            candidates: VecDeque::new(),
+            token,
+            directory,
+            backoff: BACKOFF_MIN,
+            down_since: Duration::ZERO,
+            foreign_since: None,
+            failure: None,
+            is_final: false,
+            was_up: false,
+            chance: session.0 as u64 | 1,
+        }
+    }
+
+    /// Begins the first round; `now` is when the connect timeout counts from.
+    pub fn start(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
+        self.down_since = context.now;
+        context.arm(context.now + self.connect_timeout, Timer::Connection);
+        self.begin_round(context, outputs);
+    }
+
+    pub fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
+    /// Whether events of this attempt's link are of any interest.
+    pub fn is_present(&self, attempt: u64) -> bool {
+        attempt == self.attempt && !matches!(self.phase, Phase::Waiting(_) | Phase::Reading)
+    }
+
+    fn begin_round(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
+        match &self.endpoint {
+            Endpoint::GroupFile(path) => {
+                self.phase = Phase::Reading;
+                outputs.push_back(Output::ReadGroupFile(path.clone()));
+            }
+            Endpoint::Address { address, .. } => {
+                self.candidates = VecDeque::from([address.clone()]);
+                self.next_candidate(context, outputs);
+            }
+        }
+    }
+
+    /// The group file was read, or not.
+    pub fn group_file(
+        &mut self,
+        context: &mut Context,
+        result: Result<(GroupFile, Vec<String>), String>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if self.phase != Phase::Reading {
+            return;
+        }
+        match result {
+            Ok((file, endpoints)) if self.was_up && self.directory != Some(file.directory) => {
+                let address = endpoints.first().cloned().unwrap_or_default();
+                self.foreign(context, address, Some(file.directory), "by its group file");
+            }
+            Ok((file, endpoints)) => {
+                self.directory = Some(file.directory);
+                self.token = file.token;
+                self.candidates = endpoints.into();
+            }
+            Err(reason) => {
+                self.failure = Some(ClientError::Unreachable {
+                    address: self.endpoint.to_string(),
+                    reason,
+                });
+            }
+        }
+        self.next_candidate(context, outputs);
+    }
+
+    fn next_candidate(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
+        let Some(address) = self.candidates.pop_front() else {
+            // A little chance, so that many clients do not come back at once.
+            self.chance ^= self.chance << 13;
+            self.chance ^= self.chance >> 7;
+            self.chance ^= self.chance << 17;
+            let wait = self.backoff.mul_f64(0.75 + (self.chance % 512) as f64 / 1024.0);
+            self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+            self.phase = Phase::Waiting(context.now + wait);
+            context.arm(context.now + wait, Timer::Connection);
+            return;
+        };
+        self.attempt += 1;
+        let deadline = context.now + ATTEMPT_TIMEOUT.min(self.connect_timeout);
+        context.arm(deadline, Timer::Connection);
+        self.phase = Phase::Connecting {
+            address: address.clone(),
+            deadline,
+        };
+        outputs.push_back(Output::Connect {
+            attempt: self.attempt,
+            address,
+        });
+    }
+
+    /// The transport has connected: say hello.
+    pub fn link_up(&mut self, context: &mut Context, attempt: u64, link: &mut dyn Link) {
+        let Phase::Connecting { address, deadline } = &self.phase else {
+            return;
+        };
+        if attempt != self.attempt {
+            return;
+        }
+        let mechanism = if self.token.is_empty() { "" } else { "token" };
+        let hello = Hello {
+            version_min: PROTOCOL_VERSION,
+            version_max: PROTOCOL_VERSION,
+            features_required: 0,
+            features_optional: 0,
+            namespace: self.namespace.clone(),
+            mechanism: mechanism.to_owned(),
+            proof: self.token.clone(),
+            session: self.session,
+            role: Role::Control,
+            directory: self.directory.unwrap_or_default(),
+            trace: 0,
+            client_name: self.client_name.clone(),
+        };
+        self.phase = Phase::Greeting {
+            address: address.clone(),
+            deadline: *deadline,
+        };
+        let message = Message::control(FrameKind::Hello, 0, hello.to_bytes());
+        Wire::new(context, Some(link)).send(message);
+    }
+
+    /// A message before the welcome. True if it is the welcome.
+    pub fn greeting(
+        &mut self,
+        context: &mut Context,
+        message: Received,
+        outputs: &mut VecDeque<Output>,
+    ) -> bool {
+        let Phase::Greeting { address, .. } = &self.phase else {
+            return false;
+        };
+        let address = address.clone();
+        match message.kind {
+            FrameKind::Welcome => {
+                match Welcome::from_bytes("welcome", &message.head) {
+                    Ok(welcome) => return self.welcome(context, address, &welcome, outputs),
+                    Err(error) => self.unreachable(address, error.to_string()),
+                };
+            }
+            FrameKind::ErrorReply => {
+                let error = error_of(&message.head);
+                match error.code {
+                    ErrorCode::WrongServer | ErrorCode::NotAuthenticated => {
+                        let found = None;
+                        self.foreign(context, address, found, &error.to_string());
+                    }
+                    ErrorCode::Unsupported | ErrorCode::NotAuthorized => {
+                        self.failure = Some(ClientError::Server(error));
+                        self.is_final = true;
+                    }
+                    _ => self.unreachable(address, error.to_string()),
+                }
+            }
+            other => self.unreachable(address, format!("it answers with a {other:?} frame")),
+        }
+        self.abandon(outputs, "the greeting failed");
+        self.next_candidate(context, outputs);
+        false
+    }
+
+    fn welcome(
+        &mut self,
+        context: &mut Context,
+        address: String,
+        welcome: &Welcome,
+        outputs: &mut VecDeque<Output>,
+    ) -> bool {
+        if self
+            .directory
+            .is_some_and(|directory| directory != welcome.directory)
+        {
+            self.foreign(context, address, Some(welcome.directory), "");
+            self.abandon(outputs, "another server was expected");
+            self.next_candidate(context, outputs);
+            return false;
+        }
+        self.directory = Some(welcome.directory);
+        self.was_up = true;
+        self.foreign_since = None;
+        self.failure = None;
+        self.backoff = BACKOFF_MIN;
+        self.candidates.clear();
+        context.mailbox.liveness.connected(&address);
+        context.mailbox.liveness.heard(context.now);
+        Counters::add(&context.mailbox.counters.connections);
+        context.session = Some(WireSession::new(context.now, welcome));
+        Wire::new(context, None).watch();
+        self.phase = Phase::Up { address };
+        true
+    }
+
+    fn unreachable(&mut self, address: String, reason: String) {
+        self.failure = Some(ClientError::Unreachable { address, reason });
+    }
+
+    /// Another server answers than the one that is expected. With a group
+    /// file that may be a stale one, so it is read again.
+    fn foreign(
+        &mut self,
+        context: &Context,
+        address: String,
+        found: Option<DirectoryId>,
+        reason: &str,
+    ) {
+        self.foreign_since.get_or_insert(context.now);
+        self.failure = Some(ClientError::WrongServer {
+            address,
+            expected: self.directory.unwrap_or_default(),
+            found,
+            reason: reason.to_owned(),
+        });
+        if !self.was_up && matches!(self.endpoint, Endpoint::Address { .. }) {
+            self.is_final = true;
+        }
+    }
+
+    fn abandon(&mut self, outputs: &mut VecDeque<Output>, reason: &str) {
+        outputs.push_back(Output::Disconnect {
+            attempt: self.attempt,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// The present connection is dead.
+    pub fn lost(
+        &mut self,
+        context: &mut Context,
+        reason: String,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        context
+            .timers
+            .retain(|(_, timer)| !matches!(timer, Timer::Heartbeat));
+        match self.phase.clone() {
+            Phase::Up { address } => {
+                context.mailbox.liveness.disconnected();
+                self.unreachable(address, reason);
+                self.down_since = context.now;
+                context.arm(context.now + self.connect_timeout, Timer::Connection);
+                self.begin_round(context, outputs);
+            }
+            Phase::Connecting { address, .. } | Phase::Greeting { address, .. } => {
+                self.unreachable(address, reason);
+                self.next_candidate(context, outputs);
+            }
+            Phase::Waiting(_) | Phase::Reading => {}
+        }
+    }
+
+    /// Time has passed. Says why the present connection is to be given up, if it is.
+    pub fn timer(
+        &mut self,
+        context: &mut Context,
+        outputs: &mut VecDeque<Output>,
+    ) -> Option<String> {
+        let now = context.now;
+        let is_up = matches!(self.phase, Phase::Up { .. });
+        if self.was_up && !is_up && now >= self.down_since + self.connect_timeout {
+            let error = self.last_failure();
+            context.mailbox.liveness.lose(error);
+        }
+        match &self.phase {
+            Phase::Waiting(until) if *until <= now => {
+                self.begin_round(context, outputs);
+                None
+            }
+            Phase::Connecting { deadline, .. } | Phase::Greeting { deadline, .. }
+                if *deadline <= now =>
+            {
+                Some("no answer in time".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn last_failure(&self) -> ClientError {
+        self.failure
+            .clone()
+            .unwrap_or_else(|| ClientError::Unreachable {
+                address: self.endpoint.to_string(),
+                reason: "no answer in time".to_owned(),
+            })
+    }
+
+    /// Why nothing will come of it any more, if that is so: the connect
+    /// timeout has passed without a first connection, or for as long only
+    /// foreign servers have answered.
+    pub fn hopeless(&self, context: &Context) -> Option<ClientError> {
+        if matches!(self.phase, Phase::Up { .. }) {
+            return None;
+        }
+        let passed = |since: Duration| context.now >= since + self.connect_timeout;
+        let hopeless = self.is_final
+            || (!self.was_up && passed(self.down_since))
+            || self.foreign_since.is_some_and(passed);
+        hopeless.then(|| self.last_failure())
+    }
+}

@@ -1,0 +1,565 @@
+//! The client as a plain state machine: inputs with the time go in, messages
+//! go to the link that is handed in, and the rest comes out as [`Output`]s.
+//!
+//! Whoever drives it (the runtime's thread, or a simulation) does this: on
+//! every input call [`ClientCore::handle`] with the present link, then carry
+//! out [`ClientCore::poll_output`] until there is none, and call again no
+//! later than [`ClientCore::next_timer`]. After calls of the API it is to be
+//! handed [`Input::Kick`]. It has no clock, thread, socket or randomness of
+//! its own and keeps everything in ordered maps, so that the same inputs give
+//! the same outputs.
+//!
+//! - [`connection`]: which server, how to reach it, when it is lost.
+//! - [`calls`]: requests of the API and their answers.
+//! - [`producer`]: batches taken from the queues, sent, kept until acknowledged.
+//! - [`consumer`]: subscriptions, credit, cursors.
+
+mod calls;
+mod connection;
+mod consumer;
+mod producer;
+mod wire_session;
+
+use crate::error::ClientError;
+use crate::group_file::GroupFile;
+use crate::mailbox::{Command, Counters, Mailbox};
+use crate::options::{DriverOptions, Endpoint};
+use crate::promise::{Promise, Reply};
+use calls::Calls;
+use connection::Connection;
+use consumer::ConsumerCore;
+use net::{Link, NetError, Received};
+use producer::ProducerCore;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::frame::FrameKind;
+use wire::{ErrorReply, SessionId};
+use wire_session::{Route, Wire, WireSession};
+
+/// Something happened.
+#[derive(Debug)]
+pub enum Input {
+    /// The API was used, or time has passed, or nothing: look.
+    Kick,
+    /// The group file was read, as [`Output::ReadGroupFile`] asked: the file,
+    /// with the endpoints to try.
+    GroupFile(Result<(GroupFile, Vec<String>), String>),
+    /// The link of this attempt stands.
+    LinkUp {
+        /// Which.
+        attempt: u64,
+    },
+    /// The link of this attempt is dead, or could not be made. It is handed
+    /// in once more if it exists, so that lent memory can be taken back.
+    LinkDown {
+        /// Which.
+        attempt: u64,
+        /// Why.
+        reason: NetError,
+    },
+    /// A message arrived.
+    Message {
+        /// On the link of which attempt.
+        attempt: u64,
+        /// What.
+        message: Received,
+    },
+}
+
+/// Something to do for whoever drives the core.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Read the group file; answered by [`Input::GroupFile`].
+    ReadGroupFile(PathBuf),
+    /// Begin a connection; answered by [`Input::LinkUp`] or [`Input::LinkDown`].
+    /// It is the present one from now on; the one before is dead.
+    Connect {
+        /// Names it.
+        attempt: u64,
+        /// Where to.
+        address: String,
+    },
+    /// End the connection, after what is queued on its control lane. No answer.
+    Disconnect {
+        /// Which.
+        attempt: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The core has ended: nothing more will come of it.
+    Ended,
+}
+
+/// What becomes due, and of whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Connection,
+    Heartbeat,
+    Call(u64),
+    /// A producer's acks, retries or lingering batches.
+    Producer(u64),
+    /// A consumer's acknowledgements or subscriptions to be opened again.
+    Consumer(u64),
+}
+
+/// What all parts of the core share.
+struct Context {
+    now: Duration,
+    mailbox: Arc<Mailbox>,
+    timers: BTreeSet<(Duration, Timer)>,
+    /// The standing connection, welcomed.
+    session: Option<WireSession>,
+    /// More can be done at once, after the link has moved bytes.
+    again: bool,
+}
+
+impl Context {
+    fn arm(&mut self, at: Duration, timer: Timer) {
+        self.timers.insert((at, timer));
+    }
+}
+
+/// The client as a state machine. See the module.
+pub struct ClientCore {
+    context: Context,
+    connection: Connection,
+    calls: Calls,
+    producers: BTreeMap<u64, ProducerCore>,
+    consumers: BTreeMap<u64, ConsumerCore>,
+    outputs: VecDeque<Output>,
+    commands: Vec<Command>,
+    /// Resolved when the first connection stands, or cannot be made.
+    connected: Option<Arc<Promise>>,
+    started: bool,
+    ended: bool,
+}
+
+impl ClientCore {
+    /// A core that connects to `endpoint` as soon as it is kicked.
+    ///
+    /// `session` is the client's session id, and seeds what little chance it needs.
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        options: &DriverOptions,
+        session: SessionId,
+        mailbox: Arc<Mailbox>,
+        connected: Arc<Promise>,
+    ) -> Self {
+        Self {
+            context: Context {
+                now: Duration::ZERO,
+                mailbox,
+                timers: BTreeSet::new(),
+                session: None,
+                again: false,
+            },
+            connection: Connection::new(endpoint, options, session),
+            calls: Calls::default(),
+            producers: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            commands: Vec::new(),
+            connected: Some(connected),
+            started: false,
+            ended: false,
+        }
+    }
+
+    /// Takes an input. `now` counts from any fixed moment and never goes
+    /// back; `link` is the present connection's, if there is one.
+    pub fn handle(&mut self, now: Duration, input: Input, mut link: Option<&mut dyn Link>) {
+        debug_assert!(now >= self.context.now);
+        self.context.now = now;
+        self.context.again = false;
+        if self.ended {
+            return;
+        }
+        if !std::mem::replace(&mut self.started, true) {
+            self.connection.start(&mut self.context, &mut self.outputs);
+        }
+        match input {
+            Input::Kick => {}
+            Input::GroupFile(result) => {
+                self.connection
+                    .group_file(&mut self.context, result, &mut self.outputs);
+            }
+            Input::LinkUp { attempt } => {
+                if let Some(link) = &mut link {
+                    self.connection.link_up(&mut self.context, attempt, *link);
+                }
+            }
+            Input::LinkDown { attempt, reason } => {
+                if self.connection.is_present(attempt) {
+                    self.lose(reason.to_string(), &mut link);
+                }
+            }
+            Input::Message { attempt, message } => {
+                if self.connection.is_present(attempt) {
+                    self.message(message, &mut link);
+                }
+            }
+        }
+        self.take_commands(&mut link);
+        self.run_timers(&mut link);
+        self.pump(&mut link);
+        self.give_up_if_hopeless();
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When the core wants to be called again, whatever happens.
+    pub fn next_timer(&self) -> Option<Duration> {
+        if self.context.again {
+            return Some(self.context.now);
+        }
+        self.context.timers.first().map(|(at, _)| *at)
+    }
+
+    /// How many connections were tried.
+    pub fn attempt(&self) -> u64 {
+        self.connection.attempt()
+    }
+
+    fn message(&mut self, message: Received, link: &mut Option<&mut dyn Link>) {
+        let Some(link) = link.as_deref_mut() else {
+            return;
+        };
+        Counters::add(&self.context.mailbox.counters.frames_received);
+        self.context.mailbox.liveness.heard(self.context.now);
+        if self.context.session.is_none() {
+            let welcomed = self
+                .connection
+                .greeting(&mut self.context, message, &mut self.outputs);
+            if welcomed {
+                self.connected(link);
+            }
+            return;
+        }
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        wire.heard();
+        let id = message.id;
+        let outcome = match message.kind {
+            FrameKind::Reply => Ok(Reply {
+                head: message.head,
+                payload: message.payload.freeze(),
+                targets: Vec::new(),
+            }),
+            FrameKind::ErrorReply if id == 0 => {
+                // About the connection as a whole: it is closed now.
+                let reason = error_of(&message.head).to_string();
+                return self.lose(reason, &mut Some(link));
+            }
+            FrameKind::ErrorReply => Err(error_of(&message.head)),
+            FrameKind::Deliver => {
+                let Some(Route::Subscription {
+                    consumer,
+                    partition,
+                }) = wire.route(id)
+                else {
+                    return;
+                };
+                let result = match self.consumers.get_mut(&consumer) {
+                    Some(core) => core.deliver(&mut wire, partition, message),
+                    None => Ok(()),
+                };
+                if let Err(reason) = result {
+                    self.disconnect(reason, &mut Some(link));
+                }
+                return;
+            }
+            FrameKind::Ended => {
+                if let Some(Route::Subscription {
+                    consumer,
+                    partition,
+                }) = wire.end_route(id)
+                    && let Some(core) = self.consumers.get_mut(&consumer)
+                {
+                    core.ended(&mut wire, partition, error_of(&message.head));
+                }
+                return;
+            }
+            FrameKind::Heartbeat => return wire.heartbeat(message.flags),
+            // It closes soon; what it still answers is welcome.
+            FrameKind::GoAway => return,
+            other => {
+                let reason = format!("a {other:?} frame is not expected of a server");
+                return self.disconnect(reason, &mut Some(link));
+            }
+        };
+        self.answer(id, outcome, link);
+    }
+
+    fn answer(&mut self, id: u64, outcome: Result<Reply, ErrorReply>, link: &mut dyn Link) {
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        match wire.route(id) {
+            None => {}
+            Some(Route::Call) => {
+                wire.end_route(id);
+                self.calls.answer(&mut wire, id, outcome);
+            }
+            Some(Route::OpenProducer { producer }) => {
+                wire.end_route(id);
+                if let Some(core) = self.producers.get_mut(&producer) {
+                    core.opened(&mut wire, outcome);
+                }
+            }
+            Some(Route::Produce {
+                producer,
+                partition,
+            }) => {
+                wire.end_route(id);
+                if let Some(core) = self.producers.get_mut(&producer) {
+                    core.produced(&mut wire, partition, id, outcome);
+                }
+            }
+            Some(Route::Subscription {
+                consumer,
+                partition,
+            }) => {
+                if outcome.is_err() {
+                    wire.end_route(id);
+                }
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.subscribed(&mut wire, partition, outcome);
+                }
+            }
+            Some(Route::Cursors { consumer }) => {
+                wire.end_route(id);
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.cursors_moved(&mut wire, outcome);
+                }
+            }
+            Some(Route::Ignored) => {
+                wire.end_route(id);
+            }
+        }
+    }
+
+    /// The server said welcome: everything is taken up where it was.
+    fn connected(&mut self, link: &mut dyn Link) {
+        if let Some(promise) = self.connected.take() {
+            promise.resolve(Ok(Reply::default()));
+        }
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        self.calls.connected(&mut wire);
+        for producer in self.producers.values_mut() {
+            producer.connected(&mut wire);
+        }
+        for consumer in self.consumers.values_mut() {
+            consumer.connected(&mut wire);
+        }
+    }
+
+    /// The present connection is of no use any more, and we say so.
+    fn disconnect(&mut self, reason: String, link: &mut Option<&mut dyn Link>) {
+        self.outputs.push_back(Output::Disconnect {
+            attempt: self.connection.attempt(),
+            reason: reason.clone(),
+        });
+        self.lose(reason, link);
+    }
+
+    fn lose(&mut self, reason: String, link: &mut Option<&mut dyn Link>) {
+        self.context.session = None;
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        self.calls.disconnected(&mut wire, &reason);
+        for producer in self.producers.values_mut() {
+            producer.disconnected(&mut wire);
+        }
+        for consumer in self.consumers.values_mut() {
+            consumer.disconnected();
+        }
+        self.connection
+            .lost(&mut self.context, reason, &mut self.outputs);
+    }
+
+    fn take_commands(&mut self, link: &mut Option<&mut dyn Link>) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.context.mailbox.take(&mut commands);
+        for command in commands.drain(..) {
+            if self.ended {
+                break;
+            }
+            self.command(command, link);
+        }
+        self.commands = commands;
+    }
+
+    fn command(&mut self, command: Command, link: &mut Option<&mut dyn Link>) {
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        match command {
+            Command::Call(call) => self.calls.begin(&mut wire, call),
+            Command::OpenProducer {
+                producer,
+                timeout,
+                promise,
+            } => {
+                let key = producer.key;
+                let core = ProducerCore::new(&mut wire, producer, timeout, promise);
+                self.producers.insert(key, core);
+            }
+            Command::KickProducer(key) => {
+                if let Some(producer) = self.producers.get_mut(&key) {
+                    producer.kicked();
+                }
+            }
+            Command::CloseProducer(key) => {
+                if let Some(mut producer) = self.producers.remove(&key) {
+                    producer.fail(&mut wire, &ClientError::Closed);
+                }
+            }
+            Command::OpenConsumer {
+                consumer,
+                partitions,
+                start,
+                timeout,
+                promise,
+            } => {
+                let key = consumer.key;
+                let mut core = ConsumerCore::new(&mut wire, consumer, timeout, promise);
+                core.open(&mut wire, &partitions, start);
+                self.consumers.insert(key, core);
+            }
+            Command::Consumed {
+                consumer,
+                partition,
+                bytes,
+            } => {
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.consumed(&mut wire, partition, bytes);
+                }
+            }
+            Command::Resubscribe {
+                consumer,
+                partition,
+                position,
+                promise,
+            } => match self.consumers.get_mut(&consumer) {
+                Some(core) => core.resubscribe(&mut wire, partition, position, promise),
+                None => refuse(promise),
+            },
+            Command::Acknowledge { consumer, at_once } => match self.consumers.get_mut(&consumer) {
+                Some(core) => core.acknowledge(&mut wire, at_once),
+                None => refuse(at_once),
+            },
+            Command::CloseConsumer(key) => {
+                if let Some(mut consumer) = self.consumers.remove(&key) {
+                    consumer.close(&mut wire);
+                }
+            }
+            Command::Close => self.end(ClientError::Closed, link),
+        }
+    }
+
+    fn run_timers(&mut self, link: &mut Option<&mut dyn Link>) {
+        while let Some(&(at, timer)) = self.context.timers.first() {
+            if at > self.context.now || self.ended {
+                return;
+            }
+            self.context.timers.pop_first();
+            let mut wire = Wire::new(&mut self.context, reborrow(link));
+            match timer {
+                Timer::Connection => {
+                    let lost = self.connection.timer(&mut self.context, &mut self.outputs);
+                    if let Some(reason) = lost {
+                        self.disconnect(reason, link);
+                    }
+                    if self.context.mailbox.liveness.lost().is_some() {
+                        for consumer in self.consumers.values() {
+                            consumer.notify();
+                        }
+                    }
+                }
+                Timer::Heartbeat => {
+                    if let Some(reason) = wire.heartbeat_due() {
+                        self.disconnect(reason, link);
+                    }
+                }
+                Timer::Call(id) => self.calls.expired(&mut wire, id),
+                Timer::Producer(key) => {
+                    if let Some(producer) = self.producers.get_mut(&key) {
+                        producer.timer(&mut wire);
+                    }
+                }
+                Timer::Consumer(key) => {
+                    if let Some(consumer) = self.consumers.get_mut(&key) {
+                        consumer.timer(&mut wire);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves batches from the queues to the link: one a round, so that one is
+    /// on its way while the next is sealed.
+    fn pump(&mut self, link: &mut Option<&mut dyn Link>) {
+        if self.ended {
+            return;
+        }
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        let mut again = false;
+        for producer in self.producers.values_mut() {
+            again |= producer.pump(&mut wire);
+        }
+        self.context.again = again;
+    }
+
+    /// Ends everything when the connection says that there is no hope.
+    fn give_up_if_hopeless(&mut self) {
+        if let Some(error) = self.connection.hopeless(&self.context) {
+            self.end(error, &mut None);
+        }
+    }
+
+    fn end(&mut self, error: ClientError, link: &mut Option<&mut dyn Link>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        for consumer in std::mem::take(&mut self.consumers).values_mut() {
+            consumer.fail(&mut wire, &error);
+        }
+        for producer in std::mem::take(&mut self.producers).values_mut() {
+            producer.fail(&mut wire, &error);
+        }
+        self.calls.fail_all(&mut wire, &error);
+        if let Some(promise) = self.connected.take() {
+            promise.resolve(Err(error.clone()));
+        }
+        self.context.session = None;
+        self.context.timers.clear();
+        self.context.again = false;
+        self.context.mailbox.liveness.disconnected();
+        self.context.mailbox.end(error);
+        self.outputs.push_back(Output::Disconnect {
+            attempt: self.connection.attempt(),
+            reason: "the client closes".to_owned(),
+        });
+        self.outputs.push_back(Output::Ended);
+    }
+}
+
+fn refuse(promise: Option<Arc<Promise>>) {
+    if let Some(promise) = promise {
+        promise.resolve(Err(ClientError::Closed));
+    }
+}
+
+fn reborrow<'a>(link: &'a mut Option<&mut dyn Link>) -> Option<&'a mut dyn Link> {
+    match link {
+        Some(link) => Some(&mut **link),
+        None => None,
+    }
+}
+
+/// The error that a frame's head holds.
+fn error_of(head: &[u8]) -> ErrorReply {
+    use wire::{Codec, ErrorCode};
+    ErrorReply::from_bytes("error reply", head)
+        .unwrap_or_else(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()))
+}

@@ -1,0 +1,535 @@
+//! Batches on their way: taken from the queues, sealed, sent in order, kept
+//! until they are acknowledged, sent again after a reconnect.
+//!
+//! What keeps a partition's sequence free of holes: a producer whose batch is
+//! refused for good, or not acknowledged within its `ack_timeout`, has failed.
+//! All its unacknowledged batches fail with the same error and nothing is
+//! taken any more; a new producer is to be opened. So no batch is ever stored
+//! behind one that was given up.
+
+mod batch;
+
+use super::Timer;
+use super::wire_session::{Request, Route, Wire};
+use crate::batch_queue::{Identity, ProducerShared, Take};
+use crate::error::ClientError;
+use crate::future::{BatchPromise, Stored};
+use crate::journal::JournalRecord;
+use crate::mailbox::Counters;
+use crate::promise::{Promise, Reply};
+use batch::SentBatch;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::codec::Codec;
+use wire::message::{Method, OpenProducer, Produce, Produced, ProducerOpened};
+use wire::{ErrorCode, ErrorReply, PartitionIndex, ProducerId, Sequence};
+
+/// Waits before a refused batch is sent again, when the server gave no hint.
+const RETRY_AFTER_MIN: Duration = Duration::from_millis(10);
+/// How often a batch may be found out of sequence, or damaged on its way,
+/// without any progress in between.
+const REPAIRS_MAX: u32 = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Waiting for a connection, or for the answer to OpenProducer.
+    Opening,
+    Open,
+    Failed,
+}
+
+/// One partition's batches under way.
+#[derive(Default)]
+struct PartitionFlow {
+    /// The sequence number of the next event.
+    next_sequence: u64,
+    /// In order; the first are sent, the last perhaps not yet.
+    in_flight: VecDeque<SentBatch>,
+    /// Nothing is sent before this.
+    retry_at: Option<Duration>,
+    /// Repairs since the last progress.
+    repairs: u32,
+}
+
+pub(super) struct ProducerCore {
+    shared: Arc<ProducerShared>,
+    state: State,
+    /// OpenProducer was sent and not answered.
+    asked: bool,
+    /// Resolved when the producer is open for the first time.
+    promise: Option<Arc<Promise>>,
+    open_deadline: Duration,
+    partitions: BTreeMap<u32, PartitionFlow>,
+    take: Take,
+    /// There may be batches to take.
+    dirty: bool,
+    /// There may be batches to send.
+    unsent: bool,
+    /// When [`ProducerCore::timer`] is to be called next.
+    armed: Option<Duration>,
+}
+
+impl ProducerCore {
+    pub fn new(
+        wire: &mut Wire<'_>,
+        shared: Arc<ProducerShared>,
+        timeout: Duration,
+        promise: Arc<Promise>,
+    ) -> Self {
+        let mut core = Self {
+            open_deadline: wire.now() + timeout,
+            shared,
+            state: State::Opening,
+            asked: false,
+            promise: Some(promise),
+            partitions: BTreeMap::new(),
+            take: Take::default(),
+            dirty: false,
+            unsent: false,
+            armed: None,
+        };
+        core.arm(wire, core.open_deadline);
+        core.connected(wire);
+        core
+    }
+
+    fn arm(&mut self, wire: &mut Wire<'_>, at: Duration) {
+        if self.armed.is_none_or(|armed| at < armed) {
+            self.armed = Some(at);
+            wire.context.arm(at, Timer::Producer(self.shared.key));
+        }
+    }
+
+    /// There is a connection: the producer is opened, or taken up again.
+    pub fn connected(&mut self, wire: &mut Wire<'_>) {
+        if self.state == State::Failed || !wire.is_up() {
+            return;
+        }
+        self.state = State::Opening;
+        if std::mem::replace(&mut self.asked, true) {
+            return;
+        }
+        let identity = self.identity();
+        let open = OpenProducer {
+            name: self.shared.options.name.clone().unwrap_or_default(),
+            resume: identity.producer,
+            resume_epoch: identity.epoch,
+        };
+        let request = Request {
+            method: Method::OpenProducer,
+            topic: self.shared.topic.id,
+            remaining: self.shared.options.ack_timeout,
+            body: &open.to_bytes(),
+            payload: Vec::new(),
+        };
+        let route = Route::OpenProducer {
+            producer: self.shared.key,
+        };
+        wire.request(route, request);
+    }
+
+    fn identity(&self) -> Identity {
+        self.shared.identity()
+    }
+
+    pub fn disconnected(&mut self, wire: &mut Wire<'_>) {
+        if self.state == State::Open {
+            self.state = State::Opening;
+        }
+        self.asked = false;
+        for flow in self.partitions.values_mut() {
+            flow.retry_at = None;
+            for batch in &mut flow.in_flight {
+                batch.unsend(wire);
+            }
+        }
+        self.unsent = true;
+    }
+
+    /// The answer to OpenProducer.
+    pub fn opened(&mut self, wire: &mut Wire<'_>, outcome: Result<Reply, ErrorReply>) {
+        self.asked = false;
+        if self.state != State::Opening {
+            return;
+        }
+        let opened = match outcome {
+            Ok(reply) => ProducerOpened::from_bytes("producer opened", &reply.head).map_err(
+                |error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()),
+            ),
+            Err(error) => Err(error),
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) if error.retryable => {
+                let wait = Duration::from_millis(u64::from(error.retry_after_ms));
+                let at = wire.now() + wait.max(RETRY_AFTER_MIN);
+                self.armed = None;
+                return self.arm(wire, at);
+            }
+            Err(error) => return self.fail(wire, &ClientError::Server(error)),
+        };
+        *self
+            .shared
+            .identity
+            .write()
+            .expect("no holder panics here") = Identity {
+            producer: opened.producer,
+            epoch: opened.epoch,
+        };
+        self.state = State::Open;
+        for (partition, next) in opened.next {
+            self.partitions
+                .entry(partition.0)
+                .or_default()
+                .resume_at(next);
+        }
+        self.unsent = true;
+        self.dirty = true;
+        if let Some(promise) = self.promise.take() {
+            promise.resolve(Ok(Reply::default()));
+        }
+    }
+
+    /// The queue has something to take.
+    pub fn kicked(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Takes and sends at most one batch, and sends what could not be sent
+    /// before. True if there may be more at once.
+    pub fn pump(&mut self, wire: &mut Wire<'_>) -> bool {
+        if self.unsent && self.state == State::Open && wire.is_up() {
+            self.unsent = false;
+            let partitions: Vec<u32> = self.partitions.keys().copied().collect();
+            for partition in partitions {
+                self.unsent |= !self.send(wire, partition);
+            }
+        }
+        // Nothing is sealed before the producer has an identity to seal with.
+        if !self.dirty || self.state == State::Failed || self.identity().producer == ProducerId(0) {
+            return false;
+        }
+        self.shared.take(wire.now(), &mut self.take);
+        if let Some(until) = self.take.linger_until {
+            self.arm(wire, until);
+        }
+        let Some((partition, gathering)) = self.take.batch.take() else {
+            self.dirty = false;
+            return false;
+        };
+        let flow = self.partitions.entry(partition).or_default();
+        let batch = SentBatch::seal(
+            &self.shared,
+            self.shared.identity(),
+            Sequence(flow.next_sequence),
+            gathering,
+            wire.now(),
+        );
+        flow.next_sequence += u64::from(batch.count);
+        let deadline = batch.taken_at + self.shared.options.ack_timeout;
+        flow.in_flight.push_back(batch);
+        self.arm(wire, deadline);
+        if self.state == State::Open && wire.is_up() {
+            self.unsent |= !self.send(wire, partition);
+        } else {
+            self.unsent = true;
+        }
+        true
+    }
+
+    /// Sends what was not sent of a partition, as far as credit goes. True if
+    /// all was sent.
+    fn send(&mut self, wire: &mut Wire<'_>, partition: u32) -> bool {
+        let Some(flow) = self.partitions.get_mut(&partition) else {
+            return true;
+        };
+        if flow.retry_at.is_some_and(|at| at > wire.now()) {
+            return false;
+        }
+        flow.retry_at = None;
+        for batch in &mut flow.in_flight {
+            if batch.request.is_some() || batch.stored.is_some() {
+                continue;
+            }
+            if let Some(max) = wire.exceeds_payload_max(batch.payload_bytes) {
+                let error = ClientError::Invalid(format!(
+                    "a batch of {} bytes for {}/{partition}: the server takes {max} at once",
+                    batch.payload_bytes, self.shared.topic.name
+                ));
+                self.fail(wire, &error);
+                return true;
+            }
+            if !wire.take_produce_credit(batch.payload_bytes) {
+                return false;
+            }
+            let produce = Produce {
+                partition: PartitionIndex(partition),
+                durability: self
+                    .shared
+                    .options
+                    .durability
+                    .unwrap_or_else(|| self.shared.topic.durability(partition)),
+                regions: batch.expose(wire),
+            };
+            let deadline = batch.taken_at + self.shared.options.ack_timeout;
+            let request = Request {
+                method: Method::Produce,
+                topic: self.shared.topic.id,
+                remaining: deadline.saturating_sub(wire.now()),
+                body: &produce.to_bytes(),
+                payload: batch.payload.clone(),
+            };
+            let route = Route::Produce {
+                producer: self.shared.key,
+                partition,
+            };
+            batch.request = Some(wire.request(route, request));
+            Counters::add(&wire.context.mailbox.counters.batches_sent);
+        }
+        true
+    }
+
+    /// The answer to a Produce.
+    pub fn produced(
+        &mut self,
+        wire: &mut Wire<'_>,
+        partition: u32,
+        id: u64,
+        outcome: Result<Reply, ErrorReply>,
+    ) {
+        let Some(flow) = self.partitions.get_mut(&partition) else {
+            return;
+        };
+        let Some(place) = flow
+            .in_flight
+            .iter()
+            .position(|batch| batch.request == Some(id))
+        else {
+            return;
+        };
+        // Room came free for others.
+        self.unsent = true;
+        let batch = &mut flow.in_flight[place];
+        batch.unsend(wire);
+        let produced = match outcome {
+            Ok(reply) => Produced::from_bytes("produced", &reply.head)
+                .map_err(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string())),
+            Err(error) => Err(error),
+        };
+        match produced {
+            Ok(produced) => {
+                batch.stored = Some(produced);
+                flow.repairs = 0;
+                self.resolve(wire, partition);
+            }
+            Err(error) => self.refused(wire, partition, place, error),
+        }
+    }
+
+    /// Resolves the batches at the front that are stored.
+    fn resolve(&mut self, wire: &mut Wire<'_>, partition: u32) {
+        let flow = self.partitions.entry(partition).or_default();
+        let mut done: Vec<(Arc<BatchPromise>, Stored)> = Vec::new();
+        let mut journal_error = None;
+        while let Some(produced) = flow.in_flight.front().and_then(|batch| batch.stored.clone()) {
+            let batch = flow.in_flight.pop_front().expect("looked at above");
+            if let Some(journal) = &self.shared.journal {
+                let record = JournalRecord {
+                    topic: self.shared.topic.id,
+                    partition: PartitionIndex(partition),
+                    incarnation: produced.incarnation,
+                    first: produced.base_offset,
+                    count: batch.count,
+                    checksum: batch.checksum(),
+                    producer: batch.identity.producer,
+                    epoch: batch.identity.epoch,
+                    first_sequence: batch.first_sequence,
+                    append_time: produced.append_time,
+                    duplicate: produced.duplicate,
+                };
+                if let Err(error) = journal.append(&record) {
+                    batch.promise.resolve(Err(error.clone()));
+                    journal_error = Some(error);
+                    break;
+                }
+            }
+            Counters::add(&wire.context.mailbox.counters.batches_acknowledged);
+            self.shared.acknowledged(partition);
+            let stored = Stored {
+                incarnation: produced.incarnation,
+                base_offset: produced.base_offset,
+            };
+            // Gives the budget back before anybody is told, so that who was
+            // told finds room.
+            done.push((batch.promise.clone(), stored));
+        }
+        self.dirty = true;
+        for (promise, stored) in done {
+            promise.resolve(Ok(stored));
+        }
+        if let Some(error) = journal_error {
+            self.fail(wire, &error);
+        }
+    }
+
+    /// A batch was not taken: it is sent again, or the producer has failed.
+    fn refused(&mut self, wire: &mut Wire<'_>, partition: u32, place: usize, error: ErrorReply) {
+        let flow = self.partitions.get_mut(&partition).expect("found by the caller");
+        let mut wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
+        let again = match error.code {
+            ErrorCode::OutOfSequence => {
+                // Behind a batch that was refused this is only to be expected.
+                if place == 0 {
+                    flow.repairs += 1;
+                    if flow.repairs > REPAIRS_MAX {
+                        return self.fail(wire, &ClientError::Server(error));
+                    }
+                    // What the server knows of this producer is asked anew.
+                    self.rewind(wire, partition, wait);
+                    return self.connected(wire);
+                }
+                true
+            }
+            ErrorCode::ChecksumMismatch => {
+                flow.repairs += 1;
+                flow.repairs <= REPAIRS_MAX
+            }
+            ErrorCode::DeadlinePassed | ErrorCode::Cancelled => true,
+            // There is no hint, and the server goes away: no hurry.
+            ErrorCode::Draining => {
+                wait = wait.max(Duration::from_millis(100));
+                true
+            }
+            ErrorCode::ProducerFenced | ErrorCode::ProducerExpired => false,
+            _ => error.retryable,
+        };
+        if !again {
+            return self.fail(wire, &ClientError::Server(error));
+        }
+        self.rewind(wire, partition, wait);
+    }
+
+    /// Everything that is not acknowledged is sent again, in order, after a while.
+    /// Answers that still come to what was sent are of no interest: a batch
+    /// that was stored is known as a duplicate when it comes again.
+    fn rewind(&mut self, wire: &mut Wire<'_>, partition: u32, wait: Duration) {
+        let at = wire.now() + wait;
+        let flow = self.partitions.entry(partition).or_default();
+        for batch in &mut flow.in_flight {
+            batch.unsend(wire);
+        }
+        flow.retry_at = Some(at);
+        self.unsent = true;
+        self.arm(wire, at);
+    }
+
+    /// Time has passed.
+    pub fn timer(&mut self, wire: &mut Wire<'_>) {
+        let now = wire.now();
+        if self.armed.is_none_or(|armed| armed > now) {
+            return;
+        }
+        self.armed = None;
+        if self.state == State::Failed {
+            return;
+        }
+        if self.promise.is_some() {
+            if now >= self.open_deadline {
+                let what = format!(
+                    "a producer of {} to be opened; {}",
+                    self.shared.topic.name,
+                    wire.context.mailbox.liveness.describe(now)
+                );
+                return self.fail(wire, &ClientError::Timeout { what });
+            }
+            self.arm(wire, self.open_deadline);
+        }
+        if self.state == State::Opening {
+            self.connected(wire);
+        }
+        let ack_timeout = self.shared.options.ack_timeout;
+        let mut next: Option<Duration> = None;
+        for (partition, flow) in &self.partitions {
+            if let Some(front) = flow.in_flight.front() {
+                let deadline = front.taken_at + ack_timeout;
+                if deadline <= now {
+                    let error = self.ack_timeout(wire, *partition, flow);
+                    return self.fail(wire, &error);
+                }
+                next = Some(next.map_or(deadline, |other| other.min(deadline)));
+            }
+            if let Some(at) = flow.retry_at.filter(|at| *at > now) {
+                next = Some(next.map_or(at, |other| other.min(at)));
+            }
+        }
+        if let Some(next) = next {
+            self.arm(wire, next);
+        }
+        // Retries that are due, and batches that have lingered.
+        self.unsent = true;
+        self.dirty = true;
+    }
+
+    fn ack_timeout(&self, wire: &Wire<'_>, partition: u32, flow: &PartitionFlow) -> ClientError {
+        let batches = flow.in_flight.len();
+        let events: u64 = flow.in_flight.iter().map(|batch| u64::from(batch.count)).sum();
+        let bytes: u64 = flow.in_flight.iter().map(SentBatch::bytes).sum();
+        let sent = flow.in_flight.front().is_some_and(|batch| batch.was_sent);
+        let fate = match sent {
+            true => "whether they were stored is not known",
+            false => "they were not sent",
+        };
+        ClientError::Timeout {
+            what: format!(
+                "the acknowledgement of {events} events in {batches} batches ({bytes} bytes) of \
+                 {}/{partition} for {:.1} s; {}; {fate}, and the producer takes nothing more",
+                self.shared.topic.name,
+                self.shared.options.ack_timeout.as_secs_f64(),
+                wire.context.mailbox.liveness.describe(wire.now()),
+            ),
+        }
+    }
+
+    /// The producer ends: everything that is not acknowledged fails.
+    pub fn fail(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        self.state = State::Failed;
+        if let Some(promise) = self.promise.take() {
+            promise.resolve(Err(error.clone()));
+        }
+        let mut promises = Vec::new();
+        for flow in std::mem::take(&mut self.partitions).values_mut() {
+            for mut batch in flow.in_flight.drain(..) {
+                batch.unsend(wire);
+                promises.push(batch.promise.clone());
+            }
+        }
+        promises.extend(self.shared.fail(error));
+        for promise in promises {
+            promise.resolve(Err(error.clone()));
+        }
+    }
+}
+
+impl PartitionFlow {
+    /// The server expects this sequence number next. Where that is less than
+    /// what was acknowledged, the partition has lost events (and says so in a
+    /// gap); what is unacknowledged cannot be there, and is numbered anew.
+    fn resume_at(&mut self, next: Sequence) {
+        let first = self
+            .in_flight
+            .front()
+            .map_or(self.next_sequence, |batch| batch.first_sequence.0);
+        if next.0 < first {
+            self.next_sequence = next.0;
+            for batch in &mut self.in_flight {
+                batch.renumber(Sequence(self.next_sequence));
+                self.next_sequence += u64::from(batch.count);
+            }
+        }
+        // Nothing was sent yet: a named producer goes on where its last life ended.
+        if self.in_flight.is_empty() {
+            self.next_sequence = next.0;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One sealed batch, from its sealing to its ack.
+
+use super::super::wire_session::Wire;
+use crate::batch_queue::{Gathering, Identity, ProducerShared};
+use crate::future::BatchPromise;
+use bytes::Bytes;
+use memory::Reservation;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::Sequence;
+use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::checksum::crc32c_append;
+use wire::message::{Produced, Region};
+
+/// A batch that was sealed and is not acknowledged.
+pub(super) struct SentBatch {
+    /// Head, metadata, inline data.
+    pub payload: Vec<Bytes>,
+    pub payload_bytes: u64,
+    /// Large data, sent from where it lies.
+    pieces: Vec<Bytes>,
+    /// Where the pieces can be reached while the request is under way.
+    regions: Vec<Region>,
+    /// The request's id on the present connection; none while it is not sent.
+    pub request: Option<u64>,
+    pub was_sent: bool,
+    /// The ack, while an earlier batch's is missing.
+    pub stored: Option<Produced>,
+    pub identity: Identity,
+    pub first_sequence: Sequence,
+    pub count: u32,
+    pub promise: Arc<BatchPromise>,
+    pub taken_at: Duration,
+    _reservation: Reservation,
+}
+
+impl SentBatch {
+    pub fn seal(
+        producer: &ProducerShared,
+        identity: Identity,
+        first_sequence: Sequence,
+        mut gathering: Gathering,
+        now: Duration,
+    ) -> Self {
+        gathering.reservation.shrink_to(gathering.used_bytes());
+        let origin = Origin {
+            topic: producer.topic.id,
+            producer: identity.producer,
+            epoch: identity.epoch,
+            first_sequence,
+        };
+        let block_bytes = producer.topic.definition.data_block_bytes();
+        let sealed = gathering.builder.seal(origin, block_bytes);
+        let payload_bytes = sealed.bytes() as u64;
+        let mut payload = vec![Bytes::from(sealed.head)];
+        for section in [sealed.metadata, sealed.inline] {
+            let section = producer.shelf.lend(section);
+            if !section.is_empty() {
+                payload.push(section);
+            }
+        }
+        Self {
+            payload,
+            payload_bytes,
+            pieces: gathering.pieces,
+            regions: Vec::new(),
+            request: None,
+            was_sent: false,
+            stored: None,
+            identity,
+            first_sequence,
+            count: sealed.event_count,
+            promise: gathering.promise,
+            taken_at: now,
+            _reservation: gathering.reservation,
+        }
+    }
+
+    /// Lets the server read the large data; one region a piece.
+    pub fn expose(&mut self, wire: &mut Wire<'_>) -> Vec<Region> {
+        self.was_sent = true;
+        if let Some(link) = wire.link() {
+            self.regions = self
+                .pieces
+                .iter()
+                .map(|piece| link.expose(piece.clone()))
+                .collect();
+        }
+        self.regions.clone()
+    }
+
+    /// The request is answered, or of no interest any more.
+    pub fn unsend(&mut self, wire: &mut Wire<'_>) {
+        let Some(id) = self.request.take() else {
+            return;
+        };
+        wire.end_route(id);
+        wire.return_produce_credit(self.payload_bytes);
+        if let Some(link) = wire.link() {
+            for region in &self.regions {
+                link.withdraw(region);
+            }
+        }
+        self.regions.clear();
+    }
+
+    /// Gives the batch another first sequence number.
+    pub fn renumber(&mut self, first_sequence: Sequence) {
+        let mut head = self.payload[0].to_vec();
+        let (header, _) =
+            Header::read(&head[STAMP_BYTES..]).expect("the header was written by this process");
+        let header = Header {
+            first_sequence,
+            ..header
+        };
+        header.write(&mut head[STAMP_BYTES..]);
+        self.payload[0] = head.into();
+        self.first_sequence = first_sequence;
+    }
+
+    /// Bytes of the batch and its large data.
+    pub fn bytes(&self) -> u64 {
+        let pieces: u64 = self.pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.payload_bytes + pieces
+    }
+
+    /// The checksum that the journal keeps: of metadata, inline data and
+    /// large data, one behind the other.
+    pub fn checksum(&self) -> u32 {
+        let sections = self.payload[1..].iter().chain(&self.pieces);
+        sections.fold(0, |crc, bytes| crc32c_append(crc, bytes))
+    }
+}

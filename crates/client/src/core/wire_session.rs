@@ -1,0 +1,228 @@
+//! The standing connection: who waits for which answer, credit, heartbeats.
+
+use super::{Context, Timer};
+use crate::mailbox::Counters;
+use bytes::Bytes;
+use net::{Lane, Link, Message};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::TopicId;
+use wire::codec::Codec;
+use wire::frame::FrameKind;
+use wire::message::{Method, RequestHead, Welcome};
+
+/// Set in the flags of a heartbeat that answers one.
+const HEARTBEAT_ANSWER: u8 = 1;
+
+/// Whom an answer belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    Call,
+    OpenProducer { producer: u64 },
+    Produce { producer: u64, partition: u32 },
+    /// Stays for as long as the subscription.
+    Subscription { consumer: u64, partition: u32 },
+    Cursors { consumer: u64 },
+    Ignored,
+}
+
+/// A connection after its welcome.
+pub(super) struct WireSession {
+    routes: BTreeMap<u64, Route>,
+    last_id: u64,
+    produce_credit: u64,
+    produce_used: u64,
+    payload_bytes_max: u64,
+    heartbeat: Duration,
+    last_heard: Duration,
+    asked: bool,
+}
+
+impl WireSession {
+    pub fn new(now: Duration, welcome: &Welcome) -> Self {
+        Self {
+            routes: BTreeMap::new(),
+            last_id: 0,
+            produce_credit: welcome.produce_credit,
+            produce_used: 0,
+            payload_bytes_max: welcome.payload_bytes_max,
+            heartbeat: Duration::from_millis(u64::from(welcome.heartbeat_ms.max(1))),
+            last_heard: now,
+            asked: false,
+        }
+    }
+}
+
+/// What a part of the core needs to act: the shared state and the link.
+pub(super) struct Wire<'a> {
+    pub context: &'a mut Context,
+    /// The link, which may be dead already; see [`Wire::is_up`].
+    pub link: Option<&'a mut dyn Link>,
+}
+
+/// A request, apart from its route.
+pub(super) struct Request<'a> {
+    pub method: Method,
+    pub topic: TopicId,
+    pub remaining: Duration,
+    pub body: &'a [u8],
+    pub payload: Vec<Bytes>,
+}
+
+impl<'a> Wire<'a> {
+    pub fn new(context: &'a mut Context, link: Option<&'a mut dyn Link>) -> Self {
+        Self { context, link }
+    }
+
+    pub fn now(&self) -> Duration {
+        self.context.now
+    }
+
+    /// Whether requests can be sent.
+    pub fn is_up(&self) -> bool {
+        self.context.session.is_some() && self.link.is_some()
+    }
+
+    /// The link, for regions; also when the connection is being taken down.
+    pub fn link(&mut self) -> Option<&mut dyn Link> {
+        match &mut self.link {
+            Some(link) => Some(&mut **link),
+            None => None,
+        }
+    }
+
+    fn session(&mut self) -> &mut WireSession {
+        self.context
+            .session
+            .as_mut()
+            .expect("requests are sent on a standing connection")
+    }
+
+    pub fn send(&mut self, message: Message) {
+        let Some(link) = &mut self.link else {
+            return;
+        };
+        Counters::add(&self.context.mailbox.counters.frames_sent);
+        link.send(message);
+    }
+
+    /// Sends a request; its answer goes to `route`. Only while [`Wire::is_up`].
+    pub fn request(&mut self, route: Route, request: Request<'_>) -> u64 {
+        let session = self.session();
+        session.last_id += 1;
+        let id = session.last_id;
+        session.routes.insert(id, route);
+        let head = RequestHead {
+            method: request.method,
+            remaining_ms: request.remaining.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
+            topic: request.topic,
+            leader_epoch: 0,
+            trace: 0,
+        };
+        let mut bytes = Vec::with_capacity(64 + request.body.len());
+        head.encode(&mut bytes);
+        bytes.extend_from_slice(request.body);
+        let lane = match request.payload.is_empty() {
+            true => Lane::Control,
+            false => Lane::Bulk,
+        };
+        self.send(Message {
+            payload: request.payload,
+            lane,
+            ..Message::control(FrameKind::Request, id, bytes)
+        });
+        id
+    }
+
+    pub fn route(&mut self, id: u64) -> Option<Route> {
+        self.context.session.as_ref()?.routes.get(&id).copied()
+    }
+
+    pub fn end_route(&mut self, id: u64) -> Option<Route> {
+        self.context.session.as_mut()?.routes.remove(&id)
+    }
+
+    /// Nobody wants the answer any more; the server is told.
+    pub fn cancel(&mut self, id: u64) {
+        if self.end_route(id).is_some() {
+            self.send(Message::control(FrameKind::Cancel, id, Bytes::new()));
+        }
+    }
+
+    /// The longest payload that the server takes, if this one is longer.
+    pub fn exceeds_payload_max(&mut self, bytes: u64) -> Option<u64> {
+        let max = self.session().payload_bytes_max;
+        (bytes > max).then_some(max)
+    }
+
+    /// Takes room for a payload of this length; one larger than all room
+    /// goes alone.
+    pub fn take_produce_credit(&mut self, bytes: u64) -> bool {
+        let session = self.session();
+        let used = session.produce_used;
+        if used != 0 && used + bytes > session.produce_credit {
+            return false;
+        }
+        session.produce_used += bytes;
+        true
+    }
+
+    pub fn return_produce_credit(&mut self, bytes: u64) {
+        if let Some(session) = &mut self.context.session {
+            session.produce_used = session.produce_used.saturating_sub(bytes);
+        }
+    }
+
+    /// A message arrived.
+    pub fn heard(&mut self) {
+        let now = self.context.now;
+        if let Some(session) = &mut self.context.session {
+            session.last_heard = now;
+        }
+    }
+
+    pub fn heartbeat(&mut self, flags: u8) {
+        let asked = std::mem::take(&mut self.session().asked);
+        if asked || flags & HEARTBEAT_ANSWER != 0 {
+            return;
+        }
+        self.send_heartbeat(HEARTBEAT_ANSWER);
+    }
+
+    fn send_heartbeat(&mut self, flags: u8) {
+        Counters::add(&self.context.mailbox.counters.heartbeats_sent);
+        self.send(Message {
+            flags,
+            ..Message::control(FrameKind::Heartbeat, 0, Bytes::new())
+        });
+    }
+
+    /// Begins to watch the silence of a new connection.
+    pub fn watch(&mut self) {
+        let at = self.context.now + self.session().heartbeat;
+        self.context.arm(at, Timer::Heartbeat);
+    }
+
+    /// Time to look at the silence; says why the peer is taken for dead, if it is.
+    pub fn heartbeat_due(&mut self) -> Option<String> {
+        let now = self.context.now;
+        let session = self.context.session.as_mut()?;
+        let silence = now.saturating_sub(session.last_heard);
+        let heartbeat = session.heartbeat;
+        if silence >= heartbeat * 2 {
+            return Some(format!(
+                "nothing was heard from the server for {:.1} s",
+                silence.as_secs_f64()
+            ));
+        }
+        let asks = silence >= heartbeat && !session.asked;
+        session.asked = silence >= heartbeat;
+        let after = if silence >= heartbeat { heartbeat * 2 } else { heartbeat };
+        let at = session.last_heard + after;
+        self.context.arm(at, Timer::Heartbeat);
+        if asks {
+            self.send_heartbeat(0);
+        }
+        None
+    }
+}

@@ -1,0 +1,428 @@
+//! The driver: one connection to one server, and what can be asked over it.
+
+use crate::core::ClientCore;
+use crate::error::ClientError;
+use crate::mailbox::Counters;
+use crate::options::{DriverOptions, Endpoint};
+use crate::promise::{Pending, Reply};
+use crate::session::Session;
+use crate::topic_handle::{TopicHandle, TopicState};
+use memory::Target;
+use memory::fork::ForkSlot;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use topic::Definition;
+use wire::codec::Codec;
+use wire::message::*;
+use wire::record::{Gap, Position};
+use wire::{ErrorCode, PartitionIndex, SessionId, TopicId};
+
+/// A connection to one server, shared by all topics, producers and consumers
+/// that are opened through it. Cheap to clone; can be used from any thread.
+///
+/// It reconnects by itself, to the same data directory only. In a forked
+/// child it connects anew when it is used. The connection ends with the last
+/// clone and the last handle.
+#[derive(Clone)]
+pub struct Driver {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoint: Endpoint,
+    options: DriverOptions,
+    slot: ForkSlot<Session>,
+}
+
+impl Driver {
+    /// Connects to the server.
+    ///
+    /// Tries until the connect timeout, reading a group file again each time.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] or [`ClientError::WrongServer`], naming
+    /// the address; [`ClientError::Server`] if the server refuses.
+    pub fn connect(endpoint: Endpoint, options: DriverOptions) -> Result<Self, ClientError> {
+        let driver = Self {
+            inner: Arc::new(Inner {
+                endpoint,
+                options,
+                slot: ForkSlot::new(),
+            }),
+        };
+        driver.session()?;
+        Ok(driver)
+    }
+
+    /// A driver without a thread, for a simulation that runs `core` itself.
+    ///
+    /// What waits must not be called on it; the `begin_` calls and polls are.
+    /// The answer resolves when the first connection stands. `seed` stands
+    /// for all chance.
+    pub fn simulated(
+        endpoint: Endpoint,
+        options: DriverOptions,
+        seed: u128,
+    ) -> (Self, ClientCore, Pending<()>) {
+        let (session, core, connected) =
+            Session::without_thread(&endpoint, &options, SessionId(seed), Instant::now());
+        let slot = ForkSlot::new();
+        let _ = slot.get_or_make(|| Ok::<_, ClientError>(session));
+        let timeout = options.connect_timeout;
+        let what = format!("a connection to {endpoint}");
+        let driver = Self {
+            inner: Arc::new(Inner {
+                endpoint,
+                options,
+                slot,
+            }),
+        };
+        let connected = Pending::new(connected, what, timeout, |_| Ok(()));
+        (driver, core, connected)
+    }
+
+    pub(crate) fn session(&self) -> Result<Arc<Session>, ClientError> {
+        match self.inner.slot.get() {
+            Some(session) => Ok(session),
+            None => self
+                .inner
+                .slot
+                .get_or_make(|| Session::connect(&self.inner.endpoint, &self.inner.options)),
+        }
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.inner.options.request_timeout
+    }
+
+    pub(crate) fn begin_call<T>(
+        &self,
+        method: Method,
+        topic: TopicId,
+        body: &impl Codec,
+        what: impl Into<String>,
+        convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
+    ) -> Pending<T> {
+        self.begin_call_for(Duration::ZERO, method, topic, body.to_bytes(), what, convert)
+    }
+
+    /// A call that may take `extra` more than the request timeout.
+    pub(crate) fn begin_call_for<T>(
+        &self,
+        extra: Duration,
+        method: Method,
+        topic: TopicId,
+        body: Vec<u8>,
+        what: impl Into<String>,
+        convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
+    ) -> Pending<T> {
+        let timeout = self.request_timeout().saturating_add(extra);
+        match self.session() {
+            Err(error) => Pending::failed(error),
+            Ok(session) => {
+                session.begin_call(timeout, method, topic, body, Vec::new(), what.into(), convert)
+            }
+        }
+    }
+
+    pub(crate) fn begin_read_data(
+        &self,
+        topic: &TopicState,
+        wanted: Vec<DataWanted>,
+        into: Vec<Target>,
+    ) -> Pending<(DataRead, Vec<Target>)> {
+        let session = match self.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let what = format!("data of {} events of {}", wanted.len(), topic.name);
+        // The regions of `into` follow when the memory is lent.
+        let body = wanted.to_bytes();
+        let timeout = self.request_timeout();
+        let convert = |reply: Reply| {
+            let read =
+                DataRead::from_bytes("data read", &reply.head).map_err(ClientError::damaged)?;
+            Ok((read, reply.targets))
+        };
+        session.begin_call(timeout, Method::ReadData, topic.id, body, into, what, convert)
+    }
+
+    /// Makes a topic with its first partitions, which may be none.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::TopicExists`],
+    /// [`ErrorCode::InvalidTopic`] or [`ErrorCode::InvalidStorage`]; nothing
+    /// is left behind then.
+    pub fn create_topic(
+        &self,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Result<TopicHandle, ClientError> {
+        self.begin_create_topic(name, definition, partitions).wait()
+    }
+
+    /// [`Driver::create_topic`], not waited for.
+    pub fn begin_create_topic(
+        &self,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Pending<TopicHandle> {
+        if let Err(error) = topic::check_topic_name(name) {
+            return Pending::failed(ClientError::invalid(error));
+        }
+        let body = CreateTopic {
+            name: name.to_owned(),
+            definition: definition.to_json(),
+            partitions: partitions.to_vec(),
+        };
+        let driver = self.clone();
+        let what = format!("topic {name} to be made");
+        self.begin_call(Method::CreateTopic, TopicId(0), &body, what, move |reply| {
+            TopicHandle::new(driver, description(&reply)?)
+        })
+    }
+
+    /// Opens a topic that exists.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
+    pub fn open_topic(&self, name: &str) -> Result<TopicHandle, ClientError> {
+        self.begin_open_topic(name).wait()
+    }
+
+    /// [`Driver::open_topic`], not waited for.
+    pub fn begin_open_topic(&self, name: &str) -> Pending<TopicHandle> {
+        let driver = self.clone();
+        self.begin_describe_topic(name)
+            .then(move |description| TopicHandle::new(driver, description))
+    }
+
+    /// Whether there is a topic of that name.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn topic_exists(&self, name: &str) -> Result<bool, ClientError> {
+        match self.describe_topic(name) {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a topic with everything in it.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
+    pub fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
+        let what = format!("topic {name} to be deleted");
+        self.begin_call(Method::DeleteTopic, TopicId(0), &named(name), what, |_| Ok(()))
+            .wait()
+    }
+
+    /// All topics of the namespace, in the order of their names.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn list_topics(&self) -> Result<Vec<TopicDescription>, ClientError> {
+        let what = "the list of topics";
+        self.begin_call(Method::ListTopics, TopicId(0), &Nothing, what, |reply| {
+            let list = TopicList::from_bytes("topic list", &reply.head);
+            Ok(list.map_err(ClientError::damaged)?.topics)
+        })
+        .wait()
+    }
+
+    /// How a topic is now.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
+    pub fn describe_topic(&self, name: &str) -> Result<TopicDescription, ClientError> {
+        self.begin_describe_topic(name).wait()
+    }
+
+    /// [`Driver::describe_topic`], not waited for.
+    pub fn begin_describe_topic(&self, name: &str) -> Pending<TopicDescription> {
+        let what = format!("the description of topic {name}");
+        self.begin_call(Method::DescribeTopic, TopicId(0), &named(name), what, |reply| {
+            description(&reply)
+        })
+    }
+
+    /// Adds partitions to a live topic. Handles learn of them by
+    /// [`TopicHandle::refresh`].
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::InvalidStorage`]; nothing is
+    /// added then.
+    pub fn add_partitions(
+        &self,
+        name: &str,
+        partitions: &[PartitionStorage],
+    ) -> Result<TopicDescription, ClientError> {
+        let topic = self.describe_topic(name)?.topic;
+        let body = AddPartitions {
+            partitions: partitions.to_vec(),
+        };
+        let what = format!("{} partitions to be added to {name}", partitions.len());
+        self.begin_call(Method::AddPartitions, topic, &body, what, |reply| {
+            description(&reply)
+        })
+        .wait()
+    }
+
+    /// Cursors of a consumer of a topic; of all of them, if the name is empty.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn cursors(&self, topic: &TopicHandle, consumer: &str) -> Result<Vec<Cursor>, ClientError> {
+        let body = ReadCursors {
+            consumer: consumer.to_owned(),
+        };
+        let what = format!("cursors of {}", topic.name());
+        self.begin_call(Method::ReadCursors, topic.id(), &body, what, |reply| {
+            let list = CursorList::from_bytes("cursor list", &reply.head);
+            Ok(list.map_err(ClientError::damaged)?.cursors)
+        })
+        .wait()
+    }
+
+    /// Moves a consumer's cursors, be it backwards. A consumer that is open
+    /// does not notice; see [`crate::Consumer::seek`].
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn seek(
+        &self,
+        topic: &TopicHandle,
+        consumer: &str,
+        positions: &[(PartitionIndex, Position)],
+    ) -> Result<(), ClientError> {
+        self.begin_seek(topic, consumer, positions).wait()
+    }
+
+    /// [`Driver::seek`], not waited for.
+    pub fn begin_seek(
+        &self,
+        topic: &TopicHandle,
+        consumer: &str,
+        positions: &[(PartitionIndex, Position)],
+    ) -> Pending<()> {
+        let body = MoveCursors {
+            consumer: consumer.to_owned(),
+            how: CursorMove::Seek,
+            positions: positions.to_vec(),
+        };
+        let what = format!("cursors of consumer {consumer} of {}", topic.name());
+        self.begin_call(Method::MoveCursors, topic.id(), &body, what, |_| Ok(()))
+    }
+
+    /// Forgets all cursors of a consumer.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownConsumer`].
+    pub fn delete_consumer(&self, topic: &TopicHandle, consumer: &str) -> Result<(), ClientError> {
+        let body = ConsumerName {
+            consumer: consumer.to_owned(),
+        };
+        let what = format!("consumer {consumer} of {} to be deleted", topic.name());
+        self.begin_call(Method::DeleteConsumer, topic.id(), &body, what, |_| Ok(()))
+            .wait()
+    }
+
+    /// Every gap recorded for a topic, in the order of partition,
+    /// incarnation and offset.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
+    pub fn gaps(&self, topic: &str) -> Result<Vec<(PartitionIndex, Gap)>, ClientError> {
+        let what = format!("the gaps of topic {topic}");
+        self.begin_call(Method::ListGaps, TopicId(0), &named(topic), what, |reply| {
+            let list = GapList::from_bytes("gap list", &reply.head);
+            Ok(list.map_err(ClientError::damaged)?.gaps)
+        })
+        .wait()
+    }
+
+    /// The server's state, as JSON.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn status(&self) -> Result<String, ClientError> {
+        let what = "the server's status";
+        self.begin_call(Method::Status, TopicId(0), &Nothing, what, |reply| {
+            let status = StatusReply::from_bytes("status", &reply.head);
+            Ok(status.map_err(ClientError::damaged)?.json)
+        })
+        .wait()
+    }
+
+    /// Asks the server to drain and end.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn shutdown_server(&self) -> Result<(), ClientError> {
+        let what = "the server to shut down";
+        self.begin_call(Method::Shutdown, TopicId(0), &Nothing, what, |_| Ok(()))
+            .wait()
+    }
+
+    /// Drains every producer and closes the connection. All handles of this
+    /// driver fail with [`ClientError::Closed`] from then on.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`] if a producer could not be drained in time:
+    /// its futures fail; it closes all the same.
+    pub fn close(&self, timeout: Duration) -> Result<(), ClientError> {
+        let Some(session) = self.inner.slot.get() else {
+            return Ok(());
+        };
+        let result = session.drain(timeout);
+        session.close();
+        result
+    }
+
+    /// How often things happened on this driver's connection.
+    pub fn counters(&self) -> Arc<Counters> {
+        match self.inner.slot.get() {
+            Some(session) => session.mailbox.counters.clone(),
+            None => Arc::default(),
+        }
+    }
+
+    /// Who the server is and when it was last heard of, in words.
+    pub fn liveness(&self) -> String {
+        match self.inner.slot.get() {
+            Some(session) => session.mailbox.liveness.describe_now(),
+            None => "not connected in this process".to_owned(),
+        }
+    }
+}
+
+/// A request without fields.
+struct Nothing;
+
+impl Codec for Nothing {
+    fn encode(&self, _out: &mut Vec<u8>) {}
+    fn decode(_from: &mut wire::codec::Reader<'_>) -> Result<Self, wire::DecodeError> {
+        Ok(Self)
+    }
+}
+
+fn named(name: &str) -> TopicName {
+    TopicName {
+        name: name.to_owned(),
+    }
+}
+
+fn description(reply: &Reply) -> Result<TopicDescription, ClientError> {
+    TopicDescription::from_bytes("topic description", &reply.head).map_err(ClientError::damaged)
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Driver({})", self.inner.endpoint)
+    }
+}

@@ -1,0 +1,151 @@
+//! Why a call of the client fails.
+
+use memory::BudgetError;
+use std::fmt;
+use std::sync::Arc;
+use wire::{DirectoryId, ErrorCode, ErrorReply};
+
+/// A variant for each thing that a caller would do differently.
+///
+/// It can be cloned, because one failure may be the end of many futures.
+#[derive(Debug, Clone)]
+pub enum ClientError {
+    /// The time given has passed. Waiting again may succeed.
+    Timeout {
+        /// What was waited for: the peer, the partition, the bytes
+        /// outstanding and the last sign of life.
+        what: String,
+    },
+    /// The handle, or the driver that it belongs to, is closed.
+    Closed,
+    /// The server refuses; its code and its words.
+    Server(ErrorReply),
+    /// What the caller gave cannot be right.
+    Invalid(String),
+    /// A budget is full and its policy is to fail.
+    Budget(BudgetError),
+    /// Another server than the expected one answers: a stale or foreign group file.
+    WrongServer {
+        /// Where it answers.
+        address: String,
+        /// The data directory that was expected.
+        expected: DirectoryId,
+        /// The data directory that it has, if it said so.
+        found: Option<DirectoryId>,
+        /// More about it, in words.
+        reason: String,
+    },
+    /// No server answers.
+    Unreachable {
+        /// Where, or the path of the group file.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// Bytes arrived that fail their checksum.
+    Damaged {
+        /// Which bytes, and how they differ.
+        what: String,
+    },
+    /// The handle belongs to the process that this one was forked from: what
+    /// became of it is known there.
+    Forked,
+    /// The operating system says no.
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: Arc<std::io::Error>,
+    },
+}
+
+impl ClientError {
+    /// The server's code, if it was the server that refused.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Server(reply) => Some(reply.code),
+            _ => None,
+        }
+    }
+
+    /// Whether this is a deadline that has passed.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
+    pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io {
+            what: what.into(),
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn damaged(error: impl fmt::Display) -> Self {
+        Self::Damaged {
+            what: error.to_string(),
+        }
+    }
+
+    pub(crate) fn invalid(reason: impl fmt::Display) -> Self {
+        Self::Invalid(reason.to_string())
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout { what } => write!(f, "timed out waiting for {what}"),
+            Self::Closed => f.write_str("closed"),
+            Self::Server(reply) => write!(f, "the server refuses: {reply}"),
+            Self::Invalid(reason) => f.write_str(reason),
+            Self::Budget(error) => error.fmt(f),
+            Self::WrongServer {
+                address,
+                expected,
+                found,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "the server at {address} is not the one of data directory {expected}"
+                )?;
+                if let Some(found) = found {
+                    write!(f, " but of {found}")?;
+                }
+                if !reason.is_empty() {
+                    write!(f, ": {reason}")?;
+                }
+                Ok(())
+            }
+            Self::Unreachable { address, reason } => {
+                write!(f, "no server is reached at {address}: {reason}")
+            }
+            Self::Damaged { what } => write!(f, "damaged: {what}"),
+            Self::Forked => f.write_str("the handle belongs to the parent of this forked process"),
+            Self::Io { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Server(reply) => Some(reply),
+            Self::Budget(error) => Some(error),
+            Self::Io { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+impl From<BudgetError> for ClientError {
+    fn from(error: BudgetError) -> Self {
+        Self::Budget(error)
+    }
+}
+
+impl From<ErrorReply> for ClientError {
+    fn from(reply: ErrorReply) -> Self {
+        Self::Server(reply)
+    }
+}

@@ -1,0 +1,291 @@
+//! Between the core and whoever pulls: batches that have arrived, and
+//! acknowledgements that are to be sent.
+
+use crate::error::ClientError;
+use crate::mailbox::{Command, Mailbox};
+use crate::options::{ConsumerOptions, DataMode};
+use crate::topic_handle::TopicState;
+use bytes::Bytes;
+use memory::{Pool, Reservation};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+use wire::record::{Gap, Position};
+use wire::{Incarnation, PartitionIndex};
+
+/// Memory kept for reuse between reads of data.
+const POOL_KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// What has arrived for one partition, in order.
+pub(crate) enum Arrival {
+    Batch {
+        incarnation: Incarnation,
+        /// The batch; its headers are verified, its sections are not.
+        bytes: Bytes,
+    },
+    Gap {
+        gap: Gap,
+        /// Where reading goes on.
+        next: Position,
+    },
+}
+
+impl Arrival {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Batch { bytes, .. } => bytes.len() as u64,
+            // Gaps come without taking credit.
+            Self::Gap { .. } => 0,
+        }
+    }
+}
+
+/// One partition's arrivals.
+#[derive(Default)]
+struct Feed {
+    /// Counts up with every seek: what was meant for an older one is dropped.
+    generation: u64,
+    arrivals: VecDeque<Arrival>,
+    queued_bytes: u64,
+    /// Taken by the puller and not yet told to the core.
+    unreported: u64,
+    /// Where the subscription began, until the puller has taken it.
+    begins_at: Option<Position>,
+    /// The subscription has ended for good.
+    failure: Option<ClientError>,
+}
+
+#[derive(Default)]
+pub(crate) struct Feeds {
+    partitions: BTreeMap<u32, Feed>,
+    /// The partition that comes next, for fairness.
+    turn: u32,
+    /// Counts up with everything that a waiting puller should look at.
+    news: u64,
+}
+
+/// Acknowledgements that were not sent yet.
+#[derive(Default)]
+pub(crate) struct Acknowledgements {
+    pub positions: BTreeMap<u32, Position>,
+    /// The core knows that there are some.
+    pub scheduled: bool,
+    /// Why the last ones were refused.
+    pub failure: Option<ClientError>,
+}
+
+type OnReady = Arc<dyn Fn() + Send + Sync>;
+
+/// What a consumer's handle and the core share.
+pub(crate) struct ConsumerShared {
+    /// Names it to the core.
+    pub key: u64,
+    pub name: String,
+    pub topic: Arc<TopicState>,
+    pub options: ConsumerOptions,
+    pub mailbox: Arc<Mailbox>,
+    /// Bytes of each partition's batches that may wait here.
+    pub window: u64,
+    pub pool: Pool,
+    /// A part of the driver's memory, held for as long as the consumer lives.
+    _share: Reservation,
+    /// Guards the arrivals; held for a push or a pop. `arrived` is signalled
+    /// whenever `news` has changed.
+    feeds: Mutex<Feeds>,
+    arrived: Condvar,
+    pub acknowledgements: Mutex<Acknowledgements>,
+    on_ready: Mutex<Option<OnReady>>,
+}
+
+impl ConsumerShared {
+    pub fn new(
+        name: String,
+        topic: Arc<TopicState>,
+        options: ConsumerOptions,
+        mailbox: Arc<Mailbox>,
+        share: Reservation,
+        partition_count: usize,
+    ) -> Self {
+        Self {
+            key: mailbox.next_key(),
+            name,
+            topic,
+            mailbox,
+            window: options
+                .credit_bytes
+                .min(share.bytes() / partition_count.max(1) as u64)
+                .max(1),
+            options,
+            pool: Pool::new(POOL_KEPT_BYTES_MAX),
+            _share: share,
+            feeds: Mutex::default(),
+            arrived: Condvar::new(),
+            acknowledgements: Mutex::default(),
+            on_ready: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Feeds> {
+        self.feeds.lock().expect("no holder panics here")
+    }
+
+    /// Whether batches bring their inline data along: with a selector, only
+    /// what it selects travels.
+    pub fn wants_inline_data(&self) -> bool {
+        matches!(self.options.data, DataMode::All)
+    }
+
+    /// Tells whoever waits that there is something to look at.
+    pub fn notify(&self) {
+        self.lock().news += 1;
+        self.arrived.notify_all();
+        let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
+        if let Some(on_ready) = on_ready {
+            on_ready();
+        }
+    }
+
+    pub fn set_on_ready(&self, on_ready: OnReady) {
+        *self.on_ready.lock().expect("no holder panics here") = Some(on_ready);
+    }
+
+    /// The count of news, to be given to [`ConsumerShared::wait`].
+    pub fn news(&self) -> u64 {
+        self.lock().news
+    }
+
+    /// Waits for news after `seen`; false when `until` has passed.
+    pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
+        let mut feeds = self.lock();
+        while feeds.news == seen {
+            let Some(until) = until else {
+                feeds = self.arrived.wait(feeds).expect("no holder panics here");
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            feeds = self
+                .arrived
+                .wait_timeout(feeds, left)
+                .expect("no holder panics here")
+                .0;
+        }
+        true
+    }
+
+    /// For the core: a subscription begins. Returns its generation and the
+    /// bytes that may come before more are allowed.
+    pub fn begin_subscription(&self, partition: u32) -> (u64, u64) {
+        let mut feeds = self.lock();
+        let feed = feeds.partitions.entry(partition).or_default();
+        feed.unreported = 0;
+        feed.failure = None;
+        (
+            feed.generation,
+            self.window.saturating_sub(feed.queued_bytes),
+        )
+    }
+
+    /// For the core: where the subscription begins.
+    pub fn begins_at(&self, partition: u32, generation: u64, position: Position) {
+        let mut feeds = self.lock();
+        let feed = feeds.partitions.entry(partition).or_default();
+        if feed.generation == generation {
+            feed.begins_at = Some(position);
+        }
+    }
+
+    /// For the core: something arrived. Does not notify.
+    pub fn arrive(&self, partition: u32, generation: u64, arrival: Arrival) {
+        let mut feeds = self.lock();
+        let feed = feeds.partitions.entry(partition).or_default();
+        if feed.generation == generation {
+            feed.queued_bytes += arrival.bytes();
+            feed.arrivals.push_back(arrival);
+        }
+    }
+
+    /// For the core: the subscription has ended for good.
+    pub fn fail(&self, partition: u32, error: ClientError) {
+        let mut feeds = self.lock();
+        let feed = feeds.partitions.entry(partition).or_default();
+        feed.failure = Some(error);
+        drop(feeds);
+        self.notify();
+    }
+
+    /// For the puller: the next arrival of the partition whose turn it is,
+    /// with the partition, and where its subscription began if that is news.
+    pub fn take(&self) -> Option<(u32, Option<Position>, Arrival)> {
+        let mut feeds = self.lock();
+        let turn = feeds.turn;
+        let has_arrivals = |(_, feed): &(&u32, &Feed)| !feed.arrivals.is_empty();
+        let partition = feeds
+            .partitions
+            .range(turn..)
+            .find(has_arrivals)
+            .or_else(|| feeds.partitions.range(..turn).find(has_arrivals))
+            .map(|(partition, _)| *partition)?;
+        feeds.turn = partition.wrapping_add(1);
+        let feed = feeds.partitions.get_mut(&partition).expect("found above");
+        let arrival = feed.arrivals.pop_front().expect("found above");
+        let bytes = arrival.bytes();
+        feed.queued_bytes -= bytes;
+        feed.unreported += bytes;
+        let begins_at = feed.begins_at.take();
+        // Half the window, so that the server never runs dry while the answer
+        // travels, and few frames are sent.
+        let report = feed.unreported * 2 >= self.window;
+        let bytes = match report {
+            true => std::mem::take(&mut feed.unreported),
+            false => 0,
+        };
+        drop(feeds);
+        if report {
+            self.mailbox.send(Command::Consumed {
+                consumer: self.key,
+                partition: PartitionIndex(partition),
+                bytes,
+            });
+        }
+        Some((partition, begins_at, arrival))
+    }
+
+    /// For the puller: where a partition's subscription began, if the puller
+    /// has not been told.
+    pub fn begun(&self, partition: u32) -> Option<Position> {
+        self.lock().partitions.get(&partition)?.begins_at
+    }
+
+    /// Why a partition gives nothing more, if one does.
+    pub fn failure(&self) -> Option<ClientError> {
+        self.lock()
+            .partitions
+            .values()
+            .find_map(|feed| feed.failure.clone())
+    }
+
+    /// Drops what has arrived for a partition: it is read again from elsewhere.
+    pub fn restart(&self, partition: u32) {
+        let mut feeds = self.lock();
+        let feed = feeds.partitions.entry(partition).or_default();
+        feed.generation += 1;
+        feed.arrivals.clear();
+        feed.queued_bytes = 0;
+        feed.unreported = 0;
+        feed.begins_at = None;
+        feed.failure = None;
+    }
+
+    /// Whether the consumer reads this partition.
+    pub fn reads(&self, partition: u32) -> bool {
+        self.lock().partitions.contains_key(&partition)
+    }
+
+    /// The partitions that it reads.
+    pub fn partitions(&self) -> Vec<u32> {
+        self.lock().partitions.keys().copied().collect()
+    }
+}

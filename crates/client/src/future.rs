@@ -1,0 +1,250 @@
+//! What becomes of pushed events: one shared promise a batch, an index an event.
+
+use crate::error::ClientError;
+use crate::mailbox::Mailbox;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use wire::{EventId, Incarnation, Offset, PartitionIndex};
+
+/// Where a batch was stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored {
+    pub incarnation: Incarnation,
+    pub base_offset: Offset,
+}
+
+/// What all futures of one batch share.
+pub(crate) struct BatchPromise {
+    /// Written once; reading it takes no lock, so a forked child may too.
+    outcome: OnceLock<Result<Stored, ClientError>>,
+    /// Guards who is to be told; `done` is signalled after `outcome` is written.
+    waiters: Mutex<Waiters>,
+    done: Condvar,
+    generation: u64,
+    partition: PartitionIndex,
+    topic: Arc<str>,
+    mailbox: Arc<Mailbox>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    callbacks: Vec<Box<dyn FnOnce() + Send>>,
+    wakers: Vec<Waker>,
+}
+
+impl BatchPromise {
+    pub fn new(partition: PartitionIndex, topic: Arc<str>, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Arc::new(Self {
+            outcome: OnceLock::new(),
+            waiters: Mutex::default(),
+            done: Condvar::new(),
+            generation: memory::fork::generation(),
+            partition,
+            topic,
+            mailbox,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().expect("no holder panics here")
+    }
+
+    /// Tells all futures of the batch, with one wake-up.
+    pub fn resolve(&self, outcome: Result<Stored, ClientError>) {
+        if self.outcome.set(outcome).is_err() {
+            return;
+        }
+        let waiters = std::mem::take(&mut *self.lock());
+        self.done.notify_all();
+        for waker in waiters.wakers {
+            waker.wake();
+        }
+        for callback in waiters.callbacks {
+            callback();
+        }
+    }
+
+    pub fn outcome(&self) -> Option<&Result<Stored, ClientError>> {
+        self.outcome.get()
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.generation != memory::fork::generation()
+    }
+
+    /// Waits until there is an outcome; `false` if `timeout` passes before.
+    fn wait(&self, timeout: Option<Duration>) -> Result<bool, ClientError> {
+        if self.outcome.get().is_some() {
+            return Ok(true);
+        }
+        if self.is_foreign() {
+            return Err(ClientError::Forked);
+        }
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let mut waiters = self.lock();
+        while self.outcome.get().is_none() {
+            let Some(until) = until else {
+                waiters = self.done.wait(waiters).expect("no holder panics here");
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            waiters = self
+                .done
+                .wait_timeout(waiters, left)
+                .expect("no holder panics here")
+                .0;
+        }
+        Ok(true)
+    }
+
+    fn timeout_error(&self) -> ClientError {
+        ClientError::Timeout {
+            what: format!(
+                "the acknowledgement of a batch in {}/{}; {}",
+                self.topic,
+                self.partition,
+                self.mailbox.liveness.describe_now()
+            ),
+        }
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+        if self.outcome.get().is_some() || self.is_foreign() {
+            return Poll::Ready(());
+        }
+        let mut waiters = self.lock();
+        // Looked at again under the lock: `resolve` takes it after writing.
+        if self.outcome.get().is_some() {
+            return Poll::Ready(());
+        }
+        if !waiters
+            .wakers
+            .iter()
+            .any(|waker| waker.will_wake(context.waker()))
+        {
+            waiters.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// What becomes of one pushed event: its id, or why there is none. Cheap to clone.
+#[derive(Clone)]
+pub struct PushFuture {
+    pub(crate) batch: Arc<BatchPromise>,
+    pub(crate) index: u32,
+}
+
+impl PushFuture {
+    fn result(&self) -> Option<Result<EventId, ClientError>> {
+        match self.batch.outcome() {
+            Some(Ok(stored)) => Some(Ok(EventId {
+                partition: self.batch.partition,
+                incarnation: stored.incarnation,
+                offset: stored.base_offset.plus(u64::from(self.index)),
+            })),
+            Some(Err(error)) => Some(Err(error.clone())),
+            None if self.batch.is_foreign() => Some(Err(ClientError::Forked)),
+            None => None,
+        }
+    }
+
+    /// The result, if it is there.
+    pub fn try_get(&self) -> Option<Result<EventId, ClientError>> {
+        self.result()
+    }
+
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`] when `timeout` has passed (`None`: as long as
+    /// the producer's `ack_timeout` lasts); the event is still under way then
+    /// and one may wait again.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<EventId, ClientError> {
+        if !self.batch.wait(timeout)? {
+            return Err(self.batch.timeout_error());
+        }
+        self.result().expect("waited for")
+    }
+
+    /// Calls `callback` once there is a result: on the runtime's thread, or
+    /// at once if there is one. All callbacks of a batch come together.
+    pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        if self.batch.is_foreign() {
+            return callback();
+        }
+        let mut waiters = self.batch.lock();
+        if self.batch.outcome().is_some() {
+            drop(waiters);
+            callback();
+        } else {
+            waiters.callbacks.push(callback);
+        }
+    }
+}
+
+impl Future for PushFuture {
+    type Output = Result<EventId, ClientError>;
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.batch
+            .poll(context)
+            .map(|()| self.result().expect("polled to be ready"))
+    }
+}
+
+/// Resolves when everything that was pushed before it is acknowledged.
+pub struct FlushFuture {
+    /// The last batch of each partition: a partition's batches resolve in order.
+    pub(crate) last: Vec<Arc<BatchPromise>>,
+    /// What is left to do when all are acknowledged: the journal's sync.
+    pub(crate) finish: Arc<dyn Fn() -> Result<(), ClientError> + Send + Sync>,
+}
+
+impl FlushFuture {
+    fn result(&self) -> Option<Result<(), ClientError>> {
+        for batch in &self.last {
+            match batch.outcome() {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Some(Err(error.clone())),
+                None if batch.is_foreign() => return Some(Err(ClientError::Forked)),
+                None => return None,
+            }
+        }
+        Some((self.finish)())
+    }
+
+    /// The result, if everything is acknowledged.
+    pub fn try_get(&self) -> Option<Result<(), ClientError>> {
+        self.result()
+    }
+
+    /// Waits for it. After a timeout one may wait again.
+    pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
+        let until = Instant::now() + timeout;
+        for batch in &self.last {
+            let left = until.saturating_duration_since(Instant::now());
+            if !batch.wait(Some(left))? {
+                return Err(batch.timeout_error());
+            }
+        }
+        self.result().expect("waited for")
+    }
+}
+
+impl Future for FlushFuture {
+    type Output = Result<(), ClientError>;
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        for batch in &self.last {
+            if batch.poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(self.result().expect("polled to be ready"))
+    }
+}

@@ -1,0 +1,284 @@
+//! The group file: how a client finds its server. The form is
+//! `docs/format/group-file.md`; the server writes it.
+
+use bytes::Bytes;
+use serde_json::Value;
+use std::path::Path;
+use wire::{DirectoryId, ServerInstance};
+
+/// The version of the form that this code reads.
+pub const GROUP_FILE_FORMAT: u64 = 1;
+/// A group file longer than this is refused.
+const GROUP_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What a group file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupFile {
+    /// The data directory that the server owns.
+    pub directory: DirectoryId,
+    /// The run of the server that wrote the file.
+    pub instance: ServerInstance,
+    /// The name of the server's host.
+    pub host: String,
+    /// The boot of the server's host.
+    pub boot_id: String,
+    /// Where it listens, the ones to be preferred first.
+    pub endpoints: Vec<String>,
+    /// What to present.
+    pub token: Bytes,
+}
+
+/// The machine that a process runs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Its boot, as the kernel names it.
+    pub boot_id: String,
+}
+
+impl Host {
+    /// This machine.
+    pub fn this() -> Self {
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        Self {
+            name: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            boot_id: boot_id.unwrap_or_default().trim().to_owned(),
+        }
+    }
+}
+
+impl GroupFile {
+    /// Reads the file at `path`; says why it cannot.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?;
+        if bytes.len() > GROUP_FILE_BYTES_MAX {
+            return Err(format!("{} bytes are too many for a group file", bytes.len()));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        Self::parse(&text)
+    }
+
+    /// Reads the form; unknown keys are other programs'.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("not a group file: {error}"))?;
+        let format = value.get("format").and_then(Value::as_u64);
+        match format {
+            Some(GROUP_FILE_FORMAT) => {}
+            Some(other) => {
+                return Err(format!(
+                    "format {other} is not known; this client reads {GROUP_FILE_FORMAT}"
+                ));
+            }
+            None => return Err("no key \"format\": not a group file of this product".to_owned()),
+        }
+        let text = |key: &str| {
+            value
+                .get(key)
+                .and_then(Value::as_str)
+                .ok_or_else(|| format!("no text under key {key:?}"))
+        };
+        let id = |key: &str| {
+            let text = text(key)?;
+            u128::from_str_radix(text, 16).map_err(|error| format!("{key} {text:?}: {error}"))
+        };
+        let endpoints = value
+            .get("endpoints")
+            .and_then(Value::as_array)
+            .ok_or("no list under key \"endpoints\"")?
+            .iter()
+            .map(|endpoint| {
+                endpoint
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| format!("endpoint {endpoint} is no text"))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            directory: DirectoryId(id("directory")?),
+            instance: ServerInstance(id("instance")?),
+            host: text("host")?.to_owned(),
+            boot_id: text("boot_id")?.to_owned(),
+            endpoints,
+            token: bytes_of_hex(text("token")?)?.into(),
+        })
+    }
+
+    /// The form, as the server writes it.
+    pub fn to_json(&self) -> String {
+        let members: Vec<Value> = self
+            .endpoints
+            .iter()
+            .map(|address| serde_json::json!({ "address": address }))
+            .collect();
+        let token: String = self.token.iter().map(|byte| format!("{byte:02x}")).collect();
+        let value = serde_json::json!({
+            "members": members,
+            "format": GROUP_FILE_FORMAT,
+            "directory": self.directory.to_string(),
+            "instance": self.instance.to_string(),
+            "host": self.host,
+            "boot_id": self.boot_id,
+            "endpoints": self.endpoints,
+            "token": token,
+        });
+        format!("{value:#}\n")
+    }
+
+    /// The endpoints to try from `here`, in order: those that reach this
+    /// host only come first, and are left out on another one.
+    ///
+    /// # Errors
+    /// That none is left, and why.
+    pub fn endpoints_from(&self, here: &Host) -> Result<Vec<String>, String> {
+        let same_host = if self.boot_id.is_empty() || here.boot_id.is_empty() {
+            self.host == here.name
+        } else {
+            self.boot_id == here.boot_id
+        };
+        let mut endpoints = self.endpoints.clone();
+        if !same_host {
+            endpoints.retain(|address| !is_local(address));
+            if endpoints.is_empty() {
+                return Err(self.local_only(here));
+            }
+        }
+        endpoints.sort_by_key(|address| preference(address));
+        if endpoints.is_empty() {
+            return Err("it names no endpoint".to_owned());
+        }
+        Ok(endpoints)
+    }
+
+    fn local_only(&self, here: &Host) -> String {
+        if self.host == here.name {
+            return format!(
+                "it was written by a server on this host, {}, before its last boot",
+                self.host
+            );
+        }
+        format!(
+            "its endpoints ({}) are reachable on host {} only, and this is {}; \
+             start the server with an address of the network",
+            self.endpoints.join(", "),
+            self.host,
+            here.name
+        )
+    }
+}
+
+/// Unix sockets cost less than TCP; both are found in front of what is not known.
+fn preference(address: &str) -> u8 {
+    match address.split("://").next() {
+        Some("unix") => 0,
+        Some("tcp") => 1,
+        _ => 2,
+    }
+}
+
+/// Whether an address means something on its own host only.
+pub(crate) fn is_local(address: &str) -> bool {
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return true;
+    };
+    if scheme == "unix" || scheme == "inproc" {
+        return true;
+    }
+    let host = match rest.rsplit_once(':') {
+        Some((host, _)) => host.trim_start_matches('[').trim_end_matches(']'),
+        None => rest,
+    };
+    if host == "localhost" {
+        return true;
+    }
+    host.parse::<std::net::IpAddr>()
+        .is_ok_and(|ip| ip.is_loopback())
+}
+
+fn bytes_of_hex(text: &str) -> Result<Vec<u8>, String> {
+    let digits = text.as_bytes();
+    if digits.len() % 2 != 0 {
+        return Err(format!("token has {} hexadecimal digits", digits.len()));
+    }
+    let digit = |byte: u8| {
+        (byte as char)
+            .to_digit(16)
+            .ok_or_else(|| "token is not hexadecimal".to_owned())
+    };
+    digits
+        .chunks_exact(2)
+        .map(|pair| Ok((digit(pair[0])? << 4 | digit(pair[1])?) as u8))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(endpoints: &[&str]) -> GroupFile {
+        GroupFile {
+            directory: DirectoryId(0xabc),
+            instance: ServerInstance(7),
+            host: "beamline".to_owned(),
+            boot_id: "b1".to_owned(),
+            endpoints: endpoints.iter().map(|text| text.to_string()).collect(),
+            token: Bytes::from_static(&[1, 0xfe, 0]),
+        }
+    }
+
+    fn host(name: &str, boot_id: &str) -> Host {
+        Host {
+            name: name.to_owned(),
+            boot_id: boot_id.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_form_round_trips_and_flocks_key_is_beside_ours() {
+        let file = file(&["tcp://10.0.0.1:7000", "unix:///tmp/s"]);
+        let text = file.to_json();
+        assert_eq!(GroupFile::parse(&text), Ok(file));
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["members"][0]["address"], "tcp://10.0.0.1:7000");
+    }
+
+    #[test]
+    fn unix_sockets_are_preferred_on_the_servers_own_host() {
+        let file = file(&["tcp://127.0.0.1:7000", "unix:///tmp/s"]);
+        assert_eq!(
+            file.endpoints_from(&host("beamline", "b1")).unwrap(),
+            ["unix:///tmp/s", "tcp://127.0.0.1:7000"]
+        );
+    }
+
+    #[test]
+    fn local_endpoints_are_refused_elsewhere_and_the_reason_is_given() {
+        let local = file(&["tcp://127.0.0.1:7000", "tcp://[::1]:7", "unix:///tmp/s"]);
+        let error = local.endpoints_from(&host("laptop", "b2")).unwrap_err();
+        assert!(error.contains("reachable on host beamline only"), "{error}");
+        let error = local.endpoints_from(&host("beamline", "b2")).unwrap_err();
+        assert!(error.contains("before its last boot"), "{error}");
+        let both = file(&["tcp://127.0.0.1:7000", "tcp://10.0.0.1:7000"]);
+        assert_eq!(
+            both.endpoints_from(&host("laptop", "b2")).unwrap(),
+            ["tcp://10.0.0.1:7000"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_group_file_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("", "not a group file"),
+            ("{\"members\": []}", "no key \"format\""),
+            ("{\"format\": 2}", "format 2 is not known"),
+            ("{\"format\": 1}", "endpoints"),
+        ] {
+            let error = GroupFile::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The client: [`Driver`], [`Producer`], [`Consumer`], and what is asked of
+//! topics and servers.
+//!
+//! The logic is [`core`], a plain state machine; `runtime` is the one thread
+//! that drives it, and everything else is what callers' threads do. Every
+//! wait has a deadline, and its error says what was waited for.
+
+#![forbid(unsafe_code)]
+
+mod batch_queue;
+mod consumer;
+pub mod core;
+mod driver;
+mod error;
+mod event;
+mod feed;
+mod fetched;
+mod future;
+pub mod group_file;
+pub mod journal;
+mod mailbox;
+mod options;
+mod producer;
+mod promise;
+mod puller;
+mod runtime;
+mod session;
+mod topic_handle;
+
+pub use consumer::Consumer;
+pub use driver::Driver;
+pub use error::ClientError;
+pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo};
+pub use fetched::FetchedBatches;
+pub use future::{FlushFuture, PushFuture};
+pub use mailbox::Counters;
+pub use options::{
+    AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
+    Endpoint, Linger, ProducerOptions,
+};
+pub use producer::Producer;
+pub use promise::Pending;
+pub use topic_handle::{FetchRequest, TopicHandle};
+
+// What callers of this crate need of the others.
+pub use memory::Target;
+pub use topic::Definition;
+pub use wire::message::{
+    Cursor, DataWanted, PartitionDescription, PartitionStorage, Start, TopicDescription, Watermarks,
+};
+pub use wire::record::{Gap, GapReason, Position};
+pub use wire::view::{DataView, Segment, Stride};
+pub use wire::{
+    Durability, EventId, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+};

@@ -1,0 +1,291 @@
+//! Between the threads that call the API and the one that runs the core:
+//! commands one way, signs of life and counts the other.
+
+use crate::batch_queue::ProducerShared;
+use crate::error::ClientError;
+use crate::feed::ConsumerShared;
+use crate::promise::Promise;
+use memory::Target;
+use net::Bell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+use wire::message::{Method, Start};
+use wire::record::Position;
+use wire::{PartitionIndex, TopicId};
+
+/// A call as the API hands it over.
+pub(crate) struct CallRequest {
+    pub method: Method,
+    pub topic: TopicId,
+    /// The request's own fields, encoded.
+    pub body: Vec<u8>,
+    /// For [`Method::ReadData`]: memory to lend, whose regions end the body.
+    pub targets: Vec<Target>,
+    pub timeout: Duration,
+    /// What is asked for, for errors.
+    pub what: String,
+    pub promise: Arc<Promise>,
+}
+
+/// What the API wants of the core.
+pub(crate) enum Command {
+    Call(CallRequest),
+    OpenProducer {
+        producer: Arc<ProducerShared>,
+        timeout: Duration,
+        promise: Arc<Promise>,
+    },
+    /// The producer has batches to look at.
+    KickProducer(u64),
+    /// The producer's handle is gone and everything was flushed, or given up.
+    CloseProducer(u64),
+    OpenConsumer {
+        consumer: Arc<ConsumerShared>,
+        partitions: Vec<u32>,
+        start: Start,
+        timeout: Duration,
+        promise: Arc<Promise>,
+    },
+    /// That much of a partition's batches was taken by the consumer.
+    Consumed {
+        consumer: u64,
+        partition: PartitionIndex,
+        bytes: u64,
+    },
+    /// Reads a partition again from here, for a seek or after damage.
+    Resubscribe {
+        consumer: u64,
+        partition: PartitionIndex,
+        position: Position,
+        promise: Option<Arc<Promise>>,
+    },
+    /// The consumer has acknowledgements to send: when the interval is over,
+    /// or at once.
+    Acknowledge {
+        consumer: u64,
+        at_once: Option<Arc<Promise>>,
+    },
+    CloseConsumer(u64),
+    /// Close the connection and end.
+    Close,
+}
+
+/// How often things happened; for tests and for `status`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages sent.
+    pub frames_sent: AtomicU64,
+    /// Messages received.
+    pub frames_received: AtomicU64,
+    /// Heartbeats among the messages sent.
+    pub heartbeats_sent: AtomicU64,
+    /// Times that a caller woke the runtime's thread.
+    pub wakeups: AtomicU64,
+    /// Batches sent, again ones included.
+    pub batches_sent: AtomicU64,
+    /// Batches acknowledged.
+    pub batches_acknowledged: AtomicU64,
+    /// Batches delivered.
+    pub batches_delivered: AtomicU64,
+    /// Connections that were established.
+    pub connections: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64) {
+        // A count: nothing is ordered by it.
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What is known of the peer, for error messages.
+pub(crate) struct Liveness {
+    epoch: Instant,
+    state: Mutex<LivenessState>,
+    /// Nanoseconds on the core's clock; 0 is never. Written by the core alone.
+    heard_ns: AtomicU64,
+}
+
+#[derive(Default)]
+struct LivenessState {
+    address: String,
+    connected: bool,
+    /// Set while the server has been away for long.
+    lost: Option<ClientError>,
+}
+
+impl Liveness {
+    fn lock(&self) -> MutexGuard<'_, LivenessState> {
+        self.state.lock().expect("no holder panics here")
+    }
+
+    pub fn connected(&self, address: &str) {
+        let mut state = self.lock();
+        state.address = address.to_owned();
+        state.connected = true;
+        state.lost = None;
+    }
+
+    pub fn disconnected(&self) {
+        self.lock().connected = false;
+    }
+
+    pub fn lose(&self, error: ClientError) {
+        self.lock().lost = Some(error);
+    }
+
+    pub fn lost(&self) -> Option<ClientError> {
+        self.lock().lost.clone()
+    }
+
+    pub fn heard(&self, now: Duration) {
+        self.heard_ns
+            .store(now.as_nanos().max(1) as u64, Ordering::Relaxed);
+    }
+
+    /// Who was heard of when, at `now` on the core's clock.
+    pub fn describe(&self, now: Duration) -> String {
+        let state = self.lock();
+        let heard = self.heard_ns.load(Ordering::Relaxed);
+        if heard == 0 || state.address.is_empty() {
+            return "no server has answered yet".to_owned();
+        }
+        let silence = now.saturating_sub(Duration::from_nanos(heard));
+        let standing = if state.connected {
+            "connected"
+        } else {
+            "not connected"
+        };
+        format!(
+            "{standing} to {}, last sign of life {:.1} s ago",
+            state.address,
+            silence.as_secs_f64()
+        )
+    }
+
+    /// [`Liveness::describe`] for callers' threads, which know the time by
+    /// the epoch that the runtime's clock counts from.
+    pub fn describe_now(&self) -> String {
+        self.describe(self.epoch.elapsed())
+    }
+}
+
+/// What the API's handles and the core share.
+pub(crate) struct Mailbox {
+    /// Guards the commands; held for a push or a swap.
+    commands: Mutex<Vec<Command>>,
+    /// True while the runtime's thread may be asleep. Set by it before it
+    /// looks at the commands a last time; taken by whoever wakes it.
+    asleep: AtomicBool,
+    bell: OnceLock<Bell>,
+    next_key: AtomicU64,
+    /// Set when the core has ended; nothing is answered any more.
+    ended: OnceLock<ClientError>,
+    pub liveness: Liveness,
+    pub counters: Arc<Counters>,
+}
+
+impl Mailbox {
+    pub fn new(epoch: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            commands: Mutex::default(),
+            asleep: AtomicBool::new(false),
+            bell: OnceLock::new(),
+            next_key: AtomicU64::new(1),
+            ended: OnceLock::new(),
+            liveness: Liveness {
+                epoch,
+                state: Mutex::default(),
+                heard_ns: AtomicU64::new(0),
+            },
+            counters: Arc::default(),
+        })
+    }
+
+    /// A number for a producer or consumer, for the core's maps.
+    pub fn next_key(&self) -> u64 {
+        self.next_key.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn set_bell(&self, bell: Bell) {
+        // A second bell would be a second runtime, which nobody makes.
+        let _ = self.bell.set(bell);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().expect("no holder panics here")
+    }
+
+    /// Queues a command and wakes the runtime if it sleeps.
+    pub fn send(&self, command: Command) {
+        let mut commands = self.lock();
+        if let Some(error) = self.ended.get() {
+            drop(commands);
+            refuse(command, error);
+            return;
+        }
+        commands.push(command);
+        drop(commands);
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            Counters::add(&self.counters.wakeups);
+            if let Some(bell) = self.bell.get() {
+                bell();
+            }
+        }
+    }
+
+    /// Takes all commands.
+    pub fn take(&self, into: &mut Vec<Command>) {
+        debug_assert!(into.is_empty());
+        std::mem::swap(&mut *self.lock(), into);
+    }
+
+    /// The runtime's thread is about to sleep. False if there is something to do.
+    pub fn fall_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        if self.lock().is_empty() {
+            return true;
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        false
+    }
+
+    pub fn wake_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Nothing is answered from now on, and what was asked is refused.
+    pub fn end(&self, error: ClientError) {
+        let mut commands = self.lock();
+        let _ = self.ended.set(error.clone());
+        let waiting = std::mem::take(&mut *commands);
+        drop(commands);
+        for command in waiting {
+            refuse(command, &error);
+        }
+    }
+
+    pub fn ended(&self) -> Option<&ClientError> {
+        self.ended.get()
+    }
+}
+
+fn refuse(command: Command, error: &ClientError) {
+    let promise = match command {
+        Command::Call(call) => Some(call.promise),
+        Command::OpenProducer { promise, .. } | Command::OpenConsumer { promise, .. } => {
+            Some(promise)
+        }
+        Command::Resubscribe { promise, .. } => promise,
+        Command::Acknowledge { at_once, .. } => at_once,
+        Command::KickProducer(_)
+        | Command::CloseProducer(_)
+        | Command::Consumed { .. }
+        | Command::CloseConsumer(_)
+        | Command::Close => None,
+    };
+    if let Some(promise) = promise {
+        promise.resolve(Err(error.clone()));
+    }
+}

@@ -1,0 +1,258 @@
+//! What can be chosen, with the defaults in one place.
+
+use crate::event::EventInfo;
+use bytes::Bytes;
+use memory::Target;
+use net::{Inproc, LinkOptions, Tcp, Transports, Unix};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::Start;
+use wire::view::DataView;
+use wire::{DirectoryId, Durability};
+
+/// Where the server is.
+#[derive(Debug, Clone)]
+pub enum Endpoint {
+    /// In the group file that the server wrote; see `docs/format/group-file.md`.
+    GroupFile(PathBuf),
+    /// At an address of one of the driver's transports.
+    Address {
+        /// For example `tcp://127.0.0.1:7000`, `unix:///run/thalweg.sock` or `inproc://name`.
+        address: String,
+        /// The token to present; none where the transport proves who one is.
+        token: Option<Bytes>,
+        /// The data directory that is expected there; any, if none is given.
+        directory: Option<DirectoryId>,
+    },
+}
+
+impl Endpoint {
+    /// At `address`, without a token and whoever answers.
+    pub fn address(address: impl Into<String>) -> Self {
+        Self::Address {
+            address: address.into(),
+            token: None,
+            directory: None,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GroupFile(path) => write!(f, "group file {}", path.display()),
+            Self::Address { address, .. } => f.write_str(address),
+        }
+    }
+}
+
+/// What a driver can choose.
+#[derive(Clone)]
+pub struct DriverOptions {
+    /// A name for the server's log and status. Default: program and process id.
+    pub client_name: String,
+    /// The namespace of all names; empty is the default one.
+    pub namespace: String,
+    /// How long connecting may take, and how long a lost server may be away
+    /// before consumers are told. Default 10 s.
+    pub connect_timeout: Duration,
+    /// How long the server may take over a request. Default 120 s.
+    pub request_timeout: Duration,
+    /// How addresses are reached. Default: TCP, unix sockets and in-process.
+    pub transports: Arc<Transports>,
+    /// Bytes that all producers and consumers may hold together. Default 512 MiB.
+    pub memory_bytes_max: u64,
+}
+
+impl Default for DriverOptions {
+    fn default() -> Self {
+        let program = std::env::args_os().next().unwrap_or_default();
+        let program = std::path::Path::new(&program)
+            .file_name()
+            .map_or_else(|| "client".into(), |name| name.to_string_lossy());
+        let links = LinkOptions::default();
+        let transports = Transports::new()
+            .with(Unix::new(links.clone()))
+            .with(Tcp::new(links.clone()))
+            .with(Inproc::new(links));
+        Self {
+            client_name: format!("{program}:{}", std::process::id()),
+            namespace: String::new(),
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(120),
+            transports: Arc::new(transports),
+            memory_bytes_max: 512 << 20,
+        }
+    }
+}
+
+impl fmt::Debug for DriverOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DriverOptions")
+            .field("client_name", &self.client_name)
+            .field("namespace", &self.namespace)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .field("memory_bytes_max", &self.memory_bytes_max)
+            .finish()
+    }
+}
+
+/// When a batch that gathers events is closed and sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchPolicy {
+    /// The most events in a batch; none is no limit.
+    pub count_max: Option<u32>,
+    /// The most bytes of metadata, keys, headers and inline data; one event
+    /// larger than this makes a batch of its own. Default 1 MiB.
+    pub bytes_max: u32,
+    /// How long a batch that is not full waits. Default adaptive.
+    pub linger: Linger,
+}
+
+impl Default for BatchPolicy {
+    fn default() -> Self {
+        Self {
+            count_max: None,
+            bytes_max: 1 << 20,
+            linger: Linger::Adaptive,
+        }
+    }
+}
+
+/// How long a batch that is not full waits for more events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linger {
+    /// Until the batch before it is acknowledged: none waits while the
+    /// partition is idle, and batches grow with the load.
+    Adaptive,
+    /// This long.
+    Wait(Duration),
+    /// For ever: only size, count, a flush or a full budget send it.
+    UntilFull,
+}
+
+/// What a push does when the producer's budget is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtBudget {
+    /// Waits this long for room.
+    Block(Duration),
+    /// Fails with [`crate::ClientError::Budget`].
+    Fail,
+}
+
+/// What a producer can choose.
+#[derive(Debug, Clone)]
+pub struct ProducerOptions {
+    /// A name, under which the producer keeps its identity across restarts of
+    /// its program and fences its predecessor. Default none.
+    pub name: Option<String>,
+    /// How batches form.
+    pub batch: BatchPolicy,
+    /// Batches of one partition that are sent and not acknowledged. Default 4.
+    pub batches_in_flight_max: usize,
+    /// Bytes held until they are acknowledged, owned and borrowed; one larger
+    /// event is let in alone. Default 64 MiB, less if the driver's memory is used up.
+    pub budget_bytes: u64,
+    /// What happens at that bound. Default: block for 120 s.
+    pub at_budget: AtBudget,
+    /// What an ack must mean, if more than the topic promises.
+    pub durability: Option<Durability>,
+    /// A file to which every acknowledged batch is appended; see `docs/format/journal.md`.
+    pub journal: Option<PathBuf>,
+    /// Data up to this length travels in the batch; longer data is sent from
+    /// where it lies. Default 64 KiB.
+    pub inline_bytes_max: u32,
+    /// How long an ack may take, after which the outcome is unknown and the
+    /// producer has failed. Default 120 s.
+    pub ack_timeout: Duration,
+}
+
+impl Default for ProducerOptions {
+    fn default() -> Self {
+        Self {
+            name: None,
+            batch: BatchPolicy::default(),
+            batches_in_flight_max: 4,
+            budget_bytes: 64 << 20,
+            at_budget: AtBudget::Block(Duration::from_secs(120)),
+            durability: None,
+            journal: None,
+            inline_bytes_max: 64 << 10,
+            ack_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Chooses the part of an event's data that is wanted.
+pub type DataSelector = dyn Fn(&EventInfo<'_>) -> Result<DataView, String> + Send + Sync;
+/// Says where the selected data goes; its length must be the view's.
+pub type DataAllocator = dyn Fn(&EventInfo<'_>, &DataView) -> Result<Target, String> + Send + Sync;
+
+/// Which data of events a consumer gets.
+#[derive(Clone, Default)]
+pub enum DataMode {
+    /// None; no data travels.
+    None,
+    /// All of it.
+    #[default]
+    All,
+    /// What the selector chooses, and nothing else travels.
+    Select(Arc<DataSelector>),
+}
+
+impl fmt::Debug for DataMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::All => "All",
+            Self::Select(_) => "Select",
+        })
+    }
+}
+
+/// What a consumer can choose.
+#[derive(Clone)]
+pub struct ConsumerOptions {
+    /// The partitions to read; all of the topic's, if none are given.
+    pub partitions: Option<Vec<u32>>,
+    /// Where to begin. Default: at the cursor, or at the first event.
+    pub start: Start,
+    /// Which data is wanted. Default all.
+    pub data: DataMode,
+    /// Where data goes; memory of the client's, if none is given.
+    pub allocator: Option<Arc<DataAllocator>>,
+    /// Bytes of batches that may wait here, for each partition. Default 16
+    /// MiB, less if the driver's memory is used up.
+    pub credit_bytes: u64,
+    /// How long acknowledgements are gathered before they are sent. Default 50 ms.
+    pub acknowledge_interval: Duration,
+}
+
+impl Default for ConsumerOptions {
+    fn default() -> Self {
+        Self {
+            partitions: None,
+            start: Start::Cursor,
+            data: DataMode::All,
+            allocator: None,
+            credit_bytes: 16 << 20,
+            acknowledge_interval: Duration::from_millis(50),
+        }
+    }
+}
+
+impl fmt::Debug for ConsumerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConsumerOptions")
+            .field("partitions", &self.partitions)
+            .field("start", &self.start)
+            .field("data", &self.data)
+            .field("allocator", &self.allocator.is_some())
+            .field("credit_bytes", &self.credit_bytes)
+            .field("acknowledge_interval", &self.acknowledge_interval)
+            .finish()
+    }
+}

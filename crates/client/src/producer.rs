@@ -1,0 +1,245 @@
+//! A producer: events pushed into batches, futures that resolve to their ids.
+
+use crate::batch_queue::ProducerShared;
+use crate::error::ClientError;
+use crate::event::Event;
+use crate::future::{FlushFuture, PushFuture};
+use crate::journal::Journal;
+use crate::mailbox::Command;
+use crate::options::ProducerOptions;
+use crate::promise::{Pending, Promise};
+use crate::topic_handle::TopicHandle;
+use memory::fork::ForkSlot;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::{ProducerEpoch, ProducerId};
+
+/// The least of the driver's memory that a producer can work with.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
+
+/// Appends events to a topic, in the order of each thread's pushes, each
+/// stored once. Can be used from several threads.
+///
+/// In a forked child it opens anew, with another producer id; the parent's
+/// futures fail with [`ClientError::Forked`] there.
+pub struct Producer {
+    topic: TopicHandle,
+    options: ProducerOptions,
+    slot: ForkSlot<Open>,
+}
+
+/// A producer in the process that opened it.
+struct Open {
+    shared: Arc<ProducerShared>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let producer = self.shared.key;
+        self.shared.mailbox.send(Command::CloseProducer(producer));
+    }
+}
+
+impl Open {
+    fn begin(
+        topic: &TopicHandle,
+        options: &ProducerOptions,
+    ) -> Result<Pending<Self>, ClientError> {
+        let session = topic.driver.session()?;
+        let journal = match &options.journal {
+            Some(path) => Some(Arc::new(Journal::open(path)?)),
+            None => None,
+        };
+        let share = session.share(options.budget_bytes, SHARE_BYTES_MIN)?;
+        let shared = Arc::new(ProducerShared::new(
+            topic.state.clone(),
+            options.clone(),
+            session.mailbox.clone(),
+            journal,
+            share,
+        ));
+        session.register(&shared);
+        let promise = Promise::new();
+        let timeout = topic.driver.request_timeout();
+        session.mailbox.send(Command::OpenProducer {
+            producer: shared.clone(),
+            timeout,
+            promise: promise.clone(),
+        });
+        let open = Self { shared };
+        let what = format!("a producer of {} to be opened", topic.name());
+        Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
+    }
+}
+
+impl Producer {
+    pub(crate) fn begin(topic: &TopicHandle, options: ProducerOptions) -> Pending<Self> {
+        if let Err(error) = check(topic, &options) {
+            return Pending::failed(error);
+        }
+        let topic = topic.clone();
+        match Open::begin(&topic, &options) {
+            Err(error) => Pending::failed(error),
+            Ok(opened) => opened.then(move |open| {
+                let slot = ForkSlot::new();
+                let _ = slot.get_or_make(|| Ok::<_, ClientError>(open));
+                Ok(Self {
+                    topic,
+                    options,
+                    slot,
+                })
+            }),
+        }
+    }
+
+    /// This process's producer.
+    #[inline]
+    fn open(&self) -> Result<Arc<Open>, ClientError> {
+        match self.slot.get() {
+            Some(open) => Ok(open),
+            None => self
+                .slot
+                .get_or_make(|| Open::begin(&self.topic, &self.options)?.wait()),
+        }
+    }
+
+    /// Pushes an event; the future resolves when it is as durable as was asked.
+    ///
+    /// Never blocks below the budget. At the budget it does what
+    /// [`ProducerOptions::at_budget`] says, after sending what gathers.
+    ///
+    /// # Errors
+    /// - [`ClientError::Invalid`] when the topic's validator, limit or
+    ///   partition selector refuses the event;
+    /// - [`ClientError::Budget`] or [`ClientError::Timeout`] at the budget;
+    /// - what the producer has failed with, if it has.
+    pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
+        self.open()?.shared.push(event)
+    }
+
+    /// Pushes an event of metadata alone: the fastest way.
+    ///
+    /// # Errors
+    /// As [`Producer::push`].
+    #[inline]
+    pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
+        self.open()?.shared.push_metadata(metadata)
+    }
+
+    /// Waits until everything that was pushed is acknowledged, and the
+    /// journal, if there is one, is synced.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`], after which one may wait again, or what the
+    /// producer has failed with.
+    pub fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.flush_future().wait(timeout)
+    }
+
+    /// [`Producer::flush`] as a future. What gathers is sent at once.
+    pub fn flush_future(&self) -> FlushFuture {
+        match self.slot.get() {
+            Some(open) => open.shared.flush(),
+            // Nothing was pushed in this process.
+            None => FlushFuture {
+                last: Vec::new(),
+                finish: Arc::new(|| Ok(())),
+            },
+        }
+    }
+
+    /// Flushes and ends the producer.
+    ///
+    /// # Errors
+    /// As [`Producer::flush`]; what is not acknowledged by then has failed.
+    pub fn close(self, timeout: Duration) -> Result<(), ClientError> {
+        let result = self.flush(timeout);
+        // Nothing is left for Drop to wait for.
+        if let Some(open) = self.slot.get() {
+            let error = ClientError::Closed;
+            for promise in open.shared.fail(&error) {
+                promise.resolve(Err(error.clone()));
+            }
+        }
+        result
+    }
+
+    /// The name, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.options.name.as_deref()
+    }
+
+    /// Its id, as the server knows it.
+    ///
+    /// # Errors
+    /// In a forked child it may have to be opened anew.
+    pub fn id(&self) -> Result<ProducerId, ClientError> {
+        Ok(self.open()?.shared.identity().producer)
+    }
+
+    /// Its life: a greater one of the same name fences it.
+    ///
+    /// # Errors
+    /// As [`Producer::id`].
+    pub fn epoch(&self) -> Result<ProducerEpoch, ClientError> {
+        Ok(self.open()?.shared.identity().epoch)
+    }
+
+    /// Where it appends to.
+    pub fn topic(&self) -> &TopicHandle {
+        &self.topic
+    }
+
+    /// Bytes held for events that are not acknowledged.
+    pub fn held_bytes(&self) -> u64 {
+        self.slot
+            .get()
+            .map_or(0, |open| open.shared.budget.held())
+    }
+}
+
+impl Drop for Producer {
+    /// Waits, up to the `ack_timeout`, until everything that was pushed in
+    /// this process is acknowledged.
+    fn drop(&mut self) {
+        if let Some(open) = self.slot.get()
+            && !open.shared.is_drained()
+        {
+            // Whoever cares for the outcome holds futures, or calls `close`.
+            let _ = open.shared.flush().wait(self.options.ack_timeout);
+        }
+    }
+}
+
+fn check(topic: &TopicHandle, options: &ProducerOptions) -> Result<(), ClientError> {
+    let invalid = |reason: String| Err(ClientError::Invalid(reason));
+    if let Some(name) = &options.name {
+        topic::check_producer_name(name).map_err(ClientError::invalid)?;
+    }
+    if options.batch.count_max == Some(0) || options.batch.bytes_max == 0 {
+        return invalid("a batch of 0 events or bytes can never be full".to_owned());
+    }
+    if options.batches_in_flight_max == 0 {
+        return invalid("batches_in_flight_max is 0: nothing could be sent".to_owned());
+    }
+    let Some(asked) = options.durability else {
+        return Ok(());
+    };
+    let weaker = |partition: &&wire::message::PartitionDescription| asked < partition.durability;
+    match topic.partitions().iter().find(weaker) {
+        None => Ok(()),
+        Some(partition) => invalid(format!(
+            "durability {asked} is less than partition {} of {} promises, {}",
+            partition.partition,
+            topic.name(),
+            partition.durability
+        )),
+    }
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Producer({:?} of {})", self.name(), self.topic.name())
+    }
+}

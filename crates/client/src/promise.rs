@@ -1,0 +1,210 @@
+//! The answer to a call that is under way.
+
+use crate::error::ClientError;
+use bytes::Bytes;
+use memory::Target;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Time beyond a call's own deadline after which a waiter stops believing
+/// that the runtime thread will answer.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What the server sent back, in parts.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub head: Bytes,
+    pub payload: Bytes,
+    /// Memory that the call lent, filled.
+    pub targets: Vec<Target>,
+}
+
+/// Where a [`Reply`] is put once.
+pub(crate) struct Promise {
+    state: Mutex<State>,
+    done: Condvar,
+    /// The process that made it: in a child nobody will ever resolve it.
+    generation: u64,
+}
+
+#[derive(Default)]
+struct State {
+    reply: Option<Result<Reply, ClientError>>,
+    taken: bool,
+    waker: Option<Waker>,
+    callback: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Promise {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            done: Condvar::new(),
+            generation: memory::fork::generation(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics here")
+    }
+
+    /// Puts the answer; a second one is dropped.
+    pub fn resolve(&self, reply: Result<Reply, ClientError>) {
+        let mut state = self.lock();
+        if state.taken || state.reply.is_some() {
+            return;
+        }
+        state.reply = Some(reply);
+        let (waker, callback) = (state.waker.take(), state.callback.take());
+        drop(state);
+        self.done.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        if let Some(callback) = callback {
+            callback();
+        }
+    }
+
+    /// Calls `callback` when there is an answer, at once if there is one.
+    pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        let mut state = self.lock();
+        if state.taken || state.reply.is_some() {
+            drop(state);
+            callback();
+        } else {
+            state.callback = Some(callback);
+        }
+    }
+
+    /// Takes the answer, if it is there.
+    pub fn try_take(&self) -> Option<Result<Reply, ClientError>> {
+        if self.generation != memory::fork::generation() {
+            return Some(Err(ClientError::Forked));
+        }
+        let mut state = self.lock();
+        let reply = state.reply.take();
+        state.taken |= reply.is_some();
+        reply
+    }
+
+    fn wait(&self, timeout: Duration) -> Option<Result<Reply, ClientError>> {
+        if self.generation != memory::fork::generation() {
+            return Some(Err(ClientError::Forked));
+        }
+        let until = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if let Some(reply) = state.reply.take() {
+                state.taken = true;
+                return Some(reply);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            state = self
+                .done
+                .wait_timeout(state, left)
+                .expect("no holder panics here")
+                .0;
+        }
+    }
+}
+
+type Convert<T> = Box<dyn FnOnce(Reply) -> Result<T, ClientError> + Send>;
+
+/// An answer that will come: of a call that was begun and not waited for.
+///
+/// The call has a deadline of its own, after which it resolves to
+/// [`ClientError::Timeout`].
+pub struct Pending<T> {
+    promise: Arc<Promise>,
+    convert: Option<Convert<T>>,
+    what: String,
+    timeout: Duration,
+}
+
+impl<T> Pending<T> {
+    pub(crate) fn new(
+        promise: Arc<Promise>,
+        what: impl Into<String>,
+        timeout: Duration,
+        convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
+    ) -> Self {
+        Self {
+            promise,
+            convert: Some(Box::new(convert)),
+            what: what.into(),
+            timeout,
+        }
+    }
+
+    /// One that has failed already.
+    pub(crate) fn failed(error: ClientError) -> Self {
+        let promise = Promise::new();
+        promise.resolve(Err(error));
+        Self::new(promise, "", Duration::ZERO, |_| Err(ClientError::Closed))
+    }
+
+    /// The same answer, made into something else.
+    pub(crate) fn then<U>(
+        mut self,
+        next: impl FnOnce(T) -> Result<U, ClientError> + Send + 'static,
+    ) -> Pending<U>
+    where
+        T: 'static,
+    {
+        let convert = self.convert.take().expect("not taken yet");
+        Pending {
+            promise: self.promise,
+            convert: Some(Box::new(move |reply| next(convert(reply)?))),
+            what: self.what,
+            timeout: self.timeout,
+        }
+    }
+
+    fn finish(&mut self, reply: Result<Reply, ClientError>) -> Result<T, ClientError> {
+        match self.convert.take() {
+            Some(convert) => convert(reply?),
+            None => Err(ClientError::Closed),
+        }
+    }
+
+    /// The answer, if it is there. It can be taken once.
+    pub fn try_get(&mut self) -> Option<Result<T, ClientError>> {
+        let reply = self.promise.try_take()?;
+        Some(self.finish(reply))
+    }
+
+    /// Calls `callback` once when the answer is there, on the runtime's thread.
+    pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.promise.on_done(callback);
+    }
+
+    /// Waits for the answer, up to the call's deadline.
+    pub fn wait(mut self) -> Result<T, ClientError> {
+        match self.promise.wait(self.timeout.saturating_add(GRACE)) {
+            Some(reply) => self.finish(reply),
+            None => Err(ClientError::Timeout {
+                what: format!("{}: the client's own thread does not answer", self.what),
+            }),
+        }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, ClientError>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(reply) = self.promise.try_take() {
+            return Poll::Ready(self.finish(reply));
+        }
+        self.promise.lock().waker = Some(context.waker().clone());
+        match self.promise.try_take() {
+            Some(reply) => Poll::Ready(self.finish(reply)),
+            None => Poll::Pending,
+        }
+    }
+}

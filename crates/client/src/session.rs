@@ -1,0 +1,157 @@
+//! A driver's connection in one process: the mailbox, the runtime's thread,
+//! the memory that producers and consumers share.
+
+use crate::batch_queue::ProducerShared;
+use crate::core::ClientCore;
+use crate::error::ClientError;
+use crate::mailbox::{CallRequest, Command, Mailbox};
+use crate::options::{DriverOptions, Endpoint};
+use crate::promise::{Pending, Promise, Reply};
+use crate::runtime::Runtime;
+use memory::{Budget, Reservation, Target};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::message::Method;
+use wire::{SessionId, TopicId};
+
+/// What a process has of a driver.
+pub(crate) struct Session {
+    pub mailbox: Arc<Mailbox>,
+    memory: Budget,
+    /// Every producer, to be drained at close.
+    producers: Mutex<Vec<Weak<ProducerShared>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Session {
+    /// Connects, on a thread of its own.
+    pub fn connect(endpoint: &Endpoint, options: &DriverOptions) -> Result<Self, ClientError> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|error| {
+            ClientError::io("choosing a session id", std::io::Error::other(error))
+        })?;
+        let epoch = Instant::now();
+        let session_id = SessionId(u128::from_le_bytes(id));
+        let (session, core, connected) = Self::without_thread(endpoint, options, session_id, epoch);
+        let thread = Runtime::start(core, &session.mailbox, &options.transports, epoch)?;
+        *session.thread.lock().expect("no holder panics here") = Some(thread);
+        let what = format!("a connection to {endpoint}");
+        Pending::new(connected, what, options.connect_timeout, |_| Ok(())).wait()?;
+        Ok(session)
+    }
+
+    /// A session whose core somebody else runs.
+    pub fn without_thread(
+        endpoint: &Endpoint,
+        options: &DriverOptions,
+        id: SessionId,
+        epoch: Instant,
+    ) -> (Self, ClientCore, Arc<Promise>) {
+        let mailbox = Mailbox::new(epoch);
+        let connected = Promise::new();
+        let core = ClientCore::new(
+            endpoint.clone(),
+            options,
+            id,
+            mailbox.clone(),
+            connected.clone(),
+        );
+        let session = Self {
+            mailbox,
+            memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
+            producers: Mutex::default(),
+            thread: Mutex::default(),
+        };
+        (session, core, connected)
+    }
+
+    /// A share of the driver's memory: what is wanted, or half of what is
+    /// left if that is less; an error if that is less than `least`.
+    pub fn share(&self, wanted: u64, least: u64) -> Result<Reservation, ClientError> {
+        loop {
+            let left = self.memory.limit().saturating_sub(self.memory.held());
+            let share = wanted.min((left / 2).max(least.min(wanted)));
+            match self.memory.try_reserve(share) {
+                Ok(reservation) => return Ok(reservation),
+                // Somebody else was faster; there is less now.
+                Err(_) if share > least.min(wanted) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub fn register(&self, producer: &Arc<ProducerShared>) {
+        let mut producers = self.producers.lock().expect("no holder panics here");
+        producers.retain(|producer| producer.strong_count() > 0);
+        producers.push(Arc::downgrade(producer));
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub fn begin_call<T>(
+        &self,
+        timeout: Duration,
+        method: Method,
+        topic: TopicId,
+        body: Vec<u8>,
+        targets: Vec<Target>,
+        what: String,
+        convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
+    ) -> Pending<T> {
+        let promise = Promise::new();
+        let pending = Pending::new(promise.clone(), what.clone(), timeout, convert);
+        self.mailbox.send(Command::Call(CallRequest {
+            method,
+            topic,
+            body,
+            targets,
+            timeout,
+            what,
+            promise,
+        }));
+        pending
+    }
+
+    /// Waits until every producer is drained.
+    pub fn drain(&self, timeout: Duration) -> Result<(), ClientError> {
+        let until = Instant::now() + timeout;
+        let producers: Vec<_> = self
+            .producers
+            .lock()
+            .expect("no holder panics here")
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        // All are sent before one is waited for.
+        let flushes: Vec<_> = producers.iter().map(|producer| producer.flush()).collect();
+        let mut result = Ok(());
+        for flush in flushes {
+            let left = until.saturating_duration_since(Instant::now());
+            result = result.and(flush.wait(left));
+        }
+        result
+    }
+
+    /// Ends the connection and the thread.
+    pub fn close(&self) {
+        self.mailbox.send(Command::Close);
+        self.join();
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().expect("no holder panics here").take();
+        // A callback on the runtime's own thread may drop the last handle.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Closes the runtime, wherever the last handle goes.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

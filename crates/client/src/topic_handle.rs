@@ -1,0 +1,331 @@
+//! A topic, as a client holds it.
+
+use crate::consumer::Consumer;
+use crate::driver::Driver;
+use crate::error::ClientError;
+use crate::fetched::FetchedBatches;
+use crate::options::{ConsumerOptions, ProducerOptions};
+use crate::producer::Producer;
+use crate::promise::Pending;
+use memory::Target;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use topic::Definition;
+use wire::codec::Codec;
+use wire::message::{
+    DataRead, DataWanted, Fetch, Fetched, Method, PartitionDescription, TopicDescription, TopicName,
+};
+use wire::record::Position;
+use wire::{Durability, PartitionIndex, TopicId};
+
+/// What is known of a topic; shared by all handles, producers and consumers of it.
+pub(crate) struct TopicState {
+    pub name: Arc<str>,
+    pub id: TopicId,
+    pub definition: Definition,
+    /// How many partitions there are: read by every push, so kept apart.
+    partition_count: AtomicU32,
+    partitions: RwLock<Vec<PartitionDescription>>,
+}
+
+impl TopicState {
+    pub fn new(description: TopicDescription) -> Result<Self, ClientError> {
+        let definition = Definition::from_json(&description.definition).map_err(|error| {
+            ClientError::Invalid(format!(
+                "topic {}: the server's definition is not understood: {error}",
+                description.name
+            ))
+        })?;
+        Ok(Self {
+            name: description.name.into(),
+            id: description.topic,
+            definition,
+            partition_count: AtomicU32::new(description.partitions.len() as u32),
+            partitions: RwLock::new(description.partitions),
+        })
+    }
+
+    #[inline]
+    pub fn partition_count(&self) -> u32 {
+        // Only ever grows, and what it counts is published by the lock.
+        self.partition_count.load(Ordering::Relaxed)
+    }
+
+    pub fn partitions(&self) -> Vec<PartitionDescription> {
+        self.partitions
+            .read()
+            .expect("no holder panics here")
+            .clone()
+    }
+
+    /// What an ack of a partition means.
+    pub fn durability(&self, partition: u32) -> Durability {
+        self.partitions
+            .read()
+            .expect("no holder panics here")
+            .get(partition as usize)
+            .map_or(Durability::Memory, |partition| partition.durability)
+    }
+
+    /// Takes over a newer description. False if it is of another topic.
+    pub fn update(&self, description: TopicDescription) -> bool {
+        if description.topic != self.id {
+            return false;
+        }
+        let count = description.partitions.len() as u32;
+        *self.partitions.write().expect("no holder panics here") = description.partitions;
+        self.partition_count.fetch_max(count, Ordering::Relaxed);
+        true
+    }
+}
+
+/// A topic that exists, or did when it was opened. Cheap to clone.
+#[derive(Clone)]
+pub struct TopicHandle {
+    pub(crate) driver: Driver,
+    pub(crate) state: Arc<TopicState>,
+}
+
+impl TopicHandle {
+    pub(crate) fn new(driver: Driver, description: TopicDescription) -> Result<Self, ClientError> {
+        let state = Arc::new(TopicState::new(description)?);
+        Ok(Self { driver, state })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// The topic, for as long as it exists.
+    pub fn id(&self) -> TopicId {
+        self.state.id
+    }
+
+    /// What it was made with.
+    pub fn definition(&self) -> &Definition {
+        &self.state.definition
+    }
+
+    /// Its partitions, as last known; [`TopicHandle::refresh`] asks again.
+    pub fn partitions(&self) -> Vec<PartitionDescription> {
+        self.state.partitions()
+    }
+
+    /// Asks the server how the topic is now.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Invalid`] if the name belongs to another topic now.
+    pub fn refresh(&self) -> Result<TopicDescription, ClientError> {
+        self.begin_refresh().wait()
+    }
+
+    /// [`TopicHandle::refresh`], not waited for.
+    pub fn begin_refresh(&self) -> Pending<TopicDescription> {
+        let body = TopicName {
+            name: self.name().to_owned(),
+        };
+        let what = format!("the description of topic {}", self.name());
+        let state = self.state.clone();
+        self.driver
+            .begin_call(Method::DescribeTopic, TopicId(0), &body, what, move |reply| {
+                let description = TopicDescription::from_bytes("topic description", &reply.head)
+                    .map_err(ClientError::damaged)?;
+                if !state.update(description.clone()) {
+                    return Err(ClientError::Invalid(format!(
+                        "topic {} was deleted and made anew; open it again",
+                        state.name
+                    )));
+                }
+                Ok(description)
+            })
+    }
+
+    /// Opens a producer.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Io`] if the journal can't be opened.
+    pub fn producer(&self, options: ProducerOptions) -> Result<Producer, ClientError> {
+        self.begin_producer(options).wait()
+    }
+
+    /// [`TopicHandle::producer`], not waited for.
+    pub fn begin_producer(&self, options: ProducerOptions) -> Pending<Producer> {
+        Producer::begin(self, options)
+    }
+
+    /// Opens a consumer under `name`, which its cursors are kept under.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Invalid`] for a name that cannot be, or a
+    /// partition out of range.
+    pub fn consumer(&self, name: &str, options: ConsumerOptions) -> Result<Consumer, ClientError> {
+        self.begin_consumer(name, options).wait()
+    }
+
+    /// [`TopicHandle::consumer`], not waited for.
+    pub fn begin_consumer(&self, name: &str, options: ConsumerOptions) -> Pending<Consumer> {
+        Consumer::begin(self, name, options)
+    }
+
+    /// Reads batches from a position on, without a subscription.
+    ///
+    /// Waits up to `wait_max` for the first event. At most `bytes_max` come,
+    /// unless the first batch is larger.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Damaged`] if what came fails its checksum.
+    pub fn fetch(
+        &self,
+        partition: PartitionIndex,
+        from: Position,
+        bytes_max: u64,
+        wait_max: Duration,
+        inline_data: bool,
+    ) -> Result<FetchedBatches, ClientError> {
+        let request = FetchRequest {
+            partition,
+            from,
+            bytes_max,
+            wait_max,
+            inline_data,
+        };
+        self.begin_fetch(request).wait()
+    }
+
+    /// [`TopicHandle::fetch`], not waited for.
+    pub fn begin_fetch(&self, fetch: FetchRequest) -> Pending<FetchedBatches> {
+        let body = Fetch {
+            partition: fetch.partition,
+            from: fetch.from,
+            bytes_max: fetch.bytes_max,
+            wait_max_ms: fetch.wait_max.as_millis().min(u128::from(u32::MAX)) as u32,
+            inline_data: fetch.inline_data,
+        };
+        let what = format!(
+            "events of {}/{} from offset {}",
+            self.name(),
+            fetch.partition,
+            fetch.from.offset
+        );
+        let partition = fetch.partition;
+        let state = self.state.clone();
+        self.driver.begin_call_for(
+            fetch.wait_max,
+            Method::Fetch,
+            self.id(),
+            body.to_bytes(),
+            what,
+            move |reply| {
+                let fetched = Fetched::from_bytes("fetched", &reply.head)
+                    .map_err(ClientError::damaged)?;
+                FetchedBatches::new(&state, partition, fetched, reply.payload)
+            },
+        )
+    }
+
+    /// Reads selected data of events straight into `into`, whose lengths
+    /// together are those of all selections; gives the memory back.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Damaged`] if the bytes fail their checksum.
+    /// The memory is lost to the caller then.
+    pub fn read_data(
+        &self,
+        wanted: &[DataWanted],
+        into: Vec<Target>,
+    ) -> Result<Vec<Target>, ClientError> {
+        self.begin_read_data(wanted, into).wait()
+    }
+
+    /// [`TopicHandle::read_data`], not waited for.
+    pub fn begin_read_data(
+        &self,
+        wanted: &[DataWanted],
+        into: Vec<Target>,
+    ) -> Pending<Vec<Target>> {
+        let lengths: Vec<u64> = wanted
+            .iter()
+            .map(|one| one.segments.iter().map(|segment| segment.bytes).sum())
+            .collect();
+        let room: u64 = into.iter().map(|target| target.len() as u64).sum();
+        if room != lengths.iter().sum::<u64>() {
+            return Pending::failed(ClientError::Invalid(format!(
+                "{} bytes are selected, and there is memory for {room}",
+                lengths.iter().sum::<u64>()
+            )));
+        }
+        let read = self.driver.begin_read_data(&self.state, wanted.to_vec(), into);
+        let name = self.state.name.clone();
+        read.then(move |(checksums, mut targets)| {
+            verify_gathered(&name, &lengths, &checksums, &mut targets)?;
+            Ok(targets)
+        })
+    }
+}
+
+/// What [`TopicHandle::fetch`] is to read.
+#[derive(Debug, Clone)]
+pub struct FetchRequest {
+    /// The partition.
+    pub partition: PartitionIndex,
+    /// Where to begin; incarnation 0 is the present one.
+    pub from: Position,
+    /// The most bytes of batches.
+    pub bytes_max: u64,
+    /// How long to wait for the first event.
+    pub wait_max: Duration,
+    /// Whether inline data comes along.
+    pub inline_data: bool,
+}
+
+/// Checks the bytes of one selection after the other, wherever they lie in
+/// the targets, against the checksums that came with them.
+fn verify_gathered(
+    name: &str,
+    lengths: &[u64],
+    checksums: &DataRead,
+    targets: &mut [Target],
+) -> Result<(), ClientError> {
+    if checksums.checksums.len() != lengths.len() {
+        return Err(ClientError::Damaged {
+            what: format!(
+                "{} selections of {name} were read and {} checksums came",
+                lengths.len(),
+                checksums.checksums.len()
+            ),
+        });
+    }
+    let mut targets = targets.iter_mut().map(AsMut::as_mut);
+    let mut rest: &[u8] = &[];
+    for (index, (length, stored)) in lengths.iter().zip(&checksums.checksums).enumerate() {
+        let mut left = *length;
+        let mut computed = 0;
+        while left > 0 {
+            if rest.is_empty() {
+                rest = targets.next().expect("lengths were compared before");
+                continue;
+            }
+            let take = left.min(rest.len() as u64) as usize;
+            computed = wire::checksum::crc32c_append(computed, &rest[..take]);
+            rest = &rest[take..];
+            left -= take as u64;
+        }
+        if computed != *stored {
+            return Err(ClientError::Damaged {
+                what: format!(
+                    "selection {index} of {name}: crc {computed:08x}, the server says {stored:08x}"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for TopicHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TopicHandle({} {})", self.state.name, self.state.id)
+    }
+}

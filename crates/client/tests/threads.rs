@@ -1,0 +1,193 @@
+//! The client with its own thread, against the scripted server in another
+//! one, over the in-process transport.
+
+mod fake;
+
+use bytes::Bytes;
+use client::*;
+use fake::FakeServer;
+use net::{Inproc, LinkOptions, Transport};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Against hangs only.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// A fake server on a thread of its own.
+struct Running {
+    server: Arc<Mutex<FakeServer>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    address: String,
+}
+
+impl Running {
+    fn start() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let address = format!("inproc://client-threads-{count}");
+        let listener = Inproc::new(LinkOptions::default()).listen(&address).unwrap();
+        let server = Arc::new(Mutex::new(FakeServer::new(listener)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (server, stop) = (server.clone(), stop.clone());
+            std::thread::spawn(move || {
+                let me = std::thread::current();
+                let bell: net::Bell = Arc::new(move || me.unpark());
+                server.lock().unwrap().attach(&bell);
+                while !stop.load(Ordering::SeqCst) {
+                    if !server.lock().unwrap().turn(Some(&bell)) {
+                        std::thread::park();
+                    }
+                }
+            })
+        };
+        Self {
+            server,
+            stop,
+            thread: Some(thread),
+            address,
+        }
+    }
+
+    fn connect(&self) -> Driver {
+        Driver::connect(Endpoint::address(&self.address), DriverOptions::default()).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let thread = self.thread.take().unwrap();
+        thread.thread().unpark();
+        thread.join().unwrap();
+    }
+}
+
+fn topic(driver: &Driver, partitions: usize) -> TopicHandle {
+    let definition = Definition::builder()
+        .validator(topic::ValidatorKind::None)
+        .build()
+        .unwrap();
+    let storage = PartitionStorage {
+        kind: "memory".into(),
+        config: String::new(),
+    };
+    driver
+        .create_topic("events", &definition, &vec![storage; partitions])
+        .unwrap()
+}
+
+#[test]
+fn many_events_from_several_threads_arrive_once_and_in_order() {
+    let running = Running::start();
+    let driver = running.connect();
+    let topic = topic(&driver, 2);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    const THREADS: usize = 3;
+    const EVENTS: usize = 5000;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let producer = &producer;
+            scope.spawn(move || {
+                for index in 0..EVENTS {
+                    let text = format!("{thread} {index}");
+                    let event = Event {
+                        metadata: text.as_bytes(),
+                        partition: Some(thread as u32 % 2),
+                        ..Event::default()
+                    };
+                    producer.push(event).unwrap();
+                }
+            });
+        }
+    });
+    producer.flush(WATCHDOG).unwrap();
+    let consumer = topic.consumer("reader", ConsumerOptions::default()).unwrap();
+    let mut next = [0; THREADS];
+    for _ in 0..THREADS * EVENTS {
+        let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+        let text = std::str::from_utf8(event.metadata()).unwrap();
+        let (thread, index) = text.split_once(' ').unwrap();
+        let (thread, index): (usize, usize) = (thread.parse().unwrap(), index.parse().unwrap());
+        assert_eq!(next[thread], index);
+        next[thread] += 1;
+        consumer.acknowledge(event.id()).unwrap();
+    }
+    assert_eq!(next, [EVENTS; THREADS]);
+    assert!(consumer.pull(Some(Duration::ZERO)).unwrap().is_none());
+    consumer.close().unwrap();
+    let cursors = driver.cursors(&topic, "reader").unwrap();
+    let ends: Vec<u64> = cursors.iter().map(|one| one.position.offset.0).collect();
+    assert_eq!(ends, [2 * EVENTS as u64, EVENTS as u64]);
+}
+
+#[test]
+fn dropping_everything_drains_what_was_pushed() {
+    let running = Running::start();
+    {
+        let driver = running.connect();
+        let topic = topic(&driver, 1);
+        let options = ProducerOptions {
+            batch: BatchPolicy {
+                linger: Linger::UntilFull,
+                ..BatchPolicy::default()
+            },
+            ..ProducerOptions::default()
+        };
+        let producer = topic.producer(options).unwrap();
+        for index in 0..100u32 {
+            producer.push_metadata(&index.to_le_bytes()).unwrap();
+        }
+    }
+    let mut server = running.server.lock().unwrap();
+    assert_eq!(server.partition("events", 0).events.len(), 100);
+}
+
+#[test]
+fn large_data_goes_out_from_where_it_lies_and_comes_back_selected() {
+    let running = Running::start();
+    let driver = running.connect();
+    let topic = topic(&driver, 1);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let data: Vec<u8> = (0..3_000_000u32).map(|index| (index / 7) as u8).collect();
+    let data = Bytes::from(data);
+    let event = Event {
+        metadata: b"frame",
+        data: vec![data.slice(..1_000_001), data.slice(1_000_001..)],
+        ..Event::default()
+    };
+    let id = producer.push(event).unwrap().wait(Some(WATCHDOG)).unwrap();
+    let selector = |info: &EventInfo<'_>| {
+        let whole = DataView::whole(info.data_bytes_total());
+        let stride = Stride {
+            offset: 10,
+            count: 1000,
+            block_bytes: 100,
+            gap_bytes: 2000,
+        };
+        whole.stride(stride).map_err(|error| error.to_string())
+    };
+    let options = ConsumerOptions {
+        data: DataMode::Select(Arc::new(selector)),
+        allocator: Some(Arc::new(|_, view| {
+            Ok(Target::new(vec![0u8; view.bytes() as usize]))
+        })),
+        ..ConsumerOptions::default()
+    };
+    let consumer = topic.consumer("reader", options).unwrap();
+    let mut event = consumer.pull(Some(WATCHDOG)).unwrap().unwrap();
+    assert_eq!(event.id(), id);
+    assert_eq!(event.data_bytes_total(), 3_000_000);
+    let rows: Vec<u8> = event.take_target().unwrap().into_owner();
+    let expected: Vec<u8> = (0..1000)
+        .flat_map(|row| data[10 + row * 2100..][..100].to_vec())
+        .collect();
+    assert_eq!(rows, expected);
+    // All of it, without an allocator, by another consumer.
+    let all = topic.consumer("all", ConsumerOptions::default()).unwrap();
+    let mut event = all.pull(Some(WATCHDOG)).unwrap().unwrap();
+    assert_eq!(event.take_data(), data);
+}
