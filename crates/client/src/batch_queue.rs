@@ -243,9 +243,8 @@ impl ProducerShared {
         let mut serialized = Vec::new();
         let metadata = self.serialize(event.metadata, &mut serialized)?;
         let headers = (!event.headers.is_empty()).then(|| {
-            let copy = |(name, value): &(&str, &[u8])| {
-                (name.to_string(), Bytes::copy_from_slice(value))
-            };
+            let copy =
+                |(name, value): &(&str, &[u8])| (name.to_string(), Bytes::copy_from_slice(value));
             Headers(event.headers.iter().map(copy).collect()).to_bytes()
         });
         let data_bytes: u64 = event.data.iter().map(|piece| piece.len() as u64).sum();
@@ -360,11 +359,7 @@ impl ProducerShared {
                 }
                 add(open, parts, pieces, cost);
                 let full = open.is_full(&self.options);
-                (
-                    open.builder.event_count() - 1,
-                    open.promise.clone(),
-                    full,
-                )
+                (open.builder.event_count() - 1, open.promise.clone(), full)
             }
             None => {
                 let reservation = extra.expect("a new batch has no room yet");

@@ -18,7 +18,8 @@ use wire::{EventId, PartitionIndex};
 /// The least of the driver's memory that a consumer can work with.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
 
-type OnGap = Arc<dyn Fn(PartitionIndex, &Gap) + Send + Sync>;
+/// Told of each gap.
+pub type GapCallback = dyn Fn(PartitionIndex, &Gap) + Send + Sync;
 
 /// Reads a topic's events in the order of each partition, from standing
 /// subscriptions. Can be used from several threads, which share the events.
@@ -38,7 +39,7 @@ struct Open {
     puller: Mutex<Puller>,
     /// Gaps that were met and not yet asked for.
     gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
-    on_gap: Mutex<Option<OnGap>>,
+    on_gap: Mutex<Option<Arc<GapCallback>>>,
 }
 
 impl Drop for Open {
@@ -262,7 +263,7 @@ impl Consumer {
     }
 
     /// Calls `callback` for each gap, on the thread that pulls past it.
-    pub fn on_gap(&self, callback: Arc<dyn Fn(PartitionIndex, &Gap) + Send + Sync>) {
+    pub fn on_gap(&self, callback: Arc<GapCallback>) {
         if let Ok(open) = self.open() {
             *open.on_gap.lock().expect("no holder panics here") = Some(callback);
         }

@@ -104,7 +104,14 @@ impl Driver {
         what: impl Into<String>,
         convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
     ) -> Pending<T> {
-        self.begin_call_for(Duration::ZERO, method, topic, body.to_bytes(), what, convert)
+        self.begin_call_for(
+            Duration::ZERO,
+            method,
+            topic,
+            body.to_bytes(),
+            what,
+            convert,
+        )
     }
 
     /// A call that may take `extra` more than the request timeout.
@@ -120,9 +127,15 @@ impl Driver {
         let timeout = self.request_timeout().saturating_add(extra);
         match self.session() {
             Err(error) => Pending::failed(error),
-            Ok(session) => {
-                session.begin_call(timeout, method, topic, body, Vec::new(), what.into(), convert)
-            }
+            Ok(session) => session.begin_call(
+                timeout,
+                method,
+                topic,
+                body,
+                Vec::new(),
+                what.into(),
+                convert,
+            ),
         }
     }
 
@@ -145,7 +158,15 @@ impl Driver {
                 DataRead::from_bytes("data read", &reply.head).map_err(ClientError::damaged)?;
             Ok((read, reply.targets))
         };
-        session.begin_call(timeout, Method::ReadData, topic.id, body, into, what, convert)
+        session.begin_call(
+            timeout,
+            Method::ReadData,
+            topic.id,
+            body,
+            into,
+            what,
+            convert,
+        )
     }
 
     /// Makes a topic with its first partitions, which may be none.
@@ -218,8 +239,10 @@ impl Driver {
     /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
     pub fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
         let what = format!("topic {name} to be deleted");
-        self.begin_call(Method::DeleteTopic, TopicId(0), &named(name), what, |_| Ok(()))
-            .wait()
+        self.begin_call(Method::DeleteTopic, TopicId(0), &named(name), what, |_| {
+            Ok(())
+        })
+        .wait()
     }
 
     /// All topics of the namespace, in the order of their names.
@@ -246,9 +269,13 @@ impl Driver {
     /// [`Driver::describe_topic`], not waited for.
     pub fn begin_describe_topic(&self, name: &str) -> Pending<TopicDescription> {
         let what = format!("the description of topic {name}");
-        self.begin_call(Method::DescribeTopic, TopicId(0), &named(name), what, |reply| {
-            description(&reply)
-        })
+        self.begin_call(
+            Method::DescribeTopic,
+            TopicId(0),
+            &named(name),
+            what,
+            |reply| description(&reply),
+        )
     }
 
     /// Adds partitions to a live topic. Handles learn of them by

@@ -56,7 +56,10 @@ impl GroupFile {
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?;
         if bytes.len() > GROUP_FILE_BYTES_MAX {
-            return Err(format!("{} bytes are too many for a group file", bytes.len()));
+            return Err(format!(
+                "{} bytes are too many for a group file",
+                bytes.len()
+            ));
         }
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         Self::parse(&text)
@@ -115,7 +118,11 @@ impl GroupFile {
             .iter()
             .map(|address| serde_json::json!({ "address": address }))
             .collect();
-        let token: String = self.token.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token: String = self
+            .token
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let value = serde_json::json!({
             "members": members,
             "format": GROUP_FILE_FORMAT,
@@ -201,7 +208,7 @@ pub(crate) fn is_local(address: &str) -> bool {
 
 fn bytes_of_hex(text: &str) -> Result<Vec<u8>, String> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return Err(format!("token has {} hexadecimal digits", digits.len()));
     }
     let digit = |byte: u8| {

@@ -7,9 +7,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use wire::checksum::crc32c;
-use wire::{
-    Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId,
-};
+use wire::{Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId};
 
 /// Bytes of one record.
 pub const JOURNAL_RECORD_BYTES: usize = 96;
@@ -171,18 +169,17 @@ impl Journal {
             .expect("no holder panics here")
             .write_all(&record.to_bytes())
             .map_err(|error| {
-                ClientError::io(format!("appending to journal {}", self.path.display()), error)
+                ClientError::io(
+                    format!("appending to journal {}", self.path.display()),
+                    error,
+                )
             })
     }
 
     /// Makes what was appended survive a power loss. Blocks.
     pub fn sync(&self) -> Result<(), ClientError> {
         // Cloned, so that no ack waits behind the sync.
-        let file = self
-            .file
-            .lock()
-            .expect("no holder panics here")
-            .try_clone();
+        let file = self.file.lock().expect("no holder panics here").try_clone();
         file.and_then(|file| file.sync_data()).map_err(|error| {
             ClientError::io(format!("syncing journal {}", self.path.display()), error)
         })
@@ -225,7 +222,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         for first in 0..3 {
-            Journal::open(&path).unwrap().append(&record(first)).unwrap();
+            Journal::open(&path)
+                .unwrap()
+                .append(&record(first))
+                .unwrap();
         }
         let bytes = std::fs::read(&path).unwrap();
         for cut in 1..JOURNAL_RECORD_BYTES {

@@ -27,7 +27,7 @@ mod runtime;
 mod session;
 mod topic_handle;
 
-pub use consumer::Consumer;
+pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
 pub use error::ClientError;
 pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo};

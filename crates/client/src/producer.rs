@@ -42,10 +42,7 @@ impl Drop for Open {
 }
 
 impl Open {
-    fn begin(
-        topic: &TopicHandle,
-        options: &ProducerOptions,
-    ) -> Result<Pending<Self>, ClientError> {
+    fn begin(topic: &TopicHandle, options: &ProducerOptions) -> Result<Pending<Self>, ClientError> {
         let session = topic.driver.session()?;
         let journal = match &options.journal {
             Some(path) => Some(Arc::new(Journal::open(path)?)),
@@ -193,9 +190,7 @@ impl Producer {
 
     /// Bytes held for events that are not acknowledged.
     pub fn held_bytes(&self) -> u64 {
-        self.slot
-            .get()
-            .map_or(0, |open| open.shared.budget.held())
+        self.slot.get().map_or(0, |open| open.shared.budget.held())
     }
 }
 

@@ -37,11 +37,14 @@ struct Selected {
     is_pooled: bool,
 }
 
+/// What a read of data gives: checksums, and the memory filled.
+type ReadBack = (DataRead, Vec<Target>);
+
 /// A batch that was begun.
 struct Begun {
     ready: Ready,
     /// Data that is on its way.
-    reading: Option<(Selected, Pending<(DataRead, Vec<Target>)>)>,
+    reading: Option<(Selected, Pending<ReadBack>)>,
 }
 
 /// What a consumer hands out next. One thread at a time uses it.
@@ -62,8 +65,7 @@ pub(crate) struct Puller {
 }
 
 /// Begins a read of data into targets.
-pub(crate) type ReadData =
-    dyn Fn(Vec<DataWanted>, Vec<Target>) -> Pending<(DataRead, Vec<Target>)> + Send + Sync;
+pub(crate) type ReadData = dyn Fn(Vec<DataWanted>, Vec<Target>) -> Pending<ReadBack> + Send + Sync;
 
 impl Puller {
     pub fn new(shared: Arc<ConsumerShared>, read: Box<ReadData>) -> Self {
@@ -148,8 +150,7 @@ impl Puller {
                 Arrival::Gap { gap, next } => self.gap(partition, gap, next),
                 Arrival::Batch { incarnation, bytes } => {
                     let index = PartitionIndex(partition);
-                    let batch =
-                        DeliveredBatch::read(&self.shared.topic, index, incarnation, bytes);
+                    let batch = DeliveredBatch::read(&self.shared.topic, index, incarnation, bytes);
                     let batch = match batch {
                         Ok(batch) => batch,
                         Err(error) => {
@@ -411,11 +412,7 @@ impl Ready {
     }
 
     /// Takes the data that was read, once it is found to be what was stored.
-    fn fill(
-        &mut self,
-        selected: Selected,
-        (read, targets): (DataRead, Vec<Target>),
-    ) -> Result<(), ClientError> {
+    fn fill(&mut self, selected: Selected, (read, targets): ReadBack) -> Result<(), ClientError> {
         let damaged = |what: String| ClientError::Damaged {
             what: format!("data of partition {}: {what}", self.batch.partition),
         };
@@ -450,11 +447,8 @@ impl Ready {
             }
             return Ok(());
         }
-        for (((index, _), stored), mut target) in selected
-            .events
-            .into_iter()
-            .zip(read.checksums)
-            .zip(targets)
+        for (((index, _), stored), mut target) in
+            selected.events.into_iter().zip(read.checksums).zip(targets)
         {
             check(index, target.as_mut(), stored)?;
             data[index as usize] = ConsumedData::Target(target);

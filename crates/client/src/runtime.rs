@@ -37,7 +37,10 @@ impl Runtime {
     ) -> Result<JoinHandle<()>, ClientError> {
         let failed = |what: &str, error: std::io::Error| ClientError::io(what, error);
         let reactor = Reactor::new().map_err(|error| {
-            failed("starting the client's reactor", std::io::Error::other(error))
+            failed(
+                "starting the client's reactor",
+                std::io::Error::other(error),
+            )
         })?;
         let waker = reactor.waker();
         mailbox.set_bell(Arc::new(move || waker.wake()));

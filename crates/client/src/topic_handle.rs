@@ -129,8 +129,12 @@ impl TopicHandle {
         };
         let what = format!("the description of topic {}", self.name());
         let state = self.state.clone();
-        self.driver
-            .begin_call(Method::DescribeTopic, TopicId(0), &body, what, move |reply| {
+        self.driver.begin_call(
+            Method::DescribeTopic,
+            TopicId(0),
+            &body,
+            what,
+            move |reply| {
                 let description = TopicDescription::from_bytes("topic description", &reply.head)
                     .map_err(ClientError::damaged)?;
                 if !state.update(description.clone()) {
@@ -140,7 +144,8 @@ impl TopicHandle {
                     )));
                 }
                 Ok(description)
-            })
+            },
+        )
     }
 
     /// Opens a producer.
@@ -219,8 +224,8 @@ impl TopicHandle {
             body.to_bytes(),
             what,
             move |reply| {
-                let fetched = Fetched::from_bytes("fetched", &reply.head)
-                    .map_err(ClientError::damaged)?;
+                let fetched =
+                    Fetched::from_bytes("fetched", &reply.head).map_err(ClientError::damaged)?;
                 FetchedBatches::new(&state, partition, fetched, reply.payload)
             },
         )
@@ -257,7 +262,9 @@ impl TopicHandle {
                 lengths.iter().sum::<u64>()
             )));
         }
-        let read = self.driver.begin_read_data(&self.state, wanted.to_vec(), into);
+        let read = self
+            .driver
+            .begin_read_data(&self.state, wanted.to_vec(), into);
         let name = self.state.name.clone();
         read.then(move |(checksums, mut targets)| {
             verify_gathered(&name, &lengths, &checksums, &mut targets)?;

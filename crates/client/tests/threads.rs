@@ -28,7 +28,9 @@ impl Running {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let address = format!("inproc://client-threads-{count}");
-        let listener = Inproc::new(LinkOptions::default()).listen(&address).unwrap();
+        let listener = Inproc::new(LinkOptions::default())
+            .listen(&address)
+            .unwrap();
         let server = Arc::new(Mutex::new(FakeServer::new(listener)));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = {
@@ -105,7 +107,9 @@ fn many_events_from_several_threads_arrive_once_and_in_order() {
         }
     });
     producer.flush(WATCHDOG).unwrap();
-    let consumer = topic.consumer("reader", ConsumerOptions::default()).unwrap();
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
     let mut next = [0; THREADS];
     for _ in 0..THREADS * EVENTS {
         let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");

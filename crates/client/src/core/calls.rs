@@ -121,7 +121,9 @@ impl Calls {
             }
             outcome => {
                 let call = self.calls.remove(&key).expect("found above");
-                wire.context.timers.remove(&(call.deadline, Timer::Call(key)));
+                wire.context
+                    .timers
+                    .remove(&(call.deadline, Timer::Call(key)));
                 call.end(outcome.map_err(ClientError::Server));
             }
         }
@@ -174,7 +176,9 @@ impl Calls {
                 continue;
             }
             let call = self.calls.remove(&key).expect("found above");
-            wire.context.timers.remove(&(call.deadline, Timer::Call(key)));
+            wire.context
+                .timers
+                .remove(&(call.deadline, Timer::Call(key)));
             let error = ClientError::Unreachable {
                 address: wire.context.mailbox.liveness.describe(wire.now()),
                 reason: format!(
@@ -215,9 +219,8 @@ impl Call {
 
     fn end(self, outcome: Result<Reply, ClientError>) {
         let targets: Vec<Target> = self.request.targets;
-        self.request.promise.resolve(outcome.map(|reply| Reply {
-            targets,
-            ..reply
-        }));
+        self.request
+            .promise
+            .resolve(outcome.map(|reply| Reply { targets, ..reply }));
     }
 }

@@ -156,7 +156,9 @@ impl Connection {
             self.chance ^= self.chance << 13;
             self.chance ^= self.chance >> 7;
             self.chance ^= self.chance << 17;
-            let wait = self.backoff.mul_f64(0.75 + (self.chance % 512) as f64 / 1024.0);
+            let wait = self
+                .backoff
+                .mul_f64(0.75 + (self.chance % 512) as f64 / 1024.0);
             self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
             self.phase = Phase::Waiting(context.now + wait);
             context.arm(context.now + wait, Timer::Connection);
@@ -309,12 +311,7 @@ impl Connection {
     }
 
     /// The present connection is dead.
-    pub fn lost(
-        &mut self,
-        context: &mut Context,
-        reason: String,
-        outputs: &mut VecDeque<Output>,
-    ) {
+    pub fn lost(&mut self, context: &mut Context, reason: String, outputs: &mut VecDeque<Output>) {
         context
             .timers
             .retain(|(_, timer)| !matches!(timer, Timer::Heartbeat));

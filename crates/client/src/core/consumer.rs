@@ -523,8 +523,8 @@ fn arrival(
                 incarnation,
                 offset: base.plus(batch.header.offset_count()),
             };
-            let arrival = (kind == BatchKind::Events)
-                .then_some(Arrival::Batch { incarnation, bytes });
+            let arrival =
+                (kind == BatchKind::Events).then_some(Arrival::Batch { incarnation, bytes });
             Ok((arrival, next))
         }
     }

@@ -154,9 +154,8 @@ impl ProducerCore {
             return;
         }
         let opened = match outcome {
-            Ok(reply) => ProducerOpened::from_bytes("producer opened", &reply.head).map_err(
-                |error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()),
-            ),
+            Ok(reply) => ProducerOpened::from_bytes("producer opened", &reply.head)
+                .map_err(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string())),
             Err(error) => Err(error),
         };
         let opened = match opened {
@@ -169,11 +168,7 @@ impl ProducerCore {
             }
             Err(error) => return self.fail(wire, &ClientError::Server(error)),
         };
-        *self
-            .shared
-            .identity
-            .write()
-            .expect("no holder panics here") = Identity {
+        *self.shared.identity.write().expect("no holder panics here") = Identity {
             producer: opened.producer,
             epoch: opened.epoch,
         };
@@ -332,7 +327,11 @@ impl ProducerCore {
         let flow = self.partitions.entry(partition).or_default();
         let mut done: Vec<(Arc<BatchPromise>, Stored)> = Vec::new();
         let mut journal_error = None;
-        while let Some(produced) = flow.in_flight.front().and_then(|batch| batch.stored.clone()) {
+        while let Some(produced) = flow
+            .in_flight
+            .front()
+            .and_then(|batch| batch.stored.clone())
+        {
             let batch = flow.in_flight.pop_front().expect("looked at above");
             if let Some(journal) = &self.shared.journal {
                 let record = JournalRecord {
@@ -375,7 +374,10 @@ impl ProducerCore {
 
     /// A batch was not taken: it is sent again, or the producer has failed.
     fn refused(&mut self, wire: &mut Wire<'_>, partition: u32, place: usize, error: ErrorReply) {
-        let flow = self.partitions.get_mut(&partition).expect("found by the caller");
+        let flow = self
+            .partitions
+            .get_mut(&partition)
+            .expect("found by the caller");
         let mut wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
         let again = match error.code {
             ErrorCode::OutOfSequence => {
@@ -473,7 +475,11 @@ impl ProducerCore {
 
     fn ack_timeout(&self, wire: &Wire<'_>, partition: u32, flow: &PartitionFlow) -> ClientError {
         let batches = flow.in_flight.len();
-        let events: u64 = flow.in_flight.iter().map(|batch| u64::from(batch.count)).sum();
+        let events: u64 = flow
+            .in_flight
+            .iter()
+            .map(|batch| u64::from(batch.count))
+            .sum();
         let bytes: u64 = flow.in_flight.iter().map(SentBatch::bytes).sum();
         let sent = flow.in_flight.front().is_some_and(|batch| batch.was_sent);
         let fate = match sent {

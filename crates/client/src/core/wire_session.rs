@@ -18,11 +18,21 @@ const HEARTBEAT_ANSWER: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     Call,
-    OpenProducer { producer: u64 },
-    Produce { producer: u64, partition: u32 },
+    OpenProducer {
+        producer: u64,
+    },
+    Produce {
+        producer: u64,
+        partition: u32,
+    },
     /// Stays for as long as the subscription.
-    Subscription { consumer: u64, partition: u32 },
-    Cursors { consumer: u64 },
+    Subscription {
+        consumer: u64,
+        partition: u32,
+    },
+    Cursors {
+        consumer: u64,
+    },
     Ignored,
 }
 
@@ -217,7 +227,11 @@ impl<'a> Wire<'a> {
         }
         let asks = silence >= heartbeat && !session.asked;
         session.asked = silence >= heartbeat;
-        let after = if silence >= heartbeat { heartbeat * 2 } else { heartbeat };
+        let after = if silence >= heartbeat {
+            heartbeat * 2
+        } else {
+            heartbeat
+        };
         let at = session.last_heard + after;
         self.context.arm(at, Timer::Heartbeat);
         if asks {

@@ -276,7 +276,11 @@ impl FakeServer {
         if hello.directory != DirectoryId(0) && hello.directory != self.directory {
             return conn.link.send(refuse(ErrorCode::WrongServer));
         }
-        if self.token.as_ref().is_some_and(|token| *token != hello.proof) {
+        if self
+            .token
+            .as_ref()
+            .is_some_and(|token| *token != hello.proof)
+        {
             return conn.link.send(refuse(ErrorCode::NotAuthenticated));
         }
         let welcome = Welcome {
@@ -532,11 +536,14 @@ impl FakeServer {
             }
             Method::ReadCursors => {
                 let topic = &self.topics[&by_id.unwrap()];
-                let cursors = topic.cursors.iter().map(|((consumer, partition), position)| Cursor {
-                    consumer: consumer.clone(),
-                    partition: PartitionIndex(*partition),
-                    position: *position,
-                });
+                let cursors = topic
+                    .cursors
+                    .iter()
+                    .map(|((consumer, partition), position)| Cursor {
+                        consumer: consumer.clone(),
+                        partition: PartitionIndex(*partition),
+                        position: *position,
+                    });
                 let list = CursorList {
                     cursors: cursors.collect(),
                 };
@@ -636,7 +643,8 @@ impl FakeServer {
         let mut external = 0usize;
         for (index, event) in columns.events.iter().enumerate() {
             let start = event.metadata_start as usize;
-            let metadata = batch.metadata_section()[start..start + event.metadata_bytes as usize].to_vec();
+            let metadata =
+                batch.metadata_section()[start..start + event.metadata_bytes as usize].to_vec();
             let length = event.data_bytes as usize;
             let data = if event.external {
                 external += length;
@@ -736,7 +744,12 @@ impl FakeServer {
                 .write(&mut bytes);
                 subscription.incarnation = partition.incarnation;
                 subscription.position = 0;
-                messages.push(delivery(*id, gap.incarnation.0, vec![bytes.into()], partition));
+                messages.push(delivery(
+                    *id,
+                    gap.incarnation.0,
+                    vec![bytes.into()],
+                    partition,
+                ));
                 busy = true;
             }
             for (base, batch) in &partition.batches {
@@ -791,8 +804,7 @@ fn delivery(id: u64, incarnation: u64, batches: Vec<Bytes>, partition: &FakePart
 }
 
 fn reply(conn: &mut Conn, id: u64, head: Vec<u8>) {
-    conn.link
-        .send(Message::control(FrameKind::Reply, id, head));
+    conn.link.send(Message::control(FrameKind::Reply, id, head));
 }
 
 fn send_error(conn: &mut Conn, id: u64, error: ErrorReply) {

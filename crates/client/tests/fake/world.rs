@@ -55,7 +55,10 @@ impl World {
 
     fn handle(&mut self, input: Input) {
         let now = self.now();
-        let link = self.link.as_mut().map(|(_, link)| &mut **link as &mut dyn Link);
+        let link = self
+            .link
+            .as_mut()
+            .map(|(_, link)| &mut **link as &mut dyn Link);
         self.core.handle(now, input, link);
         while let Some(output) = self.core.poll_output() {
             match output {
@@ -92,7 +95,11 @@ impl World {
                     LinkEvent::Message(message) => self.handle(Input::Message { attempt, message }),
                     LinkEvent::Down(reason) => {
                         self.handle(Input::LinkDown { attempt, reason });
-                        if self.link.as_ref().is_some_and(|(present, _)| *present == attempt) {
+                        if self
+                            .link
+                            .as_ref()
+                            .is_some_and(|(present, _)| *present == attempt)
+                        {
                             self.link = None;
                         }
                     }
