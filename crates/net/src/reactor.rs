@@ -15,7 +15,7 @@ use std::time::Duration;
 const WAKER: u64 = 0;
 
 /// How many turns are given before the system is asked who else is ready.
-const TURNS_PER_LOOK: u32 = 64;
+const TURNS_PER_LOOK: u32 = 32;
 
 /// How many descriptors the system tells of at once.
 const EVENTS_MAX: usize = 256;
@@ -65,8 +65,9 @@ pub struct Waker {
 
 /// Drives links and listeners.
 ///
-/// Use it so: call [`Reactor::next`] until `None`, do what is to be done,
-/// then [`Reactor::wait`]. Links take turns, and within a turn each moves a
+/// Use it so: call [`Reactor::next`] until `None`, do what is to be done
+/// (queues may have emptied: see [`Link::queued_bytes`]), and if that gave
+/// links nothing new to do, [`Reactor::wait`]. Links take turns, and within a turn each moves a
 /// bounded number of bytes, so that none starves the others. It does nothing
 /// by itself: no timer, no thread.
 pub struct Reactor {

@@ -1,6 +1,7 @@
 //! Every transport of this crate against the one suite.
 
 use net::testing::conformance::{Place, check_all};
+use net::testing::counted::{Counted, Counters};
 use net::testing::sim::{Sim, SimFaults, SimNet};
 use net::{Inproc, LinkOptions, Tcp, Transport, Unix};
 
@@ -60,6 +61,18 @@ fn inproc() {
         addresses: Box::new(move || {
             count += 1;
             format!("inproc://conformance-{count}")
+        }),
+    });
+}
+
+#[test]
+fn counted() {
+    let mut count = 0;
+    check_all(&mut Real {
+        transport: Counted::new(Inproc::new(options()), Counters::default()),
+        addresses: Box::new(move || {
+            count += 1;
+            format!("inproc://counted-{count}")
         }),
     });
 }
