@@ -237,6 +237,53 @@ fn region_reads(mib: usize, address: &str, block_bytes: u32) -> Measured {
     })
 }
 
+/// Microseconds of one call of 128 bytes and its answer, one at a time, and
+/// what it costs the caller.
+fn round_trips(count: usize, address: &str) -> (f64, Cost) {
+    let listener = transports().listen(address).unwrap();
+    let address = listener.address();
+    let server = std::thread::spawn(move || {
+        let mut reactor = Reactor::new().unwrap();
+        reactor.add_listener(listener).unwrap();
+        loop {
+            if let ReactorEvent::Link { link, event } = next(&mut reactor) {
+                match event {
+                    LinkEvent::Message(received) => {
+                        let reply = Message::control(FrameKind::Reply, received.id, received.head);
+                        reactor.link(link).unwrap().send(reply);
+                    }
+                    LinkEvent::Down(_) => return,
+                    _ => {}
+                }
+            }
+        }
+    });
+    let mut reactor = Reactor::new().unwrap();
+    let link = reactor
+        .add_link(transports().connect(&address).unwrap())
+        .unwrap();
+    let head = Bytes::from(vec![1; 128]);
+    let (mut began, mut before) = (Instant::now(), Cost::now());
+    for index in 0..count + 100 {
+        if index == 100 {
+            (began, before) = (Instant::now(), Cost::now());
+        }
+        let ask = Message::control(FrameKind::Request, index as u64, head.clone());
+        reactor.link(link).unwrap().send(ask);
+        while !matches!(
+            next(&mut reactor),
+            ReactorEvent::Link {
+                event: LinkEvent::Message(_),
+                ..
+            }
+        ) {}
+    }
+    let (elapsed, cost) = (began.elapsed(), Cost::now().since(before));
+    drop(reactor);
+    server.join().unwrap();
+    (elapsed.as_secs_f64() * 1e6 / count as f64, cost)
+}
+
 fn main() {
     let argument = |index, default| {
         let given = std::env::args().nth(index);
@@ -307,6 +354,19 @@ fn main() {
             median(&|m| m.sender.cpu_us),
             median(&|m| m.sender.writes),
             median(&|m| m.sender.sleeps),
+        );
+    }
+    println!("calls of 128 bytes, one at a time; each costs the caller");
+    for (name, address) in [("tcp", tcp), ("unix", &unix), ("inproc", "inproc://bench")] {
+        const COUNT: usize = 20_000;
+        let (us, cost) = round_trips(COUNT, address);
+        let per = |count: u64| count as f64 / COUNT as f64;
+        println!(
+            "{name:30} {us:5.1} us | {:.1} us of cpu, {:.2} reads, {:.2} writes, {:.2} sleeps",
+            per(cost.cpu_us),
+            per(cost.reads),
+            per(cost.writes),
+            per(cost.sleeps)
         );
     }
 }
