@@ -10,13 +10,17 @@ use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::random::Random;
 use crate::timers::Timers;
 use crate::topics::{Slot, Topic, durability_of, partition_directory};
-use log::{Disk, Operation, Outcome, Recovery, Storage, StorageEvent};
+use log::{Disk, Operation, Outcome, Storage, StorageError, StorageEvent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
 use wire::{Durability, Incarnation, Offset, TopicId};
+
+/// Ended lives of a partition that are remembered. A position in an older one
+/// goes on at the first event there is.
+const ENDED_LIVES_MAX: usize = 256;
 
 /// Carries out a storage's operations on the calling thread.
 pub(crate) struct Blocking<'a> {
@@ -201,16 +205,18 @@ impl Node {
         let mut gaps = recovery.gaps.clone();
         let mut records = Vec::new();
         if present > record.incarnation && !self.planted(Fault::SameIncarnation) {
-            let gap = end_of_life(&record, &recovery, durability, self.now.unix_ns);
-            let has = |gap: &Gap| {
-                let reason = gap.reason;
-                matches!(reason, GapReason::MemoryLost | GapReason::PowerLoss)
-            };
-            if !gaps.iter().any(has) {
-                gaps.push(gap);
+            // A start that died before it had recorded the new life leaves one
+            // of which nobody heard: then all that is there is of the old one.
+            let end = recovery.ended.map_or(storage.state().end, |(_, end)| end);
+            if !gaps
+                .iter()
+                .any(|gap| gap.end == end && gap.reason != GapReason::Retention)
+            {
+                gaps.push(end_of_life(&record, end, durability, self.now.unix_ns));
             }
-            let end = recovery.ended.map_or(Offset(0), |(_, end)| end);
             record.ended.push((record.incarnation, end));
+            let excess = record.ended.len().saturating_sub(ENDED_LIVES_MAX);
+            record.ended.drain(..excess);
             record.incarnation = present;
             records.push(Record::Partition(record.clone()));
         }
@@ -263,18 +269,11 @@ impl Node {
     }
 }
 
-/// The gap that ends a partition's life.
-fn end_of_life(
-    record: &PartitionRecord,
-    recovery: &Recovery,
-    durability: Durability,
-    time: u64,
-) -> Gap {
-    let (incarnation, end) = recovery.ended.unwrap_or((record.incarnation, Offset(0)));
+/// The gap that ends a partition's life. How many were lost is not known.
+fn end_of_life(record: &PartitionRecord, end: Offset, durability: Durability, time: u64) -> Gap {
     Gap {
-        incarnation,
+        incarnation: record.incarnation,
         first: end,
-        // How many were lost is not known.
         end,
         reason: match durability {
             Durability::Memory => GapReason::MemoryLost,
@@ -293,22 +292,31 @@ fn open_internal(
     let Some(kind) = kind else {
         return Err(NodeError::Invalid("no storage kind is called disk".into()));
     };
-    let names = list(disk, &options.directory)?;
-    let open = log::OpenPartition {
+    let bytes_max = options.limits.internal_bytes_max;
+    let mut open = log::OpenPartition {
         directory: options.directory.join("internal"),
         topic: crate::controller::INTERNAL_TOPIC,
         partition: wire::PartitionIndex(0),
         incarnation: Incarnation(1),
         durability: Durability::Synced,
-        config: options.internal_config.clone(),
+        config: match options.internal_config.as_str() {
+            // Whole segments are dropped: several make up the bound.
+            "" => format!(r#"{{"segment_bytes":{}}}"#, (bytes_max / 4).max(4096)),
+            config => config.to_owned(),
+        },
         retention: log::Retention::default(),
         boot_id: options.boot_id.clone(),
         unix_ns: now.unix_ns,
-        create: !names.iter().any(|name| name == "internal"),
+        create: true,
     };
     let blocking = Blocking { disk };
-    let bytes_max = options.limits.internal_bytes_max;
-    Single::open(kind.as_ref(), open, &blocking, bytes_max)
+    // One whose making a crash cut short is there, but not complete: only the
+    // storage can tell, so it is asked to make one first.
+    match kind.open(open.clone()) {
+        Err(StorageError::Invalid(_)) => open.create = false,
+        made => return Single::opened(made, &open, &blocking, bytes_max),
+    }
+    Single::opened(kind.open(open.clone()), &open, &blocking, bytes_max)
 }
 
 fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, NodeError> {

@@ -14,7 +14,9 @@ use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{Gap, GapReason, Position};
-use wire::{Codec, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, TopicId};
+use wire::{
+    Codec, Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, TopicId,
+};
 
 /// A standing subscription to one partition.
 pub(crate) struct Subscription {
@@ -301,7 +303,10 @@ impl Node {
             incarnation: position.incarnation,
             first: position.offset,
             end: position.offset,
-            reason: GapReason::MemoryLost,
+            reason: match partition.durability {
+                Durability::Memory => GapReason::MemoryLost,
+                _ => GapReason::Damaged,
+            },
             time: 0,
         });
         gap.first = gap.first.max(position.offset);

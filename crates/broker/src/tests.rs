@@ -3,6 +3,6 @@
 
 #[allow(dead_code, reason = "a harness offers what the next test needs")]
 mod harness;
-mod storage;
 
+mod promises;
 mod topics;

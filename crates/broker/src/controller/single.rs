@@ -5,8 +5,8 @@ use crate::options::NodeError;
 use crate::start::Blocking;
 use crate::table::Table;
 use log::{
-    Append, Found, OpenPartition, ReadBatches, ReadToken, Storage, StorageError, StorageEvent,
-    StorageKind,
+    Append, Found, OpenPartition, ReadBatches, ReadToken, Recovery, Storage, StorageError,
+    StorageEvent,
 };
 use memory::Buffer;
 use std::collections::VecDeque;
@@ -50,23 +50,20 @@ struct Compaction {
 pub(crate) type Damage = Vec<Gap>;
 
 impl Single {
-    /// Opens the internal partition and replays it. Blocks.
-    pub fn open(
-        kind: &dyn StorageKind,
-        open: OpenPartition,
+    /// Replays the internal partition, which was opened with `open`. Blocks.
+    pub fn opened(
+        opened: Result<(Box<dyn Storage>, Recovery), StorageError>,
+        open: &OpenPartition,
         blocking: &Blocking<'_>,
         bytes_max: u64,
     ) -> Result<(Self, Damage), NodeError> {
-        let unix_ns = open.unix_ns;
-        let attempt = format!(
-            "opening the internal partition in {}",
-            open.directory.display()
-        );
-        let failed = |source| NodeError::Internal {
-            attempt: attempt.clone(),
+        let (mut storage, recovery) = opened.map_err(|source| NodeError::Internal {
+            attempt: format!(
+                "opening the internal partition in {}",
+                open.directory.display()
+            ),
             source,
-        };
-        let (mut storage, recovery) = kind.open(open).map_err(&failed)?;
+        })?;
         let mut damage = recovery.gaps;
         let table = replay(storage.as_mut(), blocking, &mut damage)?;
         let end = storage.state().end;
@@ -82,7 +79,7 @@ impl Single {
                 snapshot: None,
             },
             storage,
-            unix_ns,
+            unix_ns: open.unix_ns,
             closed: false,
         };
         Ok((single, damage))

@@ -1,10 +1,13 @@
 //! A world for one node: links, a disk and a clock in the test's hands.
 
-use super::storage::{Shelf, TestKind};
 use crate::node::{Input, JobId, LinkId, Now, Output, StorageId};
 use crate::{Fault, Limits, Node, NodeOptions, StartReport};
 use bytes::Bytes;
-use log::{Disk, DiskError, Operation, OperationToken, Outcome, StorageKind};
+use log::testing::{FaultyDisk, Survival};
+use log::{
+    Disk, DiskKind, MemoryKind, OpenPartition, Operation, OperationToken, Outcome, Recovery,
+    Storage, StorageError, StorageKind,
+};
 use memory::Buffer;
 use net::{Message, NetError, Peer, Received};
 use std::collections::BTreeMap;
@@ -25,8 +28,8 @@ pub const DIRECTORY: DirectoryId = DirectoryId(0xd1);
 #[derive(Clone)]
 pub struct Ground {
     pub kinds: Vec<Arc<dyn StorageKind>>,
-    pub disk: Arc<dyn Disk>,
-    pub shelf: Shelf,
+    pub disk: Arc<FaultyDisk>,
+    pub boot: u32,
     /// The index of the partition that is told not to open.
     pub fail_open: Arc<Mutex<Option<u32>>>,
     pub limits: Limits,
@@ -34,40 +37,50 @@ pub struct Ground {
     pub run: u128,
 }
 
-/// The directories of a [`Shelf`].
-struct ShelfDisk(Shelf);
+/// A kind of storage that can be told not to open a partition.
+struct Reluctant(Box<dyn StorageKind>, Arc<Mutex<Option<u32>>>);
 
-impl Disk for ShelfDisk {
-    fn execute(&self, operation: Operation) -> Result<Outcome, DiskError> {
-        let Operation::List { path } = operation else {
-            return Ok(Outcome::Done);
-        };
-        let shelf = self.0.0.lock().unwrap();
-        let names = shelf.keys().filter(|kept| kept.parent() == Some(&path));
-        let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-        Ok(Outcome::Names(names.map(name).collect()))
+impl StorageKind for Reluctant {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn check(&self, config: &str) -> Result<(), String> {
+        self.0.check(config)
+    }
+    fn durability_max(&self) -> Durability {
+        self.0.durability_max()
+    }
+    fn open(&self, open: OpenPartition) -> Result<(Box<dyn Storage>, Recovery), StorageError> {
+        if *self.1.lock().unwrap() == Some(open.partition.0) && open.topic.0 != 1 {
+            return Err(StorageError::Failed("told to fail".into()));
+        }
+        self.0.open(open)
+    }
+    fn remove(&self, directory: &Path) -> Result<(), StorageError> {
+        self.0.remove(directory)
     }
 }
 
 impl Ground {
     pub fn new() -> Self {
-        let shelf = Shelf::default();
+        let disk = Arc::new(FaultyDisk::new());
+        let path = PathBuf::from("/data");
+        disk.execute(Operation::CreateDirectory { path }).unwrap();
+        let path = PathBuf::from("/");
+        disk.execute(Operation::SyncDirectory { path }).unwrap();
+        Self::on(disk)
+    }
+
+    pub fn on(disk: Arc<FaultyDisk>) -> Self {
         let fail_open = Arc::new(Mutex::new(None));
-        let kind = |name, max| -> Arc<dyn StorageKind> {
-            Arc::new(TestKind {
-                name,
-                max,
-                shelf: shelf.clone(),
-                fail_open: fail_open.clone(),
-            })
-        };
+        let disk_kind = DiskKind::seeded(disk.clone(), 1);
+        let kinds: [Box<dyn StorageKind>; 2] = [Box::new(disk_kind), Box::new(MemoryKind)];
+        let kinds = kinds
+            .map(|kind| -> Arc<dyn StorageKind> { Arc::new(Reluctant(kind, fail_open.clone())) });
         Self {
-            kinds: vec![
-                kind("disk", Durability::Synced),
-                kind("memory", Durability::Memory),
-            ],
-            disk: Arc::new(ShelfDisk(shelf.clone())),
-            shelf,
+            kinds: kinds.into(),
+            disk,
+            boot: 1,
             fail_open,
             limits: Limits::default(),
             fault: None,
@@ -82,8 +95,23 @@ impl Ground {
         }
     }
 
+    /// The server is killed.
+    pub fn kill(&mut self) {
+        self.disk.kill();
+    }
+
+    /// The machine loses its power.
+    pub fn power_loss(&mut self, survival: Survival) {
+        self.disk.power_loss(survival);
+        self.boot += 1;
+    }
+
     /// The next run of a server on this ground.
     pub fn start(&mut self) -> World {
+        self.try_start().unwrap()
+    }
+
+    pub fn try_start(&mut self) -> Result<World, crate::NodeError> {
         self.run += 1;
         let options = NodeOptions {
             directory: PathBuf::from("/data"),
@@ -95,7 +123,7 @@ impl Ground {
             instance: ServerInstance(self.run),
             token: TOKEN,
             owner_uid: Some(1000),
-            boot_id: "boot".into(),
+            boot_id: format!("boot {}", self.boot),
             server_version: "test".into(),
             pool: memory::Pool::new(16 << 20),
             seed: self.run,
@@ -105,8 +133,8 @@ impl Ground {
             monotonic: Duration::ZERO,
             unix_ns: 1_700_000_000_000_000_000,
         };
-        let (node, report) = Node::open(options, now).unwrap();
-        World {
+        let (node, report) = Node::open(options, now)?;
+        Ok(World {
             node,
             report,
             now,
@@ -119,7 +147,7 @@ impl Ground {
             lines: Vec::new(),
             drained: false,
             next: 0,
-        }
+        })
     }
 
     pub fn directories(&self) -> Vec<String> {
@@ -146,7 +174,7 @@ pub struct World {
     pub node: Node,
     pub report: StartReport,
     pub now: Now,
-    disk: Arc<dyn Disk>,
+    disk: Arc<FaultyDisk>,
     pub links: BTreeMap<LinkId, End>,
     /// Whether disk operations wait for [`World::release_disk`].
     pub hold_disk: bool,
@@ -434,6 +462,22 @@ impl World {
         self.call(link, Method::CreateTopic, TopicId(0), &create)
     }
 
+    /// Asks for a topic; the answer may never come.
+    pub fn try_create(
+        &mut self,
+        link: LinkId,
+        name: &str,
+        kinds: &[&str],
+    ) -> Option<Result<(), ErrorReply>> {
+        let create = CreateTopic {
+            name: name.into(),
+            definition: "{}".into(),
+            partitions: kinds.iter().map(|kind| storage(kind)).collect(),
+        };
+        let id = self.request(link, Method::CreateTopic, TopicId(0), &create, &[]);
+        Some(self.answer(link, id)?.map(|_| ()))
+    }
+
     pub fn topic(&mut self, link: LinkId) -> TopicId {
         self.create(link, "t", "{}", &["disk"]).unwrap().topic
     }
@@ -633,6 +677,16 @@ pub fn at(incarnation: u64, offset: u64) -> Position {
     Position {
         incarnation: Incarnation(incarnation),
         offset: Offset(offset),
+    }
+}
+
+pub fn fetch(from: Position, wait_max_ms: u32) -> Fetch {
+    Fetch {
+        partition: PartitionIndex(0),
+        from,
+        bytes_max: 1 << 20,
+        wait_max_ms,
+        inline_data: true,
     }
 }
 

@@ -1,0 +1,416 @@
+//! The promises that the node keeps, each with the fault that its test
+//! catches: a check that no fault can make fail checks nothing.
+
+use super::harness::*;
+use crate::Fault;
+use log::testing::Survival;
+use wire::message::*;
+use wire::record::{GapReason, Position};
+use wire::*;
+
+type Promise = fn(Ground) -> Result<(), String>;
+
+const PROMISES: [(Promise, Fault); 10] = [
+    (an_ack_is_durable, Fault::AckEarly),
+    (visible_means_safe, Fault::VisibleEarly),
+    (a_cursor_never_moves_back, Fault::CursorBack),
+    (a_moved_cursor_is_durable, Fault::CursorEarly),
+    (
+        a_retry_gets_the_offsets_of_its_first_try,
+        Fault::NoDeduplication,
+    ),
+    (a_successor_fences_its_predecessor, Fault::NoFencing),
+    (damaged_bytes_are_refused, Fault::NoChecksum),
+    (a_lost_memory_partition_is_a_gap, Fault::NoGap),
+    (
+        a_lost_memory_partition_is_another_life,
+        Fault::SameIncarnation,
+    ),
+    (
+        a_crash_while_a_topic_is_made_leaves_nothing,
+        Fault::KeepLeftovers,
+    ),
+];
+
+#[test]
+fn promises_hold() {
+    for (index, (promise, _)) in PROMISES.iter().enumerate() {
+        assert_eq!(promise(Ground::new()), Ok(()), "promise {index}");
+    }
+}
+
+#[test]
+fn planted_faults_are_caught() {
+    for (promise, fault) in PROMISES {
+        let caught = promise(Ground::with_fault(fault));
+        println!("{fault:?}: {caught:?}");
+        assert!(caught.is_err(), "{fault:?} is not noticed");
+    }
+}
+
+fn check(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+/// No answer before the sync; after the answer, the loss of everything that
+/// was not synced loses nothing.
+fn an_ack_is_durable(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.hold_disk = true;
+    let first = batch(topic, 5, 0, 0, &["a"]);
+    let id = world.produce(link, topic, &first);
+    check(
+        world.answer(link, id).is_none(),
+        "answered before anything was written",
+    )?;
+    world.release_disk();
+    world
+        .answered::<Produced>(link, id)
+        .map_err(|error| error.to_string())?;
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    let link = world.connect();
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    check(
+        world.texts(link, subscription) == ["a"],
+        "an acknowledged event is gone",
+    )
+}
+
+fn visible_means_safe(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    world.hold_disk = true;
+    let first = batch(topic, 5, 0, 0, &["a"]);
+    let id = world.produce(link, topic, &first);
+    let described = world.describe(link, "t").unwrap();
+    let watermarks = described.partitions[0].watermarks;
+    check(
+        watermarks.committed == Offset(0),
+        "counted before it is durable",
+    )?;
+    let fetch = fetch(at(0, 0), 0);
+    let fetched = world.request(link, Method::Fetch, topic, &fetch, &[]);
+    check(
+        matches!(world.answer(link, fetched), Some(Ok(_)))
+            && world.fetched(link, fetched).is_empty(),
+        "fetched before it is durable",
+    )?;
+    let cursor = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    let passed = world.error(link, cursor).map(|error| error.code);
+    check(
+        passed == Some(ErrorCode::OffsetOutOfRange),
+        "a cursor passed the visible end",
+    )?;
+    check(
+        world.texts(link, subscription).is_empty(),
+        "delivered before it is durable",
+    )?;
+    world.release_disk();
+    check(world.answer(link, id).is_some(), "never answered")?;
+    check(world.texts(link, subscription) == ["a"], "never delivered")
+}
+
+fn a_cursor_never_moves_back(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a", "b", "c"]);
+    // The smaller comes while the greater is still on its way to the disk.
+    world.hold_disk = true;
+    world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 3));
+    let smaller = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    check(
+        world.answer(link, smaller).is_none(),
+        "durable before it is written",
+    )?;
+    world.release_disk();
+    check(
+        world.error(link, smaller).is_none(),
+        "a late acknowledgement is an error",
+    )?;
+    check(world.cursor(link, topic) == Some(at(1, 3)), "moved back")?;
+    drop(world);
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    check(
+        world.cursor(link, topic) == Some(at(1, 3)),
+        "moved back by a restart",
+    )?;
+    let rewind = world.move_cursor(link, topic, CursorMove::Seek, at(1, 1));
+    check(world.error(link, rewind).is_none(), "a rewind is refused")?;
+    check(
+        world.cursor(link, topic) == Some(at(1, 1)),
+        "a rewind does not rewind",
+    )
+}
+
+fn a_moved_cursor_is_durable(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a", "b", "c"]);
+    world.hold_disk = true;
+    let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+    check(
+        world.answer(link, id).is_none(),
+        "answered before it is synced",
+    )?;
+    world.release_disk();
+    check(world.error(link, id).is_none(), "refused")?;
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    let link = world.connect();
+    check(world.cursor(link, topic) == Some(at(1, 2)), "lost")
+}
+
+fn a_retry_gets_the_offsets_of_its_first_try(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    let first = world.stored(link, topic, (5, 1), &["b", "c"]);
+    let again = batch(topic, 5, 0, 1, &["b", "c"]);
+    for restart in [false, true] {
+        let (mut now, link) = match restart {
+            false => (None, link),
+            true => {
+                ground.kill();
+                let mut world = ground.start();
+                let link = world.connect();
+                (Some(world), link)
+            }
+        };
+        let world = now.as_mut().unwrap_or(&mut world);
+        let id = world.produce(link, topic, &again);
+        let second: Produced = world
+            .answered(link, id)
+            .map_err(|error| error.to_string())?;
+        check(second.base_offset == first.base_offset, "stored twice")?;
+        check(second.duplicate, "not known as a retry")?;
+        let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+        check(
+            world.texts(link, subscription) == ["a", "b", "c"],
+            "doubled",
+        )?;
+    }
+    Ok(())
+}
+
+fn a_successor_fences_its_predecessor(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let open = |resume: (ProducerId, ProducerEpoch)| OpenProducer {
+        name: "p".into(),
+        resume: resume.0,
+        resume_epoch: resume.1,
+    };
+    let fresh = open((ProducerId(0), ProducerEpoch(0)));
+    let first: ProducerOpened = world
+        .call(link, Method::OpenProducer, topic, &fresh)
+        .unwrap();
+    let one = batch(topic, first.producer.0, first.epoch.0, 0, &["a"]);
+    let id = world.produce(link, topic, &one);
+    world
+        .answered::<Produced>(link, id)
+        .map_err(|error| error.to_string())?;
+    drop(world);
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    let second: ProducerOpened = world
+        .call(link, Method::OpenProducer, topic, &fresh)
+        .unwrap();
+    check(second.producer == first.producer, "its id is not kept")?;
+    check(second.epoch > first.epoch, "its life is not a new one")?;
+    // The successor has sent nothing yet.
+    let two = batch(topic, first.producer.0, first.epoch.0, 1, &["b"]);
+    let id = world.produce(link, topic, &two);
+    let code = world.error(link, id).map(|error| error.code);
+    check(
+        code == Some(ErrorCode::ProducerFenced),
+        "the predecessor goes on",
+    )?;
+    let resumed = open((first.producer, first.epoch));
+    let resumed = world.call::<ProducerOpened>(link, Method::OpenProducer, topic, &resumed);
+    let code = resumed.err().map(|error| error.code);
+    check(
+        code == Some(ErrorCode::ProducerFenced),
+        "the predecessor resumes",
+    )?;
+    let resumed = open((second.producer, second.epoch));
+    world
+        .call::<ProducerOpened>(link, Method::OpenProducer, topic, &resumed)
+        .map_err(|error| error.to_string())?;
+    let three = batch(topic, second.producer.0, second.epoch.0, 0, &["c"]);
+    let id = world.produce(link, topic, &three);
+    check(world.error(link, id).is_none(), "the successor is refused")
+}
+
+fn damaged_bytes_are_refused(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let good = batch(topic, 5, 0, 0, &["some text", "and more"]);
+    for at in wire::batch::STAMP_BYTES..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        let id = world.produce(link, topic, &bad);
+        check(world.error(link, id).is_some(), "a flipped bit is stored")?;
+    }
+    let id = world.produce(link, topic, &good);
+    check(
+        world.error(link, id).is_none(),
+        "the undamaged batch is refused",
+    )
+}
+
+fn lost_memory(mut ground: Ground) -> (World, LinkAndTopic, Vec<Delivered>) {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.create(link, "t", "{}", &["memory"]).unwrap().topic;
+    world.stored(link, topic, (5, 0), &["a", "b"]);
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    world.answered::<Empty>(link, moved).unwrap();
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    world.stored(link, topic, (6, 0), &["x", "y"]);
+    let subscription = world.subscribe(link, topic, "c", Start::Cursor);
+    let delivered = world.delivered(link, subscription);
+    (world, (link, topic), delivered)
+}
+
+type LinkAndTopic = (crate::node::LinkId, TopicId);
+
+fn a_lost_memory_partition_is_a_gap(ground: Ground) -> Result<(), String> {
+    let (mut world, (link, _), delivered) = lost_memory(ground);
+    let gap = delivered.iter().find_map(|delivered| match delivered {
+        Delivered::Gap(gap) => Some(*gap),
+        Delivered::Event(..) => None,
+    });
+    let gap = gap.ok_or("the loss is not delivered")?;
+    check(gap.reason == GapReason::MemoryLost, "with another reason")?;
+    check(
+        (gap.incarnation, gap.first) == (Incarnation(1), Offset(1)),
+        "at another place",
+    )?;
+    let name = TopicName { name: "t".into() };
+    let list: GapList = world
+        .call(link, Method::ListGaps, TopicId(0), &name)
+        .unwrap();
+    check(list.gaps.len() == 1, "the loss is not listed")
+}
+
+fn a_lost_memory_partition_is_another_life(ground: Ground) -> Result<(), String> {
+    let (mut world, (link, topic), delivered) = lost_memory(ground);
+    let events: Vec<(Position, String)> = delivered
+        .into_iter()
+        .filter_map(|delivered| match delivered {
+            Delivered::Event(position, text) => Some((position, text)),
+            Delivered::Gap(_) => None,
+        })
+        .collect();
+    let expected = [(at(2, 0), "x".to_owned()), (at(2, 1), "y".to_owned())];
+    check(events == expected, "events of two lives are mixed up")?;
+    check(
+        world.cursor(link, topic) == Some(at(1, 1)),
+        "the cursor changed by itself",
+    )?;
+    let description = world.describe(link, "t").unwrap();
+    let partition = &description.partitions[0];
+    check(
+        partition.incarnation == Incarnation(2),
+        "described in its old life",
+    )?;
+    check(
+        partition.ended == [(Incarnation(1), Offset(0))],
+        "its old life is forgotten",
+    )?;
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(2, 1));
+    check(
+        world.error(link, moved).is_none(),
+        "refused in the new life",
+    )?;
+    let late = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+    check(
+        world.error(link, late).is_none(),
+        "a late acknowledgement is an error",
+    )?;
+    check(
+        world.cursor(link, topic) == Some(at(2, 1)),
+        "moved back to the old life",
+    )
+}
+
+/// The machine stops at every operation of the making of a topic; what the
+/// next start finds is the whole topic or nothing.
+fn a_crash_while_a_topic_is_made_leaves_nothing(ground: Ground) -> Result<(), String> {
+    let mut started = ground.clone();
+    drop(started.start());
+    let before = started.disk.operation_count();
+    let make = |ground: &Ground, stop: Option<u64>| {
+        let disk = std::sync::Arc::new(started.disk.fork());
+        disk.kill();
+        let mut ground = Ground {
+            fault: ground.fault,
+            ..Ground::on(disk)
+        };
+        let mut world = ground.start();
+        let first = ground.disk.operation_count();
+        let link = world.connect();
+        if let Some(stop) = stop {
+            ground
+                .disk
+                .fail_at(first + stop, log::testing::Fault::Stop(0));
+        }
+        let made = world.try_create(link, "t", &["disk", "disk"]);
+        (ground.disk.operation_count() - first, made, ground)
+    };
+    let (count, ..) = make(&ground, None);
+    check(before > 0 && count > 10, "nothing was done")?;
+    for stop in 0..count {
+        for survival in [
+            None,
+            Some(Survival::Nothing),
+            Some(Survival::All),
+            Some(Survival::Some(stop)),
+        ] {
+            let (_, made, mut ground) = make(&ground, Some(stop));
+            match survival {
+                None => ground.kill(),
+                Some(survival) => ground.power_loss(survival),
+            }
+            let mut world = ground.start();
+            let link = world.connect();
+            let found = world.describe(link, "t");
+            let directories = ground.directories().len();
+            match found {
+                Ok(description) => check(
+                    description.partitions.len() == 2 && directories == 2,
+                    &format!("half a topic after stop {stop}"),
+                )?,
+                Err(_) => {
+                    check(
+                        made.is_none_or(|made| made.is_err()),
+                        "a topic that was made is gone",
+                    )?;
+                    check(
+                        directories == 0,
+                        &format!("{directories} directories are left after stop {stop}"),
+                    )?;
+                }
+            }
+            world
+                .create(link, "u", "{}", &["disk"])
+                .map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
