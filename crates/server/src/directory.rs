@@ -65,11 +65,7 @@ impl DataDirectory {
     /// [`ServerError::LockedElsewhere`] if one on another host did not give it
     /// back, unless `take_over`.
     pub fn open(path: &Path, host: &Host, take_over: bool) -> Result<Self, ServerError> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(ServerError::file(format!("making {}", path.display())))?;
+        make_private(path)?;
         let path = path
             .canonicalize()
             .map_err(ServerError::file(format!("resolving {}", path.display())))?;
@@ -115,6 +111,15 @@ impl DataDirectory {
             self.path.join(LOCK_FILE).display()
         )))
     }
+}
+
+/// Makes a directory for its owner alone, with what leads to it.
+pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(ServerError::file(format!("making {}", path.display())))
 }
 
 /// A directory with content that no server made is not touched.

@@ -9,15 +9,20 @@
 pub mod address;
 pub mod config;
 mod directory;
+mod disk_threads;
 mod durable_file;
 mod error;
+mod executor;
 mod file_system;
 mod group_file;
 mod host;
+mod server;
 
 pub use config::Config;
 pub use directory::{DataDirectory, TOKEN_BYTES};
 pub use error::{ConfigError, ServerError};
+pub use executor::Report;
 pub use file_system::{FileSystem, measure_sync};
 pub use group_file::{Group, GroupFile};
 pub use host::Host;
+pub use server::{DrainHandle, Server};

@@ -1,0 +1,180 @@
+//! A few threads for what waits: disk operations and jobs.
+
+use broker::node::{Job, JobId, JobResult, StorageId};
+use log::{Disk, DiskError, Operation, OperationToken, Outcome};
+use net::Waker;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// Tasks that wait for each thread. Beyond that whoever brings more waits:
+/// disks that are this far behind are the bottleneck anyway.
+const WAITING_PER_THREAD: usize = 1024;
+
+/// Something that waits.
+pub enum Task {
+    /// A disk operation.
+    Operation {
+        /// For which storage.
+        storage: StorageId,
+        /// Which.
+        token: OperationToken,
+        /// What.
+        operation: Operation,
+    },
+    /// A job.
+    Job {
+        /// Which.
+        job: JobId,
+        /// What.
+        work: Job,
+    },
+}
+
+/// What came of a [`Task`].
+pub enum Done {
+    /// Of an operation.
+    Operation {
+        /// For which storage.
+        storage: StorageId,
+        /// Which.
+        token: OperationToken,
+        /// How it went.
+        result: Result<Outcome, DiskError>,
+    },
+    /// Of a job.
+    Job {
+        /// Which.
+        job: JobId,
+        /// How it went.
+        result: JobResult,
+    },
+}
+
+/// The threads. Dropping them lets each end the task that it is at, and
+/// forgets those that wait.
+pub struct DiskThreads {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    waiting_max: usize,
+}
+
+struct Shared {
+    disk: Arc<dyn Disk>,
+    waker: Waker,
+    /// Guards the tasks that wait and those that are done; held for a push
+    /// or a pop only.
+    queues: Mutex<Queues>,
+    /// Signalled when a task or the end has come.
+    work: Condvar,
+    /// Signalled when a task was taken from a full queue.
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct Queues {
+    waiting: VecDeque<Task>,
+    done: Vec<Done>,
+    ended: bool,
+}
+
+impl Shared {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().expect("no holder panics here")
+    }
+
+    fn run(&self) {
+        loop {
+            let mut queues = self.queues();
+            let task = loop {
+                if queues.ended {
+                    return;
+                }
+                if let Some(task) = queues.waiting.pop_front() {
+                    break task;
+                }
+                queues = self.work.wait(queues).expect("no holder panics here");
+            };
+            drop(queues);
+            self.room.notify_one();
+            let done = match task {
+                Task::Operation {
+                    storage,
+                    token,
+                    operation,
+                } => Done::Operation {
+                    storage,
+                    token,
+                    result: self.disk.execute(operation),
+                },
+                Task::Job { job, work } => Done::Job {
+                    job,
+                    result: work.run(),
+                },
+            };
+            self.queues().done.push(done);
+            self.waker.wake();
+        }
+    }
+}
+
+impl DiskThreads {
+    /// Starts `count` threads; `waker` is rung when something is done.
+    pub fn start(disk: Arc<dyn Disk>, waker: Waker, count: u32) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            disk,
+            waker,
+            queues: Mutex::default(),
+            work: Condvar::new(),
+            room: Condvar::new(),
+        });
+        let waiting_max = count as usize * WAITING_PER_THREAD;
+        let mut threads = Self {
+            shared,
+            threads: Vec::new(),
+            waiting_max,
+        };
+        for index in 0..count {
+            let shared = threads.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("thalweg-disk-{index}"))
+                .spawn(move || shared.run())?;
+            threads.threads.push(thread);
+        }
+        Ok(threads)
+    }
+
+    /// Brings a task. Waits while too many wait.
+    pub fn submit(&self, task: Task) {
+        let mut queues = self.shared.queues();
+        while queues.waiting.len() >= self.waiting_max {
+            queues = self
+                .shared
+                .room
+                .wait(queues)
+                .expect("no holder panics here");
+        }
+        queues.waiting.push_back(task);
+        drop(queues);
+        self.shared.work.notify_one();
+    }
+
+    /// Takes what is done, in exchange for `empty`, whose memory is reused.
+    pub fn take_done(&self, empty: &mut Vec<Done>) {
+        debug_assert!(empty.is_empty());
+        std::mem::swap(&mut self.shared.queues().done, empty);
+    }
+}
+
+impl Drop for DiskThreads {
+    fn drop(&mut self) {
+        self.shared.queues().ended = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic was a bug in the disk; the operation's answer is missing,
+            // which whoever waits for it notices.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Drives a node: links by a reactor, disk operations inline or on disk
+//! threads, time by the clock. One thread; one input at a time.
+
+use crate::disk_threads::{DiskThreads, Done, Task};
+use broker::node::{Input, LinkId, Node, Now, Output, StorageId};
+use log::{Disk, DiskError, Operation, OperationToken, Outcome};
+use net::{LinkEvent, Listener, NetError, Reactor, ReactorEvent};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long inputs are taken before what they led to is sent: many frames
+/// then cost one system call, and none waits noticeably longer.
+const TURN: Duration = Duration::from_micros(500);
+/// How many outputs are gathered at most before they are sent.
+const OUTBOX_MAX: usize = 1024;
+/// How long an end may take beyond what the node was given for its drain:
+/// closing partitions is up to the disk.
+const CLOSING: Duration = Duration::from_secs(5);
+/// How often farewells are tried to be sent at the end.
+const FAREWELL_TURNS: u32 = 1000;
+
+/// Where lines for the operator go.
+pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What others want of the executor. Written by anybody, then its waker rung.
+#[derive(Debug, Default)]
+pub struct Wish {
+    /// One of the constants; grows only.
+    what: AtomicU8,
+    drain_timeout_ms: AtomicU64,
+}
+
+impl Wish {
+    const RUN: u8 = 0;
+    const DRAIN: u8 = 1;
+    const KILL: u8 = 2;
+
+    /// Finish what was taken, within `timeout`, and end.
+    pub fn drain(&self, timeout: Duration) {
+        let timeout_ms = timeout.as_millis().min(u64::MAX.into()) as u64;
+        self.drain_timeout_ms.store(timeout_ms, Ordering::Relaxed);
+        // Release: whoever sees the wish sees its timeout.
+        self.what.fetch_max(Self::DRAIN, Ordering::Release);
+    }
+
+    /// End at once, as if the process had died.
+    pub fn kill(&self) {
+        self.what.fetch_max(Self::KILL, Ordering::Release);
+    }
+}
+
+/// How an executor ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Everything is closed cleanly.
+    Drained,
+    /// It was told to end at once.
+    Killed,
+    /// Not everything could be closed within this time.
+    TimedOut {
+        /// How long was waited.
+        waited: Duration,
+    },
+}
+
+/// See the module.
+pub struct Executor {
+    node: Node,
+    reactor: Reactor,
+    threads: DiskThreads,
+    disk: Arc<dyn Disk>,
+    report: Report,
+    wish: Arc<Wish>,
+    started: Instant,
+    /// Links that the node knows.
+    links: BTreeSet<net::LinkId>,
+    /// What is to be told to the network at the end of the turn.
+    outbox: Vec<Output>,
+    /// Operations that were done inline, not yet told.
+    inline: VecDeque<(StorageId, OperationToken, Result<Outcome, DiskError>)>,
+    done: Vec<Done>,
+    draining: Option<Draining>,
+    drained: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Draining {
+    since: Instant,
+    timeout: Duration,
+}
+
+/// What an executor is made of.
+pub struct Parts {
+    /// The node, opened.
+    pub node: Node,
+    /// Drives the listeners.
+    pub reactor: Reactor,
+    /// Where connections come from.
+    pub listeners: Vec<Box<dyn Listener>>,
+    /// Carries out operations that do not wait.
+    pub disk: Arc<dyn Disk>,
+    /// Carry out the others.
+    pub threads: DiskThreads,
+    /// Where lines for the operator go.
+    pub report: Report,
+    /// What others want.
+    pub wish: Arc<Wish>,
+    /// The moment from which the node counts time.
+    pub started: Instant,
+}
+
+/// The time since `started`, and since 1970.
+pub fn now(started: Instant) -> Now {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Now {
+        monotonic: started.elapsed(),
+        unix_ns: unix.as_nanos().min(u64::MAX.into()) as u64,
+    }
+}
+
+impl Executor {
+    /// Takes the parts together.
+    pub fn new(parts: Parts) -> Result<Self, NetError> {
+        let mut reactor = parts.reactor;
+        for listener in parts.listeners {
+            reactor.add_listener(listener)?;
+        }
+        Ok(Self {
+            node: parts.node,
+            reactor,
+            threads: parts.threads,
+            disk: parts.disk,
+            report: parts.report,
+            wish: parts.wish,
+            started: parts.started,
+            links: BTreeSet::new(),
+            outbox: Vec::new(),
+            inline: VecDeque::new(),
+            done: Vec::new(),
+            draining: None,
+            drained: false,
+        })
+    }
+
+    /// Runs until it is drained or killed.
+    pub fn run(mut self) -> Result<End, NetError> {
+        // The start may have left outputs.
+        self.pump();
+        loop {
+            self.turn();
+            if self.drained {
+                self.farewell();
+                return Ok(End::Drained);
+            }
+            match self.wish.what.load(Ordering::Acquire) {
+                Wish::KILL => return Ok(End::Killed),
+                Wish::DRAIN if self.draining.is_none() => {
+                    let timeout_ms = self.wish.drain_timeout_ms.load(Ordering::Relaxed);
+                    self.draining = Some(Draining {
+                        since: Instant::now(),
+                        timeout: Duration::from_millis(timeout_ms) + CLOSING,
+                    });
+                    self.handle(Input::Drain);
+                    continue;
+                }
+                _ => {}
+            }
+            let mut timeout = self
+                .node
+                .next_timer()
+                .map(|at| at.saturating_sub(self.started.elapsed()));
+            if let Some(draining) = self.draining {
+                let waited = draining.since.elapsed();
+                if waited >= draining.timeout {
+                    return Ok(End::TimedOut { waited });
+                }
+                let left = draining.timeout - waited;
+                timeout = Some(timeout.map_or(left, |timer| timer.min(left)));
+            }
+            self.reactor.wait(timeout)?;
+        }
+    }
+
+    /// Takes everything that has happened, and sends what came of it.
+    fn turn(&mut self) {
+        loop {
+            let began = Instant::now();
+            let mut idle = false;
+            while began.elapsed() < TURN && self.outbox.len() < OUTBOX_MAX {
+                let Some(event) = self.reactor.next() else {
+                    idle = true;
+                    break;
+                };
+                self.take(event);
+            }
+            self.take_done();
+            if self
+                .node
+                .next_timer()
+                .is_some_and(|at| at <= self.started.elapsed())
+            {
+                self.handle(Input::Timer);
+            }
+            if idle && self.outbox.is_empty() {
+                return;
+            }
+            self.send();
+            // While there is always more, the wishes of others must be seen.
+            if self.drained || self.wish.what.load(Ordering::Acquire) != Wish::RUN {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, event: ReactorEvent) {
+        match event {
+            // The link says `Up` or `Down` itself.
+            ReactorEvent::Accepted { .. } => {}
+            ReactorEvent::AcceptFailed { error, .. } => {
+                (self.report)(&format!("a connection could not be taken: {error}"));
+            }
+            ReactorEvent::Woken => self.take_done(),
+            ReactorEvent::Link { link, event } => self.take_link_event(link, event),
+        }
+    }
+
+    fn take_link_event(&mut self, id: net::LinkId, event: LinkEvent) {
+        let link = LinkId(id.0);
+        let input = match event {
+            LinkEvent::Up => {
+                let Some(up) = self.reactor.peek(id) else {
+                    return;
+                };
+                let (peer, capabilities) = (up.peer().clone(), up.capabilities().clone());
+                self.links.insert(id);
+                Input::LinkUp {
+                    link,
+                    peer,
+                    capabilities,
+                }
+            }
+            LinkEvent::Message(message) => Input::Message { link, message },
+            LinkEvent::ReadDone { token, result } => Input::ReadDone {
+                link,
+                token,
+                result,
+            },
+            LinkEvent::WriteDone { token, result } => Input::WriteDone {
+                link,
+                token,
+                result,
+            },
+            LinkEvent::Down(reason) => {
+                self.reactor.remove_link(id);
+                // A link that never stood is nothing to the node.
+                if !self.links.remove(&id) {
+                    return;
+                }
+                Input::LinkDown { link, reason }
+            }
+        };
+        self.handle(input);
+    }
+
+    fn take_done(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        self.threads.take_done(&mut done);
+        for done in done.drain(..) {
+            self.handle(match done {
+                Done::Operation {
+                    storage,
+                    token,
+                    result,
+                } => Input::DiskDone {
+                    storage,
+                    token,
+                    result,
+                },
+                Done::Job { job, result } => Input::JobDone { job, result },
+            });
+        }
+        self.done = done;
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.node.handle(now(self.started), input);
+        self.pump();
+    }
+
+    /// Takes the node's outputs until there is none, and with them those of
+    /// the operations that are done at once.
+    fn pump(&mut self) {
+        loop {
+            while let Some(output) = self.node.poll_output() {
+                self.carry_out(output);
+            }
+            let Some((storage, token, result)) = self.inline.pop_front() else {
+                return;
+            };
+            self.node.handle(
+                now(self.started),
+                Input::DiskDone {
+                    storage,
+                    token,
+                    result,
+                },
+            );
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Disk {
+                storage,
+                token,
+                operation,
+            } => self.start(storage, token, operation),
+            Output::Job { job, work } => self.threads.submit(Task::Job { job, work }),
+            Output::Report(line) => (self.report)(&line),
+            Output::Drained => self.drained = true,
+            network => self.outbox.push(network),
+        }
+    }
+
+    fn start(&mut self, storage: StorageId, token: OperationToken, operation: Operation) {
+        let result = match operation {
+            operation if !operation.blocks() => Ok(self.disk.execute(operation)),
+            read @ Operation::Read { .. } => self.disk.execute_without_waiting(read),
+            operation => Err(operation),
+        };
+        match result {
+            Ok(result) => self.inline.push_back((storage, token, result)),
+            Err(operation) => self.threads.submit(Task::Operation {
+                storage,
+                token,
+                operation,
+            }),
+        }
+    }
+
+    /// Hands the outbox to the links. Their turn, in which many messages
+    /// leave with one system call, comes with the next look at the reactor.
+    fn send(&mut self) {
+        for output in self.outbox.drain(..) {
+            let link = match &output {
+                Output::Send { link, .. }
+                | Output::Read { link, .. }
+                | Output::Write { link, .. }
+                | Output::Close { link, .. } => net::LinkId(link.0),
+                _ => unreachable!("only network outputs are put into the outbox"),
+            };
+            // What is for a dead link is dropped: its end has been or will be told.
+            let Some(link) = self.reactor.link(link) else {
+                continue;
+            };
+            match output {
+                Output::Send { message, .. } => link.send(message),
+                Output::Read { token, read, .. } => link.read(token, read),
+                Output::Write { token, write, .. } => link.write(token, write),
+                Output::Close { reason, .. } => link.close(&reason),
+                _ => unreachable!("only network outputs are put into the outbox"),
+            }
+        }
+    }
+
+    /// Lets the links say what they were given to say, as far as that goes
+    /// without waiting.
+    fn farewell(&mut self) {
+        self.send();
+        for _ in 0..FAREWELL_TURNS {
+            if self.reactor.next().is_none() {
+                return;
+            }
+        }
+    }
+}

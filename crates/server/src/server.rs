@@ -1,0 +1,332 @@
+//! A running server.
+
+use crate::config::Config;
+use crate::directory::DataDirectory;
+use crate::disk_threads::DiskThreads;
+use crate::error::ServerError;
+use crate::executor::{self, End, Executor, Parts, Report, Wish};
+use crate::file_system::{FileSystem, measure_sync};
+use crate::group_file::{Group, GroupFile};
+use crate::host::{Host, random_u128};
+use broker::{Limits, Node, NodeOptions};
+use log::{Disk, DiskKind, MemoryKind, OsDisk};
+use memory::Pool;
+use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::{DirectoryId, ServerInstance};
+
+/// The longest path of a unix socket that every system takes.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
+
+/// A server that runs on a thread of its own, until it is drained, killed or
+/// dropped; dropping it drains it.
+#[derive(Debug)]
+pub struct Server {
+    endpoints: Vec<String>,
+    directory: DirectoryId,
+    instance: ServerInstance,
+    token: [u8; 32],
+    drain_timeout: Duration,
+    handle: DrainHandle,
+    thread: Option<JoinHandle<Result<(), ServerError>>>,
+}
+
+/// Asks a server to drain, from any thread.
+#[derive(Debug, Clone)]
+pub struct DrainHandle {
+    wish: Arc<Wish>,
+    waker: Waker,
+}
+
+impl DrainHandle {
+    /// Finish what was taken, within `timeout`, and end. Does not wait.
+    pub fn drain(&self, timeout: Duration) {
+        self.wish.drain(timeout);
+        self.waker.wake();
+    }
+}
+
+impl Server {
+    /// Starts a server that listens, and writes its group file. Lines for the
+    /// operator go to `report`, from any thread.
+    pub fn start(config: Config, report: Report) -> Result<Self, ServerError> {
+        Self::launch(config, report, false)
+    }
+
+    /// Starts a server within this program: it listens at an `inproc://`
+    /// address only, of which [`Server::endpoints`] tells, and writes no group file.
+    pub fn embedded(config: Config, report: Report) -> Result<Self, ServerError> {
+        Self::launch(config, report, true)
+    }
+
+    fn launch(config: Config, report: Report, embedded: bool) -> Result<Self, ServerError> {
+        config.validate()?;
+        let host = Host::this();
+        let directory = DataDirectory::open(&config.directory, &host, config.take_over)?;
+        let file_system = FileSystem::of(directory.path())?;
+        if !embedded {
+            report_storage(&report, directory.path(), file_system)?;
+        }
+        let pool = Pool::new((config.memory_bytes_max / 4) as usize);
+        let listeners = listen(&config, &directory, file_system, &pool, embedded)?;
+        let endpoints: Vec<String> = listeners
+            .iter()
+            .map(|listener| listener.address())
+            .collect();
+
+        let started = Instant::now();
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk::with_pool(pool.clone()));
+        let node = open_node(&config, &directory, &host, &disk, pool, started, &report)?;
+        let reactor = Reactor::new().map_err(net_system)?;
+        let waker = reactor.waker();
+        let threads = DiskThreads::start(disk.clone(), waker.clone(), config.disk_threads)
+            .map_err(ServerError::System)?;
+        let wish = Arc::new(Wish::default());
+        let executor = Executor::new(Parts {
+            node,
+            reactor,
+            listeners,
+            disk,
+            threads,
+            report: report.clone(),
+            wish: wish.clone(),
+            started,
+        })
+        .map_err(net_system)?;
+        let group_file = match &config.group_file {
+            Some(path) if !embedded => Some(GroupFile::write(
+                path,
+                &Group {
+                    directory: directory.id(),
+                    instance: directory.instance(),
+                    host: &host,
+                    endpoints: &endpoints,
+                    token: directory.token(),
+                },
+            )?),
+            _ => None,
+        };
+        let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
+        let thread = std::thread::Builder::new()
+            .name("thalweg-node".to_owned())
+            .spawn(move || run(executor, directory, group_file))
+            .map_err(ServerError::System)?;
+        Ok(Self {
+            endpoints,
+            directory: id,
+            instance,
+            token,
+            drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
+            handle: DrainHandle { wish, waker },
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens, complete with ports; the first is the preferred one.
+    pub fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// The permanent id of its data directory.
+    pub fn directory(&self) -> DirectoryId {
+        self.directory
+    }
+
+    /// This run of a server.
+    pub fn instance(&self) -> ServerInstance {
+        self.instance
+    }
+
+    /// What clients present where the transport does not prove who they are.
+    pub fn token(&self) -> &[u8; 32] {
+        &self.token
+    }
+
+    /// What asks it to drain.
+    pub fn drain_handle(&self) -> DrainHandle {
+        self.handle.clone()
+    }
+
+    /// Finishes what was taken, refuses the rest, closes the data and ends.
+    ///
+    /// # Errors
+    /// [`ServerError::DrainTimeout`] if that took longer than `timeout`, and
+    /// what made the server end on its own.
+    pub fn drain(mut self, timeout: Duration) -> Result<(), ServerError> {
+        self.handle.drain(timeout);
+        self.join()
+    }
+
+    /// Waits until it has ended: drained by a [`DrainHandle`] or a client.
+    pub fn wait(mut self) -> Result<(), ServerError> {
+        self.join()
+    }
+
+    /// Ends at once, closing nothing, as if the process had died: for tests.
+    pub fn kill(mut self) {
+        self.handle.wish.kill();
+        self.handle.waker.wake();
+        // However it ended, it was to be killed.
+        let _ = self.join();
+    }
+
+    fn join(&mut self) -> Result<(), ServerError> {
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(ServerError::Node(
+                "the server's thread panicked, which is a bug; the next start recovers the data"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.handle.drain(self.drain_timeout);
+            // Whoever wants to know how it went calls `drain`.
+            let _ = self.join();
+        }
+    }
+}
+
+/// The server's thread: until the end of the executor, then of the rest.
+fn run(
+    executor: Executor,
+    directory: DataDirectory,
+    group_file: Option<GroupFile>,
+) -> Result<(), ServerError> {
+    // The executor is gone after this, and with it listeners and disk threads:
+    // nothing touches the directory any more.
+    let end = executor.run().map_err(net_system)?;
+    match end {
+        // As after a death: group file and owner's record stay behind.
+        End::Killed => Ok(()),
+        End::Drained => {
+            group_file.map_or(Ok(()), GroupFile::remove)?;
+            directory.give_back()
+        }
+        End::TimedOut { waited } => {
+            group_file.map_or(Ok(()), GroupFile::remove)?;
+            Err(ServerError::DrainTimeout {
+                waited_ms: waited.as_millis() as u64,
+            })
+        }
+    }
+}
+
+fn report_storage(
+    report: &Report,
+    path: &Path,
+    file_system: FileSystem,
+) -> Result<(), ServerError> {
+    let sync = measure_sync(path)?;
+    let name = file_system.name;
+    report(&format!(
+        "{} lies on {name}; a sync of 4 KiB takes {:.2} ms",
+        path.display(),
+        sync.as_secs_f64() * 1e3
+    ));
+    if let Some(caution) = file_system.caution {
+        report(&format!("careful with {name}: {caution}"));
+    }
+    Ok(())
+}
+
+fn open_node(
+    config: &Config,
+    directory: &DataDirectory,
+    host: &Host,
+    disk: &Arc<dyn Disk>,
+    pool: Pool,
+    started: Instant,
+    report: &Report,
+) -> Result<Node, ServerError> {
+    let limits = Limits {
+        heartbeat: Duration::from_millis(config.heartbeat_ms.into()),
+        // The other half is for reading, for buffers kept and for control.
+        data_bytes_max: config.memory_bytes_max / 2,
+        produce_credit_bytes_max: config.produce_credit_bytes,
+        payload_bytes_max: config.payload_bytes_max,
+        drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
+        ..Limits::default()
+    };
+    let options = NodeOptions {
+        directory: directory.path().to_owned(),
+        disk: disk.clone(),
+        kinds: vec![Arc::new(DiskKind::new(disk.clone())), Arc::new(MemoryKind)],
+        internal_config: String::new(),
+        limits,
+        directory_id: directory.id(),
+        instance: directory.instance(),
+        token: *directory.token(),
+        owner_uid: Some(rustix::process::geteuid().as_raw()),
+        boot_id: host.boot_id.clone(),
+        server_version: env!("CARGO_PKG_VERSION").to_owned(),
+        pool,
+        seed: random_u128(),
+    };
+    let (node, start) = Node::open(options, executor::now(started))
+        .map_err(|error| ServerError::Node(error.to_string()))?;
+    for line in start.lines.iter().chain(&start.failed) {
+        report(line);
+    }
+    report(&format!(
+        "{} topics with {} partitions; {} bytes verified, {} bytes of unsynced tails cut off",
+        start.topic_count, start.partition_count, start.verified_bytes, start.cut_bytes
+    ));
+    Ok(node)
+}
+
+fn listen(
+    config: &Config,
+    directory: &DataDirectory,
+    file_system: FileSystem,
+    pool: &Pool,
+    embedded: bool,
+) -> Result<Vec<Box<dyn Listener>>, ServerError> {
+    let options = LinkOptions {
+        payload_bytes_max: config.payload_bytes_max,
+        pool: pool.clone(),
+        ..LinkOptions::default()
+    };
+    let transports = Transports::new()
+        .with(Inproc::new(options.clone()))
+        .with(Unix::new(options.clone()))
+        .with(Tcp::new(options));
+    let addresses = match (embedded, config.listen.as_slice()) {
+        (true, _) => vec![format!("inproc://thalweg-{}", directory.instance())],
+        (false, []) => vec![format!(
+            "unix://{}",
+            socket_path(directory, file_system)?.display()
+        )],
+        (false, listen) => listen.to_vec(),
+    };
+    let listen = |address: String| {
+        transports
+            .listen(&address)
+            .map_err(|source| ServerError::Listen { address, source })
+    };
+    addresses.into_iter().map(listen).collect()
+}
+
+/// In the data directory; or, if its path is too long for a socket or lies on
+/// a file system of another machine, in the system's directory for temporary files.
+fn socket_path(directory: &DataDirectory, file_system: FileSystem) -> Result<PathBuf, ServerError> {
+    let inside = directory.path().join("thalweg.sock");
+    if inside.as_os_str().len() <= SOCKET_PATH_BYTES_MAX && file_system.takes_sockets() {
+        return Ok(inside);
+    }
+    let outside = std::env::temp_dir().join(format!("thalweg-{}", directory.id()));
+    crate::directory::make_private(&outside)?;
+    Ok(outside.join("thalweg.sock"))
+}
+
+fn net_system(error: NetError) -> ServerError {
+    ServerError::System(std::io::Error::other(error))
+}
