@@ -43,6 +43,30 @@ pub struct NodeOptions {
     pub fault: Option<crate::faults::Fault>,
 }
 
+impl NodeOptions {
+    /// Options for the data directory at `directory`, with default bounds.
+    /// Identities, token and seed are zero: the caller sets them.
+    pub fn new(directory: PathBuf, disk: Arc<dyn Disk>, kinds: Vec<Arc<dyn StorageKind>>) -> Self {
+        Self {
+            directory,
+            disk,
+            kinds,
+            internal_config: String::new(),
+            limits: Limits::default(),
+            directory_id: DirectoryId::default(),
+            instance: ServerInstance::default(),
+            token: [0; 32],
+            owner_uid: None,
+            boot_id: String::new(),
+            server_version: String::new(),
+            pool: memory::Pool::new(64 << 20),
+            seed: 0,
+            #[cfg(any(test, feature = "testing"))]
+            fault: None,
+        }
+    }
+}
+
 /// The bounds of a node, each with a name that its errors use.
 #[derive(Debug, Clone)]
 pub struct Limits {

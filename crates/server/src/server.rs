@@ -9,7 +9,7 @@ use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
 use broker::{Limits, Node, NodeOptions};
-use log::{Disk, DiskKind, MemoryKind, OsDisk};
+use log::{Disk, DiskKind, MemoryKind, OsDisk, StorageKind};
 use memory::Pool;
 use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
 use std::path::{Path, PathBuf};
@@ -256,21 +256,18 @@ fn open_node(
         drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
         ..Limits::default()
     };
-    let options = NodeOptions {
-        directory: directory.path().to_owned(),
-        disk: disk.clone(),
-        kinds: vec![Arc::new(DiskKind::new(disk.clone())), Arc::new(MemoryKind)],
-        internal_config: String::new(),
-        limits,
-        directory_id: directory.id(),
-        instance: directory.instance(),
-        token: *directory.token(),
-        owner_uid: Some(rustix::process::geteuid().as_raw()),
-        boot_id: host.boot_id.clone(),
-        server_version: env!("CARGO_PKG_VERSION").to_owned(),
-        pool,
-        seed: random_u128(),
-    };
+    let kinds: Vec<Arc<dyn StorageKind>> =
+        vec![Arc::new(DiskKind::new(disk.clone())), Arc::new(MemoryKind)];
+    let mut options = NodeOptions::new(directory.path().to_owned(), disk.clone(), kinds);
+    options.limits = limits;
+    options.directory_id = directory.id();
+    options.instance = directory.instance();
+    options.token = *directory.token();
+    options.owner_uid = Some(rustix::process::geteuid().as_raw());
+    options.boot_id = host.boot_id.clone();
+    options.server_version = env!("CARGO_PKG_VERSION").to_owned();
+    options.pool = pool;
+    options.seed = random_u128();
     let (node, start) = Node::open(options, executor::now(started))
         .map_err(|error| ServerError::Node(error.to_string()))?;
     for line in start.lines.iter().chain(&start.failed) {
