@@ -1,0 +1,328 @@
+//! The commands and their arguments.
+
+use crate::connection::Connection;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+pub use crate::commands::serve::ServeArgs;
+
+/// Persistent event streaming for high-performance computing and experimental science.
+#[derive(Debug, Parser)]
+#[command(name = "thalweg", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a server on a data directory
+    ///
+    /// Prints one line with the addresses when it is ready, and writes the group file. SIGTERM or
+    /// SIGINT drains it: it finishes what it has taken, refuses the rest and closes its data. A
+    /// second signal ends it at once.
+    Serve(ServeArgs),
+    /// Create, list, describe and delete topics, and add partitions
+    #[command(subcommand)]
+    Topic(TopicCommand),
+    /// Append events to a topic
+    ///
+    /// Without --data, each line of standard input is the metadata of one event. Ends when the
+    /// server has acknowledged everything.
+    Produce(ProduceArgs),
+    /// Read events of a topic, as lines of JSON
+    ///
+    /// Without --follow it ends at what was the end of the topic when it began. Each event is
+    /// acknowledged once its line is written. Ctrl-C ends it cleanly.
+    Consume(ConsumeArgs),
+    /// List, move and delete the cursors of consumers
+    #[command(subcommand)]
+    Cursor(CursorCommand),
+    /// Show the state of a server
+    Status(StatusArgs),
+    /// Compare what producers were promised with what is stored
+    ///
+    /// Reads every batch of the topics and verifies it, and compares producers' journals, gap
+    /// records and cursors with it. Exits with 3 if anything is lost, doubled or unexplained.
+    Audit(AuditArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Write manual pages
+    Man(ManArgs),
+}
+
+/// What every command of a client takes.
+#[derive(Debug, Args)]
+pub struct Client {
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Print JSON, one value a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TopicCommand {
+    /// Make a topic
+    Create(TopicCreateArgs),
+    /// List all topics
+    List(TopicListArgs),
+    /// Show a topic, its definition and its partitions
+    Describe(TopicNameArgs),
+    /// Delete a topic with all of its events and cursors
+    Delete(TopicNameArgs),
+    /// Add partitions to a topic
+    AddPartitions(AddPartitionsArgs),
+}
+
+/// How partitions are stored.
+#[derive(Debug, Args)]
+pub struct Storage {
+    /// How many partitions
+    #[arg(short, long, value_name = "COUNT", default_value_t = 1)]
+    pub partitions: u32,
+    /// How they are stored: disk or memory
+    #[arg(short, long, value_name = "KIND", default_value = "disk")]
+    pub storage: String,
+    /// Configuration of the storage, as JSON
+    #[arg(long, value_name = "JSON", default_value = "")]
+    pub storage_config: String,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicCreateArgs {
+    /// The topic's name
+    pub name: String,
+    #[command(flatten)]
+    pub storage: Storage,
+    /// The topic's definition, as JSON; see docs/reference/topic-definition.md
+    #[arg(long, value_name = "JSON", conflicts_with = "definition_file")]
+    pub definition: Option<String>,
+    /// A file with the topic's definition
+    #[arg(long, value_name = "FILE")]
+    pub definition_file: Option<PathBuf>,
+    /// What an acknowledgement survives: memory, written or synced [default: the strongest that the storage can give]
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<String>,
+    /// Nothing fails if the topic is there already
+    #[arg(long)]
+    pub if_missing: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicListArgs {
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicNameArgs {
+    /// The topic's name
+    pub name: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct AddPartitionsArgs {
+    /// The topic's name
+    pub name: String,
+    #[command(flatten)]
+    pub storage: Storage,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+/// What standard input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Input {
+    /// Each line is the metadata of an event
+    Lines,
+    /// Each line is an event as JSON, with the fields that `consume` prints
+    Events,
+    /// All of it, whatever bytes it has, is the metadata of one event
+    Whole,
+}
+
+#[derive(Debug, Args)]
+pub struct ProduceArgs {
+    /// The topic
+    pub topic: String,
+    /// What standard input is
+    #[arg(short, long, value_enum, default_value_t = Input::Lines, conflicts_with = "data")]
+    pub input: Input,
+    /// Make one event of each file, with the file as data (`-` is standard input)
+    #[arg(short, long, value_name = "FILE", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+    /// The metadata of the files of --data: one for all, or one each
+    /// [default: {"file": NAME, "bytes": LENGTH}]
+    #[arg(short, long, value_name = "TEXT", requires = "data")]
+    pub metadata: Vec<String>,
+    /// The key of every event
+    #[arg(short, long)]
+    pub key: Option<String>,
+    /// The partition of every event
+    #[arg(short, long, value_name = "INDEX")]
+    pub partition: Option<u32>,
+    /// A name for the producer: it keeps its identity and fences its predecessor
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What an acknowledgement is to survive, if more than the topic promises
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<String>,
+    /// A file to append a record of every acknowledged batch to, for `audit`
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+    /// The most events in a batch
+    #[arg(long, value_name = "COUNT")]
+    pub batch_count: Option<u32>,
+    /// The most bytes in a batch
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub batch_bytes: u32,
+    /// How long a batch waits for more events, milliseconds [default: until the one before it is stored]
+    #[arg(long, value_name = "MS")]
+    pub linger_ms: Option<u32>,
+    /// Print a line of JSON for each event with its id
+    #[arg(long)]
+    pub ids: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct ConsumeArgs {
+    /// The topic
+    pub topic: String,
+    /// The consumer's name, to which its cursors belong
+    #[arg(short, long)]
+    pub name: String,
+    /// Read these partitions only
+    #[arg(short, long, value_name = "INDEX", value_delimiter = ',')]
+    pub partition: Vec<u32>,
+    /// Where to begin: beginning, latest or an offset [default: at the cursor, or at the beginning without one]
+    #[arg(long, value_name = "WHERE")]
+    pub start: Option<String>,
+    /// Write each event's data to a file in this directory: PARTITION-INCARNATION-OFFSET.data
+    #[arg(short, long, value_name = "DIR", conflicts_with = "data_base64")]
+    pub data_dir: Option<PathBuf>,
+    /// Print each event's data in base64
+    #[arg(long)]
+    pub data_base64: bool,
+    /// Read only these bytes of each event's data; nothing else travels
+    #[arg(long, value_name = "OFFSET:LENGTH", value_parser = data_range)]
+    pub data_range: Option<DataRange>,
+    /// Print only the metadata of each event, as it is, and a line break
+    #[arg(long)]
+    pub plain: bool,
+    /// End after this many events
+    #[arg(short, long, value_name = "COUNT")]
+    pub max: Option<u64>,
+    /// Go on when the end is reached, until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Leave the cursors where they are
+    #[arg(long)]
+    pub no_ack: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+/// Part of an event's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataRange {
+    /// The first byte.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+fn data_range(text: &str) -> Result<DataRange, String> {
+    let parse = || {
+        let (offset, bytes) = text.split_once(':')?;
+        Some(DataRange {
+            offset: offset.parse().ok()?,
+            bytes: bytes.parse().ok()?,
+        })
+    };
+    parse().ok_or_else(|| "must be OFFSET:LENGTH, in bytes".to_owned())
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CursorCommand {
+    /// Show where consumers stand
+    List(CursorListArgs),
+    /// Move a consumer's cursors, be it backwards
+    Seek(CursorSeekArgs),
+    /// Forget a consumer's cursors
+    Delete(CursorDeleteArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CursorListArgs {
+    /// The topic
+    pub topic: String,
+    /// Only this consumer
+    #[arg(short, long)]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct CursorSeekArgs {
+    /// The topic
+    pub topic: String,
+    /// The consumer
+    #[arg(short, long)]
+    pub name: String,
+    /// Where to: beginning, latest or an offset
+    #[arg(long, value_name = "WHERE")]
+    pub to: String,
+    /// Only these partitions
+    #[arg(short, long, value_name = "INDEX", value_delimiter = ',')]
+    pub partition: Vec<u32>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct CursorDeleteArgs {
+    /// The topic
+    pub topic: String,
+    /// The consumer
+    #[arg(short, long)]
+    pub name: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// The topics to audit [default: all]
+    pub topics: Vec<String>,
+    /// Producers' journals, and directories with them
+    #[arg(short, long, value_name = "PATH", num_args = 1..)]
+    pub journal: Vec<PathBuf>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where to write the pages
+    pub directory: PathBuf,
+}

@@ -1,0 +1,11 @@
+//! The commands, one file each.
+
+pub mod audit;
+pub mod completions;
+pub mod consume;
+pub mod cursor;
+pub mod man;
+pub mod produce;
+pub mod serve;
+pub mod status;
+pub mod topic;

@@ -1,0 +1,145 @@
+//! `thalweg cursor`.
+
+use crate::cli::{CursorCommand, CursorDeleteArgs, CursorListArgs, CursorSeekArgs};
+use crate::failure::{About, Failure};
+use crate::output::{Output, table};
+use serde_json::json;
+use wire::message::PartitionDescription;
+use wire::record::Position;
+use wire::{Offset, PartitionIndex};
+
+pub fn run(command: CursorCommand) -> Result<(), Failure> {
+    match command {
+        CursorCommand::List(args) => list(&args),
+        CursorCommand::Seek(args) => seek(&args),
+        CursorCommand::Delete(args) => delete(&args),
+    }
+}
+
+fn list(args: &CursorListArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let topic = driver.open_topic(&args.topic).about(&args.topic)?;
+    let consumer = args.name.as_deref().unwrap_or_default();
+    let cursors = driver.cursors(&topic, consumer).about(&args.topic)?;
+    let partitions = topic.partitions();
+    let mut output = Output::new(args.client.json);
+    let mut rows = Vec::new();
+    for cursor in &cursors {
+        let partition = partitions
+            .iter()
+            .find(|known| known.partition == cursor.partition);
+        // A cursor of an ended life has nothing left to count in it.
+        let behind = partition
+            .filter(|known| known.incarnation == cursor.position.incarnation)
+            .map(|known| {
+                known
+                    .watermarks
+                    .committed
+                    .0
+                    .saturating_sub(cursor.position.offset.0)
+            });
+        if output.is_json() {
+            output.json(&json!({
+                "consumer": cursor.consumer,
+                "partition": cursor.partition.0,
+                "incarnation": cursor.position.incarnation.0,
+                "offset": cursor.position.offset.0,
+                "behind": behind,
+            }))?;
+        }
+        rows.push(vec![
+            cursor.consumer.clone(),
+            cursor.partition.to_string(),
+            cursor.position.incarnation.to_string(),
+            cursor.position.offset.to_string(),
+            behind.map_or("-".to_owned(), |events| events.to_string()),
+        ]);
+    }
+    if !output.is_json() {
+        output.line(&table(
+            &["consumer", "partition", "incarnation", "offset", "behind"],
+            &rows,
+        ))?;
+    }
+    output.flush()
+}
+
+fn seek(args: &CursorSeekArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let topic = driver.open_topic(&args.topic).about(&args.topic)?;
+    let known = topic.partitions();
+    let chosen: Vec<&PartitionDescription> = match args.partition.as_slice() {
+        [] => known.iter().collect(),
+        indexes => indexes
+            .iter()
+            .map(|index| {
+                known
+                    .iter()
+                    .find(|partition| partition.partition.0 == *index)
+                    .ok_or_else(|| {
+                        let count = known.len();
+                        Failure::usage(
+                            &args.topic,
+                            format!("partition {index} is out of range: the topic has {count}"),
+                        )
+                    })
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    let positions: Vec<(PartitionIndex, Position)> = chosen
+        .into_iter()
+        .map(|partition| {
+            let offset = match args.to.as_str() {
+                "beginning" => partition.first,
+                "latest" => partition.watermarks.committed,
+                text => Offset(text.parse().map_err(|_| {
+                    Failure::usage(
+                        "--to",
+                        format!("{text:?} is neither beginning, latest nor an offset"),
+                    )
+                })?),
+            };
+            Ok((
+                partition.partition,
+                Position {
+                    incarnation: partition.incarnation,
+                    offset,
+                },
+            ))
+        })
+        .collect::<Result<_, Failure>>()?;
+    driver
+        .seek(&topic, &args.name, &positions)
+        .about(format!("{}/{}", args.topic, args.name))?;
+    let mut output = Output::new(args.client.json);
+    for (partition, position) in &positions {
+        let (incarnation, offset) = (position.incarnation, position.offset);
+        output.either(
+            &json!({
+                "consumer": args.name,
+                "partition": partition.0,
+                "incarnation": incarnation.0,
+                "offset": offset.0,
+            }),
+            &format!(
+                "{}: partition {partition} at {offset} of incarnation {incarnation}",
+                args.name
+            ),
+        )?;
+    }
+    output.flush()
+}
+
+fn delete(args: &CursorDeleteArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let topic = driver.open_topic(&args.topic).about(&args.topic)?;
+    driver
+        .delete_consumer(&topic, &args.name)
+        .about(format!("{}/{}", args.topic, args.name))?;
+    let mut output = Output::new(args.client.json);
+    output.either(
+        &json!({"deleted": args.name}),
+        &format!("deleted {}", args.name),
+    )?;
+    output.flush()
+}

@@ -1,0 +1,168 @@
+//! `thalweg topic`.
+
+use crate::cli::{AddPartitionsArgs, Storage, TopicCommand, TopicCreateArgs};
+use crate::failure::{About, Failure};
+use crate::output::{Output, table};
+use serde_json::{Value, json};
+use topic::Definition;
+use wire::message::{PartitionDescription, PartitionStorage, TopicDescription};
+
+pub fn run(command: TopicCommand) -> Result<(), Failure> {
+    match command {
+        TopicCommand::Create(args) => create(&args),
+        TopicCommand::List(args) => {
+            let driver = args.client.connection.driver()?;
+            let topics = driver
+                .list_topics()
+                .about(args.client.connection.subject())?;
+            let mut output = Output::new(args.client.json);
+            for topic in &topics {
+                output.either(&to_json(topic), &topic.name)?;
+            }
+            output.flush()
+        }
+        TopicCommand::Describe(args) => {
+            let driver = args.client.connection.driver()?;
+            let topic = driver.describe_topic(&args.name).about(&args.name)?;
+            print(&mut Output::new(args.client.json), &topic)
+        }
+        TopicCommand::Delete(args) => {
+            let driver = args.client.connection.driver()?;
+            driver.delete_topic(&args.name).about(&args.name)?;
+            let mut output = Output::new(args.client.json);
+            output.either(
+                &json!({"deleted": args.name}),
+                &format!("deleted {}", args.name),
+            )?;
+            output.flush()
+        }
+        TopicCommand::AddPartitions(args) => add_partitions(&args),
+    }
+}
+
+fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
+    let definition = definition(args)?;
+    let driver = args.client.connection.driver()?;
+    let created = driver.create_topic(&args.name, &definition, &storage(&args.storage));
+    match created {
+        Err(error) if args.if_missing && error.code() == Some(wire::ErrorCode::TopicExists) => {}
+        other => drop(other.about(&args.name)?),
+    }
+    let topic = driver.describe_topic(&args.name).about(&args.name)?;
+    print(&mut Output::new(args.client.json), &topic)
+}
+
+fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
+    let (subject, text) = match (&args.definition, &args.definition_file) {
+        (Some(text), _) => ("--definition".to_owned(), text.clone()),
+        (None, Some(path)) => {
+            let subject = path.display().to_string();
+            let text = std::fs::read_to_string(path).about(&subject)?;
+            (subject, text)
+        }
+        (None, None) => ("--durability".to_owned(), "{}".to_owned()),
+    };
+    let refuse = |why: String| Failure::usage(&subject, why);
+    let Some(level) = &args.durability else {
+        return Definition::from_json(&text).map_err(|error| refuse(error.to_string()));
+    };
+    let mut document: Value =
+        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    let Some(fields) = document.as_object_mut() else {
+        return Err(refuse("a definition is a JSON object".to_owned()));
+    };
+    fields.insert("durability".to_owned(), level.clone().into());
+    Definition::from_json(&document.to_string()).map_err(|error| refuse(error.to_string()))
+}
+
+fn storage(args: &Storage) -> Vec<PartitionStorage> {
+    let one = PartitionStorage {
+        kind: args.storage.clone(),
+        config: args.storage_config.clone(),
+    };
+    vec![one; args.partitions as usize]
+}
+
+fn add_partitions(args: &AddPartitionsArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let topic = driver
+        .add_partitions(&args.name, &storage(&args.storage))
+        .about(&args.name)?;
+    print(&mut Output::new(args.client.json), &topic)
+}
+
+fn print(output: &mut Output, topic: &TopicDescription) -> Result<(), Failure> {
+    if output.is_json() {
+        output.json(&to_json(topic))?;
+        return output.flush();
+    }
+    output.line(&format!("name        {}", topic.name))?;
+    output.line(&format!("id          {}", topic.topic))?;
+    output.line(&format!("definition  {}", topic.definition))?;
+    let rows: Vec<Vec<String>> = topic.partitions.iter().map(row).collect();
+    let header = [
+        "partition",
+        "storage",
+        "durability",
+        "incarnation",
+        "first",
+        "end",
+        "visible",
+        "bytes",
+        "failure",
+    ];
+    output.line(&table(&header, &rows))?;
+    output.flush()
+}
+
+fn row(partition: &PartitionDescription) -> Vec<String> {
+    vec![
+        partition.partition.to_string(),
+        partition.storage.kind.clone(),
+        partition.durability.to_string(),
+        partition.incarnation.to_string(),
+        partition.first.to_string(),
+        partition.watermarks.end.to_string(),
+        partition.watermarks.committed.to_string(),
+        partition.bytes.to_string(),
+        partition.failure.clone(),
+    ]
+}
+
+/// A topic as documented JSON.
+pub fn to_json(topic: &TopicDescription) -> Value {
+    let partitions: Vec<Value> = topic
+        .partitions
+        .iter()
+        .map(|partition| {
+            let ended: Vec<Value> = partition
+                .ended
+                .iter()
+                .map(|(incarnation, end)| json!({"incarnation": incarnation.0, "end": end.0}))
+                .collect();
+            json!({
+                "partition": partition.partition.0,
+                "storage": {"kind": partition.storage.kind, "config": partition.storage.config},
+                "durability": partition.durability.to_string(),
+                "incarnation": partition.incarnation.0,
+                "ended": ended,
+                "first": partition.first.0,
+                "end": partition.watermarks.end.0,
+                "durable": partition.watermarks.durable.0,
+                "visible": partition.watermarks.committed.0,
+                "bytes": partition.bytes,
+                "failure": match partition.failure.as_str() {
+                    "" => Value::Null,
+                    why => why.into(),
+                },
+            })
+        })
+        .collect();
+    let definition = serde_json::from_str(&topic.definition).unwrap_or(Value::Null);
+    json!({
+        "name": topic.name,
+        "id": topic.topic.to_string(),
+        "definition": definition,
+        "partitions": partitions,
+    })
+}

@@ -1,0 +1,49 @@
+//! `thalweg`: the server and the tools of the command line.
+//!
+//! Standard output carries what was asked for, and nothing else; errors and
+//! remarks go to standard error. `docs/reference/cli.md` has the commands and
+//! exit codes.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod connection;
+mod event_json;
+mod examination;
+mod failure;
+mod interrupt;
+mod output;
+#[cfg(test)]
+mod reference;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = run(Cli::parse().command);
+    match result {
+        Ok(code) => code,
+        Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("thalweg: {failure}");
+            failure.exit_code().into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Topic(args) => commands::topic::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Produce(args) => commands::produce::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Consume(args) => commands::consume::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Cursor(args) => commands::cursor::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Audit(args) => commands::audit::run(&args),
+        Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => commands::man::run(&args).map(|()| ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,76 @@
+//! The reference page of the command line, made from the commands themselves.
+
+use crate::cli::Cli;
+use crate::failure::Code;
+use clap::{Command, CommandFactory};
+use std::path::Path;
+
+const HEAD: &str = "\
+# The command line
+
+<!-- Made from crates/thalweg/src/cli.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
+JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
+are in [configuration.md](configuration.md).
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+";
+
+const FIELDS: &str = include_str!("reference/fields.md");
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for (code, meaning) in Code::TABLE {
+        page.push_str(&format!("| {code} | {meaning} |\n"));
+    }
+    page.push('\n');
+    page.push_str(FIELDS);
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    for command in root.get_subcommands_mut() {
+        describe(&mut page, command, "thalweg");
+    }
+    page
+}
+
+fn describe(page: &mut String, command: &mut Command, parent: &str) {
+    let name = format!("{parent} {}", command.get_name());
+    if command.get_name() == "help" {
+        return;
+    }
+    if command.has_subcommands() {
+        for nested in command.get_subcommands_mut() {
+            describe(page, nested, &name);
+        }
+        return;
+    }
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    page.push_str(&format!(
+        "\n## `{name}`\n\n```text\n{}\n```\n",
+        help.join("\n").trim_end()
+    ));
+}
+
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page(),
+        "{} is out of date: run UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg",
+        path.display()
+    );
+}
+
+#[test]
+fn the_commands_are_consistent() {
+    Cli::command().debug_assert();
+}

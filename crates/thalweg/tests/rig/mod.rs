@@ -1,0 +1,282 @@
+//! Runs the real binary: servers that can be killed, commands with their output.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// After this long a process that was waited for is taken to hang. No test
+/// depends on how fast anything is.
+pub const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// A directory in which servers and commands run.
+pub struct Rig {
+    directory: tempfile::TempDir,
+}
+
+impl Default for Rig {
+    fn default() -> Self {
+        Self {
+            directory: tempfile::tempdir().expect("a temporary directory can be made"),
+        }
+    }
+}
+
+impl Rig {
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn group_file(&self) -> PathBuf {
+        self.path("thalweg.json")
+    }
+
+    /// The binary, in this directory, without settings from the environment.
+    pub fn thalweg(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("THALWEG_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(args).current_dir(self.directory.path());
+        command
+    }
+
+    /// Runs a command to its end, with `input` as standard input.
+    pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>) -> Ran {
+        let mut child = self
+            .thalweg(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut stdin = child.stdin.take().expect("it was asked for");
+        let input = input.as_ref().to_vec();
+        // A command that fails early does not read its input.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().expect("it is our child");
+        writer.join().expect("writing does not panic");
+        Ran {
+            what: format!("thalweg {}", args.join(" ")),
+            status: output.status,
+            stdout: String::from_utf8(output.stdout).expect("output is text"),
+            stderr: String::from_utf8(output.stderr).expect("errors are text"),
+        }
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, "")
+    }
+
+    /// Starts a server on `data` and waits until it is ready.
+    pub fn serve(&self, args: &[&str]) -> ServerProcess {
+        let args: Vec<&str> = ["serve", "data", "--json"]
+            .iter()
+            .chain(args)
+            .copied()
+            .collect();
+        let mut child = self
+            .thalweg(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let stderr = child.stderr.take().expect("it was asked for");
+        let log = collect(stderr);
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let mut stdout = stdout;
+            let _ = stdout.read_line(&mut line);
+            let _ = tell.send(line);
+        });
+        let line = told
+            .recv_timeout(WATCHDOG)
+            .expect("a server is ready or ends");
+        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+            let status = child.wait().expect("it is our child");
+            panic!(
+                "the server ended with {status} instead of being ready: {}",
+                log.text()
+            );
+        };
+        ServerProcess {
+            child: Some(child),
+            ready,
+            log,
+        }
+    }
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    what: String,
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// Its output, if it succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        self.exits(0).stdout
+    }
+
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(
+            self.status.code(),
+            Some(code),
+            "{}: {}{}",
+            self.what,
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    /// Its output as lines of JSON, if it succeeded.
+    #[track_caller]
+    pub fn json(self) -> Vec<Value> {
+        json_lines(&self.ok())
+    }
+}
+
+#[track_caller]
+pub fn json_lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect()
+}
+
+/// A running server; killed when dropped.
+pub struct ServerProcess {
+    child: Option<Child>,
+    ready: Value,
+    log: Log,
+}
+
+impl ServerProcess {
+    pub fn endpoints(&self) -> Vec<String> {
+        let endpoints = self.ready["endpoints"].as_array().expect("a list");
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint.as_str().expect("a text").to_owned())
+            .collect()
+    }
+
+    pub fn instance(&self) -> &str {
+        self.ready["instance"].as_str().expect("a text")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    pub fn log(&self) -> String {
+        self.log.text()
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn terminate(mut self) -> (ExitStatus, String) {
+        let mut child = self.child.take().expect("it runs");
+        signal(child.id(), rustix::process::Signal::TERM);
+        let status = wait(&mut child);
+        (status, self.log.text())
+    }
+
+    /// Waits for an end that somebody else asked for.
+    pub fn wait(mut self) -> ExitStatus {
+        wait(&mut self.child.take().expect("it runs"))
+    }
+
+    fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it is our child");
+            child.wait().expect("it is our child");
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a child has a pid");
+    rustix::process::kill_process(pid, signal).expect("it is our child");
+}
+
+/// Waits for a child's end; kills it and fails if that does not come.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = std::time::Instant::now() + WATCHDOG;
+    loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            return status;
+        }
+        if std::time::Instant::now() > deadline {
+            child.kill().expect("it is our child");
+            panic!("process {} does not end", child.id());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a process writes, as far as it has come.
+#[derive(Clone, Default)]
+pub struct Log {
+    text: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl Log {
+    pub fn text(&self) -> String {
+        self.text.lock().expect("no holder panics").clone()
+    }
+}
+
+fn collect(from: impl Read + Send + 'static) -> Log {
+    let log = Log::default();
+    let text = log.text.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let mut text = text.lock().expect("no holder panics");
+            text.push_str(&line);
+            text.push('\n');
+        }
+    });
+    log
+}
+
+/// All files below a directory.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).expect("it is there") {
+            let path = entry.expect("it can be read").path();
+            match path.is_dir() {
+                true => directories.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort();
+    found
+}
