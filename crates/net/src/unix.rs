@@ -13,11 +13,16 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const SCHEME: &str = "unix";
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+/// How often, and how long apart, the lock of a directory is tried.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Unix sockets. Addresses are `unix://path`; the socket is its user's alone
 /// (mode 0600), and the kernel vouches for who is at the other end.
@@ -88,8 +93,7 @@ fn bind_alone(path: &Path) -> Result<OwnedFd, NetError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())
         .map_err(|error| failed(path, "opening its directory", error))?;
-    rustix::fs::flock(&directory, FlockOperation::LockExclusive)
-        .map_err(|error| failed(path, "locking its directory", error))?;
+    lock(path, &directory)?;
 
     let socket = new_socket(path)?;
     match rustix::net::bind(&socket, &address) {
@@ -103,6 +107,20 @@ fn bind_alone(path: &Path) -> Result<OwnedFd, NetError> {
     }
     rustix::net::listen(&socket, BACKLOG).map_err(|error| failed(path, "listening", error))?;
     Ok(socket)
+}
+
+/// Locks the directory, as others do for the moment of a `bind_alone`.
+fn lock(path: &Path, directory: &OwnedFd) -> Result<(), NetError> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(failed(path, "locking its directory", error)),
+            Ok(()) => return Ok(()),
+        }
+    }
+    let waited = LOCK_PAUSE * LOCK_TRIES;
+    let text = format!("somebody held it for {waited:?}");
+    Err(failed(path, "locking its directory", text))
 }
 
 fn new_socket(path: &Path) -> Result<OwnedFd, NetError> {

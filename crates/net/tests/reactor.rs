@@ -126,6 +126,49 @@ fn calls_between_two_threads() {
 }
 
 #[test]
+fn no_wake_up_is_lost_when_every_write_comes_short() {
+    // Buffers of the least size that the system has: a message takes dozens
+    // of writes and reads, both ways at once.
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix://{}/socket", directory.path().display());
+    let tiny = || {
+        Unix::new(LinkOptions {
+            socket_buffer_bytes: 1,
+            ..LinkOptions::default()
+        })
+    };
+    let mut reactor = Reactor::new().unwrap();
+    reactor
+        .add_listener(tiny().listen(&address).unwrap())
+        .unwrap();
+    let waker = reactor.waker();
+    let server = std::thread::spawn(move || echo(reactor));
+    let mut reactor = Reactor::new().unwrap();
+    let links: Vec<_> = (0..3)
+        .map(|_| reactor.add_link(tiny().connect(&address).unwrap()).unwrap())
+        .collect();
+    const COUNT: u64 = 60;
+    for (index, link) in links.iter().enumerate() {
+        for id in 0..COUNT {
+            let bytes = (id as usize * 7919 + index) % 100_000;
+            reactor.link(*link).unwrap().send(ask(id, bytes));
+        }
+    }
+    let mut replies = 0;
+    while replies < COUNT * links.len() as u64 {
+        if let ReactorEvent::Link {
+            event: LinkEvent::Message(_),
+            ..
+        } = next(&mut reactor)
+        {
+            replies += 1;
+        }
+    }
+    waker.wake();
+    server.join().unwrap();
+}
+
+#[test]
 fn one_that_floods_does_not_starve_another() {
     everywhere("flood", |address| {
         let mut reactor = Reactor::new().unwrap();
@@ -293,6 +336,22 @@ fn a_dead_servers_socket_is_replaced_and_nothing_else() {
     std::fs::write(&path, "precious").unwrap();
     assert!(transports().listen(&address).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    // Of many servers that find a dead one's socket, one replaces it.
+    std::fs::remove_file(&path).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let starting: Vec<_> = (0..8)
+        .map(|_| {
+            let address = address.clone();
+            std::thread::spawn(move || transports().listen(&address).ok())
+        })
+        .collect();
+    let listening: Vec<_> = starting
+        .into_iter()
+        .filter_map(|thread| thread.join().unwrap())
+        .collect();
+    assert_eq!(listening.len(), 1);
+    assert!(transports().connect(&address).is_ok());
+    drop(listening);
     let long = format!("unix://{}/{}", directory.path().display(), "x".repeat(200));
     assert!(transports().listen(&long).is_err());
 }
