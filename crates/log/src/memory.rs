@@ -367,6 +367,9 @@ impl MemoryLog {
 impl Data {
     /// Shows the pieces of chunks between two positions.
     fn each(&self, from: u64, end: u64, mut each: impl FnMut(Bytes)) {
+        if end <= from {
+            return;
+        }
         let before = self.chunks.range(..=from).next_back();
         let behind = self.chunks.range(from + 1..end);
         for (start, chunk) in before.into_iter().chain(behind) {
