@@ -4,5 +4,7 @@
 #[allow(dead_code, reason = "a harness offers what the next test needs")]
 mod harness;
 
+mod produce;
 mod promises;
+mod sessions;
 mod topics;

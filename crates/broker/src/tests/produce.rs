@@ -1,0 +1,587 @@
+//! What producers may rely on, besides the promises.
+
+use super::harness::*;
+use crate::node::LinkId;
+use bytes::Bytes;
+use log::testing::{EventSpec, make_batch};
+use std::time::Duration;
+use wire::frame::{BULK_CHUNK_BYTES, FrameKind};
+use wire::message::*;
+use wire::view::Segment;
+use wire::*;
+
+fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|i| (i * 31 / 7) as u8 ^ seed).collect()
+}
+
+/// Exposes memory of a client and describes it.
+fn expose(world: &mut World, link: LinkId, key: &'static str, bytes: Vec<u8>) -> Region {
+    let region = Region {
+        key: Bytes::from_static(key.as_bytes()),
+        base: 0,
+        bytes: bytes.len() as u64,
+        memory_kind: 0,
+        rails: 0,
+    };
+    let end = world.links.get_mut(&link).unwrap();
+    end.exposed.insert(region.key.clone(), bytes.into());
+    region
+}
+
+fn external(metadata: &str, data: &[u8]) -> EventSpec {
+    EventSpec {
+        metadata: metadata.into(),
+        data: data.to_vec(),
+        external: true,
+    }
+}
+
+fn produce_external(
+    world: &mut World,
+    link: LinkId,
+    topic: TopicId,
+    sequence: u64,
+    events: &[EventSpec],
+    regions: Vec<Region>,
+) -> u64 {
+    let batch = make_batch(origin(topic, 5, 0, sequence), events, 4096);
+    let produce = Produce {
+        partition: PartitionIndex(0),
+        durability: Durability::Memory,
+        regions,
+    };
+    world.request(link, Method::Produce, topic, &produce, &batch)
+}
+
+fn read_whole(
+    world: &mut World,
+    link: LinkId,
+    topic: TopicId,
+    offset: u64,
+    bytes: u64,
+) -> (Vec<u8>, u32) {
+    let wanted = DataWanted {
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        offset: Offset(offset),
+        segments: vec![Segment { offset: 0, bytes }],
+    };
+    let (data, checksums) = read_data(world, link, topic, vec![wanted], bytes).unwrap();
+    (data, checksums[0])
+}
+
+fn read_data(
+    world: &mut World,
+    link: LinkId,
+    topic: TopicId,
+    events: Vec<DataWanted>,
+    bytes: u64,
+) -> Result<(Vec<u8>, Vec<u32>), ErrorReply> {
+    // Two regions, so that the boundary falls somewhere.
+    let first = bytes / 3;
+    let mut into = Vec::new();
+    for (key, bytes) in [("into 1", first), ("into 2", bytes - first)] {
+        let key = Bytes::from_static(key.as_bytes());
+        let end = world.links.get_mut(&link).unwrap();
+        end.lent.insert(key.clone(), vec![0; bytes as usize]);
+        into.push(Region {
+            key,
+            base: 0,
+            bytes,
+            memory_kind: 0,
+            rails: 0,
+        });
+    }
+    let read = ReadData { events, into };
+    let id = world.request(link, Method::ReadData, topic, &read, &[]);
+    let answer = world.answer(link, id).expect("answered")?;
+    let read = DataRead::from_bytes("data read", &answer.head).unwrap();
+    let lent = &world.links[&link].lent;
+    let data = [
+        lent[b"into 1".as_slice()].clone(),
+        lent[b"into 2".as_slice()].clone(),
+    ];
+    Ok((data.concat(), read.checksums))
+}
+
+/// Data of any shape goes in, as any number of regions, and comes out; also
+/// behind a restart.
+#[test]
+fn external_data_goes_in_and_comes_out() {
+    for kind in ["disk", "memory"] {
+        let mut ground = Ground::new();
+        let mut world = ground.start();
+        let link = world.connect();
+        let topic = world.create(link, "t", "{}", &[kind]).unwrap().topic;
+        let large = pattern(3 * BULK_CHUNK_BYTES + 777, 1);
+        let small = pattern(5000, 2);
+        let events = [
+            external("large", &large),
+            external("none", b""),
+            external("small", &small),
+            external("last", b"x"),
+        ];
+        // The large one is cut inside of blocks.
+        let cuts = [0, 1, 4097, 100_000, 2 * BULK_CHUNK_BYTES + 5, large.len()];
+        let keys = ["r0", "r1", "r2", "r3", "r4"];
+        let mut regions: Vec<Region> = cuts
+            .windows(2)
+            .zip(keys)
+            .map(|(cut, key)| expose(&mut world, link, key, large[cut[0]..cut[1]].to_vec()))
+            .collect();
+        regions.push(expose(&mut world, link, "small", small.clone()));
+        regions.push(expose(&mut world, link, "last", b"x".to_vec()));
+        let id = produce_external(&mut world, link, topic, 0, &events, regions);
+        let produced: Produced = world.answered(link, id).unwrap();
+        assert_eq!(produced.base_offset, Offset(0));
+        for (offset, data) in [
+            (0, &large),
+            (1, &Vec::new()),
+            (2, &small),
+            (3, &b"x".to_vec()),
+        ] {
+            let (read, crc) = read_whole(&mut world, link, topic, offset, data.len() as u64);
+            assert!(read == **data, "event {offset} of {kind}");
+            assert_eq!(crc, wire::checksum::crc32c(data));
+        }
+        assert_eq!(world.node.status()["data_budget"]["held_bytes"], 0);
+    }
+}
+
+#[test]
+fn selections_are_gathered_in_the_order_asked_for() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let data = pattern(2 * BULK_CHUNK_BYTES, 3);
+    let region = expose(&mut world, link, "r", data.clone());
+    let inline = pattern(300, 4);
+    let events = [
+        external("e", &data),
+        EventSpec {
+            metadata: b"i".to_vec(),
+            data: inline.clone(),
+            external: false,
+        },
+    ];
+    let id = produce_external(&mut world, link, topic, 0, &events, vec![region]);
+    world.answered::<Produced>(link, id).unwrap();
+    let segments = |list: &[(u64, u64)]| -> Vec<Segment> {
+        list.iter()
+            .map(|(offset, bytes)| Segment {
+                offset: *offset,
+                bytes: *bytes,
+            })
+            .collect()
+    };
+    let strided: Vec<(u64, u64)> = (0..500).map(|i| (999_000 - i * 1500, 700)).collect();
+    for list in [
+        vec![(5, 10), (0, 5)],
+        vec![(4095, 2), (4096, 4096), (0, 1)],
+        strided,
+        vec![(3, 900_000), (1, 2), (500_000, 300_000)],
+        vec![],
+    ] {
+        let wanted = |offset, list: &[(u64, u64)]| DataWanted {
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(1),
+            offset: Offset(offset),
+            segments: segments(list),
+        };
+        let cut = |data: &[u8], list: &[(u64, u64)]| -> Vec<u8> {
+            let pieces = list.iter().map(|(offset, bytes)| {
+                data[*offset as usize..(*offset + *bytes) as usize].to_vec()
+            });
+            pieces.collect::<Vec<_>>().concat()
+        };
+        let (first, second) = (cut(&data, &list), cut(&inline, &[(100, 50)]));
+        let all = [first.clone(), second.clone()].concat();
+        let events = vec![wanted(0, &list), wanted(1, &[(100, 50)])];
+        let (read, checksums) =
+            read_data(&mut world, link, topic, events, all.len() as u64).unwrap();
+        assert!(read == all, "{list:?}");
+        assert_eq!(
+            checksums,
+            [first, second].map(|part| wire::checksum::crc32c(&part))
+        );
+    }
+    let outside = DataWanted {
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        offset: Offset(1),
+        segments: segments(&[(299, 2)]),
+    };
+    let error = read_data(&mut world, link, topic, vec![outside.clone()], 2).unwrap_err();
+    assert_eq!(error.code, ErrorCode::InvalidSelection);
+    let beyond = DataWanted {
+        offset: Offset(2),
+        ..outside
+    };
+    let error = read_data(&mut world, link, topic, vec![beyond], 2).unwrap_err();
+    assert_eq!(error.code, ErrorCode::OffsetOutOfRange);
+}
+
+/// Batches that come behind one whose data is on its way wait for it, and
+/// are stored in order.
+#[test]
+fn early_batches_wait_for_the_large_one_before_them() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let data = pattern(100_000, 1);
+    let region = expose(&mut world, link, "r", data.clone());
+    world.hold_reads = true;
+    let large = produce_external(
+        &mut world,
+        link,
+        topic,
+        0,
+        &[external("0", &data)],
+        vec![region.clone()],
+    );
+    let second = batch(topic, 5, 0, 1, &["1", "2"]);
+    let second = world.produce(link, topic, &second);
+    let third = batch(topic, 5, 0, 3, &["3"]);
+    let third = world.produce(link, topic, &third);
+    // Another producer does not wait.
+    world.stored(link, topic, (6, 0), &["other"]);
+    // One that leaves a hole is refused.
+    let hole = batch(topic, 5, 0, 9, &["9"]);
+    let hole = world.produce(link, topic, &hole);
+    assert_eq!(
+        world.error(link, hole).unwrap().code,
+        ErrorCode::OutOfSequence
+    );
+    assert!(
+        [large, second, third]
+            .iter()
+            .all(|id| world.answer(link, *id).is_none())
+    );
+    world.release_reads();
+    let offsets = [large, second, third]
+        .map(|id| world.answered::<Produced>(link, id).unwrap().base_offset.0);
+    assert_eq!(offsets, [1, 2, 4]);
+}
+
+#[test]
+fn a_client_that_dies_amid_a_transfer_leaves_no_trace() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let data = pattern(5 * BULK_CHUNK_BYTES, 1);
+    let region = expose(&mut world, link, "r", data.clone());
+    world.hold_reads = true;
+    produce_external(
+        &mut world,
+        link,
+        topic,
+        0,
+        &[external("0", &data)],
+        vec![region],
+    );
+    let behind = batch(topic, 5, 0, 1, &["1"]);
+    world.produce(link, topic, &behind);
+    assert!(world.node.status()["data_budget"]["held_bytes"].as_u64() > Some(0));
+    world.disconnect(link);
+    assert_eq!(world.node.status()["data_budget"]["held_bytes"], 0);
+    assert_eq!(world.node.status()["data_budget"]["transfers"], 0);
+    // Its successor sends the same again, and is not taken for a retry.
+    world.hold_reads = false;
+    let link = world.connect();
+    let region = expose(&mut world, link, "r", data.clone());
+    let id = produce_external(
+        &mut world,
+        link,
+        topic,
+        0,
+        &[external("0", &data)],
+        vec![region],
+    );
+    let produced: Produced = world.answered(link, id).unwrap();
+    assert!(!produced.duplicate);
+    assert_eq!(produced.base_offset, Offset(0));
+}
+
+#[test]
+fn a_batch_that_is_sent_again_while_its_data_comes_takes_its_own_place() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let old = world.connect();
+    let topic = world.topic(old);
+    let data = pattern(100_000, 1);
+    let region = expose(&mut world, old, "r", data.clone());
+    world.hold_reads = true;
+    let first = produce_external(
+        &mut world,
+        old,
+        topic,
+        0,
+        &[external("0", &data)],
+        vec![region],
+    );
+    let link = world.connect();
+    let region = expose(&mut world, link, "r", data.clone());
+    let again = produce_external(
+        &mut world,
+        link,
+        topic,
+        0,
+        &[external("0", &data)],
+        vec![region],
+    );
+    assert_eq!(world.error(old, first).unwrap().code, ErrorCode::Cancelled);
+    world.release_reads();
+    let produced: Produced = world.answered(link, again).unwrap();
+    assert_eq!(produced.base_offset, Offset(0));
+}
+
+#[test]
+fn external_data_that_fails_its_owners_checksums_is_refused() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let data = pattern(100_000, 1);
+    let region = expose(&mut world, link, "r", data.clone());
+    world.links.get_mut(&link).unwrap().lies = true;
+    let events = [external("0", &data)];
+    let id = produce_external(&mut world, link, topic, 0, &events, vec![region.clone()]);
+    assert_eq!(
+        world.error(link, id).unwrap().code,
+        ErrorCode::ChecksumMismatch
+    );
+    world.links.get_mut(&link).unwrap().lies = false;
+    let id = produce_external(&mut world, link, topic, 0, &events, vec![region]);
+    assert_eq!(
+        world.answered::<Produced>(link, id).unwrap().base_offset,
+        Offset(0)
+    );
+}
+
+/// The data budget bounds what is fetched; calls, acknowledgements and
+/// cursors go on while it is used up.
+#[test]
+fn control_goes_on_while_the_data_budget_is_full() {
+    let mut ground = Ground::new();
+    ground.limits.data_bytes_max = 4 * BULK_CHUNK_BYTES as u64;
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (6, 0), &["a", "b"]);
+    let data = pattern(20 * BULK_CHUNK_BYTES, 1);
+    world.hold_reads = true;
+    let mut calls = Vec::new();
+    for (index, key) in ["r0", "r1", "r2"].into_iter().enumerate() {
+        let region = expose(&mut world, link, key, data.clone());
+        calls.push(produce_external(
+            &mut world,
+            link,
+            topic,
+            index as u64,
+            &[external("e", &data)],
+            vec![region],
+        ));
+    }
+    assert_eq!(
+        world.held_read_count(),
+        3,
+        "the fourth chunk's place is taken by payloads"
+    );
+    let budget = &world.node.status()["data_budget"];
+    assert!(budget["held_bytes"].as_u64() <= budget["limit_bytes"].as_u64());
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    assert_eq!(world.error(link, moved), None);
+    assert_eq!(world.cursor(link, topic), Some(at(1, 1)));
+    world.create(link, "u", "{}", &["disk"]).unwrap();
+    let subscription = world.subscribe(link, topic, "c", Start::Cursor);
+    // The batch that the cursor is in comes whole.
+    assert_eq!(world.texts(link, subscription), ["a", "b"]);
+    world.stored(link, topic, (6, 2), &["c"]);
+    world.release_reads();
+    for (index, id) in calls.into_iter().enumerate() {
+        assert_eq!(
+            world.answered::<Produced>(link, id).unwrap().base_offset.0,
+            3 + index as u64
+        );
+    }
+    assert_eq!(world.node.status()["data_budget"]["held_bytes"], 0);
+}
+
+#[test]
+fn limits_are_named_when_they_are_exceeded() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let definition = r#"{"metadata_bytes_max":10}"#;
+    let topic = world
+        .create(link, "t", definition, &["disk"])
+        .unwrap()
+        .topic;
+    let long = batch(topic, 5, 0, 0, &["short", "this is long"]);
+    let id = world.produce(link, topic, &long);
+    let error = world.error(link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::LimitExceeded);
+    assert!(
+        error.message.contains("metadata_bytes_max is 10"),
+        "{error}"
+    );
+    let produce = Produce {
+        partition: PartitionIndex(7),
+        durability: Durability::Synced,
+        regions: Vec::new(),
+    };
+    let short = batch(topic, 5, 0, 0, &["short"]);
+    let id = world.request(link, Method::Produce, topic, &produce, &short);
+    assert_eq!(
+        world.error(link, id).unwrap().code,
+        ErrorCode::UnknownPartition
+    );
+    let memory = world.create(link, "m", "{}", &["memory"]).unwrap().topic;
+    let produce = Produce {
+        partition: PartitionIndex(0),
+        ..produce
+    };
+    let short = batch(memory, 5, 0, 0, &["short"]);
+    let id = world.request(link, Method::Produce, memory, &produce, &short);
+    assert_eq!(
+        world.error(link, id).unwrap().code,
+        ErrorCode::InvalidDurability
+    );
+    let id = world.produce(link, topic, &short);
+    let error = world.error(link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::InvalidEvent, "{error}");
+}
+
+#[test]
+fn the_server_validates_if_the_topic_says_so() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let definition = r#"{"validator":{"type":"json"},"validate_on_server":true}"#;
+    let topic = world
+        .create(link, "t", definition, &["disk"])
+        .unwrap()
+        .topic;
+    let bad = batch(topic, 5, 0, 0, &["{}", "{"]);
+    let id = world.produce(link, topic, &bad);
+    let error = world.error(link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::InvalidEvent);
+    assert!(error.message.contains("event 1"), "{error}");
+    world.stored(link, topic, (5, 0), &["{}", "[1]"]);
+}
+
+#[test]
+fn a_deadline_ends_the_wait_and_a_retry_finds_what_was_stored() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.hold_disk = true;
+    let first = batch(topic, 5, 0, 0, &["a"]);
+    let produce = Produce {
+        partition: PartitionIndex(0),
+        durability: Durability::Synced,
+        regions: Vec::new(),
+    };
+    let id = world.request_within(link, Method::Produce, topic, &produce, &first, 50);
+    world.pass(Duration::from_millis(49));
+    assert!(world.answer(link, id).is_none());
+    world.pass(Duration::from_millis(1));
+    let error = world.error(link, id).unwrap();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::DeadlinePassed, true)
+    );
+    world.release_disk();
+    let again = world.produce(link, topic, &first);
+    let produced: Produced = world.answered(link, again).unwrap();
+    assert!(produced.duplicate);
+}
+
+/// A sync that fails is never retried into an acknowledgement.
+#[test]
+fn a_failed_sync_fails_the_partition_until_it_is_opened_again() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    world.hold_disk = true;
+    let second = batch(topic, 5, 0, 1, &["b"]);
+    let id = world.produce(link, topic, &second);
+    // The write comes first, then the sync.
+    let count = ground.disk.operation_count();
+    ground.disk.fail_at(count + 1, log::testing::Fault::Error);
+    world.release_disk();
+    assert_eq!(
+        world.error(link, id).unwrap().code,
+        ErrorCode::StorageFailed
+    );
+    assert!(!world.lines.is_empty(), "the operator is told");
+    let again = world.produce(link, topic, &second);
+    assert_eq!(
+        world.error(link, again).unwrap().code,
+        ErrorCode::StorageFailed
+    );
+    let description = world.describe(link, "t").unwrap();
+    assert!(!description.partitions[0].failure.is_empty());
+    // What was durable before is served; other topics go on.
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    assert_eq!(world.texts(link, subscription), ["a"]);
+    let other = world.create(link, "u", "{}", &["disk"]).unwrap().topic;
+    world.stored(link, other, (5, 0), &["x"]);
+    drop(world);
+    ground.power_loss(log::testing::Survival::Nothing);
+    let mut world = ground.start();
+    let link = world.connect();
+    let id = world.produce(link, topic, &second);
+    assert!(!world.answered::<Produced>(link, id).unwrap().duplicate);
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    ground.disk.set_space(Some(0));
+    let text = "x".repeat(500_000);
+    let second = batch(topic, 5, 0, 1, &[&text]);
+    let id = world.produce(link, topic, &second);
+    let error = world.error(link, id).unwrap();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::StorageFull, true)
+    );
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    assert_eq!(world.texts(link, subscription), ["a"]);
+    ground.disk.set_space(None);
+    // The storage looks for space when it is asked, and takes the next.
+    world.produce(link, topic, &second);
+    let id = world.produce(link, topic, &second);
+    assert_eq!(
+        world.answered::<Produced>(link, id).unwrap().base_offset,
+        Offset(1)
+    );
+    assert_eq!(world.texts(link, subscription).len(), 2);
+}
+
+#[test]
+fn a_batch_costs_one_answer() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let before = world.links[&link].inbox.len();
+    let events = vec!["event"; 1000];
+    world.stored(link, topic, (5, 0), &events);
+    let sent = &world.links[&link].inbox[before..];
+    assert_eq!(
+        sent.iter().map(|m| m.kind).collect::<Vec<_>>(),
+        [FrameKind::Reply]
+    );
+}

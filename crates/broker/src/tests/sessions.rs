@@ -1,0 +1,238 @@
+//! Who gets in, signs of life, and the end.
+
+use super::harness::*;
+use crate::node::Input;
+use net::Peer;
+use std::time::Duration;
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::*;
+
+#[test]
+fn only_the_owner_and_who_has_the_token_get_in() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let nobody = || Hello {
+        mechanism: String::new(),
+        proof: Default::default(),
+        ..hello()
+    };
+    let wrong = || Hello {
+        proof: bytes::Bytes::from_static(&[8; 32]),
+        ..hello()
+    };
+    let short = || Hello {
+        proof: bytes::Bytes::from_static(&[7; 31]),
+        ..hello()
+    };
+    let uid = |uid| Peer {
+        uid: Some(uid),
+        ..Peer::default()
+    };
+    let in_process = Peer {
+        in_process: true,
+        ..Peer::default()
+    };
+    for (peer, hello, lets_in) in [
+        (Peer::default(), hello(), true),
+        (Peer::default(), nobody(), false),
+        (Peer::default(), wrong(), false),
+        (Peer::default(), short(), false),
+        (uid(1000), nobody(), true),
+        (uid(1001), nobody(), false),
+        (uid(1001), hello(), true),
+        (in_process, nobody(), true),
+    ] {
+        let link = world.connect_as(peer.clone(), hello);
+        let end = &world.links[&link];
+        assert_eq!(end.inbox[0].kind == FrameKind::Welcome, lets_in, "{peer:?}");
+        assert_eq!(end.closed.is_none(), lets_in);
+        if !lets_in {
+            assert_eq!(
+                world.error(link, 0).unwrap().code,
+                ErrorCode::NotAuthenticated
+            );
+        }
+    }
+}
+
+#[test]
+fn a_foreign_server_names_itself_and_the_one_expected() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect_as(
+        Peer::default(),
+        Hello {
+            directory: DirectoryId(0xee),
+            ..hello()
+        },
+    );
+    let error = world.error(link, 0).unwrap();
+    assert_eq!(error.code, ErrorCode::WrongServer);
+    for id in [DirectoryId(0xee), DIRECTORY] {
+        assert!(error.message.contains(&id.to_string()), "{error}");
+    }
+    for (least, greatest, features) in [(2, 3, 0), (0, 0, 0), (1, 1, 1)] {
+        let hello = Hello {
+            version_min: least,
+            version_max: greatest,
+            features_required: features,
+            ..hello()
+        };
+        let link = world.connect_as(Peer::default(), hello);
+        assert_eq!(world.error(link, 0).unwrap().code, ErrorCode::Unsupported);
+    }
+}
+
+#[test]
+fn nonsense_gets_an_error_and_an_end_and_harms_nobody_else() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let bystander = world.connect();
+    for (kind, head) in [
+        (FrameKind::Request, vec![1]),
+        (FrameKind::Request, vec![1, 0, 9]),
+        (FrameKind::Welcome, vec![]),
+        (FrameKind::Hello, hello().to_bytes()),
+        (FrameKind::Credit, vec![1]),
+        (FrameKind::BulkData, vec![]),
+    ] {
+        let link = world.connect();
+        world.message(link, kind, 99, head, &[]);
+        assert_eq!(
+            world.error(link, 99).unwrap().code,
+            ErrorCode::Malformed,
+            "{kind:?}"
+        );
+        assert!(world.links[&link].closed.is_some());
+    }
+    // Before the Hello nothing else is said.
+    let early = world.connect_as(Peer::default(), hello());
+    assert!(world.links[&early].closed.is_none());
+    // A method of a later version is refused, and the connection goes on.
+    let mut head = 999u16.to_le_bytes().to_vec();
+    head.extend([0; 64]);
+    world.message(bystander, FrameKind::Request, 5, head, &[]);
+    assert_eq!(
+        world.error(bystander, 5).unwrap().code,
+        ErrorCode::Unsupported
+    );
+    assert!(world.links[&bystander].closed.is_none());
+    world.topic(bystander);
+}
+
+#[test]
+fn silence_is_asked_and_then_ended() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let beats = |world: &World| {
+        let inbox = &world.links[&link].inbox;
+        inbox
+            .iter()
+            .filter(|m| m.kind == FrameKind::Heartbeat)
+            .count()
+    };
+    // One that answers lives for ever.
+    for round in 1..5 {
+        world.pass(Duration::from_secs(10));
+        assert_eq!(beats(&world), round);
+        world.message(link, FrameKind::Heartbeat, 0, vec![], &[]);
+        assert_eq!(beats(&world), round, "an answer is not answered");
+    }
+    world.message(link, FrameKind::Heartbeat, 0, vec![], &[]);
+    assert_eq!(beats(&world), 5, "a question is");
+    world.pass(Duration::from_secs(19));
+    assert!(world.links[&link].closed.is_none());
+    world.pass(Duration::from_secs(1));
+    assert!(world.links[&link].closed.is_some());
+}
+
+#[test]
+fn who_says_nothing_at_all_is_shown_out() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = crate::node::LinkId(77);
+    world.links.insert(link, End::default());
+    world.input(Input::LinkUp {
+        link,
+        peer: Peer::default(),
+        capabilities: net::Capabilities {
+            payload_bytes_max: 1,
+            one_sided: false,
+            ordered: true,
+            memory_kinds: vec![0],
+        },
+    });
+    world.pass(Duration::from_secs(10));
+    assert!(world.links[&link].closed.is_some());
+}
+
+#[test]
+fn a_drain_finishes_what_was_taken_and_refuses_the_rest() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    world.hold_disk = true;
+    let second = batch(topic, 5, 0, 1, &["b"]);
+    let taken = world.produce(link, topic, &second);
+    world.input(Input::Drain);
+    assert!(
+        world.links[&link]
+            .inbox
+            .iter()
+            .any(|m| m.kind == FrameKind::GoAway)
+    );
+    let third = batch(topic, 5, 0, 2, &["c"]);
+    let refused = world.produce(link, topic, &third);
+    let error = world.error(link, refused).unwrap();
+    assert_eq!((error.code, error.retryable), (ErrorCode::Draining, true));
+    assert!(!world.drained && world.answer(link, taken).is_none());
+    world.release_disk();
+    world.answered::<Produced>(link, taken).unwrap();
+    assert!(world.drained);
+    assert!(world.links[&link].closed.is_some());
+    ground.kill();
+    let world = ground.start();
+    assert_eq!((world.report.cut_bytes, world.report.lines.len()), (0, 0));
+}
+
+#[test]
+fn a_drain_does_not_wait_for_ever() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.hold_reads = true;
+    let data = vec![1; 10_000];
+    let region = Region {
+        key: bytes::Bytes::from_static(b"r"),
+        base: 0,
+        bytes: 10_000,
+        memory_kind: 0,
+        rails: 0,
+    };
+    let event = log::testing::EventSpec {
+        metadata: b"m".to_vec(),
+        data,
+        external: true,
+    };
+    let batch = log::testing::make_batch(origin(topic, 5, 0, 0), &[event], 4096);
+    let produce = Produce {
+        partition: PartitionIndex(0),
+        durability: Durability::Synced,
+        regions: vec![region],
+    };
+    let id = world.request(link, Method::Produce, topic, &produce, &batch);
+    world
+        .call::<Empty>(link, Method::Shutdown, TopicId(0), &Empty)
+        .unwrap();
+    world.pass(Duration::from_secs(9));
+    assert!(!world.drained);
+    world.message(link, FrameKind::Heartbeat, 0, vec![], &[]);
+    world.pass(Duration::from_secs(1));
+    assert!(world.drained);
+    assert_eq!(world.error(link, id).unwrap().code, ErrorCode::Draining);
+}
