@@ -16,6 +16,11 @@ use wire::{
     Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId, TopicId,
 };
 
+/// How long after an append retention is applied at the latest.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon a storage is ticked again.
+const TICK_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
 /// A partition's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PartitionKey {
@@ -50,6 +55,9 @@ pub(crate) struct Partition {
     /// Why the storage takes nothing more, once that was noticed.
     pub failure: Option<String>,
     pub tick_at: Option<Duration>,
+    /// Where the partition ended at its last tick, and when that was.
+    pub ticked_end: Offset,
+    pub ticked_at: Duration,
     pub leaving: Option<Leaving>,
 }
 
@@ -87,7 +95,7 @@ impl Partition {
         durability: Durability,
         directory: PathBuf,
     ) -> Self {
-        let visible = storage.state().reached(durability);
+        let state = storage.state();
         Self {
             key,
             storage,
@@ -96,7 +104,7 @@ impl Partition {
             durability,
             visible_at: durability,
             ended: Vec::new(),
-            visible,
+            visible: state.reached(durability),
             acks: Acks::default(),
             arrivals: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -106,6 +114,8 @@ impl Partition {
             operations_under_way: 0,
             failure: None,
             tick_at: None,
+            ticked_end: state.end,
+            ticked_at: Duration::ZERO,
             leaving: None,
         }
     }
@@ -310,19 +320,38 @@ impl Node {
         }
     }
 
+    /// Arms the storage's timer: when it asks for it, and within
+    /// [`TICK_INTERVAL`] of an append, for retention by bytes and count.
     fn settle_tick(&mut self, id: StorageId) {
+        let now = self.now;
         let Some(partition) = self.partitions.get_mut(&id) else {
             return;
         };
-        let Some(next) = partition.storage.next_tick() else {
+        // A storage that cannot yet do what it wants to is not asked without end.
+        let soonest = partition.ticked_at + TICK_INTERVAL_MIN;
+        let asked = partition.storage.next_tick().map(|next| {
+            let wait = Duration::from_nanos(next.saturating_sub(now.unix_ns));
+            (now.monotonic + wait).max(soonest)
+        });
+        let grown = partition.storage.state().end != partition.ticked_end;
+        let grown = grown.then(|| now.monotonic + TICK_INTERVAL);
+        let Some(at) = asked.into_iter().chain(grown).min() else {
             return;
         };
-        let wait = Duration::from_nanos(next.saturating_sub(self.now.unix_ns));
-        let at = self.now.monotonic + wait;
         // Timers come early at worst; one that is earlier stays.
         if partition.tick_at.is_none_or(|armed| at < armed) {
             partition.tick_at = Some(at);
             self.timers.insert(at, Timer::Storage(id));
+        }
+    }
+
+    pub(crate) fn tick_storage(&mut self, id: StorageId) {
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.tick_at = None;
+            partition.ticked_end = partition.storage.state().end;
+            partition.ticked_at = self.now.monotonic;
+            partition.storage.tick(self.now.unix_ns);
+            self.touched.insert(id);
         }
     }
 

@@ -4,7 +4,9 @@
 #[allow(dead_code, reason = "a harness offers what the next test needs")]
 mod harness;
 
+mod internal;
 mod produce;
 mod promises;
+mod readers;
 mod sessions;
 mod topics;

@@ -151,13 +151,7 @@ impl Node {
             Timer::Session(link) => self.session_timer(link),
             Timer::Request(link, id) => self.deadline_passed(Asker { link, id }),
             Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
-            Timer::Storage(storage) => {
-                if let Some(partition) = self.partitions.get_mut(&storage) {
-                    partition.tick_at = None;
-                    partition.storage.tick(self.now.unix_ns);
-                    self.touched.insert(storage);
-                }
-            }
+            Timer::Storage(storage) => self.tick_storage(storage),
             Timer::Drain => self.drain_impatiently(),
         }
     }

@@ -1,0 +1,128 @@
+//! The internal partition: compaction, and crashes amid it.
+
+use super::harness::*;
+use log::testing::{Fault, Survival};
+use wire::message::*;
+use wire::*;
+
+fn small(mut ground: Ground) -> Ground {
+    ground.limits.internal_bytes_max = 16 * 1024;
+    ground
+}
+
+fn internal_bytes(ground: &Ground) -> u64 {
+    let paths = ground.disk.paths().into_iter();
+    let logs = paths.filter(|path| {
+        path.starts_with("/data/internal") && path.extension().is_some_and(|e| e == "log")
+    });
+    logs.count() as u64
+}
+
+/// Moves a cursor many times: the log stays bounded, and a restart at any
+/// time finds the last position.
+#[test]
+fn the_log_of_the_tables_is_bounded() {
+    let mut ground = small(Ground::new());
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let events = vec!["e"; 400];
+    world.stored(link, topic, (5, 0), &events);
+    for offset in 1..=400 {
+        let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, offset));
+        assert_eq!(world.error(link, id), None);
+        if offset % 50 == 0 {
+            let count = internal_bytes(&ground);
+            assert!(count <= 16, "{count} segments after {offset} moves");
+            drop(world);
+            ground.kill();
+            world = ground.start();
+            assert_eq!(world.connect(), link);
+            assert_eq!(world.cursor(link, topic), Some(at(1, offset)));
+            assert_eq!(world.describe(link, "t").unwrap().partitions.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_first_start_that_dies_anywhere_can_be_repeated() {
+    let count = {
+        let mut ground = Ground::new();
+        let before = ground.disk.operation_count();
+        drop(ground.start());
+        ground.disk.operation_count() - before
+    };
+    for stop in 0..count {
+        let mut ground = Ground::new();
+        let before = ground.disk.operation_count();
+        ground.disk.fail_at(before + stop, Fault::Stop(0));
+        assert!(ground.try_start().is_err(), "stop {stop}");
+        match stop % 2 {
+            0 => ground.kill(),
+            _ => ground.power_loss(Survival::Some(stop)),
+        }
+        let mut world = ground.start();
+        let link = world.connect();
+        world.topic(link);
+    }
+}
+
+#[test]
+fn a_partition_that_cannot_be_opened_is_described_and_the_rest_serves() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world
+        .create(link, "t", "{}", &["disk", "disk"])
+        .unwrap()
+        .topic;
+    drop(world);
+    ground.kill();
+    *ground.fail_open.lock().unwrap() = Some(1);
+    let mut world = ground.start();
+    assert_eq!(world.report.failed.len(), 1);
+    let link = world.connect();
+    let partitions = world.describe(link, "t").unwrap().partitions;
+    assert_eq!(partitions[0].failure, "");
+    assert!(partitions[1].failure.contains("told to fail"));
+    world.stored(link, topic, (5, 0), &["a"]);
+    let produce = Produce {
+        partition: PartitionIndex(1),
+        durability: Durability::Synced,
+        regions: Vec::new(),
+    };
+    let batch = batch(topic, 5, 0, 0, &["a"]);
+    let id = world.request(link, Method::Produce, topic, &produce, &batch);
+    assert_eq!(
+        world.error(link, id).unwrap().code,
+        ErrorCode::StorageFailed
+    );
+}
+
+/// A storage of the internal partition that fails answers everybody.
+#[test]
+fn a_failed_internal_partition_leaves_nobody_waiting() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    world.hold_disk = true;
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    let count = ground.disk.operation_count();
+    ground.disk.fail_at(count + 1, Fault::Error);
+    world.release_disk();
+    assert_eq!(
+        world.error(link, moved).unwrap().code,
+        ErrorCode::StorageFailed
+    );
+    let again = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    assert_eq!(
+        world.error(link, again).unwrap().code,
+        ErrorCode::StorageFailed
+    );
+    // Events still go in and out: their partition is well.
+    world.stored(link, topic, (5, 1), &["b"]);
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    assert_eq!(world.texts(link, subscription), ["a", "b"]);
+}
