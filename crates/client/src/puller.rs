@@ -10,11 +10,12 @@ use crate::promise::Pending;
 use memory::{Buffer, Target, copies};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use wire::checksum::crc32c;
 use wire::message::{DataRead, DataWanted};
 use wire::record::{Gap, GapReason, Position};
 use wire::view::DataView;
-use wire::{Offset, PartitionIndex};
+use wire::{ErrorCode, Offset, PartitionIndex};
 
 /// Batches whose data is read ahead of the one that is handed out.
 const READ_AHEAD: usize = 2;
@@ -23,10 +24,22 @@ const READ_AHEAD: usize = 2;
 struct Ready {
     batch: Arc<DeliveredBatch>,
     next: u32,
+    /// The event behind the last that is handed out.
+    end: u32,
     /// Events before it were delivered or acknowledged already.
     floor: Offset,
     /// Data of each event, where it is not simply inline in the batch.
     data: Option<Vec<ConsumedData>>,
+}
+
+/// A batch that is to be begun.
+struct Waiting {
+    batch: Arc<DeliveredBatch>,
+    /// Events before it are of no interest.
+    floor: Offset,
+    /// Whether each event's data is read alone: some of it is damaged, and it
+    /// is to be found out which.
+    one_by_one: bool,
 }
 
 /// Selections of a batch, in the order in which they are read.
@@ -45,6 +58,7 @@ struct Begun {
     ready: Ready,
     /// Data that is on its way.
     reading: Option<(Selected, Pending<ReadBack>)>,
+    one_by_one: bool,
 }
 
 /// What a consumer hands out next. One thread at a time uses it.
@@ -53,8 +67,9 @@ pub(crate) struct Puller {
     read: Box<ReadData>,
     current: Option<Ready>,
     begun: VecDeque<Begun>,
-    /// Failed to be begun, and begun again with the next pull.
-    again: VecDeque<(Arc<DeliveredBatch>, Offset)>,
+    /// Taken, and to be begun before what is taken next: failed to be begun
+    /// or read, or the rest of a batch whose events are read one by one.
+    again: VecDeque<Waiting>,
     /// For each partition, the next event to be handed out, as far as batches
     /// that were taken say.
     positions: BTreeMap<u32, Position>,
@@ -103,10 +118,7 @@ impl Puller {
                 let mut ready = begun.ready;
                 match outcome.and_then(|outcome| ready.fill(selected, outcome)) {
                     Ok(()) => self.current = Some(ready),
-                    Err(error) => {
-                        self.again.push_front((ready.batch, ready.floor));
-                        return Err(error);
-                    }
+                    Err(error) => self.not_read(ready, begun.one_by_one, error)?,
                 }
             } else {
                 self.current = self.begun.pop_front().map(|begun| begun.ready);
@@ -114,19 +126,83 @@ impl Puller {
         }
     }
 
+    /// The data of a batch could not be read. What another try cannot help is
+    /// dealt with here: a consumer does not stand still before it.
+    fn not_read(
+        &mut self,
+        ready: Ready,
+        one_by_one: bool,
+        error: ClientError,
+    ) -> Result<(), ClientError> {
+        // What was begun behind it keeps its place behind it.
+        for begun in std::mem::take(&mut self.begun).into_iter().rev() {
+            self.again
+                .push_front(begun.ready.into_waiting(begun.one_by_one));
+        }
+        match error.code() {
+            // The batch is gone since it was delivered: what became of it, and
+            // whether it is there in a later life, the server tells.
+            Some(ErrorCode::WrongIncarnation | ErrorCode::OffsetOutOfRange) => {
+                let partition = ready.batch.partition;
+                let Some(position) = ready.position() else {
+                    return Ok(());
+                };
+                self.restart(partition.0, position);
+                self.resubscribe(partition, position);
+                Ok(())
+            }
+            Some(ErrorCode::Damaged) if one_by_one => {
+                let (Some(first), Some(last)) = (ready.skip(), ready.end.checked_sub(1)) else {
+                    return Ok(());
+                };
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                let gap = Gap {
+                    incarnation: ready.batch.incarnation,
+                    first: ready.batch.id(first).offset,
+                    end: ready.batch.id(last).offset.plus(1),
+                    reason: GapReason::Damaged,
+                    time: now.unwrap_or_default().as_nanos() as u64,
+                };
+                self.gaps.push((ready.batch.partition, gap));
+                Ok(())
+            }
+            Some(ErrorCode::Damaged) => {
+                self.put_back(ready.into_waiting(true));
+                Ok(())
+            }
+            _ => {
+                self.put_back(ready.into_waiting(one_by_one));
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a batch that was begun in front of what waits, where its rest may be.
+    fn put_back(&mut self, waiting: Waiting) {
+        match self.again.front_mut() {
+            Some(rest) if Arc::ptr_eq(&rest.batch, &waiting.batch) => *rest = waiting,
+            _ => self.again.push_front(waiting),
+        }
+    }
+
     fn read_ahead(&mut self) -> Result<(), ClientError> {
         while self.begun.len() < READ_AHEAD {
-            let (batch, floor) = match self.again.pop_front() {
+            let waiting = match self.again.pop_front() {
                 Some(again) => again,
                 None => match self.take()? {
                     Some(taken) => taken,
                     None => return Ok(()),
                 },
             };
-            match self.begin(batch.clone(), floor) {
-                Ok(begun) => self.begun.push_back(begun),
+            match self.begin(&waiting) {
+                Ok((begun, rest)) => {
+                    self.begun.push_back(begun);
+                    if let Some(floor) = rest {
+                        self.again.push_front(Waiting { floor, ..waiting });
+                    }
+                }
                 Err(error) => {
-                    self.again.push_front((batch, floor));
+                    self.again.push_front(waiting);
                     // What was begun before it comes first.
                     return if self.begun.is_empty() {
                         Err(error)
@@ -141,7 +217,7 @@ impl Puller {
 
     /// The next batch that has arrived, verified, and the offset before which
     /// its events are of no interest.
-    fn take(&mut self) -> Result<Option<(Arc<DeliveredBatch>, Offset)>, ClientError> {
+    fn take(&mut self) -> Result<Option<Waiting>, ClientError> {
         while let Some((partition, begins_at, arrival)) = self.shared.take() {
             if let Some(position) = begins_at {
                 self.positions.insert(partition, position);
@@ -169,7 +245,11 @@ impl Puller {
                     };
                     self.positions.insert(partition, next);
                     self.carried.remove(&partition);
-                    return Ok(Some((Arc::new(batch), floor)));
+                    return Ok(Some(Waiting {
+                        batch: Arc::new(batch),
+                        floor,
+                        one_by_one: false,
+                    }));
                 }
             }
         }
@@ -183,9 +263,13 @@ impl Puller {
             return;
         };
         self.shared.restart(partition);
+        self.resubscribe(PartitionIndex(partition), position);
+    }
+
+    fn resubscribe(&self, partition: PartitionIndex, position: Position) {
         self.shared.mailbox.send(Command::Resubscribe {
             consumer: self.shared.key,
-            partition: PartitionIndex(partition),
+            partition,
             position,
             promise: None,
         });
@@ -202,15 +286,37 @@ impl Puller {
         self.gaps.push((PartitionIndex(partition), gap));
     }
 
-    /// Chooses the data of a batch's events and begins to read it.
-    fn begin(&self, batch: Arc<DeliveredBatch>, floor: Offset) -> Result<Begun, ClientError> {
-        let count = batch.columns.events.len() as u32;
+    /// Begins a batch, or its first event alone; then it tells where the rest begins.
+    fn begin(&self, waiting: &Waiting) -> Result<(Begun, Option<Offset>), ClientError> {
+        let count = waiting.batch.columns.events.len() as u32;
         let mut ready = Ready {
-            batch,
+            batch: waiting.batch.clone(),
             next: 0,
-            floor,
+            end: count,
+            floor: waiting.floor,
             data: None,
         };
+        let mut rest = None;
+        if waiting.one_by_one {
+            ready.next = ready.skip().unwrap_or(count);
+            ready.end = (ready.next + 1).min(count);
+            rest = (ready.end < count).then(|| ready.batch.id(ready.end).offset);
+        }
+        let reading = self.choose_data(&mut ready)?;
+        let begun = Begun {
+            ready,
+            reading,
+            one_by_one: waiting.one_by_one,
+        };
+        Ok((begun, rest))
+    }
+
+    /// Chooses the data of a batch's events and begins to read it.
+    fn choose_data(
+        &self,
+        ready: &mut Ready,
+    ) -> Result<Option<(Selected, Pending<ReadBack>)>, ClientError> {
+        let floor = ready.floor;
         let options = &self.shared.options;
         let is_simple = match options.data {
             DataMode::None => true,
@@ -220,16 +326,13 @@ impl Puller {
             DataMode::Select(_) => false,
         };
         if is_simple {
-            return Ok(Begun {
-                ready,
-                reading: None,
-            });
+            return Ok(None);
         }
-        let mut data: Vec<ConsumedData> = (0..count).map(|_| ConsumedData::None).collect();
+        let mut data: Vec<ConsumedData> = (0..ready.end).map(|_| ConsumedData::None).collect();
         let mut wanted = Vec::new();
         let mut targets = Vec::new();
         let mut selected = Vec::new();
-        for index in 0..count {
+        for index in ready.next..ready.end {
             let id = ready.batch.id(index);
             if id.offset < floor || ready.batch.event(index).data_bytes == 0 {
                 continue;
@@ -262,10 +365,7 @@ impl Puller {
         }
         ready.data = Some(data);
         if wanted.is_empty() {
-            return Ok(Begun {
-                ready,
-                reading: None,
-            });
+            return Ok(None);
         }
         let is_pooled = options.allocator.is_none();
         if is_pooled {
@@ -284,10 +384,7 @@ impl Puller {
             events: selected,
             is_pooled,
         };
-        Ok(Begun {
-            ready,
-            reading: Some((selected, pending)),
-        })
+        Ok(Some((selected, pending)))
     }
 
     /// What is wanted of an event, and where it goes, if the user says so.
@@ -345,10 +442,13 @@ impl Puller {
             .filter(|ready| ready.batch.partition == index)
             .find_map(Ready::position);
         let again = || {
-            let (batch, floor) = self.again.iter().find(|(b, _)| b.partition == index)?;
+            let waiting = self
+                .again
+                .iter()
+                .find(|again| again.batch.partition == index)?;
             Some(Position {
-                incarnation: batch.incarnation,
-                offset: batch.base_offset.max(*floor),
+                incarnation: waiting.batch.incarnation,
+                offset: waiting.batch.base_offset.max(waiting.floor),
             })
         };
         ready
@@ -369,7 +469,7 @@ impl Puller {
         }
         self.begun
             .retain(|begun| begun.ready.batch.partition != index);
-        self.again.retain(|(batch, _)| batch.partition != index);
+        self.again.retain(|again| again.batch.partition != index);
         self.carried.remove(&partition);
         self.positions.insert(partition, position);
         self.shared.restart(partition);
@@ -397,11 +497,22 @@ impl Ready {
 
     /// The next event that is of interest.
     fn skip(&self) -> Option<u32> {
-        let count = self.batch.columns.events.len() as u32;
         if self.floor <= self.batch.base_offset {
-            return (self.next < count).then_some(self.next);
+            return (self.next < self.end).then_some(self.next);
         }
-        (self.next..count).find(|index| self.batch.id(*index).offset >= self.floor)
+        (self.next..self.end).find(|index| self.batch.id(*index).offset >= self.floor)
+    }
+
+    /// The batch again, from the first event that was not handed out.
+    fn into_waiting(self, one_by_one: bool) -> Waiting {
+        let floor = self
+            .skip()
+            .map_or(self.floor, |index| self.batch.id(index).offset);
+        Waiting {
+            batch: self.batch,
+            floor,
+            one_by_one,
+        }
     }
 
     fn position(&self) -> Option<Position> {
