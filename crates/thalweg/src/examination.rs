@@ -25,8 +25,8 @@ pub struct StoredBatch {
     pub epoch: ProducerEpoch,
     /// Its first event's sequence number.
     pub first_sequence: Sequence,
-    /// Checksum of metadata and data, as in a journal; `None` if the data
-    /// could not be read.
+    /// Checksum of metadata and data, as in a journal; `None` if some of the
+    /// data is damaged.
     pub checksum: Option<u32>,
 }
 
@@ -222,6 +222,14 @@ impl Examination<'_> {
                 self.find(FindingKind::Unexplained, now, both, what);
             }
         }
+        for batch in facts
+            .batches
+            .iter()
+            .filter(|batch| batch.checksum.is_none())
+        {
+            let what = "stored data of at least one of these events is damaged".to_owned();
+            self.find(FindingKind::Lost, now, batch.range(), what);
+        }
         let mut covered = stored;
         covered.extend(gaps.iter().map(|gap| gap.first.0..gap.end.0));
         for hole in holes(covered, 0..facts.end.0) {
@@ -386,11 +394,8 @@ impl Examination<'_> {
                     record.checksum
                 )
             }
-            Some(_) => return,
-            None => {
-                let what = "their data cannot be read".to_owned();
-                return self.find(FindingKind::Lost, record.incarnation, range, what);
-            }
+            // What cannot be read was found before, journal or not.
+            Some(_) | None => return,
         };
         self.find(FindingKind::Altered, record.incarnation, range, what);
     }
@@ -644,6 +649,15 @@ mod tests {
             ..batch(10, 0)
         };
         assert!(kinds(&facts).contains(&FindingKind::Altered));
+    }
+
+    #[test]
+    fn damaged_data_is_found_with_and_without_a_journal() {
+        let mut facts = sound();
+        facts.batches[1].checksum = None;
+        assert_eq!(kinds(&facts), [FindingKind::Lost]);
+        facts.journal.clear();
+        assert_eq!(kinds(&facts), [FindingKind::Lost]);
     }
 
     #[test]

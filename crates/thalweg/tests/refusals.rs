@@ -299,3 +299,80 @@ fn a_corrupt_segment_is_served_up_to_the_damage_and_the_damage_is_named() {
         );
     }
 }
+
+#[test]
+fn corrupt_data_of_one_event_is_left_out_and_named() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    // Beyond what travels inside of a batch, in one batch of three events.
+    for name in ["a", "b", "c"] {
+        std::fs::write(rig.path(name), name.repeat(200_000)).unwrap();
+    }
+    let produce = [
+        "produce",
+        "t",
+        "--linger-ms",
+        "60000",
+        "--data",
+        "a",
+        "b",
+        "c",
+    ];
+    rig.run(&produce).ok();
+    assert!(server.terminate().0.success());
+
+    let mut damaged = 0;
+    for path in rig::files(&rig.path("data")) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes
+            .windows(1000)
+            .position(|window| window == [b'b'; 1000])
+        {
+            bytes[at + 100_000] = b'x';
+            std::fs::write(&path, bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1, "the data lies in one file");
+
+    let _server = rig.serve(&[]);
+    let consumed = rig
+        .run(&["consume", "t", "-n", "c", "--data-dir", "out"])
+        .json();
+    let files: Vec<_> = consumed
+        .iter()
+        .filter_map(|line| line["metadata"]["file"].as_str())
+        .collect();
+    assert_eq!(files, ["a", "c"], "{consumed:?}");
+    for line in consumed.iter().filter(|line| line["type"] == "event") {
+        let data = std::fs::read(rig.path(line["data_file"].as_str().unwrap())).unwrap();
+        assert!(
+            data == std::fs::read(rig.path(line["metadata"]["file"].as_str().unwrap())).unwrap()
+        );
+    }
+    let gap = consumed
+        .iter()
+        .find(|line| line["type"] == "gap")
+        .expect("the damage is named");
+    assert_eq!((&gap["first"], &gap["end"]), (&1.into(), &2.into()));
+    assert_eq!(gap["reason"], "damaged");
+    // A part of it that no damaged block touches can be read.
+    let part = [
+        "consume",
+        "t",
+        "-n",
+        "d",
+        "--data-base64",
+        "--data-range",
+        "0:4",
+    ];
+    let consumed = rig.run(&part).json();
+    assert_eq!(consumed[1]["data_base64"], "YmJiYg==", "{consumed:?}");
+    let ran = rig.run(&["audit", "--json"]).exits(3);
+    let finding = &rig::json_lines(&ran.stdout)[0];
+    assert_eq!(
+        (&finding["kind"], &finding["first"]),
+        (&"lost".into(), &0.into())
+    );
+}

@@ -255,7 +255,7 @@ fn scan(topic: &TopicHandle, known: &PartitionDescription) -> Result<Scan, Clien
                 continue;
             };
             scan.events += u64::from(batch.header.event_count);
-            scan.bytes += batch.bytes().len() as u64;
+            scan.bytes += batch.header.batch_bytes() + external_bytes(&batch);
             scan.batches.push(StoredBatch {
                 base,
                 count: batch.header.offset_count(),
@@ -274,6 +274,18 @@ fn scan(topic: &TopicHandle, known: &PartitionDescription) -> Result<Scan, Clien
         }
     }
     Ok(scan)
+}
+
+fn external_bytes(batch: &Batch) -> u64 {
+    let events = batch
+        .columns()
+        .map(|columns| columns.events)
+        .unwrap_or_default();
+    events
+        .iter()
+        .filter(|event| event.external)
+        .map(|event| event.data_bytes)
+        .sum()
 }
 
 /// The checksum that a journal has for a batch; `None` if its data cannot be read.

@@ -1,0 +1,535 @@
+//! Kills the real server again and again while clients work, and compares
+//! what they were promised with what is there.
+//!
+//! `make kill ROUNDS=200` runs it long. A failure prints its seed; with
+//! `THALWEG_KILL_SEED` the server is killed after the same numbers of
+//! acknowledgements again, though what happens in between is up to the machine.
+
+mod rig;
+
+use client::{
+    ConsumerOptions, Driver, DriverOptions, Endpoint, Event, ProducerOptions, PushFuture,
+    TopicHandle,
+};
+use rig::{Rig, WATCHDOG};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use topic::Definition;
+use wire::message::{PartitionStorage, Start};
+use wire::record::{GapReason, Position};
+use wire::{Durability, EventId, Incarnation, Offset, PartitionIndex};
+
+const ROUNDS_DEFAULT: u64 = 10;
+const PARTITIONS: usize = 2;
+const PRODUCERS: u64 = 2;
+/// Events of one producer that wait for their acknowledgement.
+const WINDOW: usize = 64;
+/// The server is killed after at most this many acknowledgements.
+const ACKNOWLEDGEMENTS_MAX: u64 = 3000;
+/// Every so many events one has data that travels outside of its batch.
+const LARGE_EVERY: u64 = 97;
+const LARGE_BYTES: usize = 150_000;
+
+#[test]
+fn a_killed_server_keeps_its_promises() {
+    let rounds = number("THALWEG_KILL_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
+    let seed = number("THALWEG_KILL_SEED").unwrap_or_else(rand_seed);
+    eprintln!("THALWEG_KILL_SEED={seed} THALWEG_KILL_ROUNDS={rounds}");
+    let mut random = Random(seed);
+    let rig = Rig::default();
+    let mut server = rig.serve(&[]);
+    let driver = connect(&rig);
+    let journals = rig.path("journals");
+    std::fs::create_dir(&journals).unwrap();
+    let acknowledged = Arc::new(Counter::default());
+    let loads: Vec<Load> = [Durability::Memory, Durability::Written, Durability::Synced]
+        .into_iter()
+        .map(|durability| Load::start(&rig, &driver, durability, &journals, &acknowledged))
+        .collect();
+    for round in 0..rounds {
+        // Now and then at once, while clients reconnect and resend.
+        let wanted = match random.below(6) {
+            0 => 0,
+            _ => random.below(ACKNOWLEDGEMENTS_MAX),
+        };
+        acknowledged.wait_for(wanted, round);
+        let promised: Vec<_> = loads.iter().map(Load::promised_cursors).collect();
+        server.kill();
+        server = rig.serve(&[]);
+        for (load, promised) in loads.iter().zip(promised) {
+            load.check_cursors(&driver, &promised, round);
+        }
+    }
+    for load in loads {
+        load.finish(&driver);
+    }
+    driver.close(WATCHDOG).unwrap();
+    let journals = journals.to_str().unwrap();
+    let audit = rig
+        .run(&["audit", "--journal", journals, "--json"])
+        .exits(0);
+    let summary = rig::json_lines(&audit.stdout).pop().unwrap();
+    assert_eq!(summary["findings"], 0);
+    assert!(summary["journal_records"].as_u64().unwrap() > 0);
+    eprintln!("{summary}");
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().expect("a number"))
+}
+
+fn rand_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+        >> 32
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// How many events were acknowledged.
+#[derive(Default)]
+struct Counter {
+    count: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl Counter {
+    fn add_one(&self) {
+        *self.count.lock().unwrap() += 1;
+        self.moved.notify_all();
+    }
+
+    /// Waits for `wanted` more.
+    fn wait_for(&self, wanted: u64, round: u64) {
+        let count = self.count.lock().unwrap();
+        let goal = *count + wanted;
+        let (count, waited) = self
+            .moved
+            .wait_timeout_while(count, WATCHDOG, |count| *count < goal)
+            .unwrap();
+        assert!(
+            !waited.timed_out(),
+            "round {round}: {} of {goal} acknowledgements came",
+            *count
+        );
+    }
+}
+
+fn connect(rig: &Rig) -> Driver {
+    let options = DriverOptions {
+        connect_timeout: WATCHDOG,
+        ..DriverOptions::default()
+    };
+    Driver::connect(Endpoint::GroupFile(rig.group_file()), options).unwrap()
+}
+
+/// What an event says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Label {
+    producer: u64,
+    number: u64,
+}
+
+impl Label {
+    fn to_metadata(self) -> String {
+        format!(
+            r#"{{"producer":{},"number":{}}}"#,
+            self.producer, self.number
+        )
+    }
+
+    fn of(metadata: &[u8]) -> Self {
+        let value: serde_json::Value = serde_json::from_slice(metadata).unwrap();
+        let field = |name: &str| value[name].as_u64().unwrap();
+        Self {
+            producer: field("producer"),
+            number: field("number"),
+        }
+    }
+
+    fn data(self) -> Vec<u8> {
+        match self.number % LARGE_EVERY {
+            0 => vec![(self.producer * 31 + self.number) as u8; LARGE_BYTES],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Producers and a consumer of one topic.
+struct Load {
+    topic: String,
+    durability: Durability,
+    stop_producing: Arc<AtomicBool>,
+    stop_watching: Arc<AtomicBool>,
+    producers: Vec<std::thread::JoinHandle<u64>>,
+    watcher: Option<std::thread::JoinHandle<Seen>>,
+    shared: Arc<Shared>,
+}
+
+/// What the threads of a load tell each other and the test.
+#[derive(Default)]
+struct Shared {
+    /// Where each acknowledged event is.
+    acknowledged: Mutex<HashMap<EventId, Label>>,
+    /// Up to where the watcher's cursors are known to be durable.
+    cursors: Mutex<BTreeMap<PartitionIndex, Position>>,
+}
+
+/// What a consumer saw.
+#[derive(Default)]
+struct Seen {
+    events: BTreeMap<EventId, Label>,
+    /// Lives whose loss was announced.
+    lost: BTreeSet<(PartitionIndex, Incarnation)>,
+}
+
+impl Load {
+    fn start(
+        rig: &Rig,
+        driver: &Driver,
+        durability: Durability,
+        journals: &std::path::Path,
+        counter: &Arc<Counter>,
+    ) -> Self {
+        let topic = format!("{durability}-events");
+        let kind = match durability {
+            Durability::Memory => "memory",
+            _ => "disk",
+        };
+        let storage = PartitionStorage {
+            kind: kind.to_owned(),
+            config: String::new(),
+        };
+        let definition = Definition::builder()
+            .durability(durability)
+            .build()
+            .unwrap();
+        driver
+            .create_topic(&topic, &definition, &vec![storage; PARTITIONS])
+            .unwrap();
+        let stop_producing = Arc::new(AtomicBool::new(false));
+        let stop_watching = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared::default());
+        let producers = (0..PRODUCERS)
+            .map(|index| {
+                // A connection of its own: reconnects are not in step.
+                let handle = connect(rig).open_topic(&topic).unwrap();
+                let journal = journals.join(format!("{topic}-{index}"));
+                let (stop, shared, counter) =
+                    (stop_producing.clone(), shared.clone(), counter.clone());
+                std::thread::spawn(move || {
+                    produce(&handle, index, journal, &stop, &shared, &counter)
+                })
+            })
+            .collect();
+        let handle = connect(rig).open_topic(&topic).unwrap();
+        let (stop, watched) = (stop_watching.clone(), shared.clone());
+        let watcher = std::thread::spawn(move || watch(&handle, &stop, &watched));
+        Self {
+            topic,
+            durability,
+            stop_producing,
+            stop_watching,
+            producers,
+            watcher: Some(watcher),
+            shared,
+        }
+    }
+
+    fn promised_cursors(&self) -> BTreeMap<PartitionIndex, Position> {
+        self.shared.cursors.lock().unwrap().clone()
+    }
+
+    /// A durable cursor has not moved back.
+    fn check_cursors(
+        &self,
+        driver: &Driver,
+        promised: &BTreeMap<PartitionIndex, Position>,
+        round: u64,
+    ) {
+        let handle = driver.open_topic(&self.topic).unwrap();
+        let cursors = driver.cursors(&handle, "watcher").unwrap();
+        for (partition, promised) in promised {
+            let cursor = cursors.iter().find(|cursor| cursor.partition == *partition);
+            assert!(
+                cursor.is_some_and(|cursor| cursor.position >= *promised),
+                "round {round}: {} partition {partition}: the cursor was at {promised:?} and is {cursor:?}",
+                self.topic
+            );
+        }
+    }
+
+    fn finish(mut self, driver: &Driver) {
+        self.stop_producing.store(true, Ordering::Relaxed);
+        let pushed: Vec<u64> = self
+            .producers
+            .drain(..)
+            .map(|producer| producer.join().expect("a producer failed"))
+            .collect();
+        let handle = driver.open_topic(&self.topic).unwrap();
+        let stored = read_all(&handle);
+        self.stop_watching.store(true, Ordering::Relaxed);
+        let seen = self
+            .watcher
+            .take()
+            .expect("it runs")
+            .join()
+            .expect("the watcher failed");
+        let topic = &self.topic;
+        let acknowledged = self.shared.acknowledged.lock().unwrap();
+        eprintln!(
+            "{topic}: {} pushed, {} acknowledged, {} there, {} seen, {} lives lost",
+            pushed.iter().sum::<u64>(),
+            acknowledged.len(),
+            stored.len(),
+            seen.events.len(),
+            seen.lost.len()
+        );
+        // An id means one event for ever, whoever looks and whenever.
+        for (id, label) in stored.iter().chain(&seen.events) {
+            if let Some(promised) = acknowledged.get(id) {
+                assert_eq!(label, promised, "{topic}: {id}");
+            }
+            if let Some(seen) = seen.events.get(id) {
+                assert_eq!(label, seen, "{topic}: {id}");
+            }
+        }
+        check_order(topic, &stored);
+        check_order(topic, &seen.events);
+        if self.durability == Durability::Memory {
+            let lives: BTreeSet<_> = acknowledged
+                .keys()
+                .map(|id| (id.partition, id.incarnation))
+                .collect();
+            let live: BTreeSet<_> = handle
+                .partitions()
+                .iter()
+                .map(|known| (known.partition, known.incarnation))
+                .collect();
+            let recorded: BTreeSet<_> = driver
+                .gaps(topic)
+                .unwrap()
+                .into_iter()
+                .filter(|(_, gap)| gap.reason == GapReason::MemoryLost)
+                .map(|(partition, gap)| (partition, gap.incarnation))
+                .collect();
+            for (partition, incarnation) in lives.difference(&live) {
+                assert!(
+                    recorded.contains(&(*partition, *incarnation)),
+                    "{topic}: partition {partition}: no gap says that incarnation {incarnation} was lost"
+                );
+            }
+            let seen_lives: BTreeSet<_> = seen
+                .events
+                .keys()
+                .map(|id| (id.partition, id.incarnation))
+                .collect();
+            for life in seen_lives.difference(&live) {
+                assert!(
+                    seen.lost.contains(life),
+                    "{topic}: the watcher was not told that {life:?} was lost"
+                );
+            }
+            return;
+        }
+        // Nothing acknowledged is missing: every number of every producer is
+        // there, because in the end every push was acknowledged. None is doubled.
+        let mut found: Vec<Label> = stored.values().copied().collect();
+        found.sort();
+        let expected: Vec<Label> = (0..PRODUCERS)
+            .flat_map(|producer| {
+                (0..pushed[producer as usize]).map(move |number| Label { producer, number })
+            })
+            .collect();
+        assert_eq!(found.len(), expected.len(), "{topic}");
+        assert!(found == expected, "{topic}: events are missing or doubled");
+        for id in acknowledged.keys() {
+            assert!(
+                stored.contains_key(id),
+                "{topic}: {id} was acknowledged and is not there"
+            );
+        }
+    }
+}
+
+/// Within a partition's life each producer's events lie in the order of its pushes.
+fn check_order(topic: &str, events: &BTreeMap<EventId, Label>) {
+    let mut last: HashMap<(PartitionIndex, Incarnation, u64), u64> = HashMap::new();
+    for (id, label) in events {
+        let before = last.insert((id.partition, id.incarnation, label.producer), label.number);
+        assert!(
+            before.is_none_or(|before| before < label.number),
+            "{topic}: {id}: {label:?} follows {before:?}"
+        );
+    }
+}
+
+/// Pushes until it is stopped; returns how many. All of them are acknowledged.
+fn produce(
+    topic: &TopicHandle,
+    index: u64,
+    journal: PathBuf,
+    stop: &AtomicBool,
+    shared: &Shared,
+    counter: &Counter,
+) -> u64 {
+    let options = ProducerOptions {
+        journal: Some(journal),
+        ..ProducerOptions::default()
+    };
+    let producer = topic.producer(options).unwrap();
+    let mut pending: VecDeque<(Label, PushFuture)> = VecDeque::new();
+    let settle = |(label, future): (Label, PushFuture)| {
+        let id = future
+            .wait(Some(WATCHDOG))
+            .unwrap_or_else(|error| panic!("{label:?}: {error}"));
+        let doubled = shared.acknowledged.lock().unwrap().insert(id, label);
+        assert_eq!(doubled, None, "{id} was acknowledged twice");
+        counter.add_one();
+    };
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let label = Label {
+            producer: index,
+            number,
+        };
+        let metadata = label.to_metadata();
+        let event = match label.data() {
+            data if data.is_empty() => Event::new(metadata.as_bytes()),
+            data => Event::new(metadata.as_bytes()).with_data(data),
+        };
+        pending.push_back((label, producer.push(event).unwrap()));
+        number += 1;
+        if pending.len() >= WINDOW {
+            pending.pop_front().into_iter().for_each(settle);
+        }
+    }
+    producer.flush(WATCHDOG).unwrap();
+    pending.into_iter().for_each(settle);
+    producer.close(WATCHDOG).unwrap();
+    number
+}
+
+/// Consumes and acknowledges until it is stopped.
+fn watch(topic: &TopicHandle, stop: &AtomicBool, shared: &Shared) -> Seen {
+    let consumer = topic
+        .consumer("watcher", ConsumerOptions::default())
+        .unwrap();
+    let mut seen = Seen::default();
+    let mut ends: BTreeMap<PartitionIndex, Position> = BTreeMap::new();
+    let mut pulls = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let events = consumer
+            .pull_batch(100, Some(Duration::from_millis(50)))
+            .unwrap();
+        for (partition, gap) in consumer.take_gaps() {
+            assert_eq!(
+                gap.reason,
+                GapReason::MemoryLost,
+                "{}: {gap:?}",
+                topic.name()
+            );
+            seen.lost.insert((partition, gap.incarnation));
+        }
+        let mut last = BTreeMap::new();
+        for event in events {
+            let id = event.id();
+            note(&mut seen.events, event);
+            let end = Position {
+                incarnation: id.incarnation,
+                offset: id.offset.plus(1),
+            };
+            let before = ends.insert(id.partition, end);
+            assert!(
+                before.is_none_or(|before| before < end),
+                "{}: {end:?} follows {before:?}",
+                topic.name()
+            );
+            last.insert(id.partition, id);
+        }
+        for id in last.into_values() {
+            consumer.acknowledge(id).unwrap();
+        }
+        pulls += 1;
+        if pulls.is_multiple_of(8) {
+            consumer.flush_acknowledgements(WATCHDOG).unwrap();
+            *shared.cursors.lock().unwrap() = ends.clone();
+        }
+    }
+    consumer.close().unwrap();
+    seen
+}
+
+fn note(events: &mut BTreeMap<EventId, Label>, mut event: client::ConsumedEvent) {
+    let id = event.id();
+    let label = Label::of(event.metadata());
+    assert!(
+        event.take_data() == label.data(),
+        "{id}: {label:?} has other data"
+    );
+    let doubled = events.insert(id, label);
+    assert_eq!(doubled, None, "{id} was delivered twice");
+}
+
+/// Everything that is there now.
+fn read_all(topic: &TopicHandle) -> BTreeMap<EventId, Label> {
+    topic.refresh().unwrap();
+    let mut ends: BTreeMap<PartitionIndex, Position> = topic
+        .partitions()
+        .iter()
+        .map(|known| {
+            let offset = known.watermarks.committed;
+            (
+                known.partition,
+                Position {
+                    incarnation: known.incarnation,
+                    offset,
+                },
+            )
+        })
+        .filter(|(_, end)| end.offset > Offset(0))
+        .collect();
+    let options = ConsumerOptions {
+        start: Start::Beginning,
+        ..ConsumerOptions::default()
+    };
+    let consumer = topic.consumer("checker", options).unwrap();
+    let mut events = BTreeMap::new();
+    while !ends.is_empty() {
+        let pulled = consumer.pull_batch(1000, Some(WATCHDOG)).unwrap();
+        assert!(
+            !pulled.is_empty(),
+            "{}: {ends:?} is not reached",
+            topic.name()
+        );
+        for event in pulled {
+            let id = event.id();
+            note(&mut events, event);
+            if ends.get(&id.partition).is_some_and(|end| {
+                end.incarnation == id.incarnation && end.offset == id.offset.plus(1)
+            }) {
+                ends.remove(&id.partition);
+            }
+        }
+    }
+    consumer.close().unwrap();
+    events
+}
