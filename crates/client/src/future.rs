@@ -2,6 +2,7 @@
 
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -246,5 +247,20 @@ impl Future for FlushFuture {
             }
         }
         Poll::Ready(self.result().expect("polled to be ready"))
+    }
+}
+
+impl fmt::Debug for PushFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("PushFuture");
+        debug.field("partition", &self.batch.partition);
+        debug.field("index", &self.index);
+        debug.field("result", &self.result()).finish()
+    }
+}
+
+impl fmt::Debug for FlushFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlushFuture({} batches)", self.last.len())
     }
 }

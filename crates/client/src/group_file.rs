@@ -113,18 +113,15 @@ impl GroupFile {
 
     /// The form, as the server writes it.
     pub fn to_json(&self) -> String {
-        let members: Vec<Value> = self
-            .endpoints
-            .iter()
-            .map(|address| serde_json::json!({ "address": address }))
-            .collect();
+        // A member is a process; this one is reached best at its first endpoint.
+        let address = self.endpoints.first().map_or("", String::as_str);
         let token: String = self
             .token
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let value = serde_json::json!({
-            "members": members,
+            "members": [{ "address": address }],
             "format": GROUP_FILE_FORMAT,
             "directory": self.directory.to_string(),
             "instance": self.instance.to_string(),

@@ -208,6 +208,11 @@ impl Mailbox {
         self.next_key.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether a thread drives the core, so that waiting for it makes sense.
+    pub fn has_thread(&self) -> bool {
+        self.bell.get().is_some()
+    }
+
     pub fn set_bell(&self, bell: Bell) {
         // A second bell would be a second runtime, which nobody makes.
         let _ = self.bell.set(bell);

@@ -199,6 +199,7 @@ impl Drop for Producer {
     /// this process is acknowledged.
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
+            && open.shared.mailbox.has_thread()
             && !open.shared.is_drained()
         {
             // Whoever cares for the outcome holds futures, or calls `close`.

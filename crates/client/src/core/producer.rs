@@ -50,6 +50,10 @@ struct PartitionFlow {
     retry_at: Option<Duration>,
     /// Repairs since the last progress.
     repairs: u32,
+    /// The server knows the producer in this partition. Until it does, one
+    /// batch at a time is sent: whatever comes first is taken as the first,
+    /// so a second one must not overtake a first that is refused.
+    is_known: bool,
 }
 
 pub(super) struct ProducerCore {
@@ -140,6 +144,7 @@ impl ProducerCore {
         self.asked = false;
         for flow in self.partitions.values_mut() {
             flow.retry_at = None;
+            flow.is_known = false;
             for batch in &mut flow.in_flight {
                 batch.unsend(wire);
             }
@@ -243,9 +248,13 @@ impl ProducerCore {
             return false;
         }
         flow.retry_at = None;
-        for batch in &mut flow.in_flight {
+        let is_known = flow.is_known;
+        for (place, batch) in flow.in_flight.iter_mut().enumerate() {
             if batch.request.is_some() || batch.stored.is_some() {
                 continue;
+            }
+            if place > 0 && (!is_known || batch.must_be_first) {
+                return false;
             }
             if let Some(max) = wire.exceeds_payload_max(batch.payload_bytes) {
                 let error = ClientError::Invalid(format!(
@@ -316,6 +325,7 @@ impl ProducerCore {
             Ok(produced) => {
                 batch.stored = Some(produced);
                 flow.repairs = 0;
+                flow.is_known = true;
                 self.resolve(wire, partition);
             }
             Err(error) => self.refused(wire, partition, place, error),
@@ -381,17 +391,20 @@ impl ProducerCore {
         let mut wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
         let again = match error.code {
             ErrorCode::OutOfSequence => {
-                // Behind a batch that was refused this is only to be expected.
-                if place == 0 {
-                    flow.repairs += 1;
-                    if flow.repairs > REPAIRS_MAX {
-                        return self.fail(wire, &ClientError::Server(error));
-                    }
-                    // What the server knows of this producer is asked anew.
-                    self.rewind(wire, partition, wait);
-                    return self.connected(wire);
+                // An earlier batch is not stored, be it refused or slower: this
+                // one waits for it.
+                if place > 0 {
+                    flow.in_flight[place].must_be_first = true;
+                    return;
                 }
-                true
+                flow.repairs += 1;
+                if flow.repairs > REPAIRS_MAX {
+                    return self.fail(wire, &ClientError::Server(error));
+                }
+                // What the server knows of this producer is asked anew.
+                self.rewind(wire, partition, wait);
+                self.connected(wire);
+                return;
             }
             ErrorCode::ChecksumMismatch => {
                 flow.repairs += 1;
@@ -522,6 +535,7 @@ impl PartitionFlow {
     /// what was acknowledged, the partition has lost events (and says so in a
     /// gap); what is unacknowledged cannot be there, and is numbered anew.
     fn resume_at(&mut self, next: Sequence) {
+        self.is_known = true;
         let first = self
             .in_flight
             .front()

@@ -97,6 +97,8 @@ pub struct FakeServer {
     pub credits: u64,
     pub heartbeats: u64,
     pub token: Option<Bytes>,
+    /// Cuts the network itself, so that nothing that is under way arrives.
+    pub cutter: Option<Box<dyn Fn() + Send>>,
     pub segment_reads: Vec<(Offset, Vec<Segment>)>,
 }
 
@@ -120,6 +122,7 @@ impl FakeServer {
             credits: 0,
             heartbeats: 0,
             token: None,
+            cutter: None,
             segment_reads: Vec::new(),
         }
     }
@@ -159,6 +162,9 @@ impl FakeServer {
 
     /// Cuts all connections.
     pub fn cut(&mut self) {
+        if let Some(cutter) = &self.cutter {
+            cutter();
+        }
         for conn in &mut self.conns {
             conn.link.close("cut");
             while conn.link.poll().is_some() {}
@@ -224,7 +230,10 @@ impl FakeServer {
         }
     }
 
-    fn cut_conn(conn: &mut Conn) {
+    fn cut_conn(&self, conn: &mut Conn) {
+        if let Some(cutter) = &self.cutter {
+            cutter();
+        }
         conn.link.close("cut");
         while conn.link.poll().is_some() {}
         conn.dead = true;
@@ -243,7 +252,7 @@ impl FakeServer {
         }
         self.messages += 1;
         if self.cut_before.remove(&self.messages) {
-            return Self::cut_conn(conn);
+            return self.cut_conn(conn);
         }
         let cut = self.cut_behind.remove(&self.messages);
         if self.is_silent {
@@ -251,7 +260,7 @@ impl FakeServer {
         }
         match message.kind {
             FrameKind::Hello => self.hello(conn, &message),
-            FrameKind::Request => self.request(conn, message, cut),
+            FrameKind::Request => self.request(conn, message),
             FrameKind::Credit => {
                 self.credits += 1;
                 let credit = Credit::from_bytes("credit", &message.head).unwrap();
@@ -263,7 +272,7 @@ impl FakeServer {
             other => panic!("the client sent {other:?}"),
         }
         if cut {
-            Self::cut_conn(conn);
+            self.cut_conn(conn);
         }
     }
 
@@ -331,7 +340,7 @@ impl FakeServer {
         })
     }
 
-    fn request(&mut self, conn: &mut Conn, message: Received, cut: bool) {
+    fn request(&mut self, conn: &mut Conn, message: Received) {
         let head = message.head.clone();
         let mut from = Reader::new("request", &head);
         let request = RequestHead::decode(&mut from).unwrap();
@@ -555,7 +564,6 @@ impl FakeServer {
             }
             other => panic!("the fake server does not know {other:?}"),
         }
-        let _ = cut;
     }
 
     /// Reads large data of a produce, a chunk at a time, and appends.

@@ -33,10 +33,15 @@ impl World {
     }
 
     pub fn with(options: DriverOptions) -> Self {
+        Self::at(Endpoint::address("sim://server"), options)
+    }
+
+    pub fn at(endpoint: Endpoint, options: DriverOptions) -> Self {
         let net = SimNet::new(1, SimFaults::none());
         let transport = net.transport(LinkOptions::default());
-        let server = FakeServer::new(transport.listen("sim://server").unwrap());
-        let endpoint = Endpoint::address("sim://server");
+        let mut server = FakeServer::new(transport.listen("sim://server").unwrap());
+        let cut = net.clone();
+        server.cutter = Some(Box::new(move || cut.cut_all()));
         let (driver, core, connected) = Driver::simulated(endpoint, options, 7);
         Self {
             net,

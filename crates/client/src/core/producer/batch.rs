@@ -24,6 +24,9 @@ pub(super) struct SentBatch {
     /// The request's id on the present connection; none while it is not sent.
     pub request: Option<u64>,
     pub was_sent: bool,
+    /// The server has taken it for one that leaves a hole: it is sent again
+    /// when everything before it is stored.
+    pub must_be_first: bool,
     /// The ack, while an earlier batch's is missing.
     pub stored: Option<Produced>,
     pub identity: Identity,
@@ -66,6 +69,7 @@ impl SentBatch {
             regions: Vec::new(),
             request: None,
             was_sent: false,
+            must_be_first: false,
             stored: None,
             identity,
             first_sequence,
