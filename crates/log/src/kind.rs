@@ -5,8 +5,8 @@ use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Operation};
 use crate::partition::{DiskLog, segment_start};
 use crate::producers::ProducerTable;
-use crate::recovery::{FoundSegment, Recovered, recover};
-use crate::segment::{SegmentFile, SegmentHeader};
+use crate::recovery::{FoundSegment, Recovered, read_checkpoint, recover};
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
@@ -131,11 +131,8 @@ impl DiskKind {
         match disk.list(&open.directory) {
             Err(error) if error.kind == DiskErrorKind::NotFound => {}
             Err(error) => return Err(error),
-            // The checkpoint is made last.
-            Ok(names) if names.iter().any(|name| name == CHECKPOINT_NAME) => return Ok(false),
             Ok(names) => {
-                let known = |name: &String| SegmentFile::of_name(name).is_some();
-                if !names.iter().all(known) {
+                if !self.is_unfinished(disk, open, &names)? {
                     return Ok(false);
                 }
                 for name in names {
@@ -148,6 +145,43 @@ impl DiskKind {
             disk.sync_directory(parent)?;
         }
         Ok(true)
+    }
+
+    /// Whether a directory holds no more than a partition whose making was
+    /// not completed: the first checkpoint comes last.
+    fn is_unfinished(
+        &self,
+        disk: Blocking<'_>,
+        open: &OpenPartition,
+        names: &[String],
+    ) -> Result<bool, DiskError> {
+        if read_checkpoint(disk, open)?.is_some() {
+            return Ok(false);
+        }
+        let first_log = SegmentFile::Log.path(&open.directory, Offset(0));
+        for name in names {
+            let path = open.directory.join(name);
+            if name == CHECKPOINT_NAME {
+                continue;
+            }
+            if path != first_log {
+                return Ok(false);
+            }
+            let file = disk.open(path)?;
+            let length = disk.length(file)?;
+            disk.close(file)?;
+            if length > self.empty_segment_bytes(open) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Length of a segment's log that holds no events, of nobody's.
+    fn empty_segment_bytes(&self, open: &OpenPartition) -> u64 {
+        let limits = DiskSettings::default().producer_limits();
+        let snapshot = ProducerTable::new(limits).snapshot(open.topic);
+        SEGMENT_HEADER_BYTES + snapshot.bytes() as u64
     }
 
     /// Makes what was recovered ready for appending: a segment that takes

@@ -309,6 +309,9 @@ impl DiskLog {
 
     /// What may have become possible.
     fn advance(&mut self) {
+        if self.closed {
+            return;
+        }
         self.advance_undo();
         self.advance_commit();
         self.advance_data_syncs();

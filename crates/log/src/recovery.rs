@@ -12,6 +12,7 @@ use crate::producers::ProducerTable;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
 use crate::storage::{OpenPartition, Recovery, StorageError};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use wire::batch::{Batch, BatchKind, Header, STAMP_BYTES, Stamp, Verify};
@@ -38,6 +39,8 @@ pub(crate) struct FoundSegment {
     pub(crate) data_end: u64,
     pub(crate) index: SparseIndex,
     pub(crate) last_append_time: u64,
+    /// Whether its snapshot of the producers is good, if it was walked.
+    snapshot: bool,
     /// Up to where stamps say that the log was synced.
     proven: u64,
     /// Whether a stamp says that some of it was synced, if anyone looked.
@@ -108,7 +111,7 @@ pub(crate) fn recover(
     walk.settle(&names, tail).map_err(failed)
 }
 
-fn read_checkpoint(
+pub(crate) fn read_checkpoint(
     disk: Blocking<'_>,
     open: &OpenPartition,
 ) -> Result<Option<Checkpoint>, DiskError> {
@@ -207,6 +210,7 @@ impl<'a> Walk<'a> {
             data_end: 0,
             index: SparseIndex::default(),
             last_append_time: header.map_or(0, |header| header.created),
+            snapshot: false,
             proven: 0,
             any_synced: None,
         }))
@@ -272,6 +276,7 @@ impl<'a> Walk<'a> {
             }
             _ => durable.saturating_sub(1),
         };
+        let start = self.with_snapshot(start)?;
         self.check_older(start)?;
         if let Some(oldest) = self.segments.first() {
             let base = oldest.base;
@@ -313,6 +318,24 @@ impl<'a> Walk<'a> {
             tail.jumped = true;
         }
         Ok(tail)
+    }
+
+    /// The last segment up to `start` whose snapshot of the producers is good.
+    fn with_snapshot(&mut self, start: usize) -> Result<usize, DiskError> {
+        for at in (0..=start.min(self.segments.len().saturating_sub(1))).rev() {
+            if self.segments.is_empty() {
+                break;
+            }
+            let file = self.open_log(at)?;
+            let mut window = Window::new(self.disk, file);
+            self.offset = self.segments[at].base;
+            let judged = self.judge(at, &mut window, SEGMENT_HEADER_BYTES, false)?;
+            self.disk.close(file)?;
+            if matches!(judged, Judged::Good(_, header) if header.kind == BatchKind::Snapshot) {
+                return Ok(at);
+            }
+        }
+        Ok(start)
     }
 
     /// Before the checkpoint nothing is read, but a missing file shows: each
@@ -472,6 +495,7 @@ impl<'a> Walk<'a> {
             .add(self.offset, position, self.settings.index_bytes);
         segment.last_append_time = segment.last_append_time.max(stamp.append_time);
         segment.proven = segment.proven.max(stamp.synced_bytes);
+        segment.snapshot |= header.kind == BatchKind::Snapshot;
         if stamp.data_bytes > 0 {
             if verify {
                 self.unproven_data
@@ -660,6 +684,9 @@ impl<'a> Walk<'a> {
             .as_ref()
             .map_or(Offset(0), |known| known.first);
         self.segments.truncate(keep);
+        if !clean {
+            self.write_checkpoint_again()?;
+        }
         let data_files = self.remove_leftovers(names)?;
         if !clean {
             if same_boot {
@@ -675,31 +702,8 @@ impl<'a> Walk<'a> {
             data_lengths.insert(base, self.disk.length(file)?);
             self.disk.close(file)?;
         }
-        let before = self.incarnation_found();
-        let promised = self
-            .checkpoint
-            .as_ref()
-            .map_or(self.open.durability, |known| known.durability);
-        let lost_all = self.checkpoint.is_none() && self.segments.is_empty();
-        let power_loss = !clean && !same_boot && promised < Durability::Synced;
         let end = self.offset;
-        let mut incarnation = before;
-        if power_loss || lost_all {
-            let reason = match power_loss {
-                true => GapReason::PowerLoss,
-                false => GapReason::Damaged,
-            };
-            // How many events are lost is not known: an empty gap says where.
-            self.report.gaps.push(Gap {
-                incarnation: before,
-                first: end,
-                end,
-                reason,
-                time: self.open.unix_ns,
-            });
-            self.report.ended = Some((before, end));
-            incarnation = Incarnation(before.0 + 1);
-        }
+        let incarnation = self.next_incarnation(clean, same_boot);
         let first = match self.segments.first() {
             Some(oldest) => oldest.base,
             None => end,
@@ -717,7 +721,7 @@ impl<'a> Walk<'a> {
             self.report.gaps.insert(
                 0,
                 Gap {
-                    incarnation: before,
+                    incarnation: self.open.incarnation,
                     first: removed_from,
                     end: known_first,
                     reason,
@@ -752,6 +756,8 @@ impl<'a> Walk<'a> {
         };
         let continued = self.segments.last().and_then(|last| last.header);
         let begin_segment = tail.jumped
+            // Whoever opens it next could not tell what producers have sent.
+            || self.segments.last().is_some_and(|last| !last.snapshot)
             || continued.is_none_or(|header| header.incarnation != incarnation)
             || self.segments.last().is_some_and(|last| last.base > end);
         Ok(Recovered {
@@ -765,6 +771,57 @@ impl<'a> Walk<'a> {
             begin_segment,
             report: self.report,
         })
+    }
+
+    /// The checkpoint that was read may not be on the medium yet; after a
+    /// power loss an older one would count, to which files belong that are
+    /// about to be removed.
+    fn write_checkpoint_again(&self) -> Result<(), DiskError> {
+        let Some(known) = &self.checkpoint else {
+            return Ok(());
+        };
+        let file = self.disk.open(self.open.directory.join(CHECKPOINT_NAME))?;
+        let bytes = Bytes::copy_from_slice(&known.to_bytes());
+        self.disk.write(file, known.slot_position(), bytes)?;
+        self.disk.sync(file)?;
+        self.disk.close(file)
+    }
+
+    /// The life that the partition goes on in: another one if events may be
+    /// missing that were acknowledged and that nothing tells of.
+    fn next_incarnation(&mut self, clean: bool, same_boot: bool) -> Incarnation {
+        let known = self.checkpoint.as_ref();
+        let promised = known.map_or(self.open.durability, |known| known.durability);
+        let lost_all = known.is_none() && self.segments.is_empty();
+        let power_loss = !clean && !same_boot && promised < Durability::Synced;
+        let mut incarnation = self.incarnation_found();
+        if power_loss || lost_all {
+            incarnation = Incarnation(incarnation.0 + 1);
+        }
+        if incarnation > self.open.incarnation {
+            // It may have begun before, and whoever opened it then may have
+            // died before that was recorded.
+            let newer = |segment: &&FoundSegment| {
+                let header = segment.header;
+                header.is_some_and(|header| header.incarnation > self.open.incarnation)
+            };
+            let begun = self.segments.iter().find(newer).map(|segment| segment.base);
+            let end = begun.unwrap_or(self.offset);
+            let reason = match lost_all {
+                true => GapReason::Damaged,
+                false => GapReason::PowerLoss,
+            };
+            // How many events are lost is not known: an empty gap says where.
+            self.report.gaps.push(Gap {
+                incarnation: self.open.incarnation,
+                first: end,
+                end,
+                reason,
+                time: self.open.unix_ns,
+            });
+            self.report.ended = Some((self.open.incarnation, end));
+        }
+        incarnation
     }
 
     /// Removes files that belong to no segment; gives the data files that stay.
@@ -909,6 +966,7 @@ impl FoundSegment {
             data_end: 0,
             index: SparseIndex::default(),
             last_append_time: header.created,
+            snapshot: true,
             proven: 0,
             any_synced: None,
         }

@@ -52,7 +52,7 @@ impl DiskLog {
             None => None,
         };
         self.now = self.now.max(append.append_time);
-        self.roll_if_full(batch_bytes);
+        self.roll_if_full(batch_bytes, place.as_ref().map(|place| place.base));
         let base_offset = self.end;
         let topic_base = self.active().base;
         let active = self
@@ -133,7 +133,7 @@ impl DiskLog {
         self.files.submit_to(log, write, Purpose::Batch(number));
     }
 
-    fn roll_if_full(&mut self, batch_bytes: u64) {
+    fn roll_if_full(&mut self, batch_bytes: u64, data: Option<Offset>) {
         let segment_bytes = self.settings.segment_bytes;
         let end = self.end;
         let active = self.active();
@@ -143,15 +143,20 @@ impl DiskLog {
         let full = log_end + data_end >= segment_bytes || log_end + batch_bytes > segment_bytes;
         // A segment holds at least one event, so that each has a base offset of its own.
         if full && end > base {
-            self.roll();
+            self.roll(data);
         }
     }
 
-    /// Begins the next segment.
-    fn roll(&mut self) {
+    /// Begins the next segment. `data` is where its first batch's data lies.
+    fn roll(&mut self, data: Option<Offset>) {
         let base = self.end;
         let previous_base = self.active().base;
-        let reserved = self.places.values().map(|place| place.base).min();
+        let reserved = self
+            .places
+            .values()
+            .map(|place| place.base)
+            .chain(data)
+            .min();
         let header = SegmentHeader {
             salt: self.salts.next(),
             topic: self.open.topic,

@@ -102,7 +102,8 @@ impl DiskLog {
 
     pub(super) fn write_chunk(&mut self, place: DataPlace, position: u64, bytes: Bytes) {
         let count = bytes.len() as u64;
-        let Some((file, found)) = self.filling(place) else {
+        let closed = self.closed;
+        let Some((file, found)) = self.filling(place).filter(|_| !closed) else {
             return self.place_invalid(place, "takes no data");
         };
         if position
@@ -127,7 +128,8 @@ impl DiskLog {
         checksums: &[u32],
         durability: Durability,
     ) {
-        let Some((file, found)) = self.filling(place) else {
+        let closed = self.closed;
+        let Some((file, found)) = self.filling(place).filter(|_| !closed) else {
             return self.place_invalid(place, "takes no data");
         };
         if checksums.len() as u64 != found.layout.block_count {

@@ -19,6 +19,8 @@ pub(super) struct FileEntry {
     slot: Slot,
     /// Whether it is to be made when it is opened.
     create: bool,
+    /// Whether its name is new, until it is opened.
+    named: bool,
     /// A file to be renamed to this one instead of making it.
     spare: Option<PathBuf>,
     /// Operations on it that are under way.
@@ -76,6 +78,7 @@ impl Files {
             path,
             slot: Slot::Closed,
             create,
+            named: create,
             spare,
             in_use: 0,
             pin: Arc::new(()),
@@ -182,7 +185,8 @@ impl Files {
             )),
             Ok(id) => {
                 entry.slot = Slot::Open(id);
-                let new = std::mem::replace(&mut entry.create, false);
+                entry.create = false;
+                let new = std::mem::take(&mut entry.named);
                 entry.in_use += waiting.len() as u32;
                 for (operation, purpose) in waiting {
                     self.push(operation.with_file(id), purpose, Some(file));

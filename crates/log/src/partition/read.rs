@@ -301,6 +301,9 @@ impl DiskLog {
     }
 
     fn submit_read(&mut self, job: Job, file: FileNumber, position: u64, bytes: u64) {
+        if self.closed || self.files.get(file).is_none() {
+            return self.give_up(job);
+        }
         let id = self.keep_job(job);
         let read = Operation::Read {
             file: THIS_FILE,
@@ -308,6 +311,16 @@ impl DiskLog {
             bytes: bytes as usize,
         };
         self.files.submit_to(file, read, Purpose::Read(id));
+    }
+
+    /// Answers a job whose files are closed.
+    fn give_up(&mut self, job: Job) {
+        let error = StorageError::Invalid("the partition was closed".into());
+        self.events.push_back(match job {
+            Job::Batches(job) => job.failed(error),
+            Job::Open(job) => job.failed(error),
+            Job::Data(job) => job.failed(error),
+        });
     }
 
     /// Reads from the log of a finder's segment.

@@ -22,6 +22,7 @@ pub(super) struct Retain {
 struct Leaving {
     log: FileNumber,
     base: Offset,
+    data_since: Offset,
     gap: Gap,
 }
 
@@ -68,6 +69,7 @@ impl DiskLog {
             self.retain.leaving.push(Leaving {
                 log: segment.log,
                 base: segment.base,
+                data_since: segment.data_since(),
                 gap,
             });
         }
@@ -163,20 +165,17 @@ impl DiskLog {
             return;
         };
         let oldest_base = oldest.base;
-        let referred = self.segments.iter().map(Segment::data_since).min();
-        let referred = referred.unwrap_or(oldest_base);
-        let leaving: Vec<Offset> = self
-            .retain
-            .leaving
-            .iter()
-            .map(|leaving| leaving.base)
-            .collect();
+        // A crash may bring back those that are leaving.
+        let leaving = self.retain.leaving.iter();
+        let leaving = leaving.map(|leaving| leaving.data_since.min(leaving.base));
+        let staying = self.segments.iter().map(Segment::data_since);
+        let referred = staying.chain(leaving).min().unwrap_or(oldest_base);
         let reserved: Vec<Offset> = self.places.values().map(|place| place.base).collect();
         let unused: Vec<Offset> = self
             .data_files
             .range(..referred.min(oldest_base))
             .map(|(base, _)| *base)
-            .filter(|base| !leaving.contains(base) && !reserved.contains(base))
+            .filter(|base| !reserved.contains(base))
             .collect();
         for base in unused {
             let data = self.data_files.remove(&base).expect("just seen");

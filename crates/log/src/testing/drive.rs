@@ -245,6 +245,20 @@ impl Driven {
     /// # Errors
     /// What the storage says.
     pub fn read_all(&mut self, end: Offset, bytes_max: u64) -> Result<Contents, StorageError> {
+        self.read_most(end, bytes_max, Offset(0))
+    }
+
+    /// Like [`Self::read_all`], but external data only of events from
+    /// `data_from` on; of others it is left empty.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub fn read_most(
+        &mut self,
+        end: Offset,
+        bytes_max: u64,
+        data_from: Offset,
+    ) -> Result<Contents, StorageError> {
         let mut contents = Contents::default();
         let mut from = self.storage.state().first;
         while from < end {
@@ -267,7 +281,7 @@ impl Driven {
                 Found::Batches { batches, next } => {
                     assert!(next > from, "batches that lead nowhere: {next} at {from}");
                     for bytes in batches {
-                        self.take_batch(bytes, &mut contents)?;
+                        self.take_batch(bytes, data_from, &mut contents)?;
                     }
                     from = next;
                 }
@@ -276,16 +290,29 @@ impl Driven {
         Ok(contents)
     }
 
-    fn take_batch(&mut self, bytes: Bytes, contents: &mut Contents) -> Result<(), StorageError> {
+    fn take_batch(
+        &mut self,
+        bytes: Bytes,
+        data_from: Offset,
+        contents: &mut Contents,
+    ) -> Result<(), StorageError> {
         let batch = Batch::read(bytes, Verify::Sections).expect("what is read verifies");
         let stamp = batch.stamp.expect("what is read is stamped");
         let columns = batch.columns().expect("what is read decodes");
+        let inline = batch.inline_section().expect("inline data was asked for");
         for event in &columns.events {
             let offset = stamp.base_offset.plus(u64::from(event.offset_delta));
             let start = event.metadata_start as usize;
-            let metadata =
-                batch.metadata_section()[start..start + event.metadata_bytes as usize].to_vec();
-            let data = match self.read_data(offset) {
+            let metadata = &batch.metadata_section()[start..start + event.metadata_bytes as usize];
+            let data = match event.external {
+                false => {
+                    let start = event.data_start as usize;
+                    Ok(inline[start..start + event.data_bytes as usize].to_vec())
+                }
+                true if offset < data_from => Ok(Vec::new()),
+                true => self.read_data(offset),
+            };
+            let data = match data {
                 Ok(data) => data,
                 Err(StorageError::Damaged(_)) => {
                     contents.damaged.push(offset);
@@ -293,11 +320,10 @@ impl Driven {
                 }
                 Err(error) => return Err(error),
             };
-            let external = event.external;
             let event = EventSpec {
-                metadata,
+                metadata: metadata.to_vec(),
                 data,
-                external,
+                external: event.external,
             };
             contents.events.push((offset, event));
         }

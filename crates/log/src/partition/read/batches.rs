@@ -141,6 +141,13 @@ impl DiskLog {
 }
 
 impl BatchesJob {
+    pub(super) fn failed(self, error: StorageError) -> StorageEvent {
+        StorageEvent::Read {
+            token: self.token,
+            found: Err(error),
+        }
+    }
+
     fn found(&mut self, next: Offset) -> Found {
         if self.batches.is_empty() {
             return Found::Nothing;

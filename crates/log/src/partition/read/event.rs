@@ -316,17 +316,27 @@ impl DiskLog {
                 .push_back(StorageEvent::DataRead { token, pieces });
         };
         let (file, position, bytes) = (*file, position + next.start, next.end - next.start);
-        if self.files.get(file).is_none() {
-            let pieces = Err(StorageError::Failed("the partition was closed".into()));
-            return self
-                .events
-                .push_back(StorageEvent::DataRead { token, pieces });
-        }
         self.submit_read(Job::Data(job), file, position, bytes);
     }
 }
 
+impl OpenJob {
+    pub(super) fn failed(self, error: StorageError) -> StorageEvent {
+        StorageEvent::EventOpened {
+            token: self.token,
+            data: Err(error),
+        }
+    }
+}
+
 impl DataJob {
+    pub(super) fn failed(self, error: StorageError) -> StorageEvent {
+        StorageEvent::DataRead {
+            token: self.token,
+            pieces: Err(error),
+        }
+    }
+
     /// Verifies what the first planned read gave and takes its parts.
     fn take(&mut self, bytes: &Bytes) -> Result<(), StorageError> {
         let read = self.reads.pop_front().expect("what was read was planned");

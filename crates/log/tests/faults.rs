@@ -1,0 +1,239 @@
+//! Every operation of a script is made to fail in every way, and the reopened
+//! log is compared with a model.
+
+#[path = "faults/model.rs"]
+mod model;
+#[path = "faults/world.rs"]
+mod world;
+
+use log::testing::{Fault, FaultyDisk, Survival};
+use log::*;
+use model::*;
+use std::sync::Arc;
+use wire::Durability;
+use world::*;
+
+const SERIAL: Plan = Plan {
+    seed: 1,
+    steps: 200,
+    durability: Durability::Synced,
+    concurrent: false,
+};
+const CONCURRENT: Plan = Plan {
+    seed: 2,
+    steps: 200,
+    durability: Durability::Synced,
+    concurrent: true,
+};
+const WRITTEN: Plan = Plan {
+    seed: 3,
+    steps: 100,
+    durability: Durability::Written,
+    concurrent: true,
+};
+
+fn run(plan: Plan) -> Arc<Rig> {
+    let rig = Rig::new(FaultyDisk::new(), Sabotage::None);
+    World::new(rig.clone(), plan).run().unwrap();
+    rig
+}
+
+fn mutates(operation: &Operation) -> bool {
+    !matches!(
+        operation,
+        Operation::Open { .. }
+            | Operation::Close { .. }
+            | Operation::Read { .. }
+            | Operation::Length { .. }
+            | Operation::List { .. }
+    )
+}
+
+/// After how many bytes a write is torn: every one of the headers that it
+/// starts with, and some places behind them. All of these for one write of
+/// four, for the others each seventh, or for all if `THALWEG_FAULTS=all`.
+fn tears(number: u64, position: u64, bytes: u64) -> Vec<u64> {
+    // A segment's header, a stamp and a batch header; or stamp and header.
+    let headers = if position == 0 { 384 } else { 256 };
+    let mut places: Vec<u64> = (1..bytes.min(headers)).collect();
+    places.extend((1..8).map(|i| headers + i * bytes.saturating_sub(headers) / 8));
+    places.retain(|place| (1..bytes).contains(place));
+    if number % 4 != 0 && std::env::var("THALWEG_FAULTS").as_deref() != Ok("all") {
+        places.retain(|place| (place + number) % 7 == 0);
+    }
+    places
+}
+
+fn survival(which: u64) -> Survival {
+    match which % 8 {
+        0 => Survival::Nothing,
+        1 => Survival::All,
+        2 => Survival::Last,
+        3 => Survival::Names,
+        4 => Survival::Files(".log"),
+        5 => Survival::Files(".data"),
+        seed => Survival::Some(which * 31 + seed),
+    }
+}
+
+/// A crash at every operation of the script, in every way.
+fn crash_everywhere(plan: Plan, sabotage: Sabotage) -> Result<u64, String> {
+    let rig = Rig::new(FaultyDisk::new(), sabotage);
+    let disk = rig.disk.clone();
+    let checks = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counter = checks.clone();
+    let mut writes = 0;
+    rig.set_hook(move |operation, model| {
+        if !mutates(operation) {
+            return Ok(());
+        }
+        let number = disk.operation_count();
+        let check = |bytes: u64, survival: Option<Survival>, thorough: bool| {
+            let fork = disk.fork();
+            fork.execute_in_part(operation, bytes);
+            let crash = match survival {
+                Some(survival) => {
+                    fork.power_loss(survival);
+                    Crash::PowerLoss
+                }
+                None => {
+                    fork.kill();
+                    Crash::Killed
+                }
+            };
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let fork: Arc<dyn Disk> = Arc::new(fork);
+            crash_and_check(fork, plan, model, crash, Allow::Nothing, thorough)
+                .map_err(|error| format!("{survival:?} after {bytes} bytes: {error}"))
+        };
+        check(0, None, true)?;
+        for which in 0..8 {
+            check(
+                0,
+                Some(survival(number * 8 + which)),
+                which < 2 || which > 5,
+            )?;
+        }
+        let Operation::Write {
+            position, bytes, ..
+        } = operation
+        else {
+            return Ok(());
+        };
+        let count = bytes.iter().map(|piece| piece.len() as u64).sum();
+        writes += 1;
+        for (index, tear) in tears(writes, *position, count).into_iter().enumerate() {
+            let index = index as u64;
+            match index % 3 {
+                0 => check(tear, None, index % 60 == 0)?,
+                1 => check(tear, Some(Survival::All), index % 60 == 1)?,
+                _ => check(tear, Some(survival(number + index)), index % 60 == 2)?,
+            }
+        }
+        Ok(())
+    });
+    World::new(rig, plan).run()?;
+    Ok(checks.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+/// The script with one fault in it, to its end, and a power loss then.
+fn run_with_fault(plan: Plan, number: u64, fault: Fault, sabotage: Sabotage) -> Result<(), String> {
+    let rig = Rig::new(FaultyDisk::new(), sabotage);
+    rig.disk.fail_at(number, fault);
+    let mut world = World::new(rig.clone(), plan);
+    world.faulty = true;
+    world.allow = match fault {
+        Fault::Flip(_) => Allow::Flip,
+        Fault::Lie => Allow::Lie,
+        _ => Allow::Nothing,
+    };
+    let allow = world.allow;
+    if let Err(error) = world.run() {
+        if fault == Fault::Lie && world.is_gone() {
+            // The directory itself was not kept: opening says so.
+            return Ok(());
+        }
+        return Err(format!("with {fault:?} at operation {number}: {error}"));
+    }
+    rig.disk.power_loss(Survival::Nothing);
+    let model = rig.model.lock().unwrap().clone();
+    // It was closed: nothing may be missing, and no life has ended.
+    crash_and_check(rig.disk.clone(), plan, &model, Crash::Closed, allow, true)
+        .map_err(|error| format!("after {fault:?} at operation {number}: {error}"))
+}
+
+fn fail_everywhere(plan: Plan) -> u64 {
+    let trace = run(plan).disk.trace();
+    let mut runs = 0;
+    for (number, operation) in trace.iter().enumerate() {
+        let number = number as u64;
+        for fault in faults_of(operation, number) {
+            runs += 1;
+            if let Err(error) = run_with_fault(plan, number, fault, Sabotage::None) {
+                panic!("{plan:?}, {operation:?}: {error}");
+            }
+        }
+    }
+    runs
+}
+
+#[test]
+fn the_scripts_run_without_faults_and_reach_every_kind_of_operation() {
+    for plan in [SERIAL, CONCURRENT, WRITTEN] {
+        let rig = run(plan);
+        let trace = rig.disk.trace();
+        let mut counts = std::collections::BTreeMap::new();
+        for operation in &trace {
+            *counts.entry(operation.what).or_insert(0) += 1;
+        }
+        println!("{plan:?}: {} operations {counts:?}", trace.len());
+        for what in [
+            "write",
+            "sync data",
+            "sync directory",
+            "rename",
+            "remove",
+            "allocate",
+            "read",
+        ] {
+            assert!(
+                counts.get(what).is_some_and(|count| *count > 2),
+                "{what}: {counts:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_promised() {
+    println!(
+        "{} checks",
+        crash_everywhere(SERIAL, Sabotage::None).unwrap()
+    );
+}
+
+#[test]
+fn a_crash_at_any_operation_of_many_at_once_loses_nothing_promised() {
+    println!(
+        "{} checks",
+        crash_everywhere(CONCURRENT, Sabotage::None).unwrap()
+    );
+}
+
+#[test]
+fn a_crash_of_a_written_partition_loses_what_it_may_and_says_so() {
+    println!(
+        "{} checks",
+        crash_everywhere(WRITTEN, Sabotage::None).unwrap()
+    );
+}
+
+#[test]
+fn a_failure_of_any_operation_is_survived() {
+    println!("{} runs", fail_everywhere(SERIAL));
+}
+
+#[test]
+fn a_failure_of_any_operation_of_many_at_once_is_survived() {
+    println!("{} runs", fail_everywhere(CONCURRENT));
+}
