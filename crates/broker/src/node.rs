@@ -39,6 +39,13 @@ pub struct Now {
     pub unix_ns: u64,
 }
 
+/// See [`Input::LinkQueued`].
+pub const LINK_QUEUED_BYTES_HIGH: u64 = 8 << 20;
+/// See [`Input::LinkQueued`].
+pub const LINK_QUEUED_BYTES_LOW: u64 = 2 << 20;
+
+const _: () = assert!(LINK_QUEUED_BYTES_LOW < LINK_QUEUED_BYTES_HIGH);
+
 /// Something happened.
 pub enum Input {
     /// A connection stands.
@@ -56,6 +63,16 @@ pub enum Input {
         link: LinkId,
         /// Why.
         reason: NetError,
+    },
+    /// How many bytes wait to be handed to the network. To be told when they
+    /// pass [`LINK_QUEUED_BYTES_HIGH`], and again when they have fallen to
+    /// [`LINK_QUEUED_BYTES_LOW`]: in between nothing is delivered to
+    /// subscriptions of the connection.
+    LinkQueued {
+        /// Of which connection.
+        link: LinkId,
+        /// How many.
+        bytes: u64,
     },
     /// A message arrived.
     Message {

@@ -1,6 +1,8 @@
 //! Connections: who is there, what was asked, signs of life.
 
-use crate::node::{Asker, LinkId, Node, Output};
+use crate::node::{
+    Asker, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Output,
+};
 use crate::subscription::Subscription;
 use crate::timers::Timer;
 use net::{Lane, Message, Peer, Received};
@@ -27,6 +29,8 @@ pub(crate) struct Session {
     /// Produce payload that may be unanswered, and that is.
     pub credit: u64,
     pub unanswered_bytes: u64,
+    /// Whether so much waits to be sent that nothing more is delivered.
+    pub crowded: bool,
     /// `ReadData` calls, in turn, and their bytes under way.
     pub reads: BTreeSet<u64>,
     pub read_bytes: u64,
@@ -75,6 +79,7 @@ impl Node {
             subscriptions: BTreeMap::new(),
             credit: 0,
             unanswered_bytes: 0,
+            crowded: false,
             reads: BTreeSet::new(),
             read_bytes: 0,
         };
@@ -109,6 +114,20 @@ impl Node {
         self.abandon_transfers(link);
         if session.credit > 0 {
             self.data.revoke(session.credit);
+        }
+    }
+
+    pub(crate) fn link_queued(&mut self, link: LinkId, bytes: u64) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if bytes > LINK_QUEUED_BYTES_HIGH {
+            session.crowded = true;
+        } else if bytes <= LINK_QUEUED_BYTES_LOW && std::mem::take(&mut session.crowded) {
+            let ids: Vec<u64> = session.subscriptions.keys().copied().collect();
+            for id in ids {
+                self.advance_subscription(Asker { link, id });
+            }
         }
     }
 

@@ -163,16 +163,19 @@ impl Node {
     /// Delivers and reads on, as far as that goes now.
     pub(crate) fn advance_subscription(&mut self, asker: Asker) {
         loop {
-            let Some(subscription) = self
-                .sessions
-                .get_mut(&asker.link)
-                .and_then(|session| session.subscriptions.get_mut(&asker.id))
-            else {
+            let Some(session) = self.sessions.get_mut(&asker.link) else {
+                return;
+            };
+            let crowded = session.crowded;
+            let Some(subscription) = session.subscriptions.get_mut(&asker.id) else {
                 return;
             };
             let Some(partition) = self.partitions.get_mut(&subscription.storage) else {
                 return;
             };
+            if crowded {
+                return;
+            }
             if let Some(staged) = &subscription.staged {
                 let bytes = staged.batches.iter().map(|batch| batch.len() as u64).sum();
                 if !subscription.may_deliver(bytes) {

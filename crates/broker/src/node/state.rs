@@ -101,6 +101,7 @@ impl Node {
         match input {
             Input::LinkUp { link, peer, .. } => self.link_up(link, peer),
             Input::LinkDown { link, .. } => self.link_down(link),
+            Input::LinkQueued { link, bytes } => self.link_queued(link, bytes),
             Input::Message { link, message } => self.message(link, message),
             Input::ReadDone { token, result, .. } => match self.bulk.remove(&token) {
                 Some(Bulk::Transfer(transfer)) => self.chunk_arrived(transfer, token, result),

@@ -1,7 +1,7 @@
 //! What consumers may rely on, besides the promises.
 
 use super::harness::*;
-use crate::node::LinkId;
+use crate::node::{Input, LinkId};
 use log::testing::Survival;
 use std::time::Duration;
 use wire::frame::FrameKind;
@@ -103,6 +103,24 @@ fn a_batch_larger_than_the_window_is_let_out_alone() {
         let bytes = delivered_bytes(&world, link) / count as u64;
         credit(&mut world, link, subscription, bytes);
     }
+}
+
+/// A connection that does not take what was sent gets no more.
+#[test]
+fn a_crowded_connection_is_given_time() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let subscription = subscribe_with(&mut world, link, topic, 1 << 20);
+    let bytes = 100 << 20;
+    world.input(Input::LinkQueued { link, bytes });
+    world.stored(link, topic, (5, 0), &["a"]);
+    let bytes = 3 << 20;
+    world.input(Input::LinkQueued { link, bytes });
+    assert!(world.texts(link, subscription).is_empty());
+    world.input(Input::LinkQueued { link, bytes: 0 });
+    assert_eq!(world.texts(link, subscription), ["a"]);
 }
 
 #[test]
