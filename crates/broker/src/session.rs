@@ -1,8 +1,6 @@
 //! Connections: who is there, what was asked, signs of life.
 
-use crate::node::{
-    Asker, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Output,
-};
+use crate::node::{Asker, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Output};
 use crate::subscription::Subscription;
 use crate::timers::Timer;
 use net::{Lane, Message, Peer, Received};

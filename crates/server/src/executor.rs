@@ -2,7 +2,9 @@
 //! threads, time by the clock. One thread; one input at a time.
 
 use crate::disk_threads::{DiskThreads, Done, Task};
-use broker::node::{Input, LinkId, Node, Now, Output, StorageId};
+use broker::node::{
+    Input, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Now, Output, StorageId,
+};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use net::{LinkEvent, Listener, NetError, Reactor, ReactorEvent};
 use std::collections::{BTreeSet, VecDeque};
@@ -18,6 +20,8 @@ const OUTBOX_MAX: usize = 1024;
 /// How long an end may take beyond what the node was given for its drain:
 /// closing partitions is up to the disk.
 const CLOSING: Duration = Duration::from_secs(5);
+/// How often it is looked whether crowded links have sent what waited.
+const CROWDED_WAIT: Duration = Duration::from_millis(1);
 /// How often farewells are tried to be sent at the end.
 const FAREWELL_TURNS: u32 = 1000;
 
@@ -76,6 +80,8 @@ pub struct Executor {
     started: Instant,
     /// Links that the node knows.
     links: BTreeSet<net::LinkId>,
+    /// Links of which the node was told that too much waits to be sent.
+    crowded: BTreeSet<net::LinkId>,
     /// What is to be told to the network at the end of the turn.
     outbox: Vec<Output>,
     /// Operations that were done inline, not yet told.
@@ -138,6 +144,7 @@ impl Executor {
             wish: parts.wish,
             started: parts.started,
             links: BTreeSet::new(),
+            crowded: BTreeSet::new(),
             outbox: Vec::new(),
             inline: VecDeque::new(),
             done: Vec::new(),
@@ -181,6 +188,10 @@ impl Executor {
                 let left = draining.timeout - waited;
                 timeout = Some(timeout.map_or(left, |timer| timer.min(left)));
             }
+            if !self.crowded.is_empty() {
+                // Links without a socket do not say when their other end takes.
+                timeout = Some(timeout.map_or(CROWDED_WAIT, |at| at.min(CROWDED_WAIT)));
+            }
             self.reactor.wait(timeout)?;
         }
     }
@@ -205,6 +216,7 @@ impl Executor {
             {
                 self.handle(Input::Timer);
             }
+            self.tell_relieved();
             if idle && self.outbox.is_empty() {
                 return;
             }
@@ -342,11 +354,30 @@ impl Executor {
         }
     }
 
+    /// Tells the node of links that have sent enough of what waited.
+    fn tell_relieved(&mut self) {
+        if self.crowded.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut self.crowded) {
+            let Some(bytes) = self.reactor.peek(id).map(|link| link.queued_bytes()) else {
+                continue;
+            };
+            if bytes > LINK_QUEUED_BYTES_LOW {
+                self.crowded.insert(id);
+                continue;
+            }
+            let link = LinkId(id.0);
+            self.handle(Input::LinkQueued { link, bytes });
+        }
+    }
+
     /// Hands the outbox to the links. Their turn, in which many messages
     /// leave with one system call, comes with the next look at the reactor.
     fn send(&mut self) {
+        let mut crowded = Vec::new();
         for output in self.outbox.drain(..) {
-            let link = match &output {
+            let id = match &output {
                 Output::Send { link, .. }
                 | Output::Read { link, .. }
                 | Output::Write { link, .. }
@@ -354,16 +385,25 @@ impl Executor {
                 _ => unreachable!("only network outputs are put into the outbox"),
             };
             // What is for a dead link is dropped: its end has been or will be told.
-            let Some(link) = self.reactor.link(link) else {
+            let Some(link) = self.reactor.link(id) else {
                 continue;
             };
             match output {
-                Output::Send { message, .. } => link.send(message),
+                Output::Send { message, .. } => {
+                    link.send(message);
+                    let bytes = link.queued_bytes();
+                    if bytes > LINK_QUEUED_BYTES_HIGH && self.crowded.insert(id) {
+                        crowded.push((LinkId(id.0), bytes));
+                    }
+                }
                 Output::Read { token, read, .. } => link.read(token, read),
                 Output::Write { token, write, .. } => link.write(token, write),
                 Output::Close { reason, .. } => link.close(&reason),
                 _ => unreachable!("only network outputs are put into the outbox"),
             }
+        }
+        for (link, bytes) in crowded {
+            self.handle(Input::LinkQueued { link, bytes });
         }
     }
 
