@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::serve::ServeArgs;
 
 /// Persistent event streaming for high-performance computing and experimental science.
@@ -45,6 +46,11 @@ pub enum Command {
     /// Reads every batch of the topics and verifies it, and compares producers' journals, gap
     /// records and cursors with it. Exits with 3 if anything is lost, doubled or unexplained.
     Audit(AuditArgs),
+    /// Measure the event path beside the limits of the machine
+    ///
+    /// Starts a server of its own, on a directory of its own.
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Write manual pages

@@ -39,7 +39,7 @@ fn page() -> String {
 
 fn describe(page: &mut String, command: &mut Command, parent: &str) {
     let name = format!("{parent} {}", command.get_name());
-    if command.get_name() == "help" {
+    if command.get_name() == "help" || command.is_hide_set() {
         return;
     }
     if command.has_subcommands() {
