@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use topic::Definition;
 use wire::message::{PartitionStorage, Start};
 use wire::record::{GapReason, Position};
@@ -58,6 +58,12 @@ fn a_killed_server_keeps_its_promises() {
         acknowledged.wait_for(wanted, round);
         let promised: Vec<_> = loads.iter().map(Load::promised_cursors).collect();
         server.kill();
+        if random.below(4) == 0 {
+            // Once more, while it recovers.
+            let unready = rig.serve_unready(&[]);
+            unready.wait_for_a_sign();
+            unready.kill();
+        }
         server = rig.serve(&[]);
         for (load, promised) in loads.iter().zip(promised) {
             load.check_cursors(&driver, &promised, round);
@@ -178,7 +184,6 @@ struct Load {
     topic: String,
     durability: Durability,
     stop_producing: Arc<AtomicBool>,
-    stop_watching: Arc<AtomicBool>,
     producers: Vec<std::thread::JoinHandle<u64>>,
     watcher: Option<std::thread::JoinHandle<Seen>>,
     shared: Arc<Shared>,
@@ -191,6 +196,8 @@ struct Shared {
     acknowledged: Mutex<HashMap<EventId, Label>>,
     /// Up to where the watcher's cursors are known to be durable.
     cursors: Mutex<BTreeMap<PartitionIndex, Position>>,
+    /// Where the partitions end, once nothing more comes: the watcher ends there.
+    ends: Mutex<Option<BTreeMap<PartitionIndex, Position>>>,
 }
 
 /// What a consumer saw.
@@ -226,7 +233,6 @@ impl Load {
             .create_topic(&topic, &definition, &vec![storage; PARTITIONS])
             .unwrap();
         let stop_producing = Arc::new(AtomicBool::new(false));
-        let stop_watching = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared::default());
         let producers = (0..PRODUCERS)
             .map(|index| {
@@ -241,13 +247,12 @@ impl Load {
             })
             .collect();
         let handle = connect(rig).open_topic(&topic).unwrap();
-        let (stop, watched) = (stop_watching.clone(), shared.clone());
-        let watcher = std::thread::spawn(move || watch(&handle, &stop, &watched));
+        let watched = shared.clone();
+        let watcher = std::thread::spawn(move || watch(&handle, &watched));
         Self {
             topic,
             durability,
             stop_producing,
-            stop_watching,
             producers,
             watcher: Some(watcher),
             shared,
@@ -285,8 +290,9 @@ impl Load {
             .map(|producer| producer.join().expect("a producer failed"))
             .collect();
         let handle = driver.open_topic(&self.topic).unwrap();
-        let stored = read_all(&handle);
-        self.stop_watching.store(true, Ordering::Relaxed);
+        let ends = partition_ends(&handle);
+        *self.shared.ends.lock().unwrap() = Some(ends.clone());
+        let stored = read_all(&handle, ends);
         let seen = self
             .watcher
             .take()
@@ -428,15 +434,26 @@ fn produce(
     number
 }
 
-/// Consumes and acknowledges until it is stopped.
-fn watch(topic: &TopicHandle, stop: &AtomicBool, shared: &Shared) -> Seen {
+/// Consumes and acknowledges until nothing more comes.
+fn watch(topic: &TopicHandle, shared: &Shared) -> Seen {
     let consumer = topic
         .consumer("watcher", ConsumerOptions::default())
         .unwrap();
     let mut seen = Seen::default();
     let mut ends: BTreeMap<PartitionIndex, Position> = BTreeMap::new();
     let mut pulls = 0u64;
-    while !stop.load(Ordering::Relaxed) {
+    let mut last_sign = Instant::now();
+    loop {
+        let is_at_end =
+            |wanted: &BTreeMap<_, _>| wanted.iter().all(|(at, end)| ends.get(at) == Some(end));
+        if shared.ends.lock().unwrap().as_ref().is_some_and(is_at_end) {
+            break;
+        }
+        assert!(
+            last_sign.elapsed() < WATCHDOG,
+            "{}: nothing comes behind {ends:?}",
+            topic.name()
+        );
         let events = consumer
             .pull_batch(100, Some(Duration::from_millis(50)))
             .unwrap();
@@ -451,6 +468,7 @@ fn watch(topic: &TopicHandle, stop: &AtomicBool, shared: &Shared) -> Seen {
         }
         let mut last = BTreeMap::new();
         for event in events {
+            last_sign = Instant::now();
             let id = event.id();
             note(&mut seen.events, event);
             let end = Position {
@@ -489,24 +507,28 @@ fn note(events: &mut BTreeMap<EventId, Label>, mut event: client::ConsumedEvent)
     assert_eq!(doubled, None, "{id} was delivered twice");
 }
 
-/// Everything that is there now.
-fn read_all(topic: &TopicHandle) -> BTreeMap<EventId, Label> {
+/// Where each partition that holds events ends now.
+fn partition_ends(topic: &TopicHandle) -> BTreeMap<PartitionIndex, Position> {
     topic.refresh().unwrap();
-    let mut ends: BTreeMap<PartitionIndex, Position> = topic
-        .partitions()
-        .iter()
-        .map(|known| {
-            let offset = known.watermarks.committed;
-            (
-                known.partition,
-                Position {
-                    incarnation: known.incarnation,
-                    offset,
-                },
-            )
-        })
-        .filter(|(_, end)| end.offset > Offset(0))
-        .collect();
+    let known = topic.partitions();
+    let ends = known.iter().map(|known| {
+        let offset = known.watermarks.committed;
+        (
+            known.partition,
+            Position {
+                incarnation: known.incarnation,
+                offset,
+            },
+        )
+    });
+    ends.filter(|(_, end)| end.offset > Offset(0)).collect()
+}
+
+/// Everything up to `ends`.
+fn read_all(
+    topic: &TopicHandle,
+    mut ends: BTreeMap<PartitionIndex, Position>,
+) -> BTreeMap<EventId, Label> {
     let options = ConsumerOptions {
         start: Start::Beginning,
         ..ConsumerOptions::default()

@@ -376,3 +376,75 @@ fn corrupt_data_of_one_event_is_left_out_and_named() {
         (&"lost".into(), &0.into())
     );
 }
+
+#[test]
+fn a_deleted_or_shortened_segment_is_found() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    for topic in ["deleted", "shortened"] {
+        rig.run(&["topic", "create", topic]).ok();
+        let lines: String = (0..100).map(|n| format!("[\"{topic}\",{n}]\n")).collect();
+        rig.run_with(
+            &[
+                "produce",
+                topic,
+                "--batch-count",
+                "1",
+                "--journal",
+                "journal",
+            ],
+            lines,
+        )
+        .ok();
+    }
+    assert!(server.terminate().0.success());
+    let holding = |text: &str| {
+        let holds = |path: &std::path::PathBuf| {
+            let bytes = std::fs::read(path).unwrap();
+            bytes
+                .windows(text.len())
+                .any(|window| window == text.as_bytes())
+        };
+        let mut paths = rig::files(&rig.path("data/partitions"))
+            .into_iter()
+            .filter(holds);
+        (paths.next().expect("a file holds it"), paths.next())
+    };
+    let (deleted, other) = holding("[\"deleted\",50]");
+    assert_eq!(other, None);
+    std::fs::remove_file(deleted).unwrap();
+    let (shortened, other) = holding("[\"shortened\",50]");
+    assert_eq!(other, None);
+    let bytes = std::fs::read(&shortened).unwrap();
+    let needle = b"[\"shortened\",50]";
+    let at = bytes
+        .windows(needle.len())
+        .position(|window| window == needle)
+        .unwrap();
+    std::fs::write(&shortened, &bytes[..at]).unwrap();
+
+    let _server = rig.serve(&[]);
+    let ran = rig
+        .run(&["audit", "--journal", "journal", "--json"])
+        .exits(3);
+    let findings: Vec<_> = rig::json_lines(&ran.stdout)
+        .into_iter()
+        .filter(|line| line["type"] == "finding")
+        .collect();
+    for (topic, first) in [("deleted", 0), ("shortened", 50)] {
+        let lost: u64 = findings
+            .iter()
+            .filter(|finding| finding["topic"] == topic && finding["kind"] == "lost")
+            .map(|finding| finding["first"].as_u64().unwrap())
+            .min()
+            .unwrap_or_else(|| panic!("{topic}: {findings:?}"));
+        assert_eq!(lost, first, "{topic}: {findings:?}");
+        // What is there is served all the same.
+        let consumed = rig.run(&["consume", topic, "-n", "c"]).json();
+        let events = consumed
+            .iter()
+            .filter(|line| line["type"] == "event")
+            .count() as u64;
+        assert_eq!(events, first, "{topic}: {consumed:?}");
+    }
+}

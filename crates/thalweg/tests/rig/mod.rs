@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// After this long a process that was waited for is taken to hang. No test
@@ -76,6 +76,33 @@ impl Rig {
 
     /// Starts a server on `data` and waits until it is ready.
     pub fn serve(&self, args: &[&str]) -> ServerProcess {
+        let mut server = self.serve_unready(args);
+        let stdout = server.child.as_mut().expect("it runs").stdout.take();
+        let stdout = BufReader::new(stdout.expect("it was asked for"));
+        let line = in_time(move || {
+            let mut stdout = stdout;
+            let mut line = String::new();
+            stdout.read_line(&mut line).expect("output is text");
+            line
+        });
+        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+            let status = server
+                .child
+                .as_mut()
+                .expect("it runs")
+                .wait()
+                .expect("it is our child");
+            panic!(
+                "the server ended with {status} instead of being ready: {}",
+                server.log()
+            );
+        };
+        server.ready = ready;
+        server
+    }
+
+    /// Starts a server on `data`; it may not get far.
+    pub fn serve_unready(&self, args: &[&str]) -> ServerProcess {
         let args: Vec<&str> = ["serve", "data", "--json"]
             .iter()
             .chain(args)
@@ -88,32 +115,22 @@ impl Rig {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let stderr = child.stderr.take().expect("it was asked for");
-        let log = collect(stderr);
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let mut stdout = stdout;
-            let _ = stdout.read_line(&mut line);
-            let _ = tell.send(line);
-        });
-        let line = told
-            .recv_timeout(WATCHDOG)
-            .expect("a server is ready or ends");
-        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
-            let status = child.wait().expect("it is our child");
-            panic!(
-                "the server ended with {status} instead of being ready: {}",
-                log.text()
-            );
-        };
+        let log = collect(child.stderr.take().expect("it was asked for"));
         ServerProcess {
             child: Some(child),
-            ready,
+            ready: Value::Null,
             log,
         }
     }
+}
+
+/// What `wait` returns, or a failure if it does not return.
+fn in_time<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    // Whoever no longer listens has failed already.
+    std::thread::spawn(move || drop(tell.send(wait())));
+    told.recv_timeout(WATCHDOG)
+        .expect("a server is ready or ends")
 }
 
 /// A command that has ended.
@@ -187,6 +204,13 @@ impl ServerProcess {
         self.log.text()
     }
 
+    /// Waits until it has said anything to its operator, which is before it
+    /// opens its data, or has ended.
+    pub fn wait_for_a_sign(&self) {
+        let log = self.log.clone();
+        in_time(move || log.wait_for_text());
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         self.end();
@@ -242,24 +266,48 @@ pub fn wait(child: &mut Child) -> ExitStatus {
 /// What a process writes, as far as it has come.
 #[derive(Clone, Default)]
 pub struct Log {
-    text: std::sync::Arc<std::sync::Mutex<String>>,
+    shared: Arc<(Mutex<Written>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Written {
+    text: String,
+    ended: bool,
 }
 
 impl Log {
     pub fn text(&self) -> String {
-        self.text.lock().expect("no holder panics").clone()
+        self.shared.0.lock().expect("no holder panics").text.clone()
+    }
+
+    fn wait_for_text(&self) {
+        let (written, moved) = &*self.shared;
+        let written = written.lock().expect("no holder panics");
+        let nothing = |written: &mut Written| written.text.is_empty() && !written.ended;
+        drop(
+            moved
+                .wait_while(written, nothing)
+                .expect("no holder panics"),
+        );
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Written)) {
+        change(&mut self.shared.0.lock().expect("no holder panics"));
+        self.shared.1.notify_all();
     }
 }
 
 fn collect(from: impl Read + Send + 'static) -> Log {
     let log = Log::default();
-    let text = log.text.clone();
+    let collected = log.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let mut text = text.lock().expect("no holder panics");
-            text.push_str(&line);
-            text.push('\n');
+            collected.note(|written| {
+                written.text.push_str(&line);
+                written.text.push('\n');
+            });
         }
+        collected.note(|written| written.ended = true);
     });
     log
 }

@@ -1,0 +1,461 @@
+//! What the commands do, as somebody at a shell sees it.
+
+mod rig;
+
+use rig::{Rig, json_lines, signal, wait};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+/// A server with an empty topic `t`.
+fn with_topic(rig: &Rig) -> rig::ServerProcess {
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    server
+}
+
+fn numbers(lines: &[Value]) -> Vec<u64> {
+    lines
+        .iter()
+        .map(|line| line["metadata"].as_u64().unwrap())
+        .collect()
+}
+
+#[test]
+fn topics_come_and_go() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let args = [
+        "topic",
+        "create",
+        "frames",
+        "--partitions",
+        "3",
+        "--durability",
+        "written",
+    ];
+    let text = rig.run(&args).ok();
+    assert!(
+        text.contains("frames") && text.contains("written"),
+        "{text}"
+    );
+    rig.run(&args).exits(1);
+    rig.run(&[&args[..], &["--if-missing"]].concat()).ok();
+    rig.run(&[
+        "topic",
+        "add-partitions",
+        "frames",
+        "--storage",
+        "disk",
+        "--partitions",
+        "2",
+    ])
+    .ok();
+    let topics = rig.run(&["topic", "list", "--json"]).json();
+    assert_eq!(topics.len(), 1);
+    let partitions = topics[0]["partitions"].as_array().unwrap();
+    assert_eq!(partitions.len(), 5);
+    assert_eq!(partitions[4]["partition"], 4);
+    assert_eq!(partitions[4]["storage"]["kind"], "disk");
+    assert_eq!(topics[0]["definition"]["durability"], "written");
+    assert_eq!(rig.run(&["topic", "list"]).ok(), "frames\n");
+    assert_eq!(
+        rig.run(&["topic", "describe", "frames", "--json"]).json(),
+        topics
+    );
+    assert_eq!(
+        rig.run(&["topic", "delete", "frames"]).ok(),
+        "deleted frames\n"
+    );
+    assert_eq!(rig.run(&["topic", "list"]).ok(), "");
+}
+
+#[test]
+fn lines_become_events_and_go_on_at_the_cursor() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    assert_eq!(
+        rig.run_with(&["produce", "t"], "1\n2\n3").ok(),
+        "3 events acknowledged\n"
+    );
+    let first = rig.run(&["consume", "t", "-n", "c", "--max", "2"]).json();
+    assert_eq!(numbers(&first), [1, 2]);
+    let rest = rig.run(&["consume", "t", "-n", "c", "--no-ack"]).json();
+    assert_eq!(numbers(&rest), [3]);
+    let again = rig.run(&["consume", "t", "-n", "c", "--plain"]).ok();
+    assert_eq!(again, "3\n");
+    assert_eq!(rig.run(&["consume", "t", "-n", "c"]).ok(), "");
+    // Another name begins at the beginning, or where it is told to.
+    assert_eq!(
+        numbers(&rig.run(&["consume", "t", "-n", "d", "--start", "1"]).json()),
+        [2, 3]
+    );
+    assert_eq!(
+        rig.run(&["consume", "t", "-n", "e", "--start", "latest"])
+            .ok(),
+        ""
+    );
+    assert_eq!(rig.run(&["consume", "t", "-n", "f"]).json().len(), 3);
+}
+
+#[test]
+fn events_of_every_shape_round_trip_as_lines() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    rig.run(&["topic", "create", "copy"]).ok();
+    let lines = [
+        json!({"metadata": {"angle": 1.5, "shape": [2, 3]}, "key": "k", "producer_time": 7,
+            "headers": [["name", "value"], ["raw", {"base64": "/w=="}]], "data_text": "some data"}),
+        json!({"metadata_text": "no JSON", "key": "", "tombstone": true}),
+        json!({"metadata_base64": "gA==", "key_base64": "gA==", "data_base64": "AAEC"}),
+        json!({"metadata": null}),
+        json!({}),
+    ];
+    let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    rig.run_with(&["produce", "t", "--input", "events"], input)
+        .ok();
+    let consume = ["consume", "t", "-n", "c", "--data-base64", "--no-ack"];
+    let text = rig.run(&consume).ok();
+    let events = json_lines(&text);
+    assert_eq!(events.len(), 5);
+    assert_eq!(
+        events[0]["metadata"],
+        json!({"angle": 1.5, "shape": [2, 3]})
+    );
+    assert_eq!(events[0]["headers"], lines[0]["headers"]);
+    assert_eq!(
+        (&events[0]["key"], &events[0]["producer_time"]),
+        (&json!("k"), &json!(7))
+    );
+    assert_eq!(
+        (&events[0]["data_bytes"], &events[0]["data_base64"]),
+        (&json!(9), &json!("c29tZSBkYXRh"))
+    );
+    assert_eq!(
+        (&events[1]["metadata_text"], &events[1]["key"]),
+        (&json!("no JSON"), &json!(""))
+    );
+    assert_eq!(events[1]["tombstone"], true);
+    assert_eq!(
+        (&events[2]["metadata_base64"], &events[2]["key_base64"]),
+        (&json!("gA=="), &json!("gA=="))
+    );
+    assert_eq!(events[3]["metadata"], Value::Null);
+    assert_eq!(events[4].get("key"), None);
+    // What consume prints, produce reads: the copy differs in nothing but when it was made.
+    rig.run_with(&["produce", "copy", "--input", "events"], text)
+        .ok();
+    let copies = rig
+        .run(&["consume", "copy", "-n", "c", "--data-base64"])
+        .json();
+    for (mut event, mut copy) in events.into_iter().zip(copies) {
+        for line in [&mut event, &mut copy] {
+            line.as_object_mut().unwrap().remove("append_time").unwrap();
+        }
+        assert_eq!(copy, event);
+    }
+}
+
+#[test]
+fn a_bad_line_is_named_and_what_came_before_it_is_kept() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    let ran = rig.run_with(
+        &["produce", "t", "--input", "events"],
+        "{\"metadata\":1}\n{\"metdata\":2}\n",
+    );
+    let ran = ran.exits(2);
+    assert!(
+        ran.stderr.contains("line 2 of standard input"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("metdata"), "{}", ran.stderr);
+    assert_eq!(ran.stdout, "1 events acknowledged\n");
+    assert_eq!(numbers(&rig.run(&["consume", "t", "-n", "c"]).json()), [1]);
+}
+
+#[test]
+fn files_travel_as_data_and_parts_of_them_come_back() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    let small: Vec<u8> = (0..1000u32).map(|n| n as u8).collect();
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
+    std::fs::write(rig.path("small"), &small).unwrap();
+    std::fs::write(rig.path("large"), &large).unwrap();
+    rig.run(&["produce", "t", "--data", "small", "large", "--key", "k"])
+        .ok();
+    rig.run_with(
+        &["produce", "t", "--data", "-", "--metadata", "\"piped\""],
+        "from a pipe",
+    )
+    .ok();
+
+    let lines = rig
+        .run(&["consume", "t", "-n", "c", "--data-dir", "out"])
+        .json();
+    assert_eq!(
+        lines[0]["metadata"],
+        json!({"file": "small", "bytes": 1000})
+    );
+    assert_eq!(
+        (&lines[1]["data_bytes"], &lines[1]["key"]),
+        (&json!(3_000_000), &json!("k"))
+    );
+    assert_eq!(lines[2]["metadata"], "piped");
+    let read = |line: &Value| std::fs::read(rig.path(line["data_file"].as_str().unwrap())).unwrap();
+    assert!(read(&lines[0]) == small && read(&lines[1]) == large);
+    assert_eq!(read(&lines[2]), b"from a pipe");
+    assert_eq!(lines[1]["data_file"], "out/0-1-1.data");
+
+    let part = ["--data-dir", "part", "--data-range", "900:500"];
+    let lines = rig
+        .run(&[&["consume", "t", "-n", "d"], &part[..]].concat())
+        .json();
+    assert!(read(&lines[0]) == small[900..] && read(&lines[1]) == large[900..1400]);
+    assert_eq!(read(&lines[2]), b"");
+}
+
+#[test]
+fn a_whole_input_is_one_event_of_any_bytes() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "raw"]).ok();
+    rig.run_with(&["produce", "raw", "--input", "whole"], [0, 10, 255, 10])
+        .ok();
+    let lines = rig.run(&["consume", "raw", "-n", "c"]).json();
+    assert_eq!(lines[0]["metadata_base64"], "AAr/Cg==");
+}
+
+#[test]
+fn ids_and_summaries_say_where_events_went() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--partitions", "2"]).ok();
+    let args = [
+        "produce",
+        "t",
+        "--ids",
+        "--json",
+        "--partition",
+        "1",
+        "--batch-count",
+        "2",
+    ];
+    let mut lines = rig.run_with(&args, "1\n2\n3\n").json();
+    let summary = lines.pop().unwrap();
+    let expected: Vec<Value> = (0..3)
+        .map(|offset| json!({"type": "acknowledged", "partition": 1, "incarnation": 1, "offset": offset}))
+        .collect();
+    assert_eq!(lines, expected);
+    assert_eq!(
+        summary,
+        json!({"type": "summary", "topic": "t", "acknowledged": 3, "partitions":
+            [{"partition": 1, "incarnation": 1, "count": 3, "first": 0, "last": 2}]})
+    );
+}
+
+#[test]
+fn a_named_producer_fences_its_predecessor() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    let mut first = rig
+        .thalweg(&["produce", "t", "--name", "detector", "--ids"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It holds the name once the server has taken something of it.
+    let mut stdin = first.stdin.take().unwrap();
+    use std::io::Write;
+    writeln!(stdin, "1").unwrap();
+    stdin.flush().unwrap();
+    let mut consumer = rig
+        .thalweg(&["consume", "t", "-n", "c", "--follow", "--max", "1"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(wait(&mut consumer).success());
+    rig.run_with(&["produce", "t", "--name", "detector"], "2\n")
+        .ok();
+    writeln!(stdin, "3").unwrap();
+    drop(stdin);
+    let output = first.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("fenced"), "{errors}");
+    assert_eq!(
+        numbers(&rig.run(&["consume", "t", "-n", "d"]).json()),
+        [1, 2]
+    );
+}
+
+#[test]
+fn cursors_are_listed_moved_and_forgotten() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--partitions", "2"]).ok();
+    for partition in ["0", "1"] {
+        rig.run_with(&["produce", "t", "--partition", partition], "1\n2\n3\n")
+            .ok();
+    }
+    rig.run(&["consume", "t", "-n", "c"]).ok();
+    let cursors = rig.run(&["cursor", "list", "t", "--json"]).json();
+    let cursor = |partition: u32, offset: u32, behind: u32| json!({"consumer": "c", "partition": partition, "incarnation": 1, "offset": offset, "behind": behind});
+    assert_eq!(cursors, [cursor(0, 3, 0), cursor(1, 3, 0)]);
+    rig.run(&[
+        "cursor",
+        "seek",
+        "t",
+        "-n",
+        "c",
+        "--to",
+        "1",
+        "--partition",
+        "1",
+    ])
+    .ok();
+    let cursors = rig
+        .run(&["cursor", "list", "t", "--name", "c", "--json"])
+        .json();
+    assert_eq!(cursors, [cursor(0, 3, 0), cursor(1, 1, 2)]);
+    assert_eq!(
+        numbers(&rig.run(&["consume", "t", "-n", "c", "--no-ack"]).json()),
+        [2, 3]
+    );
+    rig.run(&["cursor", "seek", "t", "-n", "c", "--to", "beginning"])
+        .ok();
+    assert_eq!(
+        rig.run(&["consume", "t", "-n", "c", "--no-ack"])
+            .json()
+            .len(),
+        6
+    );
+    rig.run(&["cursor", "seek", "t", "-n", "c", "--to", "latest"])
+        .ok();
+    assert_eq!(rig.run(&["consume", "t", "-n", "c"]).ok(), "");
+    rig.run(&["cursor", "delete", "t", "-n", "c"]).ok();
+    assert_eq!(rig.run(&["cursor", "list", "t", "--json"]).ok(), "");
+    assert_eq!(rig.run(&["consume", "t", "-n", "c"]).json().len(), 6);
+    let ran = rig
+        .run(&["cursor", "seek", "t", "-n", "c", "--to", "yesterday"])
+        .exits(2);
+    assert!(ran.stderr.contains("yesterday"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_follower_ends_cleanly_with_its_cursor_kept() {
+    let rig = Rig::default();
+    let server = with_topic(&rig);
+    let mut follower = rig
+        .thalweg(&["consume", "t", "-n", "c", "--follow"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    rig.run_with(&["produce", "t"], "1\n").ok();
+    lines.next().unwrap().unwrap();
+    // A restart of the server is not its end.
+    server.kill();
+    let _server = rig.serve(&[]);
+    rig.run_with(&["produce", "t"], "2\n").ok();
+    let second: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(second["metadata"], 2);
+    signal(follower.id(), Signal::INT);
+    assert!(wait(&mut follower).success());
+    let cursors = rig.run(&["cursor", "list", "t", "--json"]).json();
+    assert_eq!(cursors[0]["offset"], 2);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    let lines: String = (0..20_000).map(|n| format!("{n}\n")).collect();
+    rig.run_with(&["produce", "t"], lines).ok();
+    let mut consumer = rig
+        .thalweg(&["consume", "t", "-n", "c"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(consumer.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    drop(stdout);
+    let status = wait(&mut consumer);
+    let errors = std::io::read_to_string(consumer.stderr.take().unwrap()).unwrap();
+    assert!(status.success(), "{errors}");
+    assert_eq!(errors, "");
+}
+
+#[test]
+fn status_tells_what_the_server_holds() {
+    let rig = Rig::default();
+    let server = with_topic(&rig);
+    let status = rig.run(&["status", "--json"]).json();
+    assert_eq!(status[0]["instance"], server.instance());
+    assert_eq!(status[0]["topics"][0]["name"], "t");
+    assert!(rig.run(&["status"]).ok().contains(server.instance()));
+}
+
+#[test]
+fn a_server_is_found_by_address_alone_by_its_own_user() {
+    let rig = Rig::default();
+    let server = with_topic(&rig);
+    let address = server.endpoints()[0].clone();
+    assert!(address.starts_with("unix://"), "{address}");
+    std::fs::remove_file(rig.group_file()).unwrap();
+    assert_eq!(
+        rig.run(&["topic", "list", "--address", &address]).ok(),
+        "t\n"
+    );
+}
+
+#[test]
+fn settings_come_from_the_environment_too() {
+    let rig = Rig::default();
+    let mut child = rig
+        .thalweg(&["serve", "data"])
+        .env("THALWEG_LISTEN", "tcp://127.0.0.1:0,tcp://[::1]:0")
+        .env("THALWEG_GROUP_FILE", "elsewhere.json")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(
+        line.starts_with("ready at tcp://127.0.0.1:") && line.contains(" tcp://[::1]:"),
+        "{line}"
+    );
+    let ran = rig
+        .thalweg(&["topic", "list"])
+        .env("THALWEG_GROUP_FILE", "elsewhere.json")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    signal(child.id(), Signal::INT);
+    assert!(wait(&mut child).success());
+    assert!(!rig.path("elsewhere.json").exists());
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let rig = Rig::default();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            rig.run(&["completions", shell])
+                .ok()
+                .contains("add-partitions"),
+            "{shell}"
+        );
+    }
+    rig.run(&["man", "man"]).ok();
+    let page = std::fs::read_to_string(rig.path("man/thalweg-consume.1")).unwrap();
+    assert!(page.contains("data\\-range"), "{page}");
+}
