@@ -131,6 +131,11 @@ impl<'a> Window<'a> {
         }
     }
 
+    /// Forgets what was read, so that it is read anew.
+    pub(crate) fn forget(&mut self) {
+        self.bytes.truncate(0);
+    }
+
     /// `count` bytes from `position` on; fewer at the end of the file only.
     pub(crate) fn bytes(&mut self, position: u64, count: usize) -> Done<&[u8]> {
         let held = self.start..self.start + self.bytes.len() as u64;

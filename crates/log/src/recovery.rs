@@ -413,7 +413,14 @@ impl<'a> Walk<'a> {
                 return Ok(false);
             }
             let verify = position >= verify_from;
-            match self.judge(at, window, position, verify)? {
+            let mut judged = self.judge(at, window, position, verify)?;
+            if !matches!(judged, Judged::Good(..)) {
+                // What is cut is gone: a bit that flipped on the way here
+                // must not decide that.
+                window.forget();
+                judged = self.judge(at, window, position, verify)?;
+            }
+            match judged {
                 Judged::Good(stamp, header) => {
                     self.accept(at, position, &stamp, &header, verify);
                     position += stamp.batch_bytes;

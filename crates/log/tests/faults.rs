@@ -3,6 +3,8 @@
 
 #[path = "faults/model.rs"]
 mod model;
+#[path = "faults/planted.rs"]
+mod planted;
 #[path = "faults/world.rs"]
 mod world;
 
@@ -58,10 +60,14 @@ fn tears(number: u64, position: u64, bytes: u64) -> Vec<u64> {
     let mut places: Vec<u64> = (1..bytes.min(headers)).collect();
     places.extend((1..8).map(|i| headers + i * bytes.saturating_sub(headers) / 8));
     places.retain(|place| (1..bytes).contains(place));
-    if number % 4 != 0 && std::env::var("THALWEG_FAULTS").as_deref() != Ok("all") {
-        places.retain(|place| (place + number) % 7 == 0);
+    if !number.is_multiple_of(4) && !all_faults() {
+        places.retain(|place| (place + number).is_multiple_of(7));
     }
     places
+}
+
+fn all_faults() -> bool {
+    std::env::var("THALWEG_FAULTS").as_deref() == Ok("all")
 }
 
 fn survival(which: u64) -> Survival {
@@ -111,7 +117,7 @@ fn crash_everywhere(plan: Plan, sabotage: Sabotage) -> Result<u64, String> {
             check(
                 0,
                 Some(survival(number * 8 + which)),
-                which < 2 || which > 5,
+                !(2..=5).contains(&which),
             )?;
         }
         let Operation::Write {
@@ -125,7 +131,7 @@ fn crash_everywhere(plan: Plan, sabotage: Sabotage) -> Result<u64, String> {
         for (index, tear) in tears(writes, *position, count).into_iter().enumerate() {
             let index = index as u64;
             match index % 3 {
-                0 => check(tear, None, index % 60 == 0)?,
+                0 => check(tear, None, index.is_multiple_of(60))?,
                 1 => check(tear, Some(Survival::All), index % 60 == 1)?,
                 _ => check(tear, Some(survival(number + index)), index % 60 == 2)?,
             }
@@ -137,8 +143,8 @@ fn crash_everywhere(plan: Plan, sabotage: Sabotage) -> Result<u64, String> {
 }
 
 /// The script with one fault in it, to its end, and a power loss then.
-fn run_with_fault(plan: Plan, number: u64, fault: Fault, sabotage: Sabotage) -> Result<(), String> {
-    let rig = Rig::new(FaultyDisk::new(), sabotage);
+fn run_with_fault(plan: Plan, number: u64, fault: Fault) -> Result<(), String> {
+    let rig = Rig::new(FaultyDisk::new(), Sabotage::None);
     rig.disk.fail_at(number, fault);
     let mut world = World::new(rig.clone(), plan);
     world.faulty = true;
@@ -169,7 +175,7 @@ fn fail_everywhere(plan: Plan) -> u64 {
         let number = number as u64;
         for fault in faults_of(operation, number) {
             runs += 1;
-            if let Err(error) = run_with_fault(plan, number, fault, Sabotage::None) {
+            if let Err(error) = run_with_fault(plan, number, fault) {
                 panic!("{plan:?}, {operation:?}: {error}");
             }
         }
@@ -236,4 +242,82 @@ fn a_failure_of_any_operation_is_survived() {
 #[test]
 fn a_failure_of_any_operation_of_many_at_once_is_survived() {
     println!("{} runs", fail_everywhere(CONCURRENT));
+}
+
+/// A crash somewhere in the script, and a fault at every operation of the
+/// recovery from it.
+fn fail_in_recovery(plan: Plan) -> Result<u64, String> {
+    let rig = Rig::new(FaultyDisk::new(), Sabotage::None);
+    let disk = rig.disk.clone();
+    let checks = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counter = checks.clone();
+    let mut crashes = 0u64;
+    rig.set_hook(move |operation, model| {
+        if !mutates(operation) || !model.created {
+            return Ok(());
+        }
+        crashes += 1;
+        if !crashes.is_multiple_of(7) && !all_faults() {
+            return Ok(());
+        }
+        let crash = match crashes % 3 {
+            0 => Crash::Killed,
+            _ => Crash::PowerLoss,
+        };
+        let crashed = disk.fork();
+        match crash {
+            Crash::Killed => crashed.kill(),
+            _ => crashed.power_loss(survival(crashes)),
+        }
+        // The recovery without a fault says which operations there are.
+        let before = crashed.operation_count() as usize;
+        let plain = Arc::new(crashed.fork());
+        let opened: Arc<dyn Disk> = plain.clone();
+        let boot = model.boot + u64::from(crash == Crash::PowerLoss);
+        open_and_read(&opened, plan, model, boot, 0)?;
+        for (index, operation) in plain.trace().iter().enumerate().skip(before) {
+            let number = index as u64;
+            let faults = faults_of(operation, number);
+            let fault = faults[(number + crashes) as usize % faults.len()];
+            let fork = Arc::new(crashed.fork());
+            fork.fail_at(number, fault);
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let allow = match fault {
+                Fault::Flip(_) => Allow::Flip,
+                Fault::Lie => Allow::Lie,
+                _ => Allow::Nothing,
+            };
+            let opened: Arc<dyn Disk> = fork.clone();
+            let mut model = model.clone();
+            model.power_lost |= crash == Crash::PowerLoss;
+            if crash == Crash::PowerLoss {
+                model.written = model.synced;
+                model.boot += 1;
+            }
+            // Whether that succeeded or not, it was not told to anyone: the
+            // process dies, or the power fails again.
+            let _ = open_and_read(&opened, plan, &model, boot, 0);
+            let again = match number % 2 {
+                0 => Crash::Killed,
+                _ => Crash::PowerLoss,
+            };
+            match again {
+                Crash::Killed => fork.kill(),
+                _ => fork.power_loss(survival(number)),
+            }
+            crash_and_check(opened, plan, &model, again, allow, false).map_err(|error| {
+                format!("{crash:?}, {fault:?} at {operation:?} of recovery, {again:?}: {error}")
+            })?;
+        }
+        Ok(())
+    });
+    World::new(rig, plan).run()?;
+    Ok(checks.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+#[test]
+fn a_fault_in_recovery_is_survived() {
+    for plan in [SERIAL, CONCURRENT, WRITTEN] {
+        println!("{} checks", fail_in_recovery(plan).unwrap());
+    }
 }

@@ -69,7 +69,7 @@ impl Key {
             _ => hash % 100,
         };
         metadata.extend((0..filler).map(|i| (i ^ hash) as u8));
-        let external = hash % 5 == 0;
+        let external = hash.is_multiple_of(5);
         let data_bytes = match hash % 7 {
             _ if external => 300 + hash % 1500,
             0 | 1 => 0,

@@ -411,7 +411,10 @@ impl World {
         if key.producer != RECORDS && !matches!(again, Verdict::Duplicate { .. }) {
             return Err(format!("{key:?} sent again is {again:?}"));
         }
-        if self.rig.sabotage == Sabotage::DoubleBatch && self.now % 370 == 0 && place.is_none() {
+        if self.rig.sabotage == Sabotage::DoubleBatch
+            && self.now.is_multiple_of(370)
+            && place.is_none()
+        {
             let append = Append {
                 batch: Buffer::copy_of(&bytes),
                 header,
@@ -620,7 +623,7 @@ pub fn crash_and_check(
     model.created = true;
     model.closing = false;
     model.adopt(found, &state);
-    go_on(&mut driven, plan, &mut model, allow)?;
+    go_on(&mut driven, &mut model, allow)?;
     drop(driven);
     let (mut driven, report, contents) = open_and_read(&disk, plan, &model, boot, u64::MAX)?;
     let state = driven.storage.state();
@@ -642,7 +645,7 @@ pub fn crash_and_check(
 }
 
 /// Producers go on where the log ends; what they send is promised to stay.
-fn go_on(driven: &mut Driven, plan: Plan, model: &mut Model, allow: Allow) -> Result<(), String> {
+fn go_on(driven: &mut Driven, model: &mut Model, allow: Allow) -> Result<(), String> {
     for round in 0..2 {
         for producer in 0..PRODUCERS {
             let mut sequence = model.next.get(&producer).copied().unwrap_or(0);
@@ -689,7 +692,6 @@ fn go_on(driven: &mut Driven, plan: Plan, model: &mut Model, allow: Allow) -> Re
             model.progressed(&state)?;
         }
     }
-    let _ = plan;
     Ok(())
 }
 
