@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::{DirectoryId, ServerInstance};
 
@@ -120,6 +120,20 @@ pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
         .mode(0o700)
         .create(path)
         .map_err(ServerError::file(format!("making {}", path.display())))
+}
+
+/// Makes sure that nobody else gets into a directory, whoever made it.
+pub(crate) fn refuse_shared(path: &Path) -> Result<(), ServerError> {
+    let found = std::fs::symlink_metadata(path)
+        .map_err(ServerError::file(format!("looking at {}", path.display())))?;
+    let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if is_ours && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(ServerError::Directory {
+        directory: path.to_owned(),
+        why: "it is to be a directory of this user alone, mode 0700".to_owned(),
+    })
 }
 
 /// A directory with content that no server made is not touched.
@@ -342,6 +356,19 @@ mod tests {
             "{error}"
         );
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_others_get_into_is_refused_for_sockets() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("sockets");
+        make_private(&path).unwrap();
+        refuse_shared(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o750)).unwrap();
+        assert!(refuse_shared(&path).is_err());
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink(parent.path(), &link).unwrap();
+        assert!(refuse_shared(&link).is_err());
     }
 
     #[test]

@@ -321,6 +321,8 @@ fn socket_path(directory: &DataDirectory, file_system: FileSystem) -> Result<Pat
     }
     let outside = std::env::temp_dir().join(format!("thalweg-{}", directory.id()));
     crate::directory::make_private(&outside)?;
+    // Others may write there too, and may have been first.
+    crate::directory::refuse_shared(&outside)?;
     Ok(outside.join("thalweg.sock"))
 }
 
