@@ -1,5 +1,92 @@
-"""Thalweg: persistent event streaming for HPC and experimental science."""
+"""Thalweg: persistent event streaming for HPC and experimental science.
 
-from thalweg._thalweg import __version__
+A stream of events is kept as an ordered log; producers and consumers run when
+they like. An event is metadata, small and structured, and data, of any size::
 
-__all__ = ["__version__"]
+    import thalweg
+
+    with thalweg.Driver("thalweg.json") as driver:
+        topic = driver.create_topic("frames", exist_ok=True)
+        with topic.producer() as producer:
+            producer.push({"angle": 0.5}, b"the frame")
+        with topic.consumer("viewer") as consumer:
+            event = consumer.pull(timeout=10)
+            print(event.metadata, event.data.nbytes)
+            event.acknowledge()
+"""
+
+from thalweg._thalweg import (
+    Consumer,
+    DataView,
+    Driver,
+    Event,
+    EventId,
+    Future,
+    Producer,
+    Topic,
+    __version__,
+)
+from thalweg._command import executable
+from thalweg.descriptions import Cursor, Gap, PartitionDescription, TopicDescription
+from thalweg.exceptions import (
+    BudgetExceeded,
+    Closed,
+    Damaged,
+    Error,
+    Forked,
+    GapWarning,
+    InvalidArgument,
+    InvalidEvent,
+    InvalidTopic,
+    NotAllowed,
+    OutOfRange,
+    ProducerFenced,
+    ServerError,
+    StorageError,
+    Timeout,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+    Unreachable,
+    WrongServer,
+)
+
+# Last: from here on, what was pushed is drained when the interpreter ends.
+from thalweg import _exit as _exit  # isort: skip
+
+__all__ = [
+    "BudgetExceeded",
+    "Closed",
+    "Consumer",
+    "Cursor",
+    "Damaged",
+    "DataView",
+    "Driver",
+    "Error",
+    "Event",
+    "EventId",
+    "Forked",
+    "Future",
+    "Gap",
+    "GapWarning",
+    "InvalidArgument",
+    "InvalidEvent",
+    "InvalidTopic",
+    "NotAllowed",
+    "OutOfRange",
+    "PartitionDescription",
+    "Producer",
+    "ProducerFenced",
+    "ServerError",
+    "StorageError",
+    "Timeout",
+    "Topic",
+    "TopicDescription",
+    "TopicExists",
+    "UnknownPartition",
+    "UnknownTopic",
+    "Unreachable",
+    "WrongServer",
+    "__version__",
+    "executable",
+]

@@ -1,10 +1,62 @@
 //! `thalweg._thalweg`, the native half of the Python package. What users see
 //! is in `python/thalweg`.
+//!
+//! Three rules keep Python and the client apart. Whatever waits or copies much
+//! does it without the GIL, in slices between which Ctrl-C is seen ([`wait`]).
+//! No lock of ours is held while the GIL is let go, so that a fork finds all
+//! of them free. The client's own threads never wait for the GIL: they leave
+//! calls to a thread of their own ([`callbacks`]) and lent memory on a stack
+//! without a lock ([`lend`]).
+
+mod callbacks;
+mod connection;
+mod consumer;
+mod describe;
+mod driver;
+mod error;
+mod event;
+mod future;
+mod json;
+mod lend;
+mod producer;
+mod select;
+mod topic;
+mod view;
+mod wait;
 
 use pyo3::prelude::*;
+
+/// Closes every driver that is open, waiting up to `timeout` seconds in all.
+#[pyfunction]
+#[pyo3(signature = (timeout, /))]
+fn _close_all(py: Python<'_>, timeout: f64) -> PyResult<()> {
+    let timeout = wait::seconds("timeout", Some(timeout))?.unwrap_or(wait::FOREVER);
+    let (open, draining) = (connection::take_open(), connection::take_draining());
+    if open.is_empty() && draining.is_empty() {
+        return Ok(());
+    }
+    wait::interruptible(py, move || connection::close_all(open, draining, timeout))
+}
+
+/// Ends the thread that calls back into Python; the interpreter ends.
+#[pyfunction]
+fn _stop_callbacks(py: Python<'_>) {
+    lend::end();
+    callbacks::stop(py);
+}
 
 /// Adds to the module what Python code imports from it.
 #[pymodule(gil_used = false)]
 fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<driver::Driver>()?;
+    module.add_class::<topic::Topic>()?;
+    module.add_class::<producer::Producer>()?;
+    module.add_class::<future::Future>()?;
+    module.add_class::<future::EventId>()?;
+    module.add_class::<consumer::Consumer>()?;
+    module.add_class::<event::Event>()?;
+    module.add_class::<view::DataView>()?;
+    module.add_function(wrap_pyfunction!(_close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)
 }

@@ -1,0 +1,467 @@
+//! `thalweg.Consumer`: events on their way in.
+
+use crate::callbacks::Callbacks;
+use crate::describe;
+use crate::event::Event;
+use crate::future::EventId;
+use crate::select::Parsed;
+use crate::topic::Topic;
+use crate::{error, wait};
+use client::{ClientError, ConsumedEvent};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use wire::record::Position;
+
+/// Events that are taken from the client at once, so that one costs little.
+const AHEAD_MAX: usize = 512;
+/// Bytes of data that these may hold.
+const AHEAD_BYTES_MAX: u64 = 4 << 20;
+/// Gaps that `Consumer.gaps` remembers.
+const GAPS_MAX: usize = 10_000;
+
+/// Receives the events of a topic, partition by partition in their order.
+///
+/// Made by `Topic.consumer`. Iterate over it, for ever; or call `pull`. In a
+/// coroutine, `async for` does the same. Events arrive by themselves while the
+/// consumer is open; where it begins and what of the data it gets is said when
+/// it is made. Usable in a child after `os.fork()`, where it begins again at
+/// its cursor.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Consumer")]
+pub struct Consumer {
+    /// `None` once closed. This lock and those below are taken with the GIL
+    /// held and let go before it is, so that no fork finds one taken.
+    client: Mutex<Option<Arc<client::Consumer>>>,
+    /// Seen by other threads between two slices of their waits.
+    closed: AtomicBool,
+    topic: Py<Topic>,
+    name: String,
+    raw: bool,
+    /// Taken from the client and not yet by the user.
+    ahead: Mutex<VecDeque<ConsumedEvent>>,
+    /// How many events to take next, by the size of the last ones.
+    ahead_max: AtomicUsize,
+    gaps: Mutex<VecDeque<Py<PyAny>>>,
+    on_gap: Option<Py<PyAny>>,
+    /// What a selector or allocator left behind; `None` if there is neither.
+    parsed: Option<Arc<Parsed>>,
+    ready: Arc<Ready>,
+    /// The process in which `ahead` was filled.
+    generation: AtomicU64,
+}
+
+/// Who waits for events without blocking.
+struct Ready {
+    /// Whether anybody does. Swapped by whoever tells them.
+    awaited: AtomicBool,
+    /// Locked with the GIL held.
+    callbacks: Mutex<Vec<Py<PyAny>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder panics here")
+}
+
+impl Consumer {
+    pub fn new(
+        py: Python<'_>,
+        client: Arc<client::Consumer>,
+        topic: Py<Topic>,
+        on_gap: Option<Py<PyAny>>,
+        parsed: Option<Arc<Parsed>>,
+    ) -> Self {
+        let raw = topic.bind(py).get().is_raw();
+        Self {
+            name: client.name().to_owned(),
+            client: Mutex::new(Some(client)),
+            closed: AtomicBool::new(false),
+            topic,
+            raw,
+            ahead: Mutex::default(),
+            ahead_max: AtomicUsize::new(1),
+            gaps: Mutex::default(),
+            on_gap,
+            parsed,
+            ready: Arc::new(Ready {
+                awaited: AtomicBool::new(false),
+                callbacks: Mutex::default(),
+            }),
+            generation: AtomicU64::new(memory::fork::generation()),
+        }
+    }
+
+    fn open(&self, py: Python<'_>) -> PyResult<Arc<client::Consumer>> {
+        let client = lock(&self.client).clone();
+        client.ok_or_else(|| error::new(py, "Closed", "the consumer is closed".into()))
+    }
+
+    pub fn acknowledge_id(&self, py: Python<'_>, id: wire::EventId) -> PyResult<()> {
+        let client = self.open(py)?;
+        client
+            .acknowledge(id)
+            .map_err(|reason| error::raise(py, reason))
+    }
+
+    /// Begins anew in a child of a fork: what the parent took is the parent's.
+    #[cold]
+    fn begin_in_child(&self, py: Python<'_>, generation: u64) -> PyResult<()> {
+        drop(std::mem::take(&mut *lock(&self.ahead)));
+        drop(std::mem::take(&mut *lock(&self.ready.callbacks)));
+        self.generation.store(generation, Ordering::Relaxed);
+        let client = self.open(py)?;
+        // Nothing is to be acknowledged yet; it waits for the subscriptions.
+        wait::interruptible(py, move || client.flush_acknowledgements(wait::FOREVER))
+    }
+
+    fn take_ahead(slf: &Bound<'_, Self>) -> Option<Event> {
+        let this = slf.get();
+        if this.generation.load(Ordering::Relaxed) != memory::fork::generation() {
+            return None;
+        }
+        let inner = lock(&this.ahead).pop_front()?;
+        let consumer = slf.clone().unbind();
+        Some(match &this.parsed {
+            None => Event::new(inner, Some(consumer), this.raw),
+            Some(parsed) => {
+                let metadata = parsed.take(inner.id());
+                Event::prepared(slf.py(), inner, consumer, this.raw, metadata)
+            }
+        })
+    }
+
+    /// The next event; `None` if `timeout` passes before there is one.
+    fn next(slf: &Bound<'_, Self>, timeout: Option<Duration>) -> PyResult<Option<Event>> {
+        if let Some(event) = Self::take_ahead(slf) {
+            return Ok(Some(event));
+        }
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !slf.get().fetch_ahead(slf.py(), left)? {
+                return Ok(None);
+            }
+            // Another thread may have been faster.
+            if let Some(event) = Self::take_ahead(slf) {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// Takes events and gaps from the client; `false` if there are none in time.
+    fn fetch_ahead(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<bool> {
+        let generation = memory::fork::generation();
+        if self.generation.load(Ordering::Relaxed) != generation {
+            self.begin_in_child(py, generation)?;
+        }
+        let client = self.open(py)?;
+        // A number that only guides: nothing is ordered by it.
+        let max = self.ahead_max.load(Ordering::Relaxed);
+        let pulled = wait::until(py, timeout, |slice| {
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(ClientError::Closed);
+            }
+            let events = client.pull_batch(max, Some(slice))?;
+            let gaps = client.take_gaps();
+            Ok((!events.is_empty() || !gaps.is_empty()).then_some((events, gaps)))
+        });
+        // The last handle may be this one, if the consumer was closed meanwhile.
+        py.detach(|| drop(client));
+        let (events, gaps) = match pulled {
+            Ok(Some(pulled)) => pulled,
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                let raised = self.parsed.as_ref().and_then(|parsed| parsed.take_raised());
+                return Err(raised.unwrap_or(error));
+            }
+        };
+        let bytes: u64 = events.iter().map(held_bytes).sum();
+        if let Some(mean) = bytes.checked_div(events.len() as u64) {
+            let fitting = AHEAD_BYTES_MAX / mean.max(1);
+            let next = fitting.clamp(1, AHEAD_MAX as u64) as usize;
+            self.ahead_max.store(next, Ordering::Relaxed);
+        }
+        lock(&self.ahead).extend(events);
+        for (partition, gap) in gaps {
+            self.report_gap(py, partition, gap)?;
+        }
+        Ok(true)
+    }
+
+    fn report_gap(
+        &self,
+        py: Python<'_>,
+        partition: wire::PartitionIndex,
+        gap: wire::record::Gap,
+    ) -> PyResult<()> {
+        let gap = describe::gap(py, partition, gap)?;
+        let forgotten = {
+            let mut gaps = lock(&self.gaps);
+            gaps.push_back(gap.clone().unbind());
+            if gaps.len() > GAPS_MAX {
+                gaps.pop_front()
+            } else {
+                None
+            }
+        };
+        drop(forgotten);
+        match &self.on_gap {
+            Some(callback) => callback.bind(py).call1((gap,)).map(drop),
+            None => {
+                let topic = self.topic.bind(py).get().name().to_owned();
+                let text = format!("topic {topic}, {}", gap.str()?);
+                let category = py.import("thalweg.exceptions")?.getattr("GapWarning")?;
+                py.import("warnings")?
+                    .call_method1("warn", (text, category, 2))?;
+                Ok(())
+            }
+        }
+    }
+
+    fn wake_all(&self, py: Python<'_>) {
+        self.ready.awaited.store(false, Ordering::Relaxed);
+        self.ready.tell(py);
+    }
+}
+
+/// Bytes that an event in hand keeps, beyond its share of a batch.
+fn held_bytes(event: &ConsumedEvent) -> u64 {
+    let data = match event.data() {
+        client::EventDataRef::None => 0,
+        client::EventDataRef::Inline(bytes) => bytes.len(),
+        client::EventDataRef::Allocated(target) => target.len(),
+    };
+    (data + event.metadata().len()) as u64
+}
+
+impl Ready {
+    fn tell(&self, py: Python<'_>) {
+        let callbacks = std::mem::take(&mut *lock(&self.callbacks));
+        for callback in callbacks {
+            if let Err(error) = callback.bind(py).call0() {
+                error.write_unraisable(py, Some(callback.bind(py)));
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Consumer {
+    /// The next event, or None if `timeout` seconds pass before there is one.
+    ///
+    /// A timeout of 0 does not wait; None waits for ever. A pull that times
+    /// out loses nothing. What a selector or allocator raises is raised here,
+    /// and the event stays where it is: the next pull asks again.
+    ///
+    /// Raises `Closed`, `Unreachable` when the server stays away, `Damaged`.
+    #[pyo3(signature = (timeout = None))]
+    fn pull(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<Event>> {
+        Self::next(slf, wait::seconds("timeout", timeout)?)
+    }
+
+    /// Up to `count` events: those that lie ready, or else the first ones that
+    /// come within `timeout` seconds; an empty list if none do.
+    #[pyo3(signature = (count, timeout = None))]
+    fn pull_batch(
+        slf: &Bound<'_, Self>,
+        count: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<Event>> {
+        let mut events = Vec::new();
+        let mut timeout = wait::seconds("timeout", timeout)?;
+        while events.len() < count {
+            match Self::next(slf, timeout)? {
+                Some(event) => events.push(event),
+                None => break,
+            }
+            timeout = Some(Duration::ZERO);
+        }
+        Ok(events)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Event>> {
+        if let Some(event) = Self::take_ahead(slf) {
+            return Ok(Some(event));
+        }
+        if slf.get().closed() {
+            return Ok(None);
+        }
+        match Self::next(slf, None) {
+            // Another thread closed it while this one waited.
+            Err(_) if slf.get().closed() => Ok(None),
+            outcome => outcome,
+        }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static NEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        NEXT.import(slf.py(), "thalweg._asyncio", "next_event")?
+            .call1((slf,))
+    }
+
+    /// Calls `function()` once, when there is an event or the consumer is closed.
+    #[pyo3(signature = (function, /))]
+    fn _call_when_ready(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+        let Some(client) = lock(&self.client).clone() else {
+            return Ok(());
+        };
+        lock(&self.ready.callbacks).push(function);
+        self.ready.awaited.store(true, Ordering::SeqCst);
+        let ready = Arc::clone(&self.ready);
+        let callbacks = Callbacks::get(py)?;
+        // Set anew each time: in a forked child the thread is another one.
+        client.on_ready(Box::new(move || {
+            if ready.awaited.swap(false, Ordering::SeqCst) {
+                let ready = Arc::clone(&ready);
+                callbacks.call(Box::new(move |py| ready.tell(py)));
+            }
+        }));
+        Ok(())
+    }
+
+    /// Does what `Event.acknowledge` does, for an id that was kept.
+    #[pyo3(signature = (id, /))]
+    fn acknowledge(&self, py: Python<'_>, id: &EventId) -> PyResult<()> {
+        self.acknowledge_id(py, id.0)
+    }
+
+    /// Waits until all acknowledgements are durable, up to `timeout` seconds.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
+        let client = self.open(py)?;
+        wait::interruptible(py, move || client.flush_acknowledgements(timeout))
+    }
+
+    /// Moves the consumer's durable cursor in one partition, backwards if need
+    /// be, and goes on there: `position` is the offset or the `EventId` of the
+    /// event that comes next. Durable when it returns.
+    ///
+    /// To be called when no other thread is pulling.
+    #[pyo3(signature = (partition, position))]
+    fn seek(&self, py: Python<'_>, partition: u32, position: &Bound<'_, PyAny>) -> PyResult<()> {
+        let client = self.open(py)?;
+        let index = wire::PartitionIndex(partition);
+        let position = self.topic.bind(py).get().position(index, position)?;
+        wait::interruptible(py, move || client.seek(index, position))?;
+        let dropped: VecDeque<_> = {
+            let mut ahead = lock(&self.ahead);
+            let all = std::mem::take(&mut *ahead);
+            let (dropped, kept) = all
+                .into_iter()
+                .partition(|event| event.id().partition == index);
+            *ahead = kept;
+            dropped
+        };
+        drop(dropped);
+        Ok(())
+    }
+
+    /// The next event to be pulled from `partition`, as the pair of the
+    /// partition's incarnation and an offset; None if it is not known yet.
+    #[pyo3(signature = (partition))]
+    fn position(&self, py: Python<'_>, partition: u32) -> PyResult<Option<(u64, u64)>> {
+        let index = wire::PartitionIndex(partition);
+        let ahead = lock(&self.ahead)
+            .iter()
+            .map(ConsumedEvent::id)
+            .find(|id| id.partition == index)
+            .map(|id| Position {
+                incarnation: id.incarnation,
+                offset: id.offset,
+            });
+        let position = match ahead {
+            Some(position) => Some(position),
+            None => {
+                // Whoever pulls may wait for the GIL, in a selector.
+                let client = self.open(py)?;
+                py.detach(|| client.position(index))
+            }
+        };
+        Ok(position.map(|position| (position.incarnation.0, position.offset.0)))
+    }
+
+    /// What was lost of that which this consumer would have got, as it met it:
+    /// a list of `Gap`. Without `on_gap` each is a `GapWarning`, too.
+    #[getter]
+    fn gaps(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        lock(&self.gaps)
+            .iter()
+            .map(|gap| gap.clone_ref(py))
+            .collect()
+    }
+
+    /// Waits until all acknowledgements are durable, up to `timeout` seconds,
+    /// and ends the subscription. Iteration ends. A second call does nothing.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let Some(client) = lock(&self.client).take() else {
+            return Ok(());
+        };
+        self.closed.store(true, Ordering::Relaxed);
+        self.wake_all(py);
+        let ahead = std::mem::take(&mut *lock(&self.ahead));
+        drop(ahead);
+        let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
+        wait::interruptible(py, move || client.flush_acknowledgements(timeout))
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Its name, under which its cursors are kept.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The topic that it reads.
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> Py<Topic> {
+        self.topic.clone_ref(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py, Some(120.0))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        let topic = self.topic.bind(py).get().name().to_owned();
+        format!("Consumer({:?}, topic={topic:?}{state})", self.name)
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        let client = lock(&self.client).take();
+        if client.is_some() {
+            Python::attach(|py| py.detach(|| drop(client)));
+        }
+    }
+}

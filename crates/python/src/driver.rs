@@ -1,0 +1,568 @@
+//! `thalweg.Driver`.
+
+use crate::callbacks::Callbacks;
+use crate::connection::{Connection, Embedded};
+use crate::describe;
+use crate::topic::{Topic, durability, invalid};
+use crate::{error, json, wait};
+use bytes::Bytes;
+use client::{ClientError, DriverOptions, Endpoint};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
+use std::path::PathBuf;
+use std::sync::Arc;
+use wire::message::PartitionStorage;
+
+/// A connection to a server, from which topics come.
+///
+/// `Driver("thalweg.json")` connects by the group file that `thalweg serve`
+/// writes; `Driver(address="tcp://host:port", token=…)` without one, the token
+/// being the group file's, as bytes or hexadecimal; `Driver.embedded(path)`
+/// runs the server in this process.
+///
+/// One driver serves a whole program: it may be used by all threads, and in
+/// children after `os.fork()`, which make connections of their own. It
+/// reconnects by itself, to a server that was restarted, too. Use it in a
+/// `with` block, or call `close`: both wait until everything that was pushed
+/// is acknowledged, as the end of the interpreter does.
+///
+/// - `namespace`: the namespace of all names; empty is the default one.
+/// - `client_name`: for the server's log and `thalweg status`.
+/// - `connect_timeout`, `request_timeout`: seconds.
+/// - `memory_bytes_max`: all producers and consumers together hold no more
+///   than this, 512 MiB by default.
+///
+/// Raises `Unreachable`, `WrongServer`, `NotAllowed`, `Timeout`.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Driver")]
+pub struct Driver {
+    connection: Arc<Connection>,
+}
+
+impl Driver {
+    /// Makes a call that blocks, with a driver that is open.
+    fn call<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&client::Driver) -> Result<T, ClientError> + Send + 'static,
+    ) -> PyResult<T> {
+        if self.connection.is_closed() {
+            return Err(error::new(py, "Closed", "the driver is closed".into()));
+        }
+        let driver = self.connection.driver().clone();
+        wait::interruptible(py, move || call(&driver))
+    }
+
+    fn topic(&self, handle: client::TopicHandle) -> Topic {
+        Topic::new(handle, Arc::clone(&self.connection))
+    }
+}
+
+/// The options that all ways to connect share.
+struct Options<'a> {
+    namespace: &'a str,
+    client_name: Option<String>,
+    connect_timeout: f64,
+    request_timeout: f64,
+    memory_bytes_max: Option<u64>,
+}
+
+fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions> {
+    let mut options = DriverOptions {
+        namespace: given.namespace.to_owned(),
+        ..DriverOptions::default()
+    };
+    options.client_name = match given.client_name {
+        Some(name) => name,
+        None => program(py)?,
+    };
+    if let Some(timeout) = wait::seconds("connect_timeout", Some(given.connect_timeout))? {
+        options.connect_timeout = timeout;
+    }
+    if let Some(timeout) = wait::seconds("request_timeout", Some(given.request_timeout))? {
+        options.request_timeout = timeout;
+    }
+    if let Some(bytes) = given.memory_bytes_max {
+        options.memory_bytes_max = bytes;
+    }
+    Ok(options)
+}
+
+/// The name of the running program and its process id.
+fn program(py: Python<'_>) -> PyResult<String> {
+    let arguments: Vec<String> = py
+        .import("sys")?
+        .getattr("argv")?
+        .extract()
+        .unwrap_or_default();
+    let program = arguments.first().map_or("", String::as_str);
+    let program = program.rsplit('/').next().filter(|name| !name.is_empty());
+    Ok(format!(
+        "{} {}",
+        program.unwrap_or("python"),
+        std::process::id()
+    ))
+}
+
+fn token_bytes(token: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(bytes) = token.cast::<PyBytes>() {
+        return Ok(Bytes::copy_from_slice(bytes.as_bytes()));
+    }
+    let bytes = match token.cast::<PyString>() {
+        Ok(text) => token
+            .py()
+            .get_type::<PyBytes>()
+            .call_method1("fromhex", (text,))?,
+        Err(_) => {
+            return Err(invalid(
+                token.py(),
+                "token is bytes or hexadecimal digits".into(),
+            ));
+        }
+    };
+    Ok(Bytes::copy_from_slice(bytes.cast::<PyBytes>()?.as_bytes()))
+}
+
+/// How each of a number of partitions is stored.
+fn storages(
+    py: Python<'_>,
+    partitions: Option<usize>,
+    storage: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<PartitionStorage>> {
+    let Some(storage) = storage else {
+        return Ok(vec![kind_of("disk"); partitions.unwrap_or(1)]);
+    };
+    let Ok(list) = storage.cast::<PyList>() else {
+        return Ok(vec![one_storage(storage)?; partitions.unwrap_or(1)]);
+    };
+    if partitions.is_some_and(|count| count != list.len()) {
+        let message = format!(
+            "{} partitions, but storage for {} is given",
+            partitions.unwrap_or(0),
+            list.len()
+        );
+        return Err(invalid(py, message));
+    }
+    list.iter().map(|storage| one_storage(&storage)).collect()
+}
+
+fn kind_of(kind: &str) -> PartitionStorage {
+    PartitionStorage {
+        kind: kind.to_owned(),
+        config: String::new(),
+    }
+}
+
+/// A kind, or the pair of a kind and its configuration.
+fn one_storage(storage: &Bound<'_, PyAny>) -> PyResult<PartitionStorage> {
+    if let Ok(kind) = storage.cast::<PyString>() {
+        return Ok(kind_of(kind.to_str()?));
+    }
+    if let Ok(pair) = storage.cast::<PyTuple>()
+        && let Ok((kind, config)) = pair.extract::<(String, Bound<'_, PyDict>)>()
+    {
+        return Ok(PartitionStorage {
+            kind,
+            config: json::text(config.as_any())?,
+        });
+    }
+    let message = format!(
+        "storage is \"disk\", \"memory\" or another kind, the pair of a kind and a dict with its \
+         configuration, or a list of such; not {storage}"
+    );
+    Err(invalid(storage.py(), message))
+}
+
+/// The settings of a server as text: a list has one for each entry.
+fn setting_texts(settings: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Vec<String>)>> {
+    settings
+        .iter()
+        .map(|(key, value)| {
+            let texts = match value.cast::<PyList>() {
+                Ok(list) => list
+                    .iter()
+                    .map(|entry| setting_text(&entry))
+                    .collect::<PyResult<_>>()?,
+                Err(_) => vec![setting_text(&value)?],
+            };
+            Ok((key.extract()?, texts))
+        })
+        .collect()
+}
+
+fn setting_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    match value.cast::<PyBool>() {
+        Ok(switch) => Ok(switch.is_true().to_string()),
+        Err(_) => Ok(value.str()?.to_str()?.to_owned()),
+    }
+}
+
+/// Where the lines of an embedded server go: to Python's logging.
+fn reporter(py: Python<'_>) -> PyResult<server::Report> {
+    let callbacks = Callbacks::get(py)?;
+    let logger = py
+        .import("logging")?
+        .call_method1("getLogger", ("thalweg.server",))?;
+    let info = Arc::new(logger.getattr("info")?.unbind());
+    Ok(Arc::new(move |line: &str| {
+        let (info, line) = (Arc::clone(&info), line.to_owned());
+        callbacks.call(Box::new(move |py| {
+            if let Err(reason) = info.bind(py).call1(("%s", line)) {
+                reason.write_unraisable(py, None);
+            }
+        }));
+    }))
+}
+
+#[pymethods]
+impl Driver {
+    #[new]
+    #[pyo3(signature = (group_file = None, *, address = None, token = None, namespace = "",
+                        client_name = None, connect_timeout = 10.0, request_timeout = 120.0,
+                        memory_bytes_max = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        group_file: Option<PathBuf>,
+        address: Option<String>,
+        token: Option<&Bound<'_, PyAny>>,
+        namespace: &str,
+        client_name: Option<String>,
+        connect_timeout: f64,
+        request_timeout: f64,
+        memory_bytes_max: Option<u64>,
+    ) -> PyResult<Self> {
+        let endpoint = match (group_file, address) {
+            (Some(path), None) if token.is_none() => Endpoint::GroupFile(path),
+            (None, Some(address)) => Endpoint::Address {
+                address,
+                token: token.map(token_bytes).transpose()?,
+                directory: None,
+            },
+            _ => {
+                let message = "a driver needs the path of a group file, or an address, which may \
+                               have a token";
+                return Err(invalid(py, message.into()));
+            }
+        };
+        let given = Options {
+            namespace,
+            client_name,
+            connect_timeout,
+            request_timeout,
+            memory_bytes_max,
+        };
+        let options = driver_options(py, given)?;
+        let driver = wait::interruptible(py, move || client::Driver::connect(endpoint, options))?;
+        Ok(Self {
+            connection: Connection::new(driver, None),
+        })
+    }
+
+    /// Runs a server in this process, on the data directory `path`, and
+    /// connects to it without a network: nobody else can.
+    ///
+    /// The directory is made if it is not there, and can be served by `thalweg
+    /// serve` later. Closing the driver ends the server. What the server has
+    /// to say goes to the logger `thalweg.server`. `settings` are those of
+    /// `thalweg serve`, such as `{"memory_bytes_max": "1GiB"}`; the other
+    /// arguments those of `Driver`. Not usable in a child after `os.fork()`.
+    ///
+    /// Raises `ServerError` if the server can't be started, for example
+    /// because another one owns the directory.
+    #[staticmethod]
+    #[pyo3(signature = (path, *, settings = None, namespace = "", client_name = None,
+                        connect_timeout = 10.0, request_timeout = 120.0, memory_bytes_max = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn embedded(
+        py: Python<'_>,
+        path: PathBuf,
+        settings: Option<&Bound<'_, PyDict>>,
+        namespace: &str,
+        client_name: Option<String>,
+        connect_timeout: f64,
+        request_timeout: f64,
+        memory_bytes_max: Option<u64>,
+    ) -> PyResult<Self> {
+        let given = Options {
+            namespace,
+            client_name,
+            connect_timeout,
+            request_timeout,
+            memory_bytes_max,
+        };
+        let options = driver_options(py, given)?;
+        let settings = settings.map(setting_texts).transpose()?.unwrap_or_default();
+        let report = reporter(py)?;
+        let connection = wait::interruptible(py, move || {
+            let server = match Embedded::start(path, &settings, report) {
+                Ok(server) => server,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            let driver = client::Driver::connect(server.endpoint(), options)?;
+            Ok(Ok((driver, server)))
+        })?;
+        match connection {
+            Ok((driver, server)) => Ok(Self {
+                connection: Connection::new(driver, Some(server)),
+            }),
+            Err(reason) => Err(error::new(py, "ServerError", reason)),
+        }
+    }
+
+    /// Makes a topic, and opens it.
+    ///
+    /// - `partitions`: how many, 1 by default; 0 is allowed, for
+    ///   `add_partitions` to fill. Each keeps the order of its events.
+    /// - `storage`: how they are stored: `"disk"` or `"memory"`, the pair of a
+    ///   kind and a dict with its configuration, or a list with one such for
+    ///   each partition.
+    /// - `validator`: what is checked of metadata: None nothing, `"json"` that
+    ///   it is JSON, a dict that it matches this JSON Schema (draft 2020-12).
+    /// - `partition_selector`: `"round_robin"`, `"key_hash"` or `"explicit"`.
+    /// - `serializer`: `"json"`, or `"raw"` for metadata that is bytes.
+    /// - `durability`: what an acknowledgement survives: `"memory"` nothing,
+    ///   `"written"` the death of the server, `"synced"` power loss; None is
+    ///   the strongest that the storage allows.
+    /// - `retention`: what is kept at most of each partition: a dict of
+    ///   `bytes`, `age_ms`, `count`; None keeps everything.
+    /// - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
+    /// - `data_block_bytes`: how much data one checksum covers, 4096 by default.
+    /// - `validate_on_server`: whether the server checks metadata, too.
+    /// - `exist_ok`: if there is a topic of that name, it is opened as it is.
+    ///
+    /// Raises `TopicExists`, and `InvalidTopic` with the reason; nothing is
+    /// made then.
+    #[pyo3(signature = (name, *, partitions = None, storage = None, validator = None,
+                        partition_selector = None, serializer = None, durability = None,
+                        retention = None, metadata_bytes_max = None, data_block_bytes = None,
+                        validate_on_server = false, exist_ok = false))]
+    #[allow(clippy::too_many_arguments)]
+    fn create_topic(
+        &self,
+        py: Python<'_>,
+        name: String,
+        partitions: Option<usize>,
+        storage: Option<&Bound<'_, PyAny>>,
+        validator: Option<&Bound<'_, PyAny>>,
+        partition_selector: Option<&str>,
+        serializer: Option<&str>,
+        durability: Option<&str>,
+        retention: Option<&Bound<'_, PyDict>>,
+        metadata_bytes_max: Option<u64>,
+        data_block_bytes: Option<u64>,
+        validate_on_server: bool,
+        exist_ok: bool,
+    ) -> PyResult<Topic> {
+        let storages = storages(py, partitions, storage)?;
+        let typed = |name: &str| -> PyResult<Bound<'_, PyDict>> {
+            let entry = PyDict::new(py);
+            entry.set_item("type", name)?;
+            Ok(entry)
+        };
+        let definition = PyDict::new(py);
+        if let Some(validator) = validator {
+            let entry = match validator.cast::<PyString>() {
+                Ok(name) => typed(name.to_str()?)?,
+                Err(_) => {
+                    let entry = typed("schema")?;
+                    entry.set_item("schema", validator)?;
+                    entry
+                }
+            };
+            definition.set_item("validator", entry)?;
+        }
+        if let Some(name) = partition_selector {
+            definition.set_item("partition_selector", typed(name)?)?;
+        }
+        if let Some(name) = serializer {
+            definition.set_item("serializer", typed(name)?)?;
+        }
+        // Checked here for its own error, which names the three levels.
+        if let Some(level) = self::durability(py, durability)? {
+            definition.set_item("durability", level.to_string())?;
+        }
+        if let Some(retention) = retention {
+            definition.set_item("retention", retention)?;
+        }
+        if let Some(bytes) = metadata_bytes_max {
+            definition.set_item("metadata_bytes_max", bytes)?;
+        }
+        if let Some(bytes) = data_block_bytes {
+            definition.set_item("data_block_bytes", bytes)?;
+        }
+        definition.set_item("validate_on_server", validate_on_server)?;
+        let definition = topic::Definition::from_json(&json::text(definition.as_any())?)
+            .map_err(|reason| error::new(py, "InvalidTopic", reason.to_string()))?;
+        let handle = self.call(py, move |driver| {
+            match driver.create_topic(&name, &definition, &storages) {
+                Err(ClientError::Server(reply))
+                    if exist_ok && reply.code == wire::ErrorCode::TopicExists =>
+                {
+                    driver.open_topic(&name)
+                }
+                made => made,
+            }
+        })?;
+        Ok(self.topic(handle))
+    }
+
+    /// Opens a topic. Raises `UnknownTopic`.
+    #[pyo3(signature = (name, /))]
+    fn open_topic(&self, py: Python<'_>, name: String) -> PyResult<Topic> {
+        let handle = self.call(py, move |driver| driver.open_topic(&name))?;
+        Ok(self.topic(handle))
+    }
+
+    /// Whether there is a topic of that name.
+    #[pyo3(signature = (name, /))]
+    fn topic_exists(&self, py: Python<'_>, name: String) -> PyResult<bool> {
+        self.call(py, move |driver| driver.topic_exists(&name))
+    }
+
+    /// Deletes a topic with its events, cursors and gaps. Raises `UnknownTopic`.
+    #[pyo3(signature = (name, /))]
+    fn delete_topic(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.call(py, move |driver| driver.delete_topic(&name))
+    }
+
+    /// All topics of the namespace, a list of `TopicDescription` by name.
+    fn list_topics<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let topics = self.call(py, |driver| driver.list_topics())?;
+        topics
+            .into_iter()
+            .map(|topic| describe::topic(py, topic))
+            .collect()
+    }
+
+    /// A topic's definition and partitions as they are now, a `TopicDescription`.
+    #[pyo3(signature = (name, /))]
+    fn describe_topic<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, PyAny>> {
+        describe::topic(
+            py,
+            self.call(py, move |driver| driver.describe_topic(&name))?,
+        )
+    }
+
+    /// Adds `partitions` partitions to a live topic; `storage` as for
+    /// `create_topic`. Producers and consumers that are open go on.
+    #[pyo3(signature = (name, partitions = None, *, storage = None))]
+    fn add_partitions<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        partitions: Option<usize>,
+        storage: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let storages = storages(py, partitions, storage)?;
+        let described = self.call(py, move |driver| driver.add_partitions(&name, &storages))?;
+        describe::topic(py, described)
+    }
+
+    /// The cursors of a topic's consumers, or of one: a list of `Cursor`.
+    #[pyo3(signature = (topic, consumer = ""))]
+    fn cursors<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &Bound<'py, Topic>,
+        consumer: &str,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let handle = topic.get().handle().clone();
+        let consumer = consumer.to_owned();
+        let cursors = self.call(py, move |driver| driver.cursors(&handle, &consumer))?;
+        cursors
+            .into_iter()
+            .map(|cursor| describe::cursor(py, cursor))
+            .collect()
+    }
+
+    /// Moves a consumer's durable cursor in one partition, backwards too, to
+    /// the event with the offset or `EventId` `position`. For consumers that
+    /// are not running; a running one has `Consumer.seek`.
+    #[pyo3(signature = (topic, consumer, partition, position))]
+    fn seek(
+        &self,
+        py: Python<'_>,
+        topic: &Bound<'_, Topic>,
+        consumer: String,
+        partition: u32,
+        position: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let index = wire::PartitionIndex(partition);
+        let position = topic.get().position(index, position)?;
+        let handle = topic.get().handle().clone();
+        self.call(py, move |driver| {
+            driver.seek(&handle, &consumer, &[(index, position)])
+        })
+    }
+
+    /// Forgets all cursors of a consumer of a topic.
+    #[pyo3(signature = (topic, consumer))]
+    fn delete_consumer(
+        &self,
+        py: Python<'_>,
+        topic: &Bound<'_, Topic>,
+        consumer: String,
+    ) -> PyResult<()> {
+        let handle = topic.get().handle().clone();
+        self.call(py, move |driver| driver.delete_consumer(&handle, &consumer))
+    }
+
+    /// Every loss recorded for a topic: a list of `Gap`.
+    #[pyo3(signature = (name, /))]
+    fn gaps<'py>(&self, py: Python<'py>, name: String) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let gaps = self.call(py, move |driver| driver.gaps(&name))?;
+        gaps.into_iter()
+            .map(|(partition, gap)| describe::gap(py, partition, gap))
+            .collect()
+    }
+
+    /// The server's state, as a dict.
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let text = self.call(py, |driver| driver.status())?;
+        json::loads(py, text.as_bytes(), || "the server's status".into())
+    }
+
+    /// Has the server drain and end.
+    fn shutdown_server(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |driver| driver.shutdown_server())
+    }
+
+    /// Waits until everything that was pushed is acknowledged, up to `timeout`
+    /// seconds, and closes the connection, with all producers and consumers.
+    /// A second call does nothing.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
+        match self.connection.begin_close() {
+            Some(closing) => wait::interruptible(py, move || closing.finish(timeout)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py, Some(120.0))
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { "closed" } else { "open" };
+        format!("Driver({state})")
+    }
+}

@@ -1,0 +1,90 @@
+//! What a [`ClientError`] is in Python. The classes are Python code, in
+//! `thalweg.exceptions`, because each has two bases.
+
+use client::ClientError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use wire::{ErrorCode, ErrorReply};
+
+/// An instance of the class of `thalweg.exceptions` that is called `class`.
+pub fn new(py: Python<'_>, class: &str, message: String) -> PyErr {
+    match instance(py, class, message) {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
+    }
+}
+
+fn instance<'py>(py: Python<'py>, class: &str, message: String) -> PyResult<Bound<'py, PyAny>> {
+    static EXCEPTIONS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    EXCEPTIONS
+        .get_or_try_init(py, || {
+            py.import("thalweg.exceptions")
+                .map(|module| module.unbind())
+        })?
+        .bind(py)
+        .getattr(class)?
+        .call1((message,))
+}
+
+/// The exception that says the same as `error`.
+pub fn raise(py: Python<'_>, error: ClientError) -> PyErr {
+    let class = match &error {
+        ClientError::Server(reply) => return from_server(py, reply),
+        ClientError::Timeout { .. } => "Timeout",
+        ClientError::Closed => "Closed",
+        ClientError::Invalid(_) => "InvalidArgument",
+        ClientError::Budget(_) => "BudgetExceeded",
+        ClientError::WrongServer { .. } => "WrongServer",
+        ClientError::Unreachable { .. } => "Unreachable",
+        ClientError::Damaged { .. } => "Damaged",
+        ClientError::Forked => "Forked",
+        ClientError::Io { .. } => "StorageError",
+    };
+    new(py, class, error.to_string())
+}
+
+/// The same for an error of a push, whose one argument is the event.
+pub fn raise_push(py: Python<'_>, error: ClientError) -> PyErr {
+    match error {
+        ClientError::Invalid(reason) => new(py, "InvalidEvent", reason),
+        other => raise(py, other),
+    }
+}
+
+fn from_server(py: Python<'_>, reply: &ErrorReply) -> PyErr {
+    let class = class_of(reply.code);
+    let made = instance(py, class, reply.to_string()).and_then(|value| {
+        value.setattr("code", reply.code.name())?;
+        value.setattr("retryable", reply.retryable)?;
+        Ok(PyErr::from_value(value))
+    });
+    made.unwrap_or_else(|error| error)
+}
+
+fn class_of(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::NotAuthenticated | ErrorCode::NotAuthorized => "NotAllowed",
+        ErrorCode::WrongServer => "WrongServer",
+        ErrorCode::DeadlinePassed => "Timeout",
+        ErrorCode::UnknownTopic => "UnknownTopic",
+        ErrorCode::TopicExists => "TopicExists",
+        ErrorCode::InvalidTopic | ErrorCode::InvalidStorage => "InvalidTopic",
+        ErrorCode::UnknownPartition | ErrorCode::NoPartitions => "UnknownPartition",
+        ErrorCode::InvalidEvent | ErrorCode::LimitExceeded => "InvalidEvent",
+        ErrorCode::ProducerFenced => "ProducerFenced",
+        ErrorCode::InvalidDurability | ErrorCode::InvalidSelection => "InvalidArgument",
+        ErrorCode::OffsetOutOfRange | ErrorCode::WrongIncarnation => "OutOfRange",
+        ErrorCode::ChecksumMismatch | ErrorCode::Damaged => "Damaged",
+        ErrorCode::StorageFull | ErrorCode::StorageFailed => "StorageError",
+        ErrorCode::Internal
+        | ErrorCode::Malformed
+        | ErrorCode::Unsupported
+        | ErrorCode::Draining
+        | ErrorCode::Cancelled
+        | ErrorCode::NotLeader
+        | ErrorCode::OutOfSequence
+        | ErrorCode::ProducerExpired
+        | ErrorCode::CursorBackwards
+        | ErrorCode::UnknownConsumer => "ServerError",
+    }
+}

@@ -1,0 +1,246 @@
+//! `thalweg.Event`: one consumed event.
+
+use crate::consumer::Consumer;
+use crate::future::EventId;
+use crate::{json, lend};
+use client::{ConsumedEvent, EventDataRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+/// One event of a topic, as a consumer got it.
+///
+/// Nothing of it is copied or parsed before it is asked for. It keeps the
+/// memory of its batch alive, so don't gather events for long: take from them
+/// what is needed.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Event")]
+pub struct Event {
+    inner: ConsumedEvent,
+    /// Who got it; `None` for a point read, which has no cursor.
+    consumer: Option<Py<Consumer>>,
+    raw: bool,
+    metadata: PyOnceLock<Py<PyAny>>,
+    data: PyOnceLock<Py<PyAny>>,
+    /// What the allocator gave, now filled.
+    buffer: Option<Py<PyAny>>,
+}
+
+impl Event {
+    pub fn new(inner: ConsumedEvent, consumer: Option<Py<Consumer>>, raw: bool) -> Self {
+        Self {
+            inner,
+            consumer,
+            raw,
+            metadata: PyOnceLock::new(),
+            data: PyOnceLock::new(),
+            buffer: None,
+        }
+    }
+
+    /// One whose metadata may be parsed already, and whose data may have
+    /// landed in memory of the user's.
+    pub fn prepared(
+        py: Python<'_>,
+        mut inner: ConsumedEvent,
+        consumer: Py<Consumer>,
+        raw: bool,
+        parsed: Option<Py<PyAny>>,
+    ) -> Self {
+        let landing = inner
+            .take_target()
+            .map(|target| target.into_owner::<lend::Landing>());
+        let mut event = Self::new(inner, Some(consumer), raw);
+        if let Some(parsed) = parsed {
+            // A new event: nobody has set it.
+            let _ = event.metadata.set(py, parsed);
+        }
+        event.buffer = landing.map(|landing| landing.into_object(py));
+        event
+    }
+
+    fn describe(&self) -> String {
+        format!("metadata of event {}", self.inner.id())
+    }
+}
+
+#[pymethods]
+impl Event {
+    /// Where it is. Within one partition and incarnation, offsets grow.
+    #[getter]
+    fn id(&self) -> EventId {
+        EventId(self.inner.id())
+    }
+
+    /// The metadata, parsed from JSON when it is first asked for. None if the
+    /// event has none; bytes on a topic whose serializer is `raw`.
+    ///
+    /// Raises `InvalidArgument` (a `ValueError`) if it is not JSON;
+    /// `metadata_bytes` has it in any case.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let parsed = self.metadata.get_or_try_init(py, || {
+            parse(py, self.inner.metadata(), self.raw, || self.describe()).map(Bound::unbind)
+        })?;
+        Ok(parsed.bind(py).clone())
+    }
+
+    /// The metadata as its producer wrote it.
+    #[getter]
+    fn metadata_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.inner.metadata())
+    }
+
+    /// The data that was selected, as a `memoryview` of bytes without a copy:
+    /// of `buffer` if an allocator gave one, else read-only. Empty if nothing
+    /// was selected.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let view = self.data.get_or_try_init(py, || {
+            if let Some(buffer) = &self.buffer {
+                let view = lend::view_of(buffer.bind(py))?;
+                return view.call_method1("cast", ("B",)).map(Bound::unbind);
+            }
+            let bytes = match self.inner.data() {
+                EventDataRef::Inline(bytes) => bytes,
+                EventDataRef::Allocated(_) | EventDataRef::None => bytes::Bytes::new(),
+            };
+            lend::memoryview(py, bytes).map(Bound::unbind)
+        })?;
+        Ok(view.bind(py).clone())
+    }
+
+    /// The object that the allocator returned for this event, now filled; None
+    /// without an allocator.
+    #[getter]
+    fn buffer(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.buffer.as_ref().map(|buffer| buffer.clone_ref(py))
+    }
+
+    /// Length of the event's whole data in bytes, selected or not.
+    #[getter]
+    fn data_size(&self) -> u64 {
+        self.inner.data_bytes_total()
+    }
+
+    /// The selected data as a numpy array, without a copy.
+    ///
+    /// `dtype` and `shape` are those of numpy; what is left out is taken from
+    /// the metadata's `dtype` and `shape`, if it is an object that has them.
+    /// Without either: bytes, in one dimension. The array is read-only unless
+    /// an allocator gave the memory, and keeps that memory alive.
+    ///
+    /// Raises `ValueError` if the data has another length.
+    #[pyo3(signature = (dtype = None, shape = None))]
+    fn numpy<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        shape: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let said = |key| self.said_by_metadata(py, key);
+        let dtype = match dtype {
+            Some(dtype) => Some(dtype),
+            None => said("dtype")?,
+        };
+        let shape = match shape {
+            Some(shape) => Some(shape),
+            None => said("shape")?,
+        };
+        let make = py.import("thalweg._arrays")?;
+        make.call_method1("array", (self.data(py)?, dtype, shape))
+    }
+
+    /// The key as bytes, or None; an empty key is a key.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.inner.key().map(|key| PyBytes::new(py, key))
+    }
+
+    /// The headers as a tuple of pairs of a str and bytes.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let headers = self.inner.headers();
+        PyTuple::new(
+            py,
+            headers
+                .iter()
+                .map(|(name, value)| (name, PyBytes::new(py, value))),
+        )
+    }
+
+    /// The producer's own time, nanoseconds since 1970, or None.
+    #[getter]
+    fn time(&self) -> Option<u64> {
+        self.inner.producer_time()
+    }
+
+    /// When the server took the event, nanoseconds since 1970.
+    #[getter]
+    fn append_time(&self) -> u64 {
+        self.inner.append_time()
+    }
+
+    /// Whether the event deletes its key.
+    #[getter]
+    fn tombstone(&self) -> bool {
+        self.inner.tombstone()
+    }
+
+    /// Says that this event and all before it in its partition are done with:
+    /// a consumer of the same name will begin behind it.
+    ///
+    /// Does not block. Acknowledgements are sent together, at least every 50
+    /// ms, and become durable then; `Consumer.flush` and `close` wait for that.
+    /// Never moves the consumer's position back.
+    fn acknowledge(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.consumer {
+            Some(consumer) => consumer.get().acknowledge_id(py, self.inner.id()),
+            None => Err(PyValueError::new_err(
+                "this event was read without a consumer, so there is no cursor to move",
+            )),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Event({}, {} bytes of metadata, {} of data)",
+            self.inner.id(),
+            self.inner.metadata().len(),
+            self.inner.data_bytes_total()
+        )
+    }
+}
+
+impl Event {
+    /// What the metadata says under `key`, where it is an object.
+    fn said_by_metadata<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.raw || self.inner.metadata().is_empty() {
+            return Ok(None);
+        }
+        match self.metadata(py)?.cast::<PyDict>() {
+            Ok(metadata) => metadata.get_item(key),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Metadata as Python sees it.
+pub fn parse<'py>(
+    py: Python<'py>,
+    metadata: &[u8],
+    raw: bool,
+    what: impl FnOnce() -> String,
+) -> PyResult<Bound<'py, PyAny>> {
+    if raw {
+        return Ok(PyBytes::new(py, metadata).into_any());
+    }
+    if metadata.is_empty() {
+        return Ok(py.None().into_bound(py));
+    }
+    json::loads(py, metadata, what)
+}

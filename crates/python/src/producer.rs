@@ -1,0 +1,504 @@
+//! `thalweg.Producer`: events on their way out.
+
+use crate::future::Future;
+use crate::json::Metadata;
+use crate::topic::Topic;
+use crate::{error, lend, wait};
+use bytes::Bytes;
+use client::{ClientError, Event, PushFuture};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Metadata and data of one event longer than this are copied without the GIL.
+const COPY_BYTES_WITH_GIL_MAX: usize = 64 << 10;
+/// Events of `push_many` between two looks for Ctrl-C.
+const PUSHES_WITHOUT_GIL_MAX: usize = 4096;
+/// How long a push that waits for room sleeps between its tries.
+const ROOM_SLEEP: Duration = Duration::from_millis(1);
+
+/// Sends events to one topic.
+///
+/// Made by `Topic.producer`. May be used by several threads; events of one
+/// thread keep their order within a partition. Use it in a `with` block, or
+/// call `close`: both wait until everything is acknowledged. Usable in a
+/// child after `os.fork()`, where it is another producer to the server.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Producer")]
+pub struct Producer {
+    /// Taken when this is dropped.
+    client: Option<Arc<client::Producer>>,
+    topic: Py<Topic>,
+    closed: AtomicBool,
+    /// The process in which the client's producer is open.
+    generation: AtomicU64,
+    /// How long `push` waits for room in the budget; `None` does not wait.
+    room_timeout: Option<Duration>,
+    /// Whether batches are sent without anybody asking.
+    sends_by_itself: bool,
+}
+
+/// What is chosen of a producer that is not the client's to know.
+pub struct Policy {
+    pub room_timeout: Option<Duration>,
+    pub sends_by_itself: bool,
+}
+
+impl Producer {
+    pub fn new(client: client::Producer, topic: Py<Topic>, policy: Policy) -> Self {
+        Self {
+            client: Some(Arc::new(client)),
+            topic,
+            closed: AtomicBool::new(false),
+            generation: AtomicU64::new(memory::fork::generation()),
+            room_timeout: policy.room_timeout,
+            sends_by_itself: policy.sends_by_itself,
+        }
+    }
+
+    fn client(&self) -> &Arc<client::Producer> {
+        self.client.as_ref().expect("taken only when dropped")
+    }
+
+    fn open(&self, py: Python<'_>) -> PyResult<&client::Producer> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(error::new(py, "Closed", "the producer is closed".into()));
+        }
+        let generation = memory::fork::generation();
+        if self.generation.load(Ordering::Relaxed) != generation {
+            self.begin_in_child(py, generation)?;
+        }
+        Ok(self.client())
+    }
+
+    /// Opens the client's producer anew in a child of a fork.
+    #[cold]
+    fn begin_in_child(&self, py: Python<'_>, generation: u64) -> PyResult<()> {
+        let client = Arc::clone(self.client());
+        wait::interruptible(py, move || client.id().map(drop))?;
+        self.generation.store(generation, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Has batches sent that wait for more events, because somebody waits for them.
+    pub fn send_soon(&self) {
+        if !self.sends_by_itself {
+            drop(self.client().flush_future());
+        }
+    }
+
+    /// Pushes once there is room: to be called when there was none.
+    fn push_when_room(
+        &self,
+        py: Python<'_>,
+        event: &Event<'_>,
+        full: ClientError,
+    ) -> PyResult<PushFuture> {
+        let Some(timeout) = self.room_timeout else {
+            return Err(error::raise(py, full));
+        };
+        let mut last = full;
+        self.send_soon();
+        let pushed = wait::until(py, Some(timeout), |slice| {
+            let end = Instant::now() + slice;
+            loop {
+                std::thread::sleep(ROOM_SLEEP.min(slice));
+                match self.client().push(event.clone()) {
+                    Err(error @ ClientError::Budget(_)) => last = error,
+                    Err(ClientError::Invalid(reason)) => return Ok(Some(Err(reason))),
+                    outcome => return outcome.map(|push| Some(Ok(push))),
+                }
+                if Instant::now() >= end {
+                    return Ok(None);
+                }
+            }
+        })?;
+        match pushed {
+            Some(Ok(push)) => Ok(push),
+            Some(Err(reason)) => Err(error::new(py, "InvalidEvent", reason)),
+            None => Err(error::raise(py, last)),
+        }
+    }
+
+    fn push_event(&self, py: Python<'_>, event: Event<'_>) -> PyResult<PushFuture> {
+        let client = self.open(py)?;
+        let copied = event.metadata.len() + event.data.iter().map(Bytes::len).sum::<usize>();
+        let again = self.room_timeout.is_some().then(|| event.clone());
+        let outcome = if copied > COPY_BYTES_WITH_GIL_MAX {
+            py.detach(|| client.push(event))
+        } else {
+            lend::giving_back_at_once(py, || client.push(event))
+        };
+        match (outcome, again) {
+            (Ok(push), _) => Ok(push),
+            (Err(full @ ClientError::Budget(_)), Some(event)) => {
+                self.push_when_room(py, &event, full)
+            }
+            (Err(error), _) => Err(error::raise_push(py, error)),
+        }
+    }
+}
+
+#[pymethods]
+impl Producer {
+    /// Sends one event and returns its future at once.
+    ///
+    /// `metadata` is a dict (or anything else that has a JSON form), a str of
+    /// JSON, bytes as they are, or None for none. `data` is anything with the
+    /// buffer protocol, such as bytes or a numpy array in C order, or a list
+    /// of such: then the event's data is their concatenation. Data is not
+    /// copied: it must not be changed until the future is resolved, and is
+    /// kept alive until then. (Up to 64 KiB are copied before `push` returns.)
+    ///
+    /// `key` is bytes or str, `headers` a dict or a list of pairs of a str and
+    /// bytes or str, `time` the producer's own time: nanoseconds since 1970 or
+    /// an aware datetime. `partition` overrules the topic's selector;
+    /// `tombstone` says that the event deletes its key.
+    ///
+    /// Does not block unless the producer's budget is full, see
+    /// `Topic.producer`. Raises `InvalidEvent` if the event is refused,
+    /// `BudgetExceeded`, `Closed`, and what the producer has failed with.
+    #[pyo3(signature = (metadata = None, data = None, *, key = None, headers = None, time = None,
+                        partition = None, tombstone = false))]
+    #[allow(clippy::too_many_arguments)]
+    fn push(
+        slf: &Bound<'_, Self>,
+        metadata: Option<&Bound<'_, PyAny>>,
+        data: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        headers: Option<&Bound<'_, PyAny>>,
+        time: Option<&Bound<'_, PyAny>>,
+        partition: Option<u32>,
+        tombstone: bool,
+    ) -> PyResult<Future> {
+        let py = slf.py();
+        let this = slf.get();
+        let metadata = Metadata::new(metadata)?;
+        let bytes = metadata.bytes()?;
+        let plain = data.is_none()
+            && key.is_none()
+            && headers.is_none()
+            && time.is_none()
+            && partition.is_none()
+            && !tombstone;
+        let push = if plain && bytes.len() <= COPY_BYTES_WITH_GIL_MAX {
+            match this.open(py)?.push_metadata(bytes) {
+                Ok(push) => push,
+                Err(full @ ClientError::Budget(_)) => {
+                    this.push_when_room(py, &Event::new(bytes), full)?
+                }
+                Err(error) => return Err(error::raise_push(py, error)),
+            }
+        } else {
+            let key = key.map(text_or_bytes).transpose()?;
+            let headers = headers.map(header_pairs).transpose()?.unwrap_or_default();
+            let headers: Vec<(&str, &[u8])> = headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_slice()))
+                .collect();
+            let event = Event {
+                metadata: bytes,
+                data: lend::pieces(data)?,
+                key: key.as_deref(),
+                headers: &headers,
+                producer_time: time.map(nanoseconds).transpose()?,
+                partition,
+                tombstone,
+            };
+            this.push_event(py, event)?
+        };
+        lend::release_returned(py);
+        Ok(Future::new(push, slf.clone().unbind()))
+    }
+
+    /// Sends many events, in order, and returns their futures.
+    ///
+    /// `metadata` is a list with one entry an event, each as for `push`, or
+    /// one dict, str or bytes (or None) for all of them. `data` is a list with
+    /// one entry an event, each as for `push`, or an array of two or more
+    /// dimensions in C order, whose first axis counts the events: event i has
+    /// the data `data[i]`, uncopied. Lists and arrays must agree in length.
+    ///
+    /// If an event is refused, those before it were sent; the error says so.
+    #[pyo3(signature = (metadata = None, data = None, *, partition = None))]
+    fn push_many<'py>(
+        slf: &Bound<'py, Self>,
+        metadata: Option<&Bound<'py, PyAny>>,
+        data: Option<&Bound<'py, PyAny>>,
+        partition: Option<u32>,
+    ) -> PyResult<Vec<Future>> {
+        let py = slf.py();
+        let this = slf.get();
+        this.open(py)?;
+        let entries = metadata.map(entries).transpose()?.flatten();
+        let rows = data.map(rows).transpose()?;
+        let count = match (&entries, &rows) {
+            (Some(entries), Some(rows)) if entries.len() != rows.len() => {
+                let message = format!(
+                    "{} entries of metadata for {} of data",
+                    entries.len(),
+                    rows.len()
+                );
+                return Err(error::new(py, "InvalidArgument", message));
+            }
+            (Some(entries), _) => entries.len(),
+            (None, Some(rows)) => rows.len(),
+            (None, None) => {
+                return Err(PyTypeError::new_err(
+                    "push_many needs a list of metadata, or data, to know how many events",
+                ));
+            }
+        };
+        let metadata: Vec<Metadata<'_, '_>> = match &entries {
+            Some(entries) => entries
+                .iter()
+                .map(|entry| Metadata::new(Some(entry)))
+                .collect::<PyResult<_>>()?,
+            None => vec![Metadata::new(metadata)?],
+        };
+        let metadata: Vec<&[u8]> = metadata
+            .iter()
+            .map(Metadata::bytes)
+            .collect::<PyResult<_>>()?;
+        let rows = rows.unwrap_or_default();
+        let event_at = |index: usize| Event {
+            metadata: if entries_given(&metadata, count) {
+                metadata[index]
+            } else {
+                metadata[0]
+            },
+            data: rows.get(index).cloned().unwrap_or_default(),
+            partition,
+            ..Event::default()
+        };
+        let pushes = this.push_in_order(py, count, &event_at)?;
+        let futures = pushes
+            .into_iter()
+            .map(|push| Future::new(push, slf.clone().unbind()));
+        Ok(futures.collect())
+    }
+
+    /// Waits until everything that was pushed before is acknowledged, up to
+    /// `timeout` seconds; None waits for ever.
+    ///
+    /// Raises `Timeout`, which says what is outstanding, or what became of a push.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.open(py)?;
+        self.drain(py, wait::seconds("timeout", timeout)?)
+    }
+
+    /// Flushes, and takes no more events. A second call does nothing.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.drain(py, wait::seconds("timeout", timeout)?)
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Its name, or None.
+    #[getter]
+    fn name(&self) -> Option<String> {
+        self.client().name().map(str::to_owned)
+    }
+
+    /// Its id, 32 hexadecimal digits; a named producer keeps it across restarts.
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<String> {
+        let id = self.open(py)?.id();
+        id.map(|id| id.to_string())
+            .map_err(|reason| error::raise(py, reason))
+    }
+
+    /// Which life of the producer this is; a newer one fences it.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u32> {
+        let epoch = self.open(py)?.epoch();
+        epoch
+            .map(|epoch| epoch.0)
+            .map_err(|reason| error::raise(py, reason))
+    }
+
+    /// The topic that it sends to.
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> Py<Topic> {
+        self.topic.clone_ref(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py, Some(120.0))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        let name = self
+            .name()
+            .map_or_else(String::new, |name| format!(", name={name:?}"));
+        format!(
+            "Producer(topic={:?}{name}{state})",
+            self.topic.bind(py).get().name()
+        )
+    }
+}
+
+impl Producer {
+    fn drain(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<()> {
+        let flush = py.detach(|| self.client().flush_future());
+        wait::until_done(py, timeout, |slice| flush.wait(slice), || flush.try_get())
+    }
+
+    /// Pushes `count` events without the GIL, in pieces.
+    fn push_in_order<'e>(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        event_at: &(impl Fn(usize) -> Event<'e> + Sync),
+    ) -> PyResult<Vec<PushFuture>> {
+        let mut pushes = Vec::with_capacity(count);
+        while pushes.len() < count {
+            let begin = pushes.len();
+            let end = count.min(begin + PUSHES_WITHOUT_GIL_MAX);
+            let (done, refusal) = py.detach(|| {
+                let mut done = Vec::with_capacity(end - begin);
+                for index in begin..end {
+                    match self.client().push(event_at(index)) {
+                        Ok(push) => done.push(push),
+                        Err(error) => return (done, Some(error)),
+                    }
+                }
+                (done, None)
+            });
+            pushes.extend(done);
+            let sent = pushes.len();
+            let outcome = match refusal {
+                None => Ok(None),
+                Some(full @ ClientError::Budget(_)) => {
+                    self.push_when_room(py, &event_at(sent), full).map(Some)
+                }
+                Some(error) => Err(error::raise_push(py, error)),
+            };
+            match outcome {
+                Ok(push) => pushes.extend(push),
+                Err(error) => {
+                    let note = format!("event {sent} of {count}; those before it were sent");
+                    error.value(py).call_method1("add_note", (note,))?;
+                    return Err(error);
+                }
+            }
+            py.check_signals()?;
+        }
+        Ok(pushes)
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else {
+            return;
+        };
+        if self.closed.load(Ordering::Relaxed) {
+            Python::attach(|py| py.detach(|| drop(client)));
+            return;
+        }
+        // Nobody closed it. What it still holds is sent on another thread, for
+        // this one may be anywhere in Python, and closing the driver waits for it.
+        let drain = move || drop(client);
+        let spawned = std::thread::Builder::new()
+            .name("thalweg-drain".into())
+            .spawn(drain);
+        // Without a thread the closure, and so the producer, was dropped here.
+        drop(spawned);
+    }
+}
+
+fn entries_given(metadata: &[&[u8]], count: usize) -> bool {
+    metadata.len() == count
+}
+
+/// The entries of a list of metadata; `None` if it is one for all.
+fn entries<'py>(metadata: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let one_for_all = metadata.is_instance_of::<PyDict>()
+        || metadata.is_instance_of::<PyString>()
+        || metadata.is_instance_of::<PyBytes>()
+        || metadata.cast::<PyMapping>().is_ok();
+    if one_for_all {
+        return Ok(None);
+    }
+    metadata.try_iter()?.collect::<PyResult<_>>().map(Some)
+}
+
+/// The data of each event: entries of a list, or rows of an array.
+fn rows(data: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<Bytes>>> {
+    if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
+        return data
+            .try_iter()?
+            .map(|entry| {
+                let entry = entry?;
+                lend::pieces((!entry.is_none()).then_some(&entry))
+            })
+            .collect();
+    }
+    let (whole, row_count) = lend::array(data)?;
+    let row_bytes = whole.len().checked_div(row_count).unwrap_or(0);
+    let row = |index: usize| vec![whole.slice(index * row_bytes..(index + 1) * row_bytes)];
+    Ok((0..row_count).map(row).collect())
+}
+
+fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_str()?.as_bytes().to_vec());
+    }
+    match value.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
+        Err(_) => {
+            let kind = value.get_type().name()?;
+            Err(PyTypeError::new_err(format!(
+                "expected bytes or str, not {kind}"
+            )))
+        }
+    }
+}
+
+fn header_pairs(headers: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
+    let pairs = match headers.cast::<PyMapping>() {
+        Ok(mapping) => mapping.items()?.into_any(),
+        Err(_) => headers.clone(),
+    };
+    pairs
+        .try_iter()?
+        .map(|pair| {
+            let (name, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
+            Ok((name, text_or_bytes(&value)?))
+        })
+        .collect()
+}
+
+/// Nanoseconds since 1970, of an int or an aware datetime.
+fn nanoseconds(time: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if let Ok(nanoseconds) = time.extract::<u64>() {
+        return Ok(nanoseconds);
+    }
+    let converter = time.py().import("thalweg._time")?;
+    converter.call_method1("nanoseconds", (time,))?.extract()
+}

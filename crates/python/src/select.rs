@@ -1,0 +1,117 @@
+//! Data selectors and allocators of users.
+
+use crate::event::parse;
+use crate::lend::Landing;
+use crate::view::DataView;
+use crate::{error, lend};
+use client::{DataAllocator, DataSelector, EventInfo};
+use memory::Target;
+use pyo3::prelude::*;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use wire::EventId;
+
+/// What the callbacks of one consumer leave for its events: parsed metadata,
+/// and what they raised.
+#[derive(Default)]
+pub struct Parsed {
+    state: Mutex<State>,
+    raw: bool,
+}
+
+/// Locked with the GIL held, and never while Python code runs.
+#[derive(Default)]
+struct State {
+    metadata: HashMap<EventId, Py<PyAny>>,
+    raised: Option<PyErr>,
+}
+
+impl Parsed {
+    pub fn new(raw: bool) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            raw,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics here")
+    }
+
+    /// The metadata of an event, if a callback has looked at it.
+    pub fn take(&self, id: EventId) -> Option<Py<PyAny>> {
+        self.lock().metadata.remove(&id)
+    }
+
+    /// What a callback raised last.
+    pub fn take_raised(&self) -> Option<PyErr> {
+        self.lock().raised.take()
+    }
+
+    fn metadata<'py>(&self, py: Python<'py>, info: &EventInfo<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let id = info.id();
+        let known = self
+            .lock()
+            .metadata
+            .get(&id)
+            .map(|known| known.clone_ref(py));
+        if let Some(known) = known {
+            return Ok(known.into_bound(py));
+        }
+        let what = || format!("metadata of event {id}");
+        let parsed = parse(py, info.metadata(), self.raw, what)?;
+        let before = self.lock().metadata.insert(id, parsed.clone().unbind());
+        drop(before);
+        Ok(parsed)
+    }
+
+    /// Runs `callback` with the GIL, and keeps what it raises for the pull.
+    fn run<T>(&self, callback: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
+        Python::attach(|py| {
+            callback(py).map_err(|raised| {
+                let text = raised.to_string();
+                let before = self.lock().raised.replace(raised);
+                drop(before);
+                text
+            })
+        })
+    }
+}
+
+/// The client's selector for a callable.
+pub fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
+    Arc::new(move |info: &EventInfo<'_>| {
+        parsed.run(|py| {
+            let whole = DataView(wire::view::DataView::whole(info.data_bytes_total()));
+            let chosen = callable
+                .bind(py)
+                .call1((parsed.metadata(py, info)?, whole))?;
+            if chosen.is_none() {
+                return Ok(wire::view::DataView::none());
+            }
+            match chosen.cast::<DataView>() {
+                Ok(view) => Ok(view.get().0.clone()),
+                Err(_) => {
+                    let kind = chosen.get_type().name()?;
+                    let message = format!("a selector returns a DataView or None, not {kind}");
+                    Err(error::new(py, "InvalidArgument", message))
+                }
+            }
+        })
+    })
+}
+
+/// The client's allocator for a callable.
+pub fn allocator(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataAllocator> {
+    Arc::new(move |info: &EventInfo<'_>, view: &wire::view::DataView| {
+        parsed.run(|py| {
+            let metadata = parsed.metadata(py, info)?;
+            let buffer = callable
+                .bind(py)
+                .call1((metadata, DataView(view.clone())))?;
+            let landing = Landing::new(&buffer, view.bytes());
+            lend::release_returned(py);
+            Ok(Target::from(landing?))
+        })
+    })
+}

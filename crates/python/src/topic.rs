@@ -1,0 +1,360 @@
+//! `thalweg.Topic`.
+
+use crate::connection::Connection;
+use crate::consumer::Consumer;
+use crate::future::EventId;
+use crate::producer::{Policy, Producer};
+use crate::select::{self, Parsed};
+use crate::{describe, error, json, wait};
+use client::{
+    AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, Linger, ProducerOptions,
+    TopicHandle,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString, PyTuple};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::Start;
+use wire::record::Position;
+use wire::{Durability, Incarnation, Offset, PartitionIndex};
+
+/// A topic of a server: where producers and consumers come from.
+///
+/// Made by `Driver.create_topic` and `Driver.open_topic`. Holds no resource of
+/// its own; usable by several threads, and in a child after `os.fork()`.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Topic")]
+pub struct Topic {
+    handle: TopicHandle,
+    /// Keeps the connection while the topic is in use.
+    connection: Arc<Connection>,
+}
+
+impl Topic {
+    pub fn new(handle: TopicHandle, connection: Arc<Connection>) -> Self {
+        Self { handle, connection }
+    }
+
+    pub fn handle(&self) -> &TopicHandle {
+        &self.handle
+    }
+
+    /// Whether metadata is bytes without a meaning.
+    pub fn is_raw(&self) -> bool {
+        self.handle.definition().serializer() == topic::SerializerKind::Raw
+    }
+
+    /// A position in a partition: an offset in its present life, or an id.
+    pub fn position(&self, index: PartitionIndex, at: &Bound<'_, PyAny>) -> PyResult<Position> {
+        let py = at.py();
+        if let Ok(id) = at.cast::<EventId>() {
+            let id = id.get().0;
+            if id.partition != index {
+                let message = format!("event {id} is not in partition {index}");
+                return Err(error::new(py, "InvalidArgument", message));
+            }
+            return Ok(Position {
+                incarnation: id.incarnation,
+                offset: id.offset,
+            });
+        }
+        let offset = Offset(at.extract()?);
+        let described = self.handle.partitions();
+        let incarnation = described
+            .iter()
+            .find(|partition| partition.partition == index)
+            .map_or(Incarnation(0), |partition| partition.incarnation);
+        Ok(Position {
+            incarnation,
+            offset,
+        })
+    }
+
+    /// Makes a call that blocks, while the driver is open.
+    fn call<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&TopicHandle) -> Result<T, ClientError> + Send + 'static,
+    ) -> PyResult<T> {
+        if self.connection.is_closed() {
+            return Err(error::new(py, "Closed", "the driver is closed".into()));
+        }
+        let handle = self.handle.clone();
+        wait::interruptible(py, move || call(&handle))
+    }
+
+    fn start(&self, start: &Bound<'_, PyAny>) -> PyResult<Start> {
+        if let Ok(name) = start.cast::<PyString>() {
+            return match name.to_str()? {
+                "cursor" => Ok(Start::Cursor),
+                "cursor_or_latest" => Ok(Start::CursorOrLatest),
+                "beginning" => Ok(Start::Beginning),
+                "latest" => Ok(Start::Latest),
+                other => Err(invalid(
+                    start.py(),
+                    format!(
+                        "start is cursor, cursor_or_latest, beginning, latest, an offset or an \
+                         EventId, not {other:?}"
+                    ),
+                )),
+            };
+        }
+        let position = match start.cast::<EventId>() {
+            Ok(id) => Position {
+                incarnation: id.get().0.incarnation,
+                offset: id.get().0.offset,
+            },
+            // Of the incarnation that each partition is in.
+            Err(_) => Position {
+                incarnation: Incarnation(0),
+                offset: Offset(start.extract()?),
+            },
+        };
+        Ok(Start::At(position))
+    }
+}
+
+pub fn invalid(py: Python<'_>, message: String) -> PyErr {
+    error::new(py, "InvalidArgument", message)
+}
+
+pub fn durability(py: Python<'_>, name: Option<&str>) -> PyResult<Option<Durability>> {
+    name.map(str::parse)
+        .transpose()
+        .map_err(|reason| invalid(py, reason))
+}
+
+/// `batch` and `linger_ms` of `Topic.producer`.
+fn batch_policy(
+    batch: Option<&Bound<'_, PyAny>>,
+    batch_bytes: Option<u32>,
+    linger: Option<Duration>,
+) -> PyResult<BatchPolicy> {
+    let mut policy = BatchPolicy::default();
+    policy.bytes_max = batch_bytes.unwrap_or(policy.bytes_max);
+    policy.linger = linger.map_or(Linger::Adaptive, Linger::Wait);
+    let Some(batch) = batch else {
+        return Ok(policy);
+    };
+    let refuse = || {
+        let message = format!("batch is \"adaptive\" or a number of events from 1, not {batch}");
+        Err(invalid(batch.py(), message))
+    };
+    if let Ok(name) = batch.cast::<PyString>() {
+        return if name.to_str()? == "adaptive" {
+            Ok(policy)
+        } else {
+            refuse()
+        };
+    }
+    match batch.extract::<u32>() {
+        Ok(count) if count > 0 && !batch.is_instance_of::<PyBool>() => {
+            policy.count_max = Some(count);
+            policy.linger = linger.map_or(Linger::UntilFull, Linger::Wait);
+            Ok(policy)
+        }
+        _ => refuse(),
+    }
+}
+
+#[pymethods]
+impl Topic {
+    /// The topic's name.
+    #[getter]
+    pub fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// 32 hexadecimal digits; a new topic of the same name has another id.
+    #[getter]
+    fn id(&self) -> String {
+        self.handle.id().to_string()
+    }
+
+    /// The definition that is stored with the topic, as a dict.
+    #[getter]
+    fn definition<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let text = self.handle.definition().to_json();
+        json::loads(py, text.as_bytes(), || "the topic's definition".into())
+    }
+
+    /// The partitions as last known, a tuple of `PartitionDescription`. Does
+    /// not block; `refresh` asks the server.
+    #[getter]
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        describe::partitions(py, &self.handle.partitions())
+    }
+
+    /// Asks the server for the topic's partitions as they are now.
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |handle| handle.refresh().map(drop))
+    }
+
+    /// Opens a producer.
+    ///
+    /// - `name`: under it the producer keeps its identity across restarts of
+    ///   the program; opening it again fences the one before.
+    /// - `batch`: `"adaptive"` sends what has gathered as soon as the batch
+    ///   before it is acknowledged; a number of events sends batches of that
+    ///   many (a flush, a close or a wait for a future sends what there is).
+    /// - `batch_bytes`: the most bytes in a batch, 1 MiB by default.
+    /// - `linger_ms`: how long a batch that is not full waits, milliseconds.
+    /// - `batches_in_flight`: sent and not acknowledged, for each partition.
+    /// - `budget_bytes`: bytes of events held until they are acknowledged, 64
+    ///   MiB by default; one larger event is let in alone.
+    /// - `at_budget`: `"block"` lets `push` wait for room up to
+    ///   `block_timeout` seconds, `"fail"` raises `BudgetExceeded` at once.
+    /// - `durability`: what an acknowledgement must mean, if more than the
+    ///   topic promises.
+    /// - `journal`: a file to which every acknowledged batch is appended, for
+    ///   `thalweg audit`.
+    /// - `ack_timeout`: seconds until an acknowledgement that does not come is
+    ///   an error.
+    ///
+    /// Raises `InvalidArgument`, `UnknownTopic`, `Timeout`, `Unreachable`.
+    #[pyo3(signature = (name = None, *, batch = None, batch_bytes = None, linger_ms = None,
+                        batches_in_flight = 4, budget_bytes = None, at_budget = "block",
+                        block_timeout = 120.0, durability = None, journal = None,
+                        ack_timeout = 120.0))]
+    #[allow(clippy::too_many_arguments)]
+    fn producer(
+        slf: &Bound<'_, Self>,
+        name: Option<String>,
+        batch: Option<&Bound<'_, PyAny>>,
+        batch_bytes: Option<u32>,
+        linger_ms: Option<f64>,
+        batches_in_flight: usize,
+        budget_bytes: Option<u64>,
+        at_budget: &str,
+        block_timeout: f64,
+        durability: Option<&str>,
+        journal: Option<PathBuf>,
+        ack_timeout: f64,
+    ) -> PyResult<Producer> {
+        let py = slf.py();
+        let linger_ms = linger_ms.map(|milliseconds| milliseconds / 1e3);
+        let linger = wait::seconds("linger_ms", linger_ms)?;
+        let block_timeout = wait::seconds("block_timeout", Some(block_timeout))?;
+        let room_timeout = match at_budget {
+            "block" => Some(block_timeout.unwrap_or(wait::FOREVER)),
+            "fail" => None,
+            other => {
+                let message = format!("at_budget is block or fail, not {other:?}");
+                return Err(invalid(py, message));
+            }
+        };
+        let mut options = ProducerOptions {
+            name,
+            batch: batch_policy(batch, batch_bytes, linger)?,
+            batches_in_flight_max: batches_in_flight,
+            // The client never blocks: only here Ctrl-C is seen while waiting.
+            at_budget: AtBudget::Fail,
+            durability: self::durability(py, durability)?,
+            journal,
+            ..ProducerOptions::default()
+        };
+        if let Some(bytes) = budget_bytes {
+            options.budget_bytes = bytes;
+        }
+        if let Some(timeout) = wait::seconds("ack_timeout", Some(ack_timeout))? {
+            options.ack_timeout = timeout;
+        }
+        let sends_by_itself = options.batch.linger == Linger::Adaptive;
+        let client = slf.get().call(py, move |handle| handle.producer(options))?;
+        let policy = Policy {
+            room_timeout,
+            sends_by_itself,
+        };
+        Ok(Producer::new(client, slf.clone().unbind(), policy))
+    }
+
+    /// Opens a consumer.
+    ///
+    /// - `name`: its cursors are kept under this name. Several consumers of
+    ///   one name each get everything and share the greatest cursor.
+    /// - `start`: `"cursor"` begins behind the last acknowledged event, for a
+    ///   new name at the first one; `"cursor_or_latest"` for a new name behind
+    ///   the last one; `"beginning"`, `"latest"`, an offset (in each
+    ///   partition), or the `EventId` of the first event wanted.
+    /// - `partitions`: the indices of those to read; None reads all.
+    /// - `data`: True gets all data of every event, False none. A function
+    ///   `select(metadata, data)` gets the parsed metadata and a `DataView` of
+    ///   the whole and returns a `DataView` of what is wanted, or None; only
+    ///   that travels.
+    /// - `allocator`: a function `allocate(metadata, view)` that returns a
+    ///   writable buffer of `view.nbytes` bytes, such as a numpy array. The
+    ///   data lands in it without a copy; it is `event.buffer` then.
+    /// - `on_gap`: a function `on_gap(gap)` that is called when events are
+    ///   lost, instead of a `GapWarning`.
+    /// - `credit_bytes`: bytes of batches that may wait here for each
+    ///   partition, 16 MiB by default.
+    ///
+    /// The functions are called on a thread that pulls. Raises
+    /// `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
+    /// `Unreachable`.
+    #[pyo3(signature = (name, *, start = None, partitions = None, data = None, allocator = None,
+                        on_gap = None, credit_bytes = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn consumer(
+        slf: &Bound<'_, Self>,
+        name: String,
+        start: Option<&Bound<'_, PyAny>>,
+        partitions: Option<Vec<u32>>,
+        data: Option<&Bound<'_, PyAny>>,
+        allocator: Option<Py<PyAny>>,
+        on_gap: Option<Py<PyAny>>,
+        credit_bytes: Option<u64>,
+    ) -> PyResult<Consumer> {
+        let py = slf.py();
+        let this = slf.get();
+        let mut options = ConsumerOptions {
+            partitions,
+            ..ConsumerOptions::default()
+        };
+        if let Some(start) = start {
+            options.start = this.start(start)?;
+        }
+        if let Some(bytes) = credit_bytes {
+            options.credit_bytes = bytes;
+        }
+        let parsed = Parsed::new(this.is_raw());
+        let mut callbacks = false;
+        if let Some(data) = data {
+            options.data = match data.cast::<PyBool>() {
+                Ok(all) if all.is_true() => DataMode::All,
+                Ok(_) => DataMode::None,
+                Err(_) if data.is_callable() => {
+                    callbacks = true;
+                    DataMode::Select(select::selector(data.clone().unbind(), parsed.clone()))
+                }
+                Err(_) => {
+                    let message = format!("data is True, False or a function, not {data}");
+                    return Err(invalid(py, message));
+                }
+            };
+        }
+        if let Some(allocator) = allocator {
+            callbacks = true;
+            options.allocator = Some(select::allocator(allocator, parsed.clone()));
+        }
+        let client = this.call(py, move |handle| handle.consumer(&name, options))?;
+        let client = Arc::new(client);
+        this.connection.remember(&client);
+        let parsed = callbacks.then_some(parsed);
+        Ok(Consumer::new(
+            py,
+            client,
+            slf.clone().unbind(),
+            on_gap,
+            parsed,
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Topic({:?}, {} partitions)",
+            self.name(),
+            self.handle.partitions().len()
+        )
+    }
+}

@@ -1,0 +1,155 @@
+"""Drivers and topics: making, describing, refusing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thalweg
+
+
+def test_a_topic_is_made_described_and_deleted(driver: thalweg.Driver, name: str) -> None:
+    assert not driver.topic_exists(name)
+    topic = driver.create_topic(name, partitions=2, storage=["disk", "memory"])
+    assert driver.topic_exists(name)
+    assert (topic.name, len(topic.id)) == (name, 32)
+    assert [partition.storage for partition in topic.partitions] == ["disk", "memory"]
+    assert [partition.durability for partition in topic.partitions] == ["synced", "memory"]
+    assert topic.definition["partition_selector"] == {"type": "round_robin"}
+    described = driver.describe_topic(name)
+    assert (described.name, described.id) == (name, topic.id)
+    assert described in driver.list_topics()
+    assert driver.open_topic(name).id == topic.id
+    driver.delete_topic(name)
+    with pytest.raises(thalweg.UnknownTopic, match=name):
+        driver.open_topic(name)
+
+
+def test_all_of_a_definition_reaches_the_server(driver: thalweg.Driver, name: str) -> None:
+    schema = {"type": "object", "required": ["angle"]}
+    driver.create_topic(
+        name,
+        storage="disk",
+        validator=schema,
+        partition_selector="key_hash",
+        serializer="json",
+        durability="written",
+        retention={"bytes": 1 << 30, "age_ms": 1000, "count": 10},
+        metadata_bytes_max=1000,
+        data_block_bytes=1024,
+        validate_on_server=True,
+    )
+    definition = driver.describe_topic(name).definition
+    assert definition["validator"] == {"type": "schema", "schema": schema}
+    assert definition["partition_selector"] == {"type": "key_hash"}
+    assert definition["durability"] == "written"
+    assert definition["retention"] == {"bytes": 1 << 30, "age_ms": 1000, "count": 10}
+    assert definition["metadata_bytes_max"] == 1000
+    assert definition["data_block_bytes"] == 1024
+    assert definition["validate_on_server"] is True
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        ({"validator": "xml"}, "xml"),
+        ({"validator": {"type": 7}}, "validator"),
+        ({"partition_selector": "random"}, "random"),
+        ({"retention": {"age": 1}}, "age"),
+        ({"metadata_bytes_max": 0}, "metadata_bytes_max"),
+        ({"storage": "tape"}, "tape"),
+        ({"storage": "memory", "durability": "synced"}, "memory"),
+    ],
+)
+def test_a_bad_definition_is_refused_and_leaves_nothing(
+    driver: thalweg.Driver, name: str, definition: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(thalweg.InvalidTopic, match=reason):
+        driver.create_topic(name, **definition)
+    assert not driver.topic_exists(name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"durability": "eternal"},
+        {"partitions": 3, "storage": ["disk"]},
+        {"storage": 7},
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    driver: thalweg.Driver, name: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(thalweg.InvalidArgument):
+        driver.create_topic(name, **arguments)
+
+
+def test_a_name_is_taken_once(driver: thalweg.Driver, name: str) -> None:
+    first = driver.create_topic(name, storage="memory")
+    with pytest.raises(thalweg.TopicExists, match=name) as raised:
+        driver.create_topic(name, storage="memory")
+    assert raised.value.code == "topic exists"
+    assert driver.create_topic(name, partitions=7, exist_ok=True).id == first.id
+
+
+def test_partitions_are_added_to_a_live_topic(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=0)
+    assert topic.partitions == ()
+    with topic.producer() as producer:
+        with pytest.raises(thalweg.InvalidEvent, match="no partitions"):
+            producer.push({})
+        described = driver.add_partitions(name, 2, storage="memory")
+        assert len(described.partitions) == 2
+        topic.refresh()
+        assert len(topic.partitions) == 2
+        assert producer.push({"a": 1}, partition=1).result().partition == 1
+        with pytest.raises(thalweg.InvalidEvent, match="2"):
+            producer.push({}, partition=2)
+
+
+def test_status_is_a_dict(driver: thalweg.Driver) -> None:
+    assert isinstance(driver.status(), dict)
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(thalweg.Error, match="absent.json"):
+        thalweg.Driver(tmp_path / "absent.json", connect_timeout=0.1)
+    with pytest.raises(ConnectionError):
+        thalweg.Driver(address=f"unix://{tmp_path}/absent.sock", connect_timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"group_file": "a", "address": "b"}, {"group_file": "a", "token": b"c"}]
+)
+def test_a_driver_needs_one_way_to_connect(arguments: dict[str, Any]) -> None:
+    with pytest.raises(thalweg.InvalidArgument):
+        thalweg.Driver(**arguments)
+
+
+def test_a_closed_driver_says_so(shared_server: Any) -> None:
+    with shared_server.connect() as driver:
+        assert not driver.closed
+        topic = driver.create_topic("closed-driver", storage="memory", exist_ok=True)
+    assert driver.closed
+    driver.close()
+    with pytest.raises(thalweg.Closed):
+        driver.list_topics()
+    with pytest.raises(thalweg.Closed):
+        topic.producer()
+
+
+def test_two_servers_cannot_be_mixed_up(server: Any, driver: thalweg.Driver) -> None:
+    with server.connect() as other:
+        other.create_topic("only-there", storage="memory")
+        assert not driver.topic_exists("only-there")
+
+
+def test_errors_are_what_they_say() -> None:
+    assert issubclass(thalweg.Timeout, TimeoutError)
+    assert issubclass(thalweg.InvalidEvent, ValueError)
+    assert issubclass(thalweg.UnknownTopic, LookupError)
+    for name in thalweg.exceptions.__all__:
+        if name != "GapWarning":
+            assert issubclass(getattr(thalweg, name), thalweg.Error)

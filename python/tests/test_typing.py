@@ -1,0 +1,64 @@
+"""The stubs say what users' programs rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+GOOD = """
+import asyncio
+import numpy as np
+import thalweg
+
+def select(metadata: dict[str, int], data: thalweg.DataView) -> thalweg.DataView | None:
+    return data.rows((4, 5), np.float32, slice(0, 2))
+
+with thalweg.Driver("thalweg.json") as driver:
+    topic = driver.create_topic("frames", partitions=2, storage=["disk", ("memory", {})])
+    with topic.producer(batch=10) as producer:
+        future = producer.push({"angle": 0.5}, np.zeros((4, 5)), key="k", headers={"a": b"b"})
+        offset: int = future.result(timeout=1).offset
+        producer.push_many([{"a": 1}], data=np.zeros((1, 2)))
+        producer.push("[]", [b"a", bytearray(3)])
+    with topic.consumer("viewer", start="latest", data=select) as consumer:
+        for event in consumer:
+            size: int = event.data.nbytes
+            array = event.numpy(np.float32, (2, 5))
+            event.acknowledge()
+        pulled: thalweg.Event | None = consumer.pull(timeout=0)
+
+async def main() -> None:
+    id: thalweg.EventId = await producer.push({})
+    async for event in consumer:
+        print(event.id, id)
+"""
+
+BAD = """
+import thalweg
+
+driver = thalweg.Driver("thalweg.json", adress="x")
+topic = driver.create_topic("frames", durability="eternal")
+producer = topic.producer(at_budget="panic")
+producer.push({}).result().ofset
+producer.push({}, data="text")
+topic.consumer("viewer", start="yesterday")
+topic.consumer("viewer").pull().metadata
+"""
+
+
+def mypy(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(path.parent), str(path)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=path.parent)
+
+
+def test_good_programs_pass_and_bad_lines_do_not(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(GOOD)
+    bad.write_text(BAD)
+    assert mypy(good).returncode == 0, mypy(good).stdout
+    complaints = mypy(bad).stdout
+    wrong_lines = [number for number, line in enumerate(BAD.splitlines(), 1) if line][1:]
+    assert len(wrong_lines) == 7
+    for number in wrong_lines:
+        assert f"bad.py:{number}: error" in complaints, complaints

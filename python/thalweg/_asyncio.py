@@ -1,0 +1,51 @@
+"""The bridge to asyncio: called by the extension module, which waits for nobody here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thalweg._thalweg import Consumer, Event, EventId, Future
+
+#: A consumer's wake-up is never relied on alone: seconds between looks.
+_LOOK_SECONDS = 1.0
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: Any = None) -> None:
+    try:
+        loop.call_soon_threadsafe(_finish, waiter)
+    except RuntimeError:
+        pass  # The loop was closed meanwhile: nobody waits any more.
+
+
+def await_push(future: Future) -> Generator[Any, None, EventId]:
+    """What ``await future`` runs."""
+    if not future.done():
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(partial(_wake, loop, waiter))
+        yield from waiter.__await__()
+    return future.result(0)
+
+
+async def next_event(consumer: Consumer) -> Event:
+    """What ``async for event in consumer`` runs when no event lies ready."""
+    loop = asyncio.get_running_loop()
+    while True:
+        waiter: asyncio.Future[None] = loop.create_future()
+        # Asked before looking, so that no wake-up falls between the two.
+        consumer._call_when_ready(partial(_wake, loop, waiter))
+        if consumer.closed:
+            raise StopAsyncIteration
+        event = consumer.pull(0)
+        if event is not None:
+            return event
+        await asyncio.wait((waiter,), timeout=_LOOK_SECONDS)

@@ -1,0 +1,82 @@
+"""What a server says of its topics, partitions, cursors and losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Cursor", "Gap", "PartitionDescription", "TopicDescription"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition, as it was when it was asked for."""
+
+    index: int
+    """Its place in the topic, from 0."""
+    storage: str
+    """``"disk"``, ``"memory"``, or a name registered at the server."""
+    storage_config: dict[str, Any]
+    """The storage's configuration; empty is the default."""
+    durability: str
+    """What an acknowledgement of it survives: ``"memory"``, ``"written"`` or ``"synced"``."""
+    incarnation: int
+    """Which life it is in, from 1: offsets mean something only within one."""
+    first: int
+    """The first offset that is still there."""
+    end: int
+    """The next offset to be assigned."""
+    durable: int
+    """Below this offset, events survive what ``durability`` says."""
+    committed: int
+    """Below this offset, events are visible to consumers."""
+    bytes: int
+    """Bytes stored."""
+    failure: str
+    """Why it takes nothing, if its storage failed; empty if all is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic, as it was when it was asked for."""
+
+    name: str
+    id: str
+    """32 hexadecimal digits; a new topic of the same name has another."""
+    definition: dict[str, Any]
+    """Validator, selector, serializer, durability, retention, limits."""
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a consumer has acknowledged one partition."""
+
+    consumer: str
+    partition: int
+    incarnation: int
+    offset: int
+    """The next event to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets of one partition that hold no event any more."""
+
+    partition: int
+    incarnation: int
+    first: int
+    """The first lost offset."""
+    end: int
+    """The offset behind the last lost one; equals ``first`` if their number is unknown."""
+    reason: str
+    """``"retention"``, ``"memory lost"``, ``"power loss"``, ``"damaged"`` or ``"discarded"``."""
+    time: int
+    """When it was noticed, nanoseconds since 1970."""
+
+    def __str__(self) -> str:
+        lost = f"{self.end - self.first} events" if self.end > self.first else "events"
+        return (
+            f"partition {self.partition}: {lost} from offset {self.first} "
+            f"(incarnation {self.incarnation}) are gone: {self.reason}"
+        )

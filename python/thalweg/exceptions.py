@@ -1,0 +1,137 @@
+"""What can go wrong, one class for each thing that a caller does differently.
+
+Every exception of the package is an :class:`Error`, and also of the built-in
+class that says the same: a :class:`Timeout` is a :class:`TimeoutError`, an
+:class:`InvalidEvent` a :class:`ValueError`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetExceeded",
+    "Closed",
+    "Damaged",
+    "Error",
+    "Forked",
+    "GapWarning",
+    "InvalidArgument",
+    "InvalidEvent",
+    "InvalidTopic",
+    "NotAllowed",
+    "OutOfRange",
+    "ProducerFenced",
+    "ServerError",
+    "StorageError",
+    "Timeout",
+    "TopicExists",
+    "UnknownPartition",
+    "UnknownTopic",
+    "Unreachable",
+    "WrongServer",
+]
+
+
+class Error(Exception):
+    """Anything that goes wrong in Thalweg.
+
+    ``code`` is the server's name of the error (``"unknown topic"``), or None
+    if the error did not come from a server. ``retryable`` says whether the
+    same call may succeed later without anything being changed.
+    """
+
+    code: str | None = None
+    retryable: bool = False
+
+
+class Timeout(Error, TimeoutError):
+    """A wait's time has passed. The message says what was waited for: the
+    peer, the partition, the bytes outstanding, the last sign of life.
+
+    Nothing is lost by it: an event that was pushed may still be stored, and
+    the same wait may be tried again.
+    """
+
+
+class Closed(Error):
+    """The driver, producer or consumer was closed before."""
+
+
+class Forked(Error):
+    """The push was made by the parent of this process. Its outcome is known
+    there, not here; what this process pushes itself is not concerned.
+    """
+
+
+class Unreachable(Error, ConnectionError):
+    """Nobody answers at the address, or the group file is not there."""
+
+
+class WrongServer(Error, ConnectionError):
+    """Another server answers than the one that was expected: the group file
+    is stale or a stranger's. The message names the address.
+    """
+
+
+class NotAllowed(Error, PermissionError):
+    """The server does not accept the token, or this identity may not do it."""
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument or option that the client refuses; nothing was sent."""
+
+
+class InvalidEvent(InvalidArgument):
+    """The event is refused: its metadata does not pass the topic's validator,
+    can't be made JSON or is too large, or its data is no contiguous buffer.
+    Raised by ``push`` itself; nothing was sent.
+    """
+
+
+class InvalidTopic(InvalidArgument):
+    """The definition or the storage of a topic is refused; nothing was made."""
+
+
+class UnknownTopic(Error, LookupError):
+    """There is no topic of that name."""
+
+
+class UnknownPartition(Error, LookupError):
+    """The topic has no such partition, or none at all."""
+
+
+class TopicExists(Error):
+    """A topic of that name exists already."""
+
+
+class OutOfRange(Error, LookupError):
+    """The offset is not in the partition, or belongs to an earlier life of it."""
+
+
+class BudgetExceeded(Error):
+    """The producer's budget is full and it was opened with ``at_budget="fail"``,
+    or it stayed full until the deadline.
+
+    Wait for some of the earlier pushes, then push again.
+    """
+
+
+class ProducerFenced(Error):
+    """Another producer of the same name was opened since: this one is done."""
+
+
+class Damaged(Error):
+    """Bytes fail their checksum, on their way or where they were stored."""
+
+
+class StorageError(Error, OSError):
+    """The server's storage is full, or has failed and takes nothing more."""
+
+
+class ServerError(Error):
+    """The server says no for another reason; ``code`` names it."""
+
+
+class GapWarning(UserWarning):
+    """Events that a consumer would have got are gone: by retention, the loss
+    of a memory partition, or damage. The message says which, and why.
+    """
