@@ -134,6 +134,7 @@ fn session_status(session: &Session) -> Value {
         "requests": session.requests.len(),
         "produce_credit_bytes": session.credit,
         "unanswered_bytes": session.unanswered_bytes,
+        "crowded": session.crowded,
         "subscriptions": subscriptions.collect::<Vec<_>>(),
     })
 }

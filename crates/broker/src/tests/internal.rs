@@ -2,6 +2,7 @@
 
 use super::harness::*;
 use log::testing::{Fault, Survival};
+use std::sync::Arc;
 use wire::message::*;
 use wire::*;
 
@@ -40,6 +41,66 @@ fn the_log_of_the_tables_is_bounded() {
             assert_eq!(world.connect(), link);
             assert_eq!(world.cursor(link, topic), Some(at(1, offset)));
             assert_eq!(world.describe(link, "t").unwrap().partitions.len(), 1);
+        }
+    }
+}
+
+/// The machine stops at every operation while the tables are written anew;
+/// what was acknowledged is found.
+#[test]
+fn a_crash_amid_compaction_loses_nothing() {
+    let mut ground = small(Ground::new());
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let events = vec!["e"; 200];
+    world.stored(link, topic, (5, 0), &events);
+    drop(world);
+    ground.kill();
+    let begun = ground.disk.clone();
+    let run = |stop: Option<u64>| {
+        let mut ground = small(Ground::on(Arc::new(begun.fork())));
+        let mut world = ground.start();
+        let first = ground.disk.operation_count();
+        if let Some(stop) = stop {
+            ground.disk.fail_at(first + stop, Fault::Stop(0));
+        }
+        let link = world.connect();
+        let mut reached = 0;
+        for offset in 1..=120 {
+            let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, offset));
+            match world.answer(link, id) {
+                Some(Ok(_)) => reached = offset,
+                _ => break,
+            }
+        }
+        (ground.disk.operation_count() - first, reached, ground)
+    };
+    let (count, reached, ground) = run(None);
+    assert_eq!(reached, 120);
+    let removed = ground.disk.trace().into_iter();
+    let removed = removed.filter(|traced| traced.path.starts_with("/data/internal"));
+    let purged = removed
+        .filter(|traced| ["remove", "rename"].contains(&traced.what))
+        .count();
+    assert!(purged > 0, "nothing was compacted");
+    for stop in (0..count).step_by(3) {
+        for survival in [None, Some(Survival::Nothing), Some(Survival::Some(stop))] {
+            let (_, reached, mut ground) = run(Some(stop));
+            match survival {
+                None => ground.kill(),
+                Some(survival) => ground.power_loss(survival),
+            }
+            let mut world = ground.start();
+            let link = world.connect();
+            let found = world
+                .cursor(link, topic)
+                .map_or(0, |cursor| cursor.offset.0);
+            assert!(
+                (reached..=reached + 1).contains(&found),
+                "stop {stop}, {survival:?}: acknowledged {reached}, found {found}"
+            );
+            assert!(world.describe(link, "t").is_ok());
         }
     }
 }

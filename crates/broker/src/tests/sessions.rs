@@ -236,3 +236,52 @@ fn a_drain_does_not_wait_for_ever() {
     assert!(world.drained);
     assert_eq!(world.error(link, id).unwrap().code, ErrorCode::Draining);
 }
+
+/// Every field of the status is on its page.
+#[test]
+fn the_status_is_as_its_page_says() {
+    let page = include_str!("../../../../docs/reference/status.md");
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a", "b"]);
+    world.subscribe(link, topic, "c", Start::Beginning);
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    world.answered::<Empty>(link, moved).unwrap();
+    let open = OpenProducer {
+        name: "p".into(),
+        resume: ProducerId(0),
+        resume_epoch: ProducerEpoch(0),
+    };
+    world
+        .call::<ProducerOpened>(link, Method::OpenProducer, topic, &open)
+        .unwrap();
+    let reply: StatusReply = world
+        .call(link, Method::Status, TopicId(0), &Empty)
+        .unwrap();
+    let status: serde_json::Value = serde_json::from_str(&reply.json).unwrap();
+    assert_eq!(status["topics"][0]["partitions"][0]["visible"], 2);
+    assert_eq!(status["topics"][0]["consumers"][0]["lag"], 1);
+    let mut names = Vec::new();
+    fields(&status, &mut names);
+    for name in &names {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "{name} is not on the page"
+        );
+    }
+}
+
+fn fields(value: &serde_json::Value, names: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(members) => {
+            for (name, member) in members {
+                names.push(name.clone());
+                fields(member, names);
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| fields(item, names)),
+        _ => {}
+    }
+}
