@@ -105,7 +105,7 @@ fn an_event_of_five_gibibytes_goes_through_and_back_within_budgets() {
         let producer = topic.producer(ProducerOptions::default()).unwrap();
         let data: Vec<Bytes> = (0..PIECES).map(|index| piece(&pattern, index)).collect();
         let event = Event {
-            data: data.into(),
+            data,
             ..Event::new(b"{\"size\":\"5 GiB\"}")
         };
         producer.push(event).unwrap().wait(Some(WATCHDOG)).unwrap();
