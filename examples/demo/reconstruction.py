@@ -66,7 +66,7 @@ def main() -> None:
                 metadata = event.metadata
                 end = "end" in metadata
                 if not end:
-                    rows = event.data.numpy(metadata["dtype"], (len(wanted), metadata["shape"][1]))
+                    rows = event.numpy(metadata["dtype"], (len(wanted), metadata["shape"][1]))
                     update = smear(filtered(rows), metadata["angle"])
                     slices = update if slices is None else slices + update
                     count += 1

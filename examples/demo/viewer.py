@@ -56,7 +56,7 @@ def main() -> None:
                 event = consumer.pull()
                 metadata = event.metadata
                 row = metadata["slice"]
-                picture = event.data.numpy(metadata["dtype"], metadata["shape"]).copy()
+                picture = event.numpy(metadata["dtype"], metadata["shape"]).copy()
                 latencies.append(1e3 * (time.time() - metadata["ready"]))
                 stages.setdefault(row, []).append(picture)
                 quality.setdefault(row, []).append(
