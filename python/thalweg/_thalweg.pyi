@@ -29,13 +29,15 @@ __all__ = [
 
 __version__: str
 
+# numpy says only from Python 3.12 on that its arrays are buffers.
+_Buffer: TypeAlias = Buffer | np.ndarray[Any, Any] | np.generic
 _Metadata: TypeAlias = Mapping[str, Any] | Sequence[Any] | str | Buffer | float | None
-_Data: TypeAlias = Buffer | list[Any] | tuple[Buffer, ...] | None
+_Data: TypeAlias = _Buffer | Sequence[_Buffer] | None
 _Headers: TypeAlias = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 _Storage: TypeAlias = str | tuple[str, dict[str, Any]]
 _Durability: TypeAlias = Literal["memory", "written", "synced"]
 _Selector: TypeAlias = Callable[[Any, "DataView"], "DataView | None"]
-_Allocator: TypeAlias = Callable[[Any, "DataView"], Buffer]
+_Allocator: TypeAlias = Callable[[Any, "DataView"], _Buffer]
 
 @final
 class Driver:
@@ -167,7 +169,7 @@ class Producer:
     def push_many(
         self,
         metadata: Iterable[_Metadata] | Mapping[str, Any] | str | bytes | None = None,
-        data: Sequence[_Data] | Buffer | None = None,
+        data: Sequence[_Data] | _Buffer | None = None,
         *,
         partition: int | None = None,
     ) -> list[Future]: ...
