@@ -14,6 +14,9 @@ use wire::{Codec, DecodeError, DirectoryId, ErrorCode, ErrorReply};
 /// Set in the flags of a heartbeat that answers one.
 pub const HEARTBEAT_ANSWER: u8 = 1;
 
+/// How long the text of an error may be.
+const ERROR_BYTES_MAX: usize = 4096;
+
 /// One connection.
 pub(crate) struct Session {
     pub peer: Peer,
@@ -186,7 +189,7 @@ impl Node {
     /// Sends an error and closes.
     pub(crate) fn end_session(&mut self, link: LinkId, id: u64, error: ErrorReply) {
         let reason = error.to_string();
-        let message = Message::control(FrameKind::ErrorReply, id, error.to_bytes());
+        let message = error_message(id, &error);
         self.send(link, message);
         self.close_session(link, reason);
     }
@@ -287,7 +290,7 @@ impl Node {
                 ErrorCode::Unsupported,
                 format!("method {code} is not known"),
             );
-            let message = Message::control(FrameKind::ErrorReply, message.id, error.to_bytes());
+            let message = error_message(message.id, &error);
             self.send(link, message);
             return Ok(());
         }
@@ -300,7 +303,7 @@ impl Node {
             if error.code == ErrorCode::Malformed {
                 return Err(error);
             }
-            let message = Message::control(FrameKind::ErrorReply, asker.id, error.to_bytes());
+            let message = error_message(asker.id, &error);
             self.send(link, message);
             return Ok(());
         }
@@ -434,7 +437,7 @@ impl Node {
 
     /// Answers a request with an error.
     pub(crate) fn refuse_request(&mut self, asker: Asker, error: ErrorReply) {
-        let message = Message::control(FrameKind::ErrorReply, asker.id, error.to_bytes());
+        let message = error_message(asker.id, &error);
         self.reply_message(asker, message);
     }
 
@@ -536,6 +539,21 @@ impl Node {
             _ => "",
         }
     }
+}
+
+/// An error as a message. Its text may quote what the client sent: a name of
+/// any length would not fit a head.
+pub(crate) fn error_message(id: u64, error: &ErrorReply) -> Message {
+    let mut error = error.clone();
+    if error.message.len() > ERROR_BYTES_MAX {
+        let whole = (0..=ERROR_BYTES_MAX).rev();
+        let end = whole
+            .into_iter()
+            .find(|end| error.message.is_char_boundary(*end));
+        error.message.truncate(end.unwrap_or(0));
+        error.message.push('…');
+    }
+    Message::control(FrameKind::ErrorReply, id, error.to_bytes())
 }
 
 pub(crate) fn malformed(error: DecodeError) -> Refused {

@@ -20,7 +20,7 @@ use wire::{Durability, Incarnation, Offset, TopicId};
 
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
-const ENDED_LIVES_MAX: usize = 256;
+const ENDED_LIVES_MAX: usize = 64;
 
 /// Carries out a storage's operations on the calling thread.
 pub(crate) struct Blocking<'a> {

@@ -413,7 +413,7 @@ impl Node {
             topic.partitions.extend(slots);
         }
         match self.description(making.topic) {
-            Some(description) => self.reply(making.asker, description.to_bytes()),
+            Some(description) => self.reply_long(making.asker, description.to_bytes()),
             None => self.refuse_request(making.asker, unknown_topic(making.topic)),
         }
     }

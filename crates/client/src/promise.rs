@@ -20,6 +20,23 @@ pub(crate) struct Reply {
     pub targets: Vec<Target>,
 }
 
+impl Reply {
+    /// What a message of kind `Reply` says. An answer too long for a head is
+    /// the payload behind an empty one.
+    pub fn of(message: net::Received) -> Self {
+        let payload = message.payload.freeze();
+        let (head, payload) = match message.head.is_empty() {
+            true => (payload, Bytes::new()),
+            false => (message.head, payload),
+        };
+        Self {
+            head,
+            payload,
+            targets: Vec::new(),
+        }
+    }
+}
+
 /// Where a [`Reply`] is put once.
 pub(crate) struct Promise {
     state: Mutex<State>,

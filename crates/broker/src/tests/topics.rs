@@ -124,3 +124,27 @@ fn partitions_are_added_to_a_live_topic() {
     let link = world.connect();
     assert_eq!(world.describe(link, "t").unwrap().partitions.len(), 2);
 }
+
+/// Names and lists of any length: an answer that does not fit a head is a payload.
+#[test]
+fn long_answers_and_long_names_fit_their_frames() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let name = "\u{1}".repeat(200_000);
+    let error = world.describe(link, &name).unwrap_err();
+    assert_eq!(error.code, ErrorCode::UnknownTopic);
+    let kinds = vec!["memory"; 4000];
+    for index in 0..4 {
+        let name = format!("t{index}");
+        world.create(link, &name, "{}", &kinds).unwrap();
+    }
+    let list: TopicList = world
+        .call(link, Method::ListTopics, TopicId(0), &Empty)
+        .unwrap();
+    assert_eq!(list.topics.len(), 4);
+    let heads = world.links[&link].inbox.iter().map(|m| m.head.len());
+    assert!(heads.max() <= Some(wire::frame::HEAD_BYTES_MAX as usize));
+    let payloads = world.links[&link].inbox.iter().map(|m| m.payload_bytes());
+    assert!(payloads.max() > Some(1 << 20), "nothing was long");
+}

@@ -244,11 +244,7 @@ impl ClientCore {
         wire.heard();
         let id = message.id;
         let outcome = match message.kind {
-            FrameKind::Reply => Ok(Reply {
-                head: message.head,
-                payload: message.payload.freeze(),
-                targets: Vec::new(),
-            }),
+            FrameKind::Reply => Ok(Reply::of(message)),
             FrameKind::ErrorReply if id == 0 => {
                 // About the connection as a whole: it is closed now.
                 let reason = error_of(&message.head).to_string();
