@@ -312,8 +312,12 @@ impl Node {
             },
             time: 0,
         });
-        gap.first = gap.first.max(position.offset);
-        gap.end = gap.end.max(gap.first);
+        // After a power loss its beginning says how much the next life kept,
+        // also to who has read beyond it; otherwise nothing was.
+        if gap.reason != GapReason::PowerLoss {
+            gap.first = gap.first.max(position.offset);
+            gap.end = gap.end.max(gap.first);
+        }
         (gap, next)
     }
 
