@@ -9,6 +9,8 @@
 pub(crate) struct DataBudget {
     limit: u64,
     held: u64,
+    /// The part of `held` that is external data.
+    fetched: u64,
     granted: u64,
 }
 
@@ -20,6 +22,7 @@ impl DataBudget {
         Self {
             limit,
             held: 0,
+            fetched: 0,
             granted: 0,
         }
     }
@@ -47,13 +50,21 @@ impl DataBudget {
         self.granted -= credit;
     }
 
-    /// Takes bytes if they are there; more than the whole budget passes alone.
-    pub fn try_take(&mut self, bytes: u64) -> bool {
-        let fits = self.held == 0 || self.held + bytes <= self.limit;
+    /// Takes bytes of external data if they are there. One chunk passes in any
+    /// case: payloads wait for external data, so it must not wait for them.
+    pub fn try_fetch(&mut self, bytes: u64) -> bool {
+        let fits = self.fetched == 0 || self.held + bytes <= self.limit;
         if fits {
             self.held += bytes;
+            self.fetched += bytes;
         }
         fits
+    }
+
+    /// External data was stored, or given up.
+    pub fn give_back_fetched(&mut self, bytes: u64) {
+        self.fetched -= bytes;
+        self.held -= bytes;
     }
 
     /// Takes bytes that are here already, whatever the limit.
@@ -84,12 +95,23 @@ mod tests {
     #[test]
     fn the_limit_holds_and_one_larger_passes_alone() {
         let mut budget = DataBudget::new(100);
-        assert!(budget.try_take(60));
-        assert!(!budget.try_take(60));
-        budget.give_back(60);
-        assert!(budget.try_take(1000));
-        assert!(!budget.try_take(1));
-        budget.give_back(1000);
+        assert!(budget.try_fetch(60));
+        assert!(!budget.try_fetch(60));
+        budget.give_back_fetched(60);
+        assert!(budget.try_fetch(1000));
+        assert!(!budget.try_fetch(1));
+        budget.give_back_fetched(1000);
         assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn external_data_does_not_wait_for_the_payloads_that_wait_for_it() {
+        let mut budget = DataBudget::new(100);
+        budget.take(90);
+        assert!(budget.try_fetch(60));
+        assert!(!budget.try_fetch(1));
+        budget.give_back_fetched(60);
+        assert!(budget.try_fetch(10));
+        assert_eq!(budget.held(), 100);
     }
 }

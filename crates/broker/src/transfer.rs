@@ -214,20 +214,20 @@ impl Node {
                 return fed;
             }
             // Whatever the chunk's length turns out to be, a whole one is taken first.
-            if !self.data.try_take(BULK_CHUNK_BYTES as u64) {
+            if !self.data.try_fetch(BULK_CHUNK_BYTES as u64) {
                 if !std::mem::replace(&mut transfer.starved, true) {
                     self.starved.push_back(id);
                 }
                 return fed;
             }
             let Some((chunk, region, offset)) = transfer.next_chunk() else {
-                self.data.give_back(BULK_CHUNK_BYTES as u64);
+                self.data.give_back_fetched(BULK_CHUNK_BYTES as u64);
                 if transfer.chunks.is_empty() {
                     self.seal_transfer(id);
                 }
                 return fed;
             };
-            self.data.give_back(BULK_CHUNK_BYTES as u64 - chunk.bytes);
+            self.data.give_back_fetched(BULK_CHUNK_BYTES as u64 - chunk.bytes);
             self.last_id += 1;
             let token = BulkToken(self.last_id);
             transfer.chunks.insert(token, chunk);
@@ -294,7 +294,7 @@ impl Node {
                 self.feed_transfer(id);
             }
             Err(error) => {
-                self.data.give_back(chunk.bytes);
+                self.data.give_back_fetched(chunk.bytes);
                 self.fail_transfer(id, error);
             }
         }
@@ -311,7 +311,7 @@ impl Node {
         if let Some(transfer) = self.transfers.get_mut(&id) {
             let bytes = bytes.min(transfer.writing_bytes);
             transfer.writing_bytes -= bytes;
-            self.data.give_back(bytes);
+            self.data.give_back_fetched(bytes);
             self.feed_transfer(id);
         }
     }
@@ -345,7 +345,7 @@ impl Node {
         let Some(transfer) = self.transfers.remove(&id) else {
             return;
         };
-        self.data.give_back(transfer.writing_bytes);
+        self.data.give_back_fetched(transfer.writing_bytes);
         let queue = partition.arrivals.get_mut(&transfer.producer);
         let arrival = queue.and_then(|queue| {
             queue
@@ -404,7 +404,7 @@ impl Node {
             return;
         };
         let fetching: u64 = transfer.chunks.values().map(|chunk| chunk.bytes).sum();
-        self.data.give_back(fetching + transfer.writing_bytes);
+        self.data.give_back_fetched(fetching + transfer.writing_bytes);
         for token in transfer.chunks.keys() {
             self.bulk.remove(token);
         }
