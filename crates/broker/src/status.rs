@@ -16,6 +16,11 @@ impl Node {
         Ok(())
     }
 
+    /// Bytes that are on their way to storage, and how many there may be.
+    pub fn data_bytes(&self) -> (u64, u64) {
+        (self.data.held(), self.data.limit())
+    }
+
     /// The node's state, for people and monitors.
     pub fn status(&self) -> Value {
         let table = self.controller.table();

@@ -227,7 +227,8 @@ impl Node {
                 }
                 return fed;
             };
-            self.data.give_back_fetched(BULK_CHUNK_BYTES as u64 - chunk.bytes);
+            self.data
+                .give_back_fetched(BULK_CHUNK_BYTES as u64 - chunk.bytes);
             self.last_id += 1;
             let token = BulkToken(self.last_id);
             transfer.chunks.insert(token, chunk);
@@ -404,7 +405,8 @@ impl Node {
             return;
         };
         let fetching: u64 = transfer.chunks.values().map(|chunk| chunk.bytes).sum();
-        self.data.give_back_fetched(fetching + transfer.writing_bytes);
+        self.data
+            .give_back_fetched(fetching + transfer.writing_bytes);
         for token in transfer.chunks.keys() {
             self.bulk.remove(token);
         }

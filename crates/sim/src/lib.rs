@@ -1,0 +1,29 @@
+//! Development only: a server, producers and consumers in one thread, over a
+//! faulty network and a faulty disk, under a virtual clock and one seed.
+//!
+//! The node and the clients are the real ones; what executes them here is
+//! small. Chaos comes first, then all is well and everything must drain in
+//! bounded time. All along, and at the end, what was acknowledged and what was
+//! delivered is compared with a model of what was pushed. A run follows from
+//! its seed, so that a failure is told by a number.
+
+#![forbid(unsafe_code)]
+
+mod consumer;
+mod machine;
+mod model;
+mod plan;
+mod planted;
+mod producer;
+mod program;
+mod random;
+mod run;
+mod trace;
+mod wired;
+mod world;
+
+pub use plan::Weather;
+pub use planted::Planted;
+pub use run::{Failure, run_seed};
+pub use trace::Violation;
+pub use world::Summary;

@@ -1,0 +1,652 @@
+//! What must be true: events that were pushed, where they were said to be,
+//! what was delivered, and what may be lost.
+
+use crate::trace::Violation;
+use bytes::Bytes;
+use client::{ConsumedEvent, EventDataRef, Gap, GapReason, Position};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::view::DataView;
+use wire::{Durability, EventId, Incarnation, Offset, PartitionIndex};
+
+/// An event, as its producer knows it.
+#[derive(Debug, Clone)]
+pub struct Pushed {
+    /// Which life of which producer.
+    pub life: usize,
+    /// Where it was to go.
+    pub partition: u32,
+    /// How many that life had pushed there before.
+    pub index: u64,
+    /// What its ack was to mean.
+    pub level: Durability,
+    /// Whether its ack has come.
+    pub acked: bool,
+    metadata_bytes: usize,
+    data_bytes: usize,
+}
+
+/// One life of a producer.
+#[derive(Debug, Clone)]
+pub struct Life {
+    /// Its name; lives of one name fence each other, in the order of their epochs.
+    pub name: Option<String>,
+    /// Which life of the name.
+    pub epoch: u32,
+    counts: BTreeMap<u32, u64>,
+}
+
+/// What is known of a partition.
+#[derive(Debug, Clone)]
+pub struct PartitionModel {
+    /// What the topic promises there.
+    pub level: Durability,
+    /// Whether old events may be dropped.
+    pub retention: bool,
+    /// Events that were acknowledged or delivered: life, offset, event.
+    at: BTreeMap<Incarnation, BTreeMap<u64, usize>>,
+    /// Gaps that anybody was told.
+    gaps: Vec<Gap>,
+    restarts: u64,
+    power_losses: u64,
+}
+
+/// Between what a cursor may be.
+#[derive(Debug, Clone, Copy, Default)]
+struct CursorBounds {
+    low: Option<Position>,
+    high: Option<Position>,
+    /// Acknowledged since the last seek was asked for.
+    since_seek: Option<Position>,
+    seeks: u64,
+    /// A seek may take effect any time, for whoever asked is gone.
+    is_loose: bool,
+    /// A seek was asked for and not answered.
+    seeking: bool,
+}
+
+/// Somebody who reads: a consumer in one life.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    /// For messages.
+    pub name: String,
+    next: BTreeMap<u32, Position>,
+    gaps: BTreeMap<u32, Vec<Gap>>,
+    /// What was read: partition, then life and offset.
+    pub seen: BTreeMap<u32, BTreeMap<Position, usize>>,
+}
+
+/// The model.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub events: Vec<Pushed>,
+    pub lives: Vec<Life>,
+    pub partitions: Vec<PartitionModel>,
+    cursors: BTreeMap<(String, u32), CursorBounds>,
+    /// Where each event was seen.
+    places: BTreeMap<usize, BTreeSet<(Incarnation, u64)>>,
+    pub acked_count: u64,
+    pub delivered_count: u64,
+}
+
+/// The metadata of an event.
+pub fn metadata_of(event: usize, bytes: usize) -> Vec<u8> {
+    let mut metadata = format!("event {event} ").into_bytes();
+    while metadata.len() < bytes {
+        metadata.push(b'a' + ((event + metadata.len()) % 26) as u8);
+    }
+    metadata
+}
+
+/// The data of an event.
+pub fn data_of(event: usize, bytes: usize) -> Vec<u8> {
+    let mut word = (event as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        data.extend_from_slice(&word.to_le_bytes());
+        word = word.rotate_left(7).wrapping_add(data.len() as u64);
+    }
+    data.truncate(bytes);
+    data
+}
+
+fn event_of(metadata: &[u8]) -> Option<usize> {
+    let text = metadata.strip_prefix(b"event ")?;
+    let end = text.iter().position(|byte| *byte == b' ')?;
+    std::str::from_utf8(&text[..end]).ok()?.parse().ok()
+}
+
+impl Reader {
+    /// A reader that has read nothing.
+    pub fn new(name: String) -> Self {
+        Self {
+            name,
+            next: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Where it goes on.
+    pub fn next(&self, partition: u32) -> Option<Position> {
+        self.next.get(&partition).copied()
+    }
+
+    /// It begins, or was sent, there.
+    pub fn goes_to(&mut self, partition: u32, position: Position) {
+        self.next.insert(partition, position);
+    }
+
+    /// Where it stands in life `to` of a partition, by the gaps it was told.
+    pub fn stands(&self, partition: u32, to: Incarnation) -> Option<Position> {
+        self.led_to(partition, self.next(partition)?, to)
+    }
+
+    /// Where gaps lead from `from` to life `to`; none if one is not told.
+    fn led_to(&self, partition: u32, from: Position, to: Incarnation) -> Option<Position> {
+        let gaps = self.gaps.get(&partition).map_or(&[][..], Vec::as_slice);
+        let mut position = from;
+        while position.incarnation < to {
+            let gap = gaps.iter().find(|gap| {
+                gap.incarnation == position.incarnation
+                    && matches!(gap.reason, GapReason::MemoryLost | GapReason::PowerLoss)
+            })?;
+            position = Position {
+                incarnation: Incarnation(position.incarnation.0 + 1),
+                offset: match gap.reason {
+                    GapReason::PowerLoss => position.offset.min(gap.first),
+                    _ => Offset(0),
+                },
+            };
+        }
+        Some(self.over_gaps(partition, position))
+    }
+
+    /// Where `from` leads by the gaps that were told: over what was dropped.
+    fn over_gaps(&self, partition: u32, from: Position) -> Position {
+        let mut position = from;
+        let gaps = self.gaps.get(&partition).map_or(&[][..], Vec::as_slice);
+        while let Some(gap) = gaps.iter().find(|gap| {
+            gap.incarnation == position.incarnation
+                && gap.first <= position.offset
+                && position.offset < gap.end
+        }) {
+            position.offset = gap.end;
+        }
+        position
+    }
+}
+
+impl Model {
+    /// A model of empty partitions.
+    pub fn new(partitions: Vec<(Durability, bool)>) -> Self {
+        let partition = |(level, retention)| PartitionModel {
+            level,
+            retention,
+            at: BTreeMap::new(),
+            gaps: Vec::new(),
+            restarts: 0,
+            power_losses: 0,
+        };
+        Self {
+            events: Vec::new(),
+            lives: Vec::new(),
+            partitions: partitions.into_iter().map(partition).collect(),
+            cursors: BTreeMap::new(),
+            places: BTreeMap::new(),
+            acked_count: 0,
+            delivered_count: 0,
+        }
+    }
+
+    /// A producer begins a life.
+    pub fn begin_life(&mut self, name: Option<String>, epoch: u32) -> usize {
+        self.lives.push(Life {
+            name,
+            epoch,
+            counts: BTreeMap::new(),
+        });
+        self.lives.len() - 1
+    }
+
+    /// An event that is about to be pushed; its number, metadata and data.
+    pub fn draft(
+        &self,
+        life: usize,
+        partition: u32,
+        sizes: (usize, usize),
+        level: Option<Durability>,
+    ) -> (Pushed, Vec<u8>, Bytes) {
+        let id = self.events.len();
+        let (metadata_bytes, data_bytes) = sizes;
+        let level = level.unwrap_or(self.partitions[partition as usize].level);
+        let index = self.lives[life].counts.get(&partition).copied();
+        let pushed = Pushed {
+            life,
+            partition,
+            index: index.unwrap_or(0),
+            level,
+            acked: false,
+            metadata_bytes,
+            data_bytes,
+        };
+        let data = Bytes::from(data_of(id, data_bytes));
+        (pushed, metadata_of(id, metadata_bytes), data)
+    }
+
+    /// The push was taken.
+    pub fn pushed(&mut self, event: Pushed) -> usize {
+        let counts = &mut self.lives[event.life].counts;
+        *counts.entry(event.partition).or_default() += 1;
+        self.events.push(event);
+        self.events.len() - 1
+    }
+
+    /// The server's process ended; with the power, perhaps.
+    pub fn crashed(&mut self, power: bool) {
+        for partition in &mut self.partitions {
+            partition.restarts += 1;
+            partition.power_losses += u64::from(power);
+        }
+    }
+
+    /// An event was acknowledged.
+    pub fn acked(&mut self, event: usize, id: EventId) -> Result<(), Violation> {
+        self.acked_count += 1;
+        self.events[event].acked = true;
+        let what = format!("the ack of event {event} as {id}");
+        if self.events[event].partition != id.partition.0 {
+            return Violation::because(format!("{what}: it was pushed elsewhere"));
+        }
+        self.place(&what, event, id)
+    }
+
+    /// An event is said to be there: nobody else may be, nor it elsewhere.
+    fn place(&mut self, what: &str, event: usize, id: EventId) -> Result<(), Violation> {
+        let partition = &mut self.partitions[id.partition.0 as usize];
+        let lives = 1 + match partition.level {
+            Durability::Memory => partition.restarts,
+            Durability::Written => partition.power_losses,
+            Durability::Synced => 0,
+        };
+        if id.incarnation.0 == 0 || id.incarnation.0 > lives {
+            return Violation::because(format!(
+                "{what}: a partition of level {} is in life {} after {} restarts and {} power losses",
+                partition.level, id.incarnation, partition.restarts, partition.power_losses
+            ));
+        }
+        let at = partition.at.entry(id.incarnation).or_default();
+        let there = *at.entry(id.offset.0).or_insert(event);
+        if there != event {
+            return Violation::because(format!("{what}: event {there} is there"));
+        }
+        let places = self.places.entry(event).or_default();
+        places.insert((id.incarnation, id.offset.0));
+        let elsewhere = places
+            .iter()
+            .find(|(life, offset)| *life == id.incarnation && *offset != id.offset.0);
+        if let Some((_, offset)) = elsewhere {
+            return Violation::because(format!("{what}: doubled, it is at offset {offset} too"));
+        }
+        Ok(())
+    }
+
+    /// A reader was told of a gap.
+    pub fn gap(
+        &mut self,
+        reader: &mut Reader,
+        partition: PartitionIndex,
+        gap: Gap,
+    ) -> Result<(), Violation> {
+        let name = &reader.name;
+        let model = &mut self.partitions[partition.0 as usize];
+        let what = format!("{name} is told of {gap:?} in partition {partition}");
+        let is_allowed = match gap.reason {
+            GapReason::Retention => model.retention,
+            GapReason::MemoryLost => {
+                model.level == Durability::Memory && gap.incarnation.0 <= model.restarts
+            }
+            GapReason::PowerLoss => {
+                model.level == Durability::Written && gap.incarnation.0 <= model.power_losses
+            }
+            GapReason::Damaged | GapReason::Discarded => false,
+        };
+        if !is_allowed {
+            return Violation::because(format!("{what}: nothing has happened that explains it"));
+        }
+        if gap.end < gap.first {
+            return Violation::because(format!("{what}: it ends before it begins"));
+        }
+        reader.gaps.entry(partition.0).or_default().push(gap);
+        if !model.gaps.contains(&gap) {
+            model.gaps.push(gap);
+        }
+        Ok(())
+    }
+
+    /// A reader was given an event. `view` is what it wanted of the data.
+    pub fn delivered(
+        &mut self,
+        reader: &mut Reader,
+        consumed: &ConsumedEvent,
+        view: impl Fn(u64) -> Option<DataView>,
+    ) -> Result<usize, Violation> {
+        self.delivered_count += 1;
+        let id = consumed.id();
+        let name = &reader.name;
+        let partition = id.partition.0;
+        let what = format!("{name} is given {id}");
+        let Some(event) = event_of(consumed.metadata()) else {
+            return Violation::because(format!("{what}: nobody pushed that"));
+        };
+        let Some(pushed) = self.events.get(event).cloned() else {
+            return Violation::because(format!("{what}: event {event} was never pushed"));
+        };
+        let what = format!("{what}, event {event}");
+        if pushed.partition != partition {
+            return Violation::because(format!("{what}: it was pushed to {}", pushed.partition));
+        }
+        if consumed.metadata() != metadata_of(event, pushed.metadata_bytes) {
+            return Violation::because(format!("{what}: its metadata is not what was pushed"));
+        }
+        self.check_data(&what, event, &pushed, consumed, view)?;
+        self.place(&what, event, id)?;
+        let position = Position {
+            incarnation: id.incarnation,
+            offset: id.offset,
+        };
+        if let Some(expected) = reader.next(partition) {
+            self.check_next(&what, reader, partition, expected, position)?;
+        }
+        let next = Position {
+            offset: id.offset.plus(1),
+            ..position
+        };
+        reader.goes_to(partition, next);
+        reader
+            .seen
+            .entry(partition)
+            .or_default()
+            .insert(position, event);
+        Ok(event)
+    }
+
+    fn check_data(
+        &self,
+        what: &str,
+        event: usize,
+        pushed: &Pushed,
+        consumed: &ConsumedEvent,
+        view: impl Fn(u64) -> Option<DataView>,
+    ) -> Result<(), Violation> {
+        if consumed.data_bytes_total() != pushed.data_bytes as u64 {
+            return Violation::because(format!(
+                "{what}: it has {} bytes of data, {} were pushed",
+                consumed.data_bytes_total(),
+                pushed.data_bytes
+            ));
+        }
+        let whole = data_of(event, pushed.data_bytes);
+        let wanted: Vec<u8> = match view(pushed.data_bytes as u64) {
+            Some(view) => view.gather(&whole).flatten().copied().collect(),
+            None => whole,
+        };
+        let found = match consumed.data() {
+            EventDataRef::None => Bytes::new(),
+            EventDataRef::Inline(bytes) => bytes,
+            EventDataRef::Allocated(_) => {
+                return Violation::because(format!("{what}: nobody gave memory for it"));
+            }
+        };
+        if found[..] != wanted[..] {
+            return Violation::because(format!(
+                "{what}: {} bytes of data came, not the {} that were wanted",
+                found.len(),
+                wanted.len()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether going from `expected` to `found` is explained by gaps.
+    fn check_next(
+        &self,
+        what: &str,
+        reader: &Reader,
+        partition: u32,
+        expected: Position,
+        found: Position,
+    ) -> Result<(), Violation> {
+        let Some(position) = reader.led_to(partition, expected, found.incarnation) else {
+            return Violation::because(format!(
+                "{what}: {expected:?} was next, and no gap ends that life"
+            ));
+        };
+        if position != found {
+            return Violation::because(format!(
+                "{what}: {expected:?} was next; by the gaps told, {position:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A consumer was opened at its cursor and stands there.
+    pub fn opened(
+        &mut self,
+        consumer: &str,
+        partition: u32,
+        position: Position,
+    ) -> Result<(), Violation> {
+        let model = &self.partitions[partition as usize];
+        let bounds = self
+            .cursors
+            .get(&(consumer.to_owned(), partition))
+            .copied()
+            .unwrap_or_default();
+        let beginning = Position {
+            incarnation: Incarnation(1),
+            offset: Offset(0),
+        };
+        let low = bounds.low.unwrap_or(beginning);
+        let high = bounds.high.unwrap_or(beginning).max(low);
+        let what = format!("cursor of {consumer} in partition {partition}");
+        let text = format!("{what} is at {position:?}, between {low:?} and {high:?} it must be");
+        // Who begins in a later life than the cursor's stands in what that
+        // life kept. What retention dropped is passed over.
+        if position < low && position.incarnation >= low.incarnation {
+            return Violation::because(text);
+        }
+        if position.incarnation < low.incarnation {
+            return Violation::because(text);
+        }
+        let is_beyond = position.incarnation == high.incarnation && position > high;
+        if is_beyond && !model.retention && model.level == Durability::Synced {
+            return Violation::because(text);
+        }
+        Ok(())
+    }
+
+    fn bounds(&mut self, consumer: &str, partition: u32) -> &mut CursorBounds {
+        self.cursors
+            .entry((consumer.to_owned(), partition))
+            .or_default()
+    }
+
+    /// A consumer acknowledged everything below `position`.
+    pub fn acknowledges(&mut self, consumer: &str, partition: u32, position: Position) {
+        let bounds = self.bounds(consumer, partition);
+        bounds.high = bounds.high.max(Some(position));
+        bounds.since_seek = bounds.since_seek.max(Some(position));
+    }
+
+    /// How often a consumer has gone elsewhere: to be given to
+    /// [`Model::acknowledged`] with what was acknowledged at that time.
+    pub fn seek_count(&mut self, consumer: &str, partition: u32) -> u64 {
+        self.bounds(consumer, partition).seeks
+    }
+
+    /// The server has said that an acknowledgement is durable.
+    pub fn acknowledged(&mut self, consumer: &str, partition: u32, position: Position, seeks: u64) {
+        let bounds = self.bounds(consumer, partition);
+        if bounds.seeks == seeks && !bounds.is_loose && !bounds.seeking {
+            bounds.low = bounds.low.max(Some(position));
+        }
+    }
+
+    /// A consumer wants to go there.
+    pub fn seeks(&mut self, consumer: &str, partition: u32, position: Position) {
+        let bounds = self.bounds(consumer, partition);
+        bounds.low = Some(bounds.low.map_or(position, |low| low.min(position)));
+        bounds.high = bounds.high.max(Some(position));
+        bounds.since_seek = None;
+        bounds.seeks += 1;
+        bounds.seeking = true;
+    }
+
+    /// The server has said that a seek is durable; or nobody will ever know.
+    pub fn sought(&mut self, consumer: &str, partition: u32, position: Option<Position>) {
+        let bounds = self.bounds(consumer, partition);
+        bounds.seeking = false;
+        match position {
+            None => bounds.is_loose = true,
+            Some(_) if bounds.is_loose => {}
+            Some(position) => bounds.low = Some(position),
+        }
+    }
+
+    /// At the end: everything that was promised is among what `scan` has read
+    /// from the beginning, in order, once.
+    pub fn check_scan(&self, scan: &Reader, ends: &[Position]) -> Result<(), Violation> {
+        for (index, model) in self.partitions.iter().enumerate() {
+            let partition = index as u32;
+            let empty = BTreeMap::new();
+            let seen = scan.seen.get(&partition).unwrap_or(&empty);
+            let end = ends[index];
+            self.check_kept(partition, model, seen, end)?;
+            self.check_order(partition, seen)?;
+            self.check_carried(partition, model)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing that was acknowledged or delivered is missing.
+    fn check_kept(
+        &self,
+        partition: u32,
+        model: &PartitionModel,
+        seen: &BTreeMap<Position, usize>,
+        end: Position,
+    ) -> Result<(), Violation> {
+        let first = seen.keys().next().map_or(end.offset, |first| first.offset);
+        for (life, events) in &model.at {
+            for (offset, event) in events {
+                let pushed = &self.events[*event];
+                let survives = *life == end.incarnation
+                    || (pushed.acked && pushed.level == Durability::Synced)
+                    || self.is_carried(model, *life, *offset, end.incarnation);
+                if !survives || (model.retention && *offset < first.0) {
+                    continue;
+                }
+                let position = Position {
+                    incarnation: end.incarnation,
+                    offset: Offset(*offset),
+                };
+                let found = seen.get(&position);
+                if found != Some(event) {
+                    return Violation::because(format!(
+                        "partition {partition} lost event {event} (level {}): it was acknowledged or \
+                         delivered at {offset} of life {life}, now {found:?} is there; the end is \
+                         {end:?}, gaps {:?}",
+                        pushed.level, model.gaps
+                    ));
+                }
+            }
+        }
+        if !model.retention && first != Offset(0) {
+            return Violation::because(format!(
+                "partition {partition} begins at {first}, and nothing was to be dropped"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether an offset of an earlier life is in the last one.
+    fn is_carried(
+        &self,
+        model: &PartitionModel,
+        life: Incarnation,
+        offset: u64,
+        last: Incarnation,
+    ) -> bool {
+        (life.0..last.0).all(|life| {
+            model.gaps.iter().any(|gap| {
+                gap.incarnation.0 == life
+                    && gap.reason == GapReason::PowerLoss
+                    && offset < gap.first.0
+            })
+        })
+    }
+
+    /// Events of one life of a producer are stored in the order of their
+    /// pushes, without holes; and those of a later life of a name behind.
+    fn check_order(
+        &self,
+        partition: u32,
+        seen: &BTreeMap<Position, usize>,
+    ) -> Result<(), Violation> {
+        let begins = seen.keys().next().is_some_and(|first| first.offset.0 == 0);
+        let mut last: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
+        for (position, event) in seen {
+            let pushed = &self.events[*event];
+            let what = format!("event {event} at {position:?} of partition {partition}");
+            let before = last.insert(pushed.life, pushed.index);
+            let is_next = match before {
+                None => pushed.index == 0 || !begins || position.incarnation.0 > 1,
+                // Later lives of the partition have lost some.
+                Some(before) if position.incarnation.0 > 1 => pushed.index > before,
+                Some(before) => pushed.index == before + 1,
+            };
+            if !is_next {
+                return Violation::because(format!(
+                    "{what} is number {} of its producer there, after {before:?}",
+                    pushed.index
+                ));
+            }
+            let life = &self.lives[pushed.life];
+            if let Some(name) = &life.name {
+                let newest = newest.entry(name).or_insert(life.epoch);
+                if life.epoch < *newest {
+                    return Violation::because(format!(
+                        "{what} is of epoch {} of {name}, fenced by epoch {newest}",
+                        life.epoch
+                    ));
+                }
+                *newest = life.epoch;
+            }
+        }
+        Ok(())
+    }
+
+    /// No event is in a life both as one that was kept and as a new one.
+    fn check_carried(&self, partition: u32, model: &PartitionModel) -> Result<(), Violation> {
+        for (event, places) in &self.places {
+            if self.events[*event].partition != partition {
+                continue;
+            }
+            for (life, offset) in places {
+                let doubled = places.iter().find(|(other, place)| {
+                    other > life
+                        && place != offset
+                        && self.is_carried(model, *life, *offset, *other)
+                });
+                if let Some((other, place)) = doubled {
+                    return Violation::because(format!(
+                        "event {event} is in partition {partition} at {offset} since life {life} \
+                         and again at {place} of life {other}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,267 @@
+//! What a seed chooses: the topic, the machine, the clients, and what goes wrong when.
+
+use crate::machine::MachinePlan;
+use crate::planted::Planted;
+use crate::random::Random;
+use broker::Limits;
+use client::{PartitionStorage, ProducerOptions};
+use log::testing::Survival;
+use net::testing::sim::SimFaults;
+use std::time::Duration;
+use topic::{Definition, Retention, SelectorKind};
+use wire::Durability;
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    /// Every connection is cut.
+    Cut,
+    /// Every connection falls silent, half-open.
+    Silence,
+    /// The server is killed and comes back.
+    Kill,
+    /// The machine loses power and comes back.
+    PowerLoss(Survival),
+    /// No space is left on the disk, for a while.
+    DiskFull,
+    /// One of the next disk operations fails; the server is restarted later.
+    DiskError(u64),
+    /// A producer's process is killed and comes back.
+    ProducerDies(usize),
+    /// A second process of a producer's name starts while the first one lives.
+    ProducerFenced(usize),
+    /// A consumer's process is killed and comes back.
+    ConsumerDies(usize),
+    /// A consumer goes back.
+    Seek(usize),
+}
+
+/// A run, as its seed wants it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub machine: MachinePlan,
+    pub definition: Definition,
+    pub partitions: Vec<PartitionStorage>,
+    /// What each partition promises.
+    pub levels: Vec<Durability>,
+    pub faults: SimFaults,
+    pub mishaps: Vec<(u64, Mishap)>,
+    /// When the chaos ends.
+    pub heals_at: u64,
+    pub producers: Vec<ProducerPlan>,
+    pub consumers: Vec<ConsumerPlan>,
+}
+
+/// A producer's program.
+#[derive(Debug, Clone)]
+pub struct ProducerPlan {
+    pub options: ProducerOptions,
+    /// Events that it pushes, over all its lives.
+    pub event_count: u64,
+    /// How long it thinks between pushes, nanoseconds.
+    pub pause_ns: std::ops::Range<u64>,
+    /// The largest data.
+    pub data_bytes_max: u64,
+    /// Whether nothing goes wrong, so that no producer may fail.
+    pub is_calm: bool,
+}
+
+/// A consumer's program.
+#[derive(Debug, Clone)]
+pub struct ConsumerPlan {
+    pub name: String,
+    pub credit_bytes: u64,
+    /// Whether it wants only a part of the data.
+    pub selects: bool,
+    /// How long it thinks between pulls.
+    pub pause_ns: std::ops::Range<u64>,
+}
+
+/// How much goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Nothing.
+    Calm,
+    /// All of it.
+    Chaos,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64, weather: Weather, planted: Option<Planted>) -> Self {
+        let mut random = Random::new(seed);
+        let random = &mut random;
+        let (definition, partitions, levels) = topic(random);
+        let heals_at = random.within(4 * SECOND..12 * SECOND);
+        let is_calm = weather == Weather::Calm;
+        let can_raise = levels.iter().all(|level| *level != Durability::Memory);
+        let producers: Vec<_> = (0..2)
+            .map(|index| ProducerPlan {
+                is_calm,
+                ..producer(random, index, can_raise)
+            })
+            .collect();
+        let faults = match random.below(4) {
+            _ if is_calm => SimFaults::none(),
+            0 => SimFaults::none(),
+            1 => SimFaults {
+                cut_one_in: 4,
+                silent_one_in: 20,
+                ..SimFaults::chaos()
+            },
+            _ => SimFaults::chaos(),
+        };
+        let mut plan = Self {
+            seed,
+            machine: machine(random, planted),
+            definition,
+            partitions,
+            levels,
+            faults,
+            mishaps: Vec::new(),
+            heals_at,
+            producers,
+            consumers: (0..2).map(|index| consumer(random, index)).collect(),
+        };
+        if !is_calm {
+            plan.add_mishaps(random);
+        }
+        plan
+    }
+
+    fn add_mishaps(&mut self, random: &mut Random) {
+        for _ in 0..random.within(2..9) {
+            let at = random.below(self.heals_at);
+            let who = random.below(2) as usize;
+            let mishap = match random.below(16) {
+                0 => Mishap::Cut,
+                1 => Mishap::Silence,
+                2 | 3 => Mishap::Kill,
+                4..=6 => Mishap::PowerLoss(match random.below(5) {
+                    0 => Survival::Nothing,
+                    1 => Survival::All,
+                    _ => Survival::Some(random.number()),
+                }),
+                7 => Mishap::DiskFull,
+                8 | 9 => Mishap::DiskError(random.below(40)),
+                10 | 11 => Mishap::ProducerDies(who),
+                12 => Mishap::ProducerFenced(who),
+                13 | 14 => Mishap::ConsumerDies(who),
+                _ => Mishap::Seek(who),
+            };
+            self.mishaps.push((at, mishap));
+        }
+        self.mishaps.sort_by_key(|(at, _)| *at);
+    }
+}
+
+fn topic(random: &mut Random) -> (Definition, Vec<PartitionStorage>, Vec<Durability>) {
+    let small = r#"{"segment_bytes":20000,"checkpoint_bytes":8000,"allocate_bytes_min":4096,"allocate_bytes_max":8192,"index_bytes":2000,"background_sync_bytes":6000}"#;
+    let mut storage = |kind: &str| PartitionStorage {
+        kind: kind.to_owned(),
+        config: match kind {
+            "disk" if random.one_in(2) => small.to_owned(),
+            _ => String::new(),
+        },
+    };
+    let (disk, other, memory) = (storage("disk"), storage("disk"), storage("memory"));
+    let builder = Definition::builder()
+        .partition_selector(SelectorKind::Explicit)
+        .data_block_bytes(random.pick(&[512, 4096]));
+    let (builder, partitions, levels) = match random.below(6) {
+        0 | 1 => (
+            builder.durability(Durability::Written),
+            vec![disk, other],
+            vec![Durability::Written; 2],
+        ),
+        2 => (
+            builder.durability(Durability::Synced),
+            vec![disk, other],
+            vec![Durability::Synced; 2],
+        ),
+        _ => (
+            builder,
+            vec![disk, memory, other],
+            vec![Durability::Synced, Durability::Memory, Durability::Synced],
+        ),
+    };
+    let builder = match random.one_in(5) {
+        true => builder.retention(Retention {
+            count: Some(random.within(20..60)),
+            ..Retention::default()
+        }),
+        false => builder,
+    };
+    let definition = builder.build().expect("the simulation's topics are good");
+    (definition, partitions, levels)
+}
+
+fn machine(random: &mut Random, planted: Option<Planted>) -> MachinePlan {
+    let defaults = Limits::default();
+    let is_narrow = random.one_in(3);
+    MachinePlan {
+        limits: Limits {
+            heartbeat: Duration::from_secs(1),
+            hello_timeout: Duration::from_secs(2),
+            data_bytes_max: if is_narrow { 128 << 10 } else { 8 << 20 },
+            produce_credit_bytes_max: if is_narrow { 16 << 10 } else { 1 << 20 },
+            read_bytes_max: random.pick(&[2_000, 64 << 10]),
+            internal_bytes_max: random.pick(&[20_000, 1 << 20]),
+            drain_timeout: Duration::from_secs(5),
+            ..defaults
+        },
+        internal_config: r#"{"segment_bytes":16384,"checkpoint_bytes":8192,"allocate_bytes_min":4096,"allocate_bytes_max":16384}"#.to_owned(),
+        sync_ns: random.pick(&[MILLISECOND / 5..2 * MILLISECOND, MILLISECOND..40 * MILLISECOND]),
+        operation_ns: random.pick(&[1000..50_000, 10_000..5 * MILLISECOND]),
+        inline_one_in: random.pick(&[1, 2, 0]),
+        fault: planted.and_then(Planted::broker),
+    }
+}
+
+fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan {
+    let defaults = ProducerOptions::default();
+    let raises = can_raise && random.one_in(6);
+    let data_bytes_max = match random.below(10) {
+        0 => 600_000,
+        1..=5 => 20_000,
+        _ => 3_000,
+    };
+    ProducerPlan {
+        options: ProducerOptions {
+            name: (index == 0 || random.one_in(3)).then(|| format!("producer-{index}")),
+            batch: client::BatchPolicy {
+                count_max: Some(random.within(1..12) as u32),
+                bytes_max: random.pick(&[2_000, 1 << 20]),
+                linger: match random.below(3) {
+                    0 => client::Linger::Adaptive,
+                    1 => client::Linger::Wait(Duration::from_millis(random.below(60))),
+                    _ => client::Linger::UntilFull,
+                },
+            },
+            batches_in_flight_max: random.within(1..6) as usize,
+            budget_bytes: random.pick(&[80_000, 4 << 20]),
+            at_budget: client::AtBudget::Fail,
+            durability: raises.then_some(Durability::Synced),
+            inline_bytes_max: random.pick(&[100, 1_000]),
+            ack_timeout: Duration::from_secs(60),
+            ..defaults
+        },
+        event_count: random.within(20..90),
+        pause_ns: 1..random.pick(&[20 * MILLISECOND, 150 * MILLISECOND]),
+        data_bytes_max,
+        is_calm: false,
+    }
+}
+
+fn consumer(random: &mut Random, index: usize) -> ConsumerPlan {
+    ConsumerPlan {
+        name: format!("consumer-{index}"),
+        credit_bytes: random.pick(&[3_000, 100_000, 1 << 20]),
+        selects: index == 1 && random.one_in(2),
+        pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
+    }
+}

@@ -1,0 +1,78 @@
+//! Runs of seeds, and how their failures are told.
+
+use crate::plan::{Plan, Weather};
+use crate::planted::Planted;
+use crate::trace::{Trace, Violation};
+use crate::world::{Summary, World};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How many lines of a failed run's trace are shown.
+const LINES_SHOWN: usize = 60;
+
+/// A seed whose run broke a promise.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What happened that must not.
+    pub violation: Violation,
+    /// The end of what happened before.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "seed {}: {}", self.seed, self.violation.0)?;
+        write!(
+            f,
+            "again, with a trace: SIM_SEED={} cargo test -p thalweg-sim --test seeds -- --nocapture",
+            self.seed
+        )
+    }
+}
+
+/// Runs a seed; after a failure once more, for its trace.
+///
+/// # Errors
+/// The promise that the run broke.
+pub fn run_seed(
+    seed: u64,
+    weather: Weather,
+    planted: Option<Planted>,
+) -> Result<Summary, Box<Failure>> {
+    let plan = || Plan::of(seed, weather, planted);
+    let violation = match attempt(plan(), Trace::default()) {
+        Ok(summary) => return Ok(summary),
+        Err(violation) => violation,
+    };
+    let trace = Trace::kept();
+    let again = attempt(plan(), trace.clone());
+    let mut trace = trace.lines();
+    if again.as_ref().err() != Some(&violation) {
+        trace.push(format!("the same seed gave another run: {again:?}"));
+    }
+    if std::env::var_os("SIM_SEED").is_none() {
+        trace.drain(..trace.len().saturating_sub(LINES_SHOWN));
+    }
+    Err(Box::new(Failure {
+        seed,
+        violation,
+        trace,
+    }))
+}
+
+fn attempt(plan: Plan, trace: Trace) -> Result<Summary, Violation> {
+    let run = AssertUnwindSafe(|| World::new(plan, trace).run());
+    catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default();
+        Violation::because(format!("it panicked: {text}"))
+    })
+}

@@ -1,0 +1,388 @@
+//! One run: everything under one clock, and what is asked of it at the end.
+
+use crate::consumer::ConsumerActor;
+use crate::machine::Machine;
+use crate::model::Model;
+use crate::plan::{ConsumerPlan, Mishap, Plan};
+use crate::producer::{ProducerActor, TOPIC};
+use crate::random::Random;
+use crate::trace::{Trace, Violation};
+use client::{Position, Start, TopicDescription};
+use log::testing::{Fault, Survival};
+use net::testing::sim::{SimFaults, SimNet};
+use topic::Retention;
+
+const SECOND: u64 = 1_000_000_000;
+/// How long draining may take once nothing goes wrong any more.
+const DRAIN_NS_MAX: u64 = 240 * SECOND;
+/// Turns without the time moving after which nothing will ever move it.
+const TURNS_MAX: u32 = 100_000;
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Events that were pushed.
+    pub pushed: u64,
+    /// Acks.
+    pub acked: u64,
+    /// Deliveries.
+    pub delivered: u64,
+    /// How often the time moved.
+    pub steps: u64,
+    /// Restarts of the server.
+    pub restarts: u64,
+    /// Virtual time, nanoseconds.
+    pub ns: u64,
+}
+
+/// Everything.
+pub struct World {
+    plan: Plan,
+    net: SimNet,
+    machine: Machine,
+    model: Model,
+    producers: Vec<ProducerActor>,
+    consumers: Vec<ConsumerActor>,
+    random: Random,
+    trace: Trace,
+    now: u64,
+    /// When the server is to be started.
+    start_at: Option<u64>,
+    /// When it is to be killed, for its disk has failed it.
+    replace_at: Option<u64>,
+    space_at: Option<u64>,
+    summary: Summary,
+}
+
+impl World {
+    /// The world of a plan, at its beginning.
+    pub fn new(plan: Plan, trace: Trace) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x51a0);
+        let net = SimNet::new(random.number(), plan.faults.clone());
+        let machine = Machine::new(&net, plan.machine.clone(), random.fork(), trace.clone());
+        let retention = plan.definition.retention() != Retention::default();
+        let levels = plan.levels.iter().map(|level| (*level, retention));
+        let model = Model::new(levels.collect());
+        let producers = plan.producers.iter().enumerate().map(|(index, producer)| {
+            let name = format!("producer-{index}");
+            ProducerActor::new(&net, name, producer.clone(), random.fork(), trace.clone())
+        });
+        let producers = producers.collect();
+        let consumers = plan.consumers.iter().map(|consumer| {
+            let random = random.fork();
+            ConsumerActor::new(&net, consumer.clone(), Start::Cursor, random, trace.clone())
+        });
+        let consumers = consumers.collect();
+        Self {
+            plan,
+            machine,
+            model,
+            producers,
+            consumers,
+            random,
+            trace,
+            net,
+            now: 0,
+            start_at: Some(0),
+            replace_at: None,
+            space_at: None,
+            summary: Summary::default(),
+        }
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> Result<Summary, Violation> {
+        for (at, mishap) in std::mem::take(&mut self.plan.mishaps) {
+            self.run_to(at)?;
+            self.mishap(mishap);
+        }
+        let heals_at = self.plan.heals_at;
+        self.run_to(heals_at)?;
+        self.heal();
+        self.run_until("the producers", |world| {
+            world.producers.iter().find_map(ProducerActor::unfinished)
+        })?;
+        let ends = self.scan("scan")?;
+        self.run_until("the consumers", |world| {
+            let mut consumers = world.consumers.iter();
+            consumers.find_map(|consumer| consumer.unfinished(&ends))
+        })?;
+        self.last_crash()?;
+        let ends = self.scan("scan-again")?;
+        self.run_until("the consumers, after a last crash", |world| {
+            let mut consumers = world.consumers.iter();
+            consumers.find_map(|consumer| consumer.unfinished(&ends))
+        })?;
+        self.summary.pushed = self.model.events.len() as u64;
+        self.summary.acked = self.model.acked_count;
+        self.summary.delivered = self.model.delivered_count;
+        self.summary.ns = self.now;
+        Ok(self.summary)
+    }
+
+    /// Does everything that is due now.
+    fn settle(&mut self) -> Result<(), Violation> {
+        for _ in 0..TURNS_MAX {
+            if self.start_at.is_some_and(|at| at <= self.now) {
+                self.start();
+            }
+            if self.replace_at.is_some_and(|at| at <= self.now) {
+                self.replace_at = None;
+                self.crash(None, SECOND);
+            }
+            if self.space_at.is_some_and(|at| at <= self.now) {
+                self.space_at = None;
+                self.machine.disk.set_space(None);
+            }
+            let mut moved = self.machine.turn(self.now)?;
+            for producer in &mut self.producers {
+                moved |= producer.program.turn(self.now);
+                producer.observe(self.now, &mut self.model)?;
+                if producer.wake_at <= self.now {
+                    moved = true;
+                    let topic = (&self.plan.definition, &self.plan.partitions[..]);
+                    producer.act(self.now, &mut self.model, topic)?;
+                }
+            }
+            for consumer in &mut self.consumers {
+                moved |= consumer.program.turn(self.now);
+                consumer.observe(self.now, &mut self.model)?;
+                if consumer.wake_at <= self.now {
+                    moved = true;
+                    consumer.act(self.now, &mut self.model)?;
+                }
+            }
+            if !moved {
+                return self.check_budgets();
+            }
+        }
+        Violation::because(format!("{TURNS_MAX} turns, and the time stands still"))
+    }
+
+    fn check_budgets(&self) -> Result<(), Violation> {
+        let Some(node) = self.machine.node() else {
+            return Ok(());
+        };
+        let (held, limit) = node.data_bytes();
+        // One that is larger than all of it is let in alone.
+        let largest = self.plan.producers.iter().map(|one| one.data_bytes_max);
+        let largest = largest.max().unwrap_or(0) * 12 + 10_000;
+        if held > limit.max(largest) {
+            return Violation::because(format!(
+                "the node holds {held} bytes of data, its budget is {limit}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn next_event(&self) -> u64 {
+        let producers = self.producers.iter();
+        let consumers = self.consumers.iter();
+        let programs = producers
+            .clone()
+            .filter_map(|producer| producer.program.next_event())
+            .chain(consumers.clone().filter_map(|one| one.program.next_event()));
+        let wakes = producers
+            .map(|producer| producer.wake_at)
+            .chain(consumers.map(|consumer| consumer.wake_at));
+        let own = [self.start_at, self.replace_at, self.space_at];
+        let others = [self.net.next_event(), self.machine.next_event()];
+        let all = own.into_iter().chain(others).flatten();
+        all.chain(programs).chain(wakes).min().unwrap_or(u64::MAX)
+    }
+
+    /// Lets one thing happen, no later than `until`. False when that time has come.
+    fn step(&mut self, until: u64) -> Result<bool, Violation> {
+        self.settle()?;
+        let next = self.next_event().max(self.now);
+        if next > until {
+            self.now = until;
+            self.net.advance(until);
+            return Ok(false);
+        }
+        self.summary.steps += 1;
+        self.now = next;
+        self.net.advance(next);
+        Ok(true)
+    }
+
+    fn run_to(&mut self, until: u64) -> Result<(), Violation> {
+        while self.step(until)? {}
+        Ok(())
+    }
+
+    /// Runs until nobody says any more what it waits for.
+    fn run_until(
+        &mut self,
+        what: &str,
+        waits: impl Fn(&Self) -> Option<String>,
+    ) -> Result<(), Violation> {
+        let deadline = self.now + DRAIN_NS_MAX;
+        while let Some(reason) = waits(self) {
+            if !self.step(deadline)? {
+                let seconds = DRAIN_NS_MAX / SECOND;
+                return Violation::because(format!(
+                    "{what} have not ended {seconds} s after everything was well: {reason}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) {
+        self.start_at = None;
+        if !self.machine.start(self.now) {
+            // The disk failed it; the next try has another disk.
+            self.machine.kill(self.now);
+            self.start_at = Some(self.now + SECOND / 2);
+        }
+    }
+
+    fn crash(&mut self, power: Option<Survival>, down_ns: u64) {
+        self.summary.restarts += 1;
+        match power {
+            None => self.machine.kill(self.now),
+            Some(survival) => {
+                // Nobody is told: packets go nowhere until the network heals.
+                if self.random.one_in(2) {
+                    self.net.silence_all();
+                }
+                self.machine.lose_power(self.now, survival);
+            }
+        }
+        self.model.crashed(power.is_some());
+        self.replace_at = None;
+        self.start_at = Some(self.now + down_ns);
+    }
+
+    fn mishap(&mut self, mishap: Mishap) {
+        self.trace.say(self.now, || format!("-- {mishap:?}"));
+        let down_ns = self.random.within(SECOND / 100..2 * SECOND);
+        match mishap {
+            Mishap::Cut => self.net.cut_all(),
+            Mishap::Silence => self.net.silence_all(),
+            Mishap::Kill => self.crash(None, down_ns),
+            Mishap::PowerLoss(survival) => self.crash(Some(survival), down_ns),
+            Mishap::DiskFull => {
+                self.machine.disk.set_space(Some(0));
+                self.space_at = Some(self.now + down_ns);
+            }
+            Mishap::DiskError(after) => {
+                let operation = self.machine.disk.operation_count() + after;
+                self.machine.disk.fail_at(operation, Fault::Error);
+                // Somebody reads the server's log and replaces it.
+                self.replace_at = Some(self.now + 2 * SECOND);
+            }
+            Mishap::ProducerDies(who) => self.producers[who].die(self.now),
+            Mishap::ProducerFenced(who) => {
+                let successor = self.producers[who].successor();
+                self.producers.extend(successor);
+            }
+            Mishap::ConsumerDies(who) => self.consumers[who].die(self.now, &mut self.model),
+            Mishap::Seek(who) => self.consumers[who].seek(self.now, &mut self.model),
+        }
+    }
+
+    /// Nothing goes wrong from now on.
+    fn heal(&mut self) {
+        self.trace.say(self.now, || "-- all is well".to_owned());
+        self.net.set_faults(SimFaults::none());
+        self.net.heal();
+        self.machine.disk.set_space(None);
+        self.space_at = None;
+        if self.replace_at.is_some() {
+            self.crash(None, SECOND / 10);
+        }
+    }
+
+    /// The power goes once more, or the server is ended as it should be; who
+    /// consumes begins anew, at its cursors.
+    fn last_crash(&mut self) -> Result<(), Violation> {
+        self.trace.say(self.now, || "-- a last crash".to_owned());
+        match self.random.below(4) {
+            0 => self.crash(Some(Survival::Nothing), SECOND / 10),
+            1 => {
+                let survival = Survival::Some(self.random.number());
+                self.crash(Some(survival), SECOND / 10);
+            }
+            2 => self.crash(Some(Survival::All), SECOND / 10),
+            _ => {
+                self.machine.drain(self.now);
+                let deadline = self.now + DRAIN_NS_MAX;
+                while !self.machine.is_drained() {
+                    if !self.step(deadline)? {
+                        return Violation::because("the server does not drain");
+                    }
+                }
+                self.model.crashed(false);
+                self.start_at = Some(self.now);
+            }
+        }
+        self.net.heal();
+        for consumer in &mut self.consumers {
+            consumer.die(self.now, &mut self.model);
+        }
+        Ok(())
+    }
+
+    /// Reads everything from the beginning, and compares it with what must be
+    /// there. Returns where the partitions end.
+    fn scan(&mut self, name: &str) -> Result<Vec<Position>, Violation> {
+        let plan = ConsumerPlan {
+            name: name.to_owned(),
+            credit_bytes: 1 << 20,
+            selects: false,
+            pause_ns: 1..5_000_000,
+        };
+        let scanner = ConsumerActor::new(
+            &self.net,
+            plan,
+            Start::Beginning,
+            self.random.fork(),
+            self.trace.clone(),
+        );
+        let driver = scanner.program.driver.clone();
+        self.consumers.push(scanner);
+        let ends = self.ends(&driver)?;
+        let place = self.consumers.len() - 1;
+        self.run_until(name, |world| world.consumers[place].unfinished(&ends))?;
+        let mut scanner = self.consumers.pop().expect("pushed above");
+        scanner.program.kill(self.now);
+        self.model.check_scan(&scanner.reader, &ends)?;
+        Ok(ends)
+    }
+
+    /// Where the partitions end.
+    fn ends(&mut self, driver: &client::Driver) -> Result<Vec<Position>, Violation> {
+        let deadline = self.now + DRAIN_NS_MAX;
+        let description: TopicDescription = 'described: loop {
+            let mut pending = driver.begin_describe_topic(TOPIC);
+            let scanner = self.consumers.last_mut().expect("pushed by the caller");
+            scanner.program.kick();
+            loop {
+                match pending.try_get() {
+                    Some(Ok(description)) => break 'described description,
+                    Some(Err(error)) => {
+                        self.trace.say(self.now, || format!("describing: {error}"));
+                        break;
+                    }
+                    None => {}
+                }
+                if !self.step(deadline)? {
+                    return Violation::because("the topic is not described");
+                }
+            }
+        };
+        let partitions = description.partitions.iter();
+        let ends = partitions.map(|partition| {
+            if partition.failure.is_empty() {
+                return Ok(Position {
+                    incarnation: partition.incarnation,
+                    offset: partition.watermarks.committed,
+                });
+            }
+            Violation::because(format!("a partition has failed: {}", partition.failure))
+        });
+        ends.collect()
+    }
+}
