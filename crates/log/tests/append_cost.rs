@@ -1,0 +1,128 @@
+//! What an append costs: counted always, timed when asked.
+
+use log::testing::{EventSpec, FaultyDisk, make_batch};
+use log::*;
+use memory::{Buffer, Pool};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::*;
+
+fn open(config: &str) -> (Arc<FaultyDisk>, Box<dyn Storage>) {
+    let disk = Arc::new(FaultyDisk::new());
+    let open = OpenPartition {
+        directory: PathBuf::from("/p"),
+        topic: TopicId(7),
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        durability: Durability::Written,
+        config: config.into(),
+        retention: Retention::default(),
+        boot_id: "boot".into(),
+        unix_ns: 1,
+        create: true,
+    };
+    let (storage, _) = DiskKind::seeded(disk.clone(), 1).open(open).unwrap();
+    (disk, storage)
+}
+
+fn batch(first: u64, metadata_bytes: usize) -> Vec<u8> {
+    let origin = Origin {
+        topic: TopicId(7),
+        producer: ProducerId(1),
+        epoch: ProducerEpoch(0),
+        first_sequence: Sequence(first),
+    };
+    let event = EventSpec {
+        metadata: vec![b'x'; metadata_bytes],
+        ..EventSpec::default()
+    };
+    make_batch(origin, &[event], 4096)
+}
+
+fn append(storage: &mut dyn Storage, batch: Buffer, number: u64) {
+    let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
+    let append = Append {
+        batch,
+        header,
+        header_crc,
+        place: None,
+        durability: Durability::Written,
+        append_time: number,
+        leader_epoch: 0,
+    };
+    storage.append(append).unwrap();
+}
+
+#[test]
+fn an_append_is_one_write_of_the_memory_that_it_was_given() {
+    let (_, mut storage) = open("");
+    let mut others = 0;
+    for number in 0..200 {
+        let bytes = Buffer::copy_of(&batch(number, 10_000));
+        let place = bytes.as_ptr();
+        append(storage.as_mut(), bytes, number);
+        while let Some((token, operation)) = storage.poll_operation() {
+            match &operation {
+                Operation::Write { bytes, .. } => {
+                    assert_eq!(bytes.len(), 1);
+                    assert_eq!(bytes[0].as_ptr(), place, "the batch is not copied");
+                }
+                Operation::Allocate { .. } | Operation::Open { .. } => others += 1,
+                other => panic!("{other:?}"),
+            }
+            let outcome = match operation {
+                Operation::Open { .. } => Outcome::File(FileId(9)),
+                _ => Outcome::Done,
+            };
+            storage.complete(token, Ok(outcome));
+        }
+        while storage.poll_event().is_some() {}
+    }
+    assert!(others < 20, "{others} operations besides the writes");
+    assert_eq!(storage.state().written, Offset(200));
+}
+
+/// `cargo test --release -p thalweg-log --test append_cost -- --ignored --nocapture`
+#[test]
+#[ignore = "prints a time; nothing depends on it"]
+fn the_time_of_an_append() {
+    let (_, mut storage) = open(r#"{"segment_bytes": 1073741824}"#);
+    let pool = Pool::new(64 << 20);
+    let mut spent = Duration::ZERO;
+    let made = batch(0, 1 << 20);
+    let count = 900;
+    for number in 0..count {
+        let mut bytes = pool.take(made.len());
+        bytes.copy_from_slice(&made);
+        let (mut header, header_crc) = Header::read(&bytes[STAMP_BYTES..]).unwrap();
+        header.first_sequence = Sequence(number);
+        let append = Append {
+            batch: bytes,
+            header,
+            header_crc,
+            place: None,
+            durability: Durability::Written,
+            append_time: number,
+            leader_epoch: 0,
+        };
+        let start = Instant::now();
+        storage.append(append).unwrap();
+        while let Some((token, operation)) = storage.poll_operation() {
+            let outcome = match &operation {
+                Operation::Open { .. } => Outcome::File(FileId(9)),
+                _ => Outcome::Done,
+            };
+            storage.complete(token, Ok(outcome));
+            // Giving the buffer back is the executor's time.
+            spent += start.elapsed();
+            drop(operation);
+        }
+        while storage.poll_event().is_some() {}
+    }
+    println!(
+        "{} ns an append of 1 MiB, its write apart",
+        spent.as_nanos() / u128::from(count)
+    );
+}
