@@ -23,24 +23,35 @@ pub(crate) fn checked<'a>(
     what: &'static str,
     bytes: &'a [u8],
     length: usize,
-    (magic, version): (u32, u16),
+    form: (u32, u16),
 ) -> Result<&'a [u8], DecodeError> {
-    if bytes.len() < length {
-        let problem = Problem::Short {
-            needed: length as u64,
+    checked_header(what, bytes, length, form, |_| Some(length))
+}
+
+/// Like [`checked`], of a record whose header of `length` bytes is followed by
+/// more: `all` says how long it is as a whole.
+pub(crate) fn checked_header<'a>(
+    what: &'static str,
+    bytes: &'a [u8],
+    length: usize,
+    (magic, version): (u32, u16),
+    all: impl Fn(&[u8]) -> Option<usize>,
+) -> Result<&'a [u8], DecodeError> {
+    let short = |needed: usize| DecodeError {
+        what,
+        offset: 0,
+        problem: Problem::Short {
+            needed: needed as u64,
             had: bytes.len() as u64,
-        };
-        return Err(DecodeError {
-            what,
-            offset: 0,
-            problem,
-        });
-    }
-    let bytes = &bytes[..length];
+        },
+    };
+    let header = bytes.get(..length).ok_or_else(|| short(length))?;
     let refuse = |at, field, found: u64| Err(DecodeError::value(what, at, field, found));
-    if u32_at(bytes, 0) != magic {
-        return refuse(0, "magic", u64::from(u32_at(bytes, 0)));
+    if u32_at(header, 0) != magic {
+        return refuse(0, "magic", u64::from(u32_at(header, 0)));
     }
+    let needed = all(header).unwrap_or(usize::MAX);
+    let bytes = bytes.get(..needed).ok_or_else(|| short(needed))?;
     let (computed, stored) = (crc32c(&bytes[8..]), u32_at(bytes, 4));
     if computed != stored {
         return Err(DecodeError::checksum(what, 4, computed, stored));

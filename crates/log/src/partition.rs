@@ -54,6 +54,8 @@ enum Purpose {
     CheckpointWritten,
     CheckpointSynced,
     Read(u64),
+    /// A segment's index, for a job that looks for something in it.
+    Index(Offset, u64),
     Removed,
     /// A removed segment's file got this name.
     Spared(std::path::PathBuf),
@@ -76,6 +78,8 @@ struct Segment {
     /// Sealed, and synced whole.
     durable: bool,
     index: SparseIndex,
+    /// Whether its index file was looked at, or need not be.
+    index_known: bool,
     last_append_time: u64,
 }
 
@@ -153,6 +157,7 @@ impl DiskLog {
                 allocated: found.log_bytes,
                 allocating: false,
                 durable: true,
+                index_known: !found.index.is_empty(),
                 index: found.index,
                 last_append_time: found.last_append_time,
             })
@@ -279,6 +284,7 @@ impl DiskLog {
             Purpose::CheckpointWritten => self.checkpoint_written(result),
             Purpose::CheckpointSynced => self.checkpoint_synced(result),
             Purpose::Read(job) => self.read_done(job, result),
+            Purpose::Index(base, job) => self.index_read(base, job, result),
             Purpose::Removed => self.removed(result),
             Purpose::Spared(path) => self.spared(path, result),
             Purpose::UndoStep => self.undo_step_done(result),

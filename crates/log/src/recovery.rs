@@ -850,7 +850,11 @@ impl<'a> Walk<'a> {
                     }
                     stays
                 }
-                Some((_, base)) => kept.contains(&base),
+                Some((SegmentFile::Log, base)) => kept.contains(&base),
+                // What the last one's index says may have been cut.
+                Some((SegmentFile::Index, base)) => {
+                    kept.contains(&base) && kept.last() != Some(&base)
+                }
                 None => !name.starts_with(crate::kind::SPARE_PREFIX),
             };
             if !stays {

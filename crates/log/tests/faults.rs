@@ -289,7 +289,7 @@ fn fail_in_recovery(plan: Plan) -> Result<u64, String> {
             };
             let opened: Arc<dyn Disk> = fork.clone();
             let mut model = model.clone();
-            model.power_lost |= crash == Crash::PowerLoss;
+            model.power_losses += u64::from(crash == Crash::PowerLoss);
             if crash == Crash::PowerLoss {
                 model.written = model.synced;
                 model.boot += 1;

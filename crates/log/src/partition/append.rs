@@ -182,6 +182,7 @@ impl DiskLog {
             allocating: false,
             durable: false,
             index: SparseIndex::default(),
+            index_known: true,
             last_append_time: self.now,
         });
         let pieces = segment_start(&header, &self.producers);

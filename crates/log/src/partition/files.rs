@@ -72,6 +72,13 @@ impl Files {
         self.insert(path, true, spare)
     }
 
+    /// A file to be made whose name may be lost.
+    pub(super) fn add_fleeting(&mut self, path: PathBuf) -> FileNumber {
+        let file = self.insert(path, true, None);
+        self.entries.get_mut(&file).expect("just inserted").named = false;
+        file
+    }
+
     fn insert(&mut self, path: PathBuf, create: bool, spare: Option<PathBuf>) -> FileNumber {
         self.next += 1;
         let entry = FileEntry {
@@ -179,10 +186,13 @@ impl Files {
             _ => Vec::new(),
         };
         match result {
-            Err(error) => Err((
-                waiting.into_iter().map(|(_, purpose)| purpose).collect(),
-                error,
-            )),
+            Err(error) => {
+                if entry.retired {
+                    self.entries.remove(&file);
+                }
+                let purposes = waiting.into_iter().map(|(_, purpose)| purpose);
+                Err((purposes.collect(), error))
+            }
             Ok(id) => {
                 entry.slot = Slot::Open(id);
                 entry.create = false;

@@ -5,7 +5,10 @@ mod batches;
 mod event;
 
 use super::*;
+use crate::index::INDEX_BYTES_MAX;
 use crate::look::{LOOK_BYTES, Look, look, stamps};
+use batches::BatchesJob;
+use event::OpenJob;
 use std::collections::BTreeSet;
 use wire::batch::{Header, STAMP_BYTES, Stamp};
 use wire::record::Gap;
@@ -340,12 +343,66 @@ impl DiskLog {
             Outcome::Bytes(buffer) => buffer.freeze(),
             other => unreachable!("reading gives bytes, not {other:?}"),
         });
-        match job {
-            Job::Batches(job) => self.step_batches(job, Some(bytes)),
-            Job::Open(job) => self.step_open(job, Some(bytes)),
-            Job::Data(job) => self.step_data(job, Some(bytes)),
-        }
+        self.step(job, Some(bytes));
         self.close_idle_files();
+    }
+
+    /// Steps a new job; first its segment's index is read, if that is not known.
+    fn start(&mut self, job: Job) {
+        let base = match &job {
+            Job::Batches(job) => job.finder.at.segment,
+            Job::Open(job) => job.finder.at.segment,
+            Job::Data(_) => return self.step(job, None),
+        };
+        let path = SegmentFile::Index.path(&self.open.directory, base);
+        let unknown = self
+            .segment(base)
+            .is_some_and(|segment| !segment.index_known);
+        if !unknown || self.closed {
+            return self.step(job, None);
+        }
+        let id = self.keep_job(job);
+        let file = self.files.add(path);
+        let read = Operation::Read {
+            file: THIS_FILE,
+            position: 0,
+            bytes: INDEX_BYTES_MAX,
+        };
+        self.files.submit_to(file, read, Purpose::Index(base, id));
+        self.files.retire(file);
+    }
+
+    fn step(&mut self, job: Job, bytes: Option<Result<Bytes, DiskError>>) {
+        match job {
+            Job::Batches(job) => self.step_batches(job, bytes),
+            Job::Open(job) => self.step_open(job, bytes),
+            Job::Data(job) => self.step_data(job, bytes),
+        }
+    }
+
+    /// Without an index, or with a bad one, batches are found by their headers.
+    pub(super) fn index_read(&mut self, base: Offset, id: u64, result: Result<Outcome, DiskError>) {
+        if let Some(segment) = self.segment(base) {
+            segment.index_known = true;
+            if let Ok(Outcome::Bytes(bytes)) = result
+                && segment.index.is_empty()
+                && let Ok(index) = SparseIndex::read(&bytes, segment.salt)
+            {
+                segment.index = index;
+            }
+        }
+        let mut job = self
+            .reads
+            .jobs
+            .remove(&id)
+            .expect("a job is kept while it reads");
+        if let Job::Batches(BatchesJob { finder, .. }) | Job::Open(OpenJob { finder, .. }) =
+            &mut job
+            && finder.offset >= self.first
+        {
+            finder.at = self.nearest(finder.offset);
+        }
+        self.step(job, None);
     }
 
     /// The gap that `offset` is in because it was removed.

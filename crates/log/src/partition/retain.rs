@@ -219,7 +219,27 @@ impl DiskLog {
             self.files
                 .submit_to(segment.log, set_length, Purpose::Ignored);
         }
+        self.write_index(at);
         self.close_idle_files();
+    }
+
+    /// Writes down where a sealed segment's batches lie. Whether that
+    /// succeeds matters to the speed of the first reading only.
+    fn write_index(&mut self, at: usize) {
+        let segment = &self.segments[at];
+        if segment.index.is_empty() {
+            return;
+        }
+        let bytes = Bytes::from(segment.index.to_bytes(segment.salt));
+        let path = SegmentFile::Index.path(&self.open.directory, segment.base);
+        let file = self.files.add_fleeting(path);
+        let write = Operation::Write {
+            file: THIS_FILE,
+            position: 0,
+            bytes: vec![bytes],
+        };
+        self.files.submit_to(file, write, Purpose::Ignored);
+        self.files.retire(file);
     }
 
     /// Closes the files of older segments that were used longest ago.
@@ -239,6 +259,12 @@ impl DiskLog {
         let excess = open.len().saturating_sub(most);
         for (_, file) in &open[..excess] {
             self.files.close_idle(*file);
+            // With thousands of segments their indexes would add up.
+            let mut older = self.segments.iter_mut().rev().skip(1);
+            if let Some(segment) = older.find(|segment| segment.log == *file && segment.durable) {
+                segment.index = SparseIndex::default();
+                segment.index_known = false;
+            }
         }
     }
 }

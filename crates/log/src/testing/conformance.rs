@@ -46,7 +46,8 @@ const BLOCK_BYTES: u32 = 512;
 /// # Panics
 /// With what is not as it must be.
 pub fn check_storage(subject: &Subject<'_>) {
-    let checks: [(&str, fn(&Subject<'_>, &str)); 11] = [
+    type Check = fn(&Subject<'_>, &str);
+    let checks: [(&str, Check); 11] = [
         ("configuration", configuration),
         ("order", order_and_bytes),
         ("bounds", reads_stay_in_bounds),

@@ -187,8 +187,8 @@ pub struct Model {
     pub incarnation: u64,
     /// The machine's boot.
     pub boot: u64,
-    /// Whether the power was lost and the partition is not opened again yet.
-    pub power_lost: bool,
+    /// How often the power was lost since the partition was last opened.
+    pub power_losses: u64,
     /// Whether it is being closed: then all is durable at some time, and says so.
     pub closing: bool,
 }
@@ -268,7 +268,7 @@ impl Model {
                 self.candidates.len()
             ));
         }
-        let power_loss = crash == Crash::PowerLoss || self.power_lost;
+        let power_loss = crash == Crash::PowerLoss || self.power_losses > 0;
         let ends = power_loss && self.written_only;
         // Whoever makes a partition and dies has nothing to lose yet.
         let ends = ends && (self.created && !self.closing || report.ended.is_some());
@@ -279,7 +279,8 @@ impl Model {
             ));
         }
         // A life that was begun while recovery met its end is passed over.
-        let most = self.incarnation + u64::from(ends) * if self.power_lost { 2 } else { 1 };
+        let losses = self.power_losses + u64::from(crash == Crash::PowerLoss);
+        let most = self.incarnation + if ends { 2 * losses } else { 0 };
         let least = self.incarnation + u64::from(ends);
         if !(least..=most).contains(&state.incarnation.0) {
             return Err(format!(
@@ -378,7 +379,7 @@ impl Model {
         self.written = state.written.0;
         self.synced = state.synced.0;
         self.incarnation = state.incarnation.0;
-        self.power_lost = false;
+        self.power_losses = 0;
         // A lost offset may be used again only if it is beyond the end.
         self.candidates.truncate(self.log.len());
         self.removed_max = self.removed_max.max(state.first.0);

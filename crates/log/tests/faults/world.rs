@@ -568,7 +568,7 @@ impl World {
                 self.boot += 1;
                 let mut model = self.model();
                 model.boot += 1;
-                model.power_lost = true;
+                model.power_losses += 1;
                 // What was only written has met its fate.
                 model.written = model.synced;
             }

@@ -6,7 +6,7 @@ use wire::batch::{Batch, Verify};
 pub(super) struct BatchesJob {
     token: ReadToken,
     read: ReadBatches,
-    finder: Finder,
+    pub(super) finder: Finder,
     batches: Vec<Bytes>,
     bytes: u64,
 }
@@ -35,7 +35,7 @@ impl DiskLog {
             batches: Vec::new(),
             bytes: 0,
         };
-        self.step_batches(job, None);
+        self.start(Job::Batches(job));
     }
 
     pub(super) fn step_batches(

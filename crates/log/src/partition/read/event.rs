@@ -45,7 +45,7 @@ enum DataAt {
 
 pub(super) struct OpenJob {
     token: ReadToken,
-    finder: Finder,
+    pub(super) finder: Finder,
     /// The batch, once it is found, while its table is read.
     batch: Option<OpenedBatch>,
 }
@@ -86,7 +86,7 @@ impl DiskLog {
             finder: self.finder(offset),
             batch: last,
         };
-        self.step_open(job, None);
+        self.start(Job::Open(job));
     }
 
     fn opened(&mut self, token: ReadToken, data: Result<EventData, StorageError>) {
