@@ -294,6 +294,17 @@ impl World {
         self.pump();
     }
 
+    pub fn held_operation_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Carries out one of the operations that are held back.
+    pub fn release_operation(&mut self, index: usize) {
+        let (storage, token, operation) = self.held.swap_remove(index);
+        self.execute(storage, token, operation);
+        self.pump();
+    }
+
     pub fn release_reads(&mut self) {
         self.hold_reads = false;
         for (link, token, read) in std::mem::take(&mut self.held_reads) {
