@@ -3,7 +3,9 @@
 //! Fresh pages cost more than the bytes that are put into them (2.7 GB/s into
 //! fresh pages against 17 GB/s into used ones), so buffers go back to a pool.
 
+use crate::fork::{self, ForkSlot};
 use bytes::Bytes;
+use std::convert::Infallible;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, Weak};
@@ -27,15 +29,21 @@ pub struct Buffer {
 ///
 /// It never refuses: what it holds back for reuse is bounded, what is in use
 /// is bounded by the budgets of whoever takes.
+///
+/// A forked child begins with an empty one: the parent's lock may be held for
+/// ever there.
 #[derive(Clone)]
 pub struct Pool {
-    shelves: Arc<Shelves>,
+    slot: Arc<ForkSlot<Shelves>>,
+    kept_bytes_max: usize,
 }
 
 struct Shelves {
     /// Guards the free memory; held for a push or a pop only.
     free: Mutex<Free>,
     kept_bytes_max: usize,
+    /// The process that it is of.
+    generation: u64,
 }
 
 #[derive(Default)]
@@ -47,27 +55,35 @@ struct Free {
 impl Pool {
     /// A pool that keeps at most `kept_bytes_max` bytes for reuse.
     pub fn new(kept_bytes_max: usize) -> Self {
-        let classes = CLASSES.map(|_| Vec::new()).collect();
-        let free = Mutex::new(Free {
-            classes,
-            kept_bytes: 0,
-        });
         Self {
-            shelves: Arc::new(Shelves {
-                free,
-                kept_bytes_max,
-            }),
+            slot: Arc::default(),
+            kept_bytes_max,
         }
+    }
+
+    fn shelves(&self) -> Arc<Shelves> {
+        let make = || {
+            Ok::<_, Infallible>(Shelves {
+                free: Mutex::new(Free {
+                    classes: CLASSES.map(|_| Vec::new()).collect(),
+                    kept_bytes: 0,
+                }),
+                kept_bytes_max: self.kept_bytes_max,
+                generation: fork::generation(),
+            })
+        };
+        let Ok(shelves) = self.slot.get_or_make(make);
+        shelves
     }
 
     /// A buffer of `bytes` bytes.
     pub fn take(&self, bytes: usize) -> Buffer {
-        let pool = Arc::downgrade(&self.shelves);
+        let shelves = self.shelves();
+        let pool = Arc::downgrade(&shelves);
         let Some(class) = class_of(bytes) else {
             return Buffer::from_memory(vec![0; bytes + ALIGNMENT], bytes, pool);
         };
-        let mut free = self
-            .shelves
+        let mut free = shelves
             .free
             .lock()
             .expect("no user of the pool panics in it");
@@ -82,7 +98,7 @@ impl Pool {
 
     /// Bytes that lie ready for reuse.
     pub fn kept_bytes(&self) -> usize {
-        self.shelves
+        self.shelves()
             .free
             .lock()
             .expect("no user of the pool panics in it")
@@ -162,6 +178,9 @@ impl Drop for Buffer {
         let Some(pool) = self.pool.upgrade() else {
             return;
         };
+        if pool.generation != fork::generation() {
+            return;
+        }
         let Some(class) = class_of(self.memory.len() - ALIGNMENT) else {
             return;
         };

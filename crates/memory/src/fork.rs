@@ -5,15 +5,96 @@
 //! child finds its slot stale and makes anew, without locking or dropping
 //! what the parent made.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 /// How often this process line has forked. Written only by the handler in a
 /// fresh child, which has one thread.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
+/// Descriptors that a child closes, each plus one; 0 is none. Written by
+/// whoever owns a descriptor, read by the handler in a fresh child.
+static CLOSED_IN_CHILD: [AtomicI32; DESCRIPTORS_MAX] =
+    [const { AtomicI32::new(0) }; DESCRIPTORS_MAX];
+/// Descriptors beyond this stay open in children.
+const DESCRIPTORS_MAX: usize = 1024;
+
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    for entry in &CLOSED_IN_CHILD {
+        let descriptor = entry.swap(0, Ordering::Relaxed) - 1;
+        if descriptor >= 0 {
+            // SAFETY: the descriptor belongs to an object of the parent, which
+            // says by its `ClosedInChild` that nobody uses or drops it in a
+            // child; `close` is async-signal-safe.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// As long as it lives, a descriptor is closed in every child right after the
+/// fork, by its number: so that a connection ends with its process, although
+/// a child lives on.
+///
+/// Whoever makes one promises that the descriptor's owner is neither used nor
+/// dropped in a child, which is what a [`ForkSlot`] sees to, and drops this
+/// before it closes the descriptor.
+#[derive(Debug)]
+pub struct ClosedInChild {
+    place: Option<usize>,
+    generation: u64,
+}
+
+impl ClosedInChild {
+    /// Registers `descriptor`.
+    pub fn new(descriptor: i32) -> Self {
+        let generation = generation();
+        let free = |entry: &AtomicI32| {
+            entry
+                .compare_exchange(0, descriptor + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        Self {
+            place: CLOSED_IN_CHILD.iter().position(free),
+            generation,
+        }
+    }
+}
+
+impl Drop for ClosedInChild {
+    fn drop(&mut self) {
+        // In a child the place was emptied, and may be somebody else's by now.
+        if let Some(place) = self.place
+            && self.generation == generation()
+        {
+            CLOSED_IN_CHILD[place].store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Forking in tests.
+#[cfg(feature = "testing")]
+pub mod testing {
+    /// Runs `child` in a forked child, which ends with its result as exit
+    /// status and without running anything of the parent's, and waits for it.
+    /// `None` if it died of a signal.
+    pub fn fork_and_run(child: impl FnOnce() -> u8) -> Option<u8> {
+        // SAFETY: the child runs on in a copy of this thread alone; what it may
+        // use of the parent is what this module is about, and it leaves by `_exit`.
+        let id = unsafe { libc::fork() };
+        assert!(id >= 0, "fork: {}", std::io::Error::last_os_error());
+        if id == 0 {
+            let run = std::panic::AssertUnwindSafe(child);
+            let status = std::panic::catch_unwind(run).unwrap_or(101);
+            // SAFETY: ends the child without running the parent's destructors.
+            unsafe { libc::_exit(status.into()) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        let waited = unsafe { libc::waitpid(id, &mut status, 0) };
+        assert_eq!(waited, id);
+        libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status) as u8)
+    }
 }
 
 /// The generation of this process: greater in a child than in its parent.
