@@ -4,6 +4,7 @@ use crate::core::{ClientCore, Input, Output};
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
+use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,6 +17,9 @@ const FAREWELL_TURNS_MAX: u32 = 64;
 
 /// Drives a [`ClientCore`] until it ends.
 pub(crate) struct Runtime {
+    /// What a forked child closes: the connection is its parent's. Dropped
+    /// before the reactor closes the descriptors.
+    closed_in_child: BTreeMap<i32, ClosedInChild>,
     core: ClientCore,
     mailbox: Arc<Mailbox>,
     transports: Arc<Transports>,
@@ -52,7 +56,9 @@ impl Runtime {
             epoch,
             links: BTreeMap::new(),
             present: None,
+            closed_in_child: BTreeMap::new(),
         };
+        runtime.register_descriptors();
         std::thread::Builder::new()
             .name("thalweg-client".to_owned())
             .spawn(move || runtime.run())
@@ -108,6 +114,7 @@ impl Runtime {
                     self.present = None;
                 }
                 self.links.remove(&link);
+                self.forget_descriptor(link);
                 self.reactor.remove_link(link);
             }
             // The client never reads or writes memory of the server's.
@@ -141,8 +148,26 @@ impl Runtime {
             Ok(link) => {
                 self.links.insert(link, attempt);
                 self.present = Some(link);
+                self.register_descriptors();
             }
             Err(reason) => self.handle(Input::LinkDown { attempt, reason }),
+        }
+    }
+
+    /// Children close what is open now.
+    fn register_descriptors(&mut self) {
+        for descriptor in self.reactor.descriptors() {
+            let register = || ClosedInChild::new(descriptor);
+            self.closed_in_child
+                .entry(descriptor)
+                .or_insert_with(register);
+        }
+    }
+
+    fn forget_descriptor(&mut self, link: LinkId) {
+        let descriptor = self.reactor.peek(link).and_then(|link| link.descriptor());
+        if let Some(descriptor) = descriptor {
+            self.closed_in_child.remove(&descriptor);
         }
     }
 
@@ -170,6 +195,7 @@ impl Runtime {
                 event: LinkEvent::Down(NetError::Closed(_)),
             } = event
             {
+                self.forget_descriptor(link);
                 self.reactor.remove_link(link);
             }
         }

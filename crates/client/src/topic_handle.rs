@@ -8,6 +8,8 @@ use crate::options::{ConsumerOptions, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::Pending;
 use memory::Target;
+use memory::fork::ForkSlot;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
@@ -27,7 +29,9 @@ pub(crate) struct TopicState {
     pub definition: Definition,
     /// How many partitions there are: read by every push, so kept apart.
     partition_count: AtomicU32,
-    partitions: RwLock<Vec<PartitionDescription>>,
+    /// As they were when the topic was opened: what a forked child starts from.
+    opened: Vec<PartitionDescription>,
+    partitions: ForkSlot<RwLock<Vec<PartitionDescription>>>,
 }
 
 impl TopicState {
@@ -43,8 +47,15 @@ impl TopicState {
             id: description.topic,
             definition,
             partition_count: AtomicU32::new(description.partitions.len() as u32),
-            partitions: RwLock::new(description.partitions),
+            opened: description.partitions,
+            partitions: ForkSlot::new(),
         })
+    }
+
+    fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {
+        let make = || Ok::<_, Infallible>(RwLock::new(self.opened.clone()));
+        let Ok(known) = self.partitions.get_or_make(make);
+        known
     }
 
     #[inline]
@@ -54,15 +65,12 @@ impl TopicState {
     }
 
     pub fn partitions(&self) -> Vec<PartitionDescription> {
-        self.partitions
-            .read()
-            .expect("no holder panics here")
-            .clone()
+        self.known().read().expect("no holder panics here").clone()
     }
 
     /// What an ack of a partition means.
     pub fn durability(&self, partition: u32) -> Durability {
-        self.partitions
+        self.known()
             .read()
             .expect("no holder panics here")
             .get(partition as usize)
@@ -75,7 +83,7 @@ impl TopicState {
             return false;
         }
         let count = description.partitions.len() as u32;
-        *self.partitions.write().expect("no holder panics here") = description.partitions;
+        *self.known().write().expect("no holder panics here") = description.partitions;
         self.partition_count.fetch_max(count, Ordering::Relaxed);
         true
     }
