@@ -153,6 +153,18 @@ class Topic:
         credit_bytes: int | None = None,
     ) -> Consumer: ...
 
+    def fetch(
+        self,
+        partition: int,
+        position: int | EventId,
+        *,
+        bytes_max: int = 1048576,
+        timeout: float = 0.0,
+    ) -> list[Event]: ...
+    def read_data(
+        self, event: Event, view: DataView | None = None, *, buffer: _Buffer | None = None
+    ) -> Any: ...
+
 @final
 class Producer:
     def push(

@@ -209,14 +209,7 @@ impl Consumer {
         drop(forgotten);
         match &self.on_gap {
             Some(callback) => callback.bind(py).call1((gap,)).map(drop),
-            None => {
-                let topic = self.topic.bind(py).get().name().to_owned();
-                let text = format!("topic {topic}, {}", gap.str()?);
-                let category = py.import("thalweg.exceptions")?.getattr("GapWarning")?;
-                py.import("warnings")?
-                    .call_method1("warn", (text, category, 2))?;
-                Ok(())
-            }
+            None => describe::warn_of(py, self.topic.bind(py).get().name(), &gap),
         }
     }
 

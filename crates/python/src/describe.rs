@@ -41,6 +41,14 @@ pub fn gap<'py>(
     ))
 }
 
+/// Warns of a `Gap` of a topic, on behalf of the code that called.
+pub fn warn_of(py: Python<'_>, topic: &str, gap: &Bound<'_, PyAny>) -> PyResult<()> {
+    let text = format!("topic {topic}, {}", gap.str()?);
+    let category = py.import("thalweg.exceptions")?.getattr("GapWarning")?;
+    let warnings = py.import("warnings")?;
+    warnings.call_method1("warn", (text, category, 1)).map(drop)
+}
+
 /// A `Cursor`.
 pub fn cursor(py: Python<'_>, cursor: message::Cursor) -> PyResult<Bound<'_, PyAny>> {
     class(py, "Cursor")?.call1((

@@ -59,6 +59,11 @@ impl Event {
         event
     }
 
+    /// Where it is, and the length of its whole data.
+    pub fn place(&self) -> (wire::EventId, u64) {
+        (self.inner.id(), self.inner.data_bytes_total())
+    }
+
     fn describe(&self) -> String {
         format!("metadata of event {}", self.inner.id())
     }

@@ -217,7 +217,7 @@ impl Landing {
     pub fn new(object: &Bound<'_, PyAny>, bytes: u64) -> PyResult<Self> {
         let held = Held::of(object, true).map_err(|reason| {
             let message = format!(
-                "an allocator returns a writable, contiguous buffer; a {} is none",
+                "data lands in a writable, contiguous buffer; a {} is none",
                 type_name(object)
             );
             refuse(object.py(), "InvalidArgument", message, reason)
@@ -225,9 +225,7 @@ impl Landing {
         if held.len() as u64 != bytes {
             let len = held.len();
             give_back(object.py(), held);
-            let message = format!(
-                "the allocator returned a buffer of {len} bytes for a view of {bytes} bytes"
-            );
+            let message = format!("a buffer of {len} bytes was given for a view of {bytes} bytes");
             return Err(error::new(object.py(), "InvalidArgument", message));
         }
         Ok(Self {

@@ -2,22 +2,28 @@
 
 use crate::connection::Connection;
 use crate::consumer::Consumer;
+use crate::event::Event;
 use crate::future::EventId;
 use crate::producer::{Policy, Producer};
 use crate::select::{self, Parsed};
-use crate::{describe, error, json, wait};
+use crate::view::DataView;
+use crate::{describe, error, json, lend, wait};
 use client::{
     AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, Linger, ProducerOptions,
     TopicHandle,
 };
+use memory::Target;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::message::Start;
+use wire::message::{DataWanted, Start};
 use wire::record::Position;
 use wire::{Durability, Incarnation, Offset, PartitionIndex};
+
+/// The longest that a fetch waits at the server.
+const FETCH_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// A topic of a server: where producers and consumers come from.
 ///
@@ -348,6 +354,92 @@ impl Topic {
             on_gap,
             parsed,
         ))
+    }
+
+    /// Reads events of one partition without a consumer: no subscription, no
+    /// cursor. Returns a list, empty if there is nothing.
+    ///
+    /// `position` is the offset or the `EventId` to begin at; `bytes_max` the
+    /// most bytes of batches, of which at least one comes; `timeout` the
+    /// seconds to wait for a first event. The events have no data with them:
+    /// `read_data` reads what is wanted of it. Events that are gone are
+    /// skipped with a `GapWarning`.
+    ///
+    /// Raises `OutOfRange`, `UnknownPartition`, `Damaged`.
+    #[pyo3(signature = (partition, position, *, bytes_max = 1048576, timeout = 0.0))]
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        partition: u32,
+        position: &Bound<'_, PyAny>,
+        bytes_max: u64,
+        timeout: f64,
+    ) -> PyResult<Vec<Event>> {
+        let index = PartitionIndex(partition);
+        let from = self.position(index, position)?;
+        let timeout = wait::seconds("timeout", Some(timeout))?.unwrap_or(FETCH_TIMEOUT_MAX);
+        let timeout = timeout.min(FETCH_TIMEOUT_MAX);
+        let fetched = self.call(py, move |handle| {
+            handle.fetch(index, from, bytes_max, timeout, false)
+        })?;
+        let fetched = fetched.starting_at(from.offset);
+        for gap in &fetched.gaps {
+            describe::warn_of(py, self.name(), &describe::gap(py, index, *gap)?)?;
+        }
+        let raw = self.is_raw();
+        Ok(fetched
+            .events()
+            .map(|event| Event::new(event, None, raw))
+            .collect())
+    }
+
+    /// Reads data of one event, all of it or what `view` selects.
+    ///
+    /// `event` is an `Event`, however it was got; `view` a `DataView` of its
+    /// data, `thalweg.DataView(event.data_size)` being the whole; `buffer` a
+    /// writable, contiguous buffer of as many bytes as are selected, in which
+    /// the data lands without a copy. Returns `buffer`, or a read-only
+    /// `memoryview` if there is none. The bytes are checked against the
+    /// checksums that the producer made.
+    ///
+    /// Raises `InvalidArgument`, `OutOfRange`, `Damaged`.
+    #[pyo3(signature = (event, view = None, *, buffer = None))]
+    fn read_data<'py>(
+        &self,
+        py: Python<'py>,
+        event: &Bound<'py, Event>,
+        view: Option<&Bound<'py, DataView>>,
+        buffer: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (id, size) = event.get().place();
+        let view = match view {
+            Some(view) => view.get().0.clone(),
+            None => wire::view::DataView::whole(size),
+        };
+        let target = match buffer {
+            Some(buffer) => Target::from(lend::Landing::new(buffer, view.bytes())?),
+            None => Target::from(memory::Buffer::zeroed(view.bytes() as usize)),
+        };
+        let wanted = DataWanted {
+            partition: id.partition,
+            incarnation: id.incarnation,
+            offset: id.offset,
+            segments: view.segments().to_vec(),
+        };
+        let targets = if view.is_empty() {
+            vec![target]
+        } else {
+            self.call(py, move |handle| handle.read_data(&[wanted], vec![target]))?
+        };
+        let target = targets.into_iter().next();
+        let target = target.expect("a read gives its memory back");
+        match buffer {
+            Some(_) => Ok(target
+                .into_owner::<lend::Landing>()
+                .into_object(py)
+                .into_bound(py)),
+            None => lend::memoryview(py, target.into_owner::<memory::Buffer>().freeze()),
+        }
     }
 
     fn __repr__(&self) -> String {
