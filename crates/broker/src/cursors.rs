@@ -50,9 +50,20 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let request = MoveCursors::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
         topic::check_consumer_name(&request.consumer)
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        let limit = self.options.limits.consumers_max;
+        let entry = self.controller.table().topic(head.topic);
+        if entry.is_some_and(|entry| {
+            entry.cursors.len() >= limit && !entry.cursors.contains_key(&request.consumer)
+        }) {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("the topic has {limit} consumers (consumers_max)"),
+            ));
+        }
         let mut records = Vec::new();
         // Checked as a whole before anything is proposed.
         for (index, position) in &request.positions {
@@ -159,6 +170,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
         let entry = self.controller.table().topic(head.topic);
         let cursors = entry.and_then(|entry| entry.cursors.get(&consumer));

@@ -38,6 +38,14 @@ impl Node {
         Err(draining())
     }
 
+    /// Cursors move until the internal partition is about to close.
+    pub(crate) fn refuse_if_closing(&self) -> Result<(), Refused> {
+        if self.drain <= Drain::Finishing {
+            return Ok(());
+        }
+        Err(draining())
+    }
+
     pub(crate) fn drain(&mut self) {
         if self.drain.is_begun() {
             return;

@@ -104,6 +104,10 @@ pub struct Limits {
     pub topics_max: usize,
     /// Partitions of one topic.
     pub partitions_max: usize,
+    /// Consumers with a cursor, of one topic.
+    pub consumers_max: usize,
+    /// Producers with a name, of one topic.
+    pub named_producers_max: usize,
     /// Bytes of the internal partition after which its tables are written
     /// anew and what came before is dropped.
     pub internal_bytes_max: u64,
@@ -130,6 +134,8 @@ impl Default for Limits {
             sessions_max: 4096,
             topics_max: 10_000,
             partitions_max: 4096,
+            consumers_max: 100_000,
+            named_producers_max: 100_000,
             internal_bytes_max: 16 * MIB,
             drain_timeout: Duration::from_secs(10),
         }

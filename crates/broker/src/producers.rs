@@ -64,7 +64,17 @@ impl Node {
         }
         let (producer, epoch) = match current {
             Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
-            None => (ProducerId(self.random.id()), ProducerEpoch(1)),
+            None => {
+                let limit = self.options.limits.named_producers_max;
+                let entry = self.controller.table().topic(head.topic);
+                if entry.is_some_and(|entry| entry.producers.len() >= limit) {
+                    return Err(refuse(
+                        ErrorCode::LimitExceeded,
+                        format!("the topic has {limit} named producers (named_producers_max)"),
+                    ));
+                }
+                (ProducerId(self.random.id()), ProducerEpoch(1))
+            }
         };
         let record = ProducerRecord {
             namespace,

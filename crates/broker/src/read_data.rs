@@ -430,7 +430,7 @@ impl Node {
     }
 
     fn end_read_data(&mut self, id: u64, result: Result<Vec<u32>, ErrorReply>) {
-        let Some(call) = self.reads.remove(&id) else {
+        let Some(call) = self.drop_read_data(id) else {
             return;
         };
         let asker = call.asker;
@@ -446,6 +446,15 @@ impl Node {
             Err(error) => self.refuse_request(asker, error),
         }
         self.advance_starved_reads(asker.link);
+    }
+
+    /// Forgets a call and the writes of it that are under way.
+    pub(crate) fn drop_read_data(&mut self, id: u64) -> Option<ReadDataCall> {
+        let call = self.reads.remove(&id)?;
+        for token in call.chunks.values().filter_map(|chunk| chunk.token) {
+            self.bulk.remove(&token);
+        }
+        Some(call)
     }
 
     /// Nobody waits for a call any more.

@@ -110,7 +110,7 @@ impl Node {
             self.forget_subscription(Asker { link, id }, &subscription);
         }
         for call in std::mem::take(&mut session.reads) {
-            self.reads.remove(&call);
+            self.drop_read_data(call);
         }
         self.abandon_transfers(link);
         if session.credit > 0 {

@@ -237,9 +237,33 @@ impl Node {
             let token = CommandToken(self.next_id());
             self.controller.submit(token, Command { records });
         }
+        self.report_cursors_beyond(&record, storage.state().end, report);
         let id = StorageId(self.next_id());
         self.install_partition(id, storage, &record, definition);
         Slot::Open(id)
+    }
+
+    /// A cursor beyond the end of the same life: events that were durable are
+    /// gone, which no disk that keeps its promises lets happen.
+    fn report_cursors_beyond(
+        &self,
+        record: &PartitionRecord,
+        end: Offset,
+        report: &mut StartReport,
+    ) {
+        let entry = self.controller.table().topic(record.topic);
+        for (consumer, cursors) in entry.iter().flat_map(|entry| &entry.cursors) {
+            let cursor = cursors.get(&record.partition);
+            let beyond = cursor
+                .filter(|cursor| cursor.incarnation == record.incarnation && cursor.offset > end);
+            if let Some(cursor) = beyond {
+                report.lines.push(format!(
+                    "partition {} of topic {} ends at {end}, but consumer {consumer:?} has been at {}: \
+                     the disk has lost what it said was synced",
+                    record.partition, record.topic, cursor.offset
+                ));
+            }
+        }
     }
 
     /// Makes what the start has found durable before anybody is served.

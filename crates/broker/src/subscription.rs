@@ -130,6 +130,12 @@ impl Node {
             .and_then(|cursors| cursors.get(&subscribe.partition))
             .copied();
         match (subscribe.start, cursor) {
+            // Only a disk that lied can have lost what a cursor has passed.
+            (Start::Cursor | Start::CursorOrLatest, Some(cursor))
+                if cursor.incarnation == state.incarnation =>
+            {
+                Ok(present(cursor.offset.min(partition.visible)))
+            }
             (Start::Cursor | Start::CursorOrLatest, Some(cursor)) => Ok(cursor),
             // A new name begins at the very first event: what of it is lost
             // comes as gaps.

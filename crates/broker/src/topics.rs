@@ -423,8 +423,16 @@ impl Node {
         asker: Asker,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
-        let id = self.topic_named(asker, from)?;
+        let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
         self.refuse_if_draining()?;
+        // From the table: one that this version cannot serve can be deleted too.
+        let entry = self
+            .controller
+            .table()
+            .named(self.namespace(asker.link), &name);
+        let id = entry
+            .map(|entry| entry.record.topic)
+            .ok_or_else(|| no_topic(&name))?;
         if let Some(topic) = self.topics.get_mut(&id) {
             if let Some(busy) = topic.busy {
                 return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
@@ -534,12 +542,7 @@ impl Node {
         entry
             .map(|entry| entry.record.topic)
             .filter(|id| self.topics.contains_key(id))
-            .ok_or_else(|| {
-                refuse(
-                    ErrorCode::UnknownTopic,
-                    format!("there is no topic {name:?}"),
-                )
-            })
+            .ok_or_else(|| no_topic(&name))
     }
 
     /// The topic of this id, if it is in the asker's namespace.
@@ -644,6 +647,13 @@ impl Node {
         }
         description
     }
+}
+
+fn no_topic(name: &str) -> ErrorReply {
+    refuse(
+        ErrorCode::UnknownTopic,
+        format!("there is no topic {name:?}"),
+    )
 }
 
 pub(crate) fn unknown_topic(id: TopicId) -> ErrorReply {

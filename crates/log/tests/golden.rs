@@ -17,7 +17,9 @@ use wire::*;
 const TOPIC: TopicId = TopicId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden/v1")
+        .join(name)
 }
 
 /// Compares with what is kept, or keeps it if that is wished.
@@ -29,7 +31,12 @@ fn compare(name: &str, bytes: &[u8]) {
     }
     let kept = std::fs::read(&path).unwrap();
     let at = kept.iter().zip(bytes).position(|(kept, new)| kept != new);
-    assert!(kept == bytes, "{name} differs from version 1 at {at:?}, lengths {} and {}", kept.len(), bytes.len());
+    assert!(
+        kept == bytes,
+        "{name} differs from version 1 at {at:?}, lengths {} and {}",
+        kept.len(),
+        bytes.len()
+    );
 }
 
 fn partition(directory: &Path, create: bool) -> OpenPartition {
@@ -84,7 +91,10 @@ fn a_partition_is_written_as_it_was() {
     let mut names = Vec::new();
     for path in faulty.paths() {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        compare(&format!("partition/{name}"), &faulty.content(&path).unwrap());
+        compare(
+            &format!("partition/{name}"),
+            &faulty.content(&path).unwrap(),
+        );
         names.push(name);
     }
     let kept = std::fs::read_dir(golden("partition")).unwrap();
@@ -104,12 +114,16 @@ fn a_partition_of_then_is_read_now() {
         std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
     }
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new());
-    let (storage, report) = DiskKind::new(disk.clone()).open(partition(&copy, false)).unwrap();
+    let (storage, report) = DiskKind::new(disk.clone())
+        .open(partition(&copy, false))
+        .unwrap();
     assert_eq!((report.event_count, report.cut_bytes), (EVENTS, 0));
     assert_eq!(report.gaps, []);
     let mut driven = Driven::new(storage, Some(disk));
     let contents = driven.read_all(Offset(EVENTS), 1 << 20).unwrap();
-    let expected: Vec<_> = (0..EVENTS).map(|number| (Offset(number), event(number))).collect();
+    let expected: Vec<_> = (0..EVENTS)
+        .map(|number| (Offset(number), event(number)))
+        .collect();
     assert_eq!(contents.events, expected);
     assert_eq!(driven.storage.state().incarnation, Incarnation(5));
     let offset = driven.append(origin(EVENTS), &[event(0)], Durability::Synced, 1);
@@ -153,7 +167,11 @@ fn batches_with_every_column_are_as_they_were() {
     compare("batch.bin", &bytes);
     let batch = Batch::read(bytes.as_slice(), Verify::Sections).unwrap();
     let columns = batch.columns().unwrap();
-    let keys: Vec<_> = columns.events.iter().map(|event| event.key.map(|key| key.1)).collect();
+    let keys: Vec<_> = columns
+        .events
+        .iter()
+        .map(|event| event.key.map(|key| key.1))
+        .collect();
     assert_eq!(keys, [None, Some(3), Some(0)], "null differs from empty");
     assert!(columns.events[2].external && columns.events[2].tombstone);
     compare("gap-batch.bin", &gap_batch(TOPIC, &gap()).to_vec());
