@@ -139,7 +139,7 @@ impl Node {
         for id in partitions {
             self.fail_partition(id, &draining());
         }
-        let reads: Vec<_> = self.reads.values().map(|call| call.asker()).collect();
+        let reads: Vec<_> = self.reads.values().map(|call| call.asker).collect();
         for asker in reads {
             self.forget_read_data(asker);
         }

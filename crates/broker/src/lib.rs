@@ -6,9 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod acks;
+mod arrivals;
 mod budget;
 pub mod controller;
 mod cursors;
+mod describe;
 mod drain;
 mod faults;
 mod fetch;
@@ -19,6 +22,8 @@ mod produce;
 mod producers;
 mod random;
 mod read_data;
+mod requests;
+mod selection;
 mod session;
 mod start;
 mod status;

@@ -1,7 +1,8 @@
 //! One partition: a storage, what waits for it, and who reads it.
 
+use crate::acks::Acks;
+use crate::arrivals::Arrival;
 use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
-use crate::produce::{Acks, Arrival};
 use crate::session::refuse;
 use crate::timers::Timer;
 use crate::transfer::TransferId;

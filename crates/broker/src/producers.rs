@@ -1,9 +1,9 @@
 //! Producers' identities: given, taken up again, fenced.
 
+use crate::arrivals::fenced;
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
 use crate::node::{Asker, Decided, Node};
-use crate::produce::fenced;
 use crate::session::{Refused, malformed, refuse};
 use crate::topics::{Slot, undecided};
 use std::collections::BTreeMap;

@@ -3,104 +3,23 @@
 
 use crate::node::{Asker, Bulk, Node, Output, StorageId};
 use crate::partition::{Reading, storage_error};
+use crate::selection::{Place, ReadDataCall, SelectedEvent};
 use crate::session::{Refused, malformed, refuse};
 use bytes::Bytes;
 use log::{EventData, ReadToken, StorageError};
 use memory::copies;
 use net::{BulkToken, NetError, RegionWrite};
-use wire::checksum::{crc32c_append, crc32c_combine};
+use std::collections::BTreeMap;
+use wire::checksum::crc32c_append;
 use wire::codec::Reader;
 use wire::frame::BULK_CHUNK_BYTES;
-use wire::message::{DataRead, DataWanted, ReadData, Region, RequestHead};
+use wire::message::{DataRead, DataWanted, ReadData, RequestHead};
 use wire::view::{SEGMENTS_MAX, Segment};
 use wire::{Codec, ErrorCode, ErrorReply};
 
 /// Pieces shorter than this on average are gathered by a copy: below it,
 /// handing over many small pieces costs more than the copy.
 const PIECE_BYTES_MIN: usize = 16 * 1024;
-
-/// A `ReadData` call under way.
-pub(crate) struct ReadDataCall {
-    asker: Asker,
-    events: Vec<SelectedEvent>,
-    into: Vec<Region>,
-    /// Events that are looked up or still to be.
-    unopened: usize,
-    /// Where the next chunk begins: in which event, segment and region.
-    next: Place,
-    /// Chunks under way; a chunk's number is its place here, less those done
-    /// at the front.
-    chunks: std::collections::BTreeMap<usize, Chunk>,
-    next_chunk: usize,
-    bytes_under_way: u64,
-    starved: bool,
-}
-
-/// The wanted part of one event's data.
-struct SelectedEvent {
-    wanted: DataWanted,
-    storage: StorageId,
-    data: Option<EventData>,
-    /// Checksums of the parts of the selection in order, unless the whole
-    /// event is wanted, whose checksum is known.
-    parts: Vec<(u32, u64)>,
-}
-
-/// How far the cutting into chunks has come.
-#[derive(Debug, Default)]
-struct Place {
-    event: usize,
-    segment: usize,
-    segment_offset: u64,
-    region: usize,
-    region_offset: u64,
-}
-
-/// Bytes that go out by one write.
-struct Chunk {
-    region: usize,
-    region_offset: u64,
-    bytes: u64,
-    parts: Vec<Part>,
-    /// Parts that are not read yet.
-    unread: usize,
-    token: Option<BulkToken>,
-}
-
-/// What a chunk takes from one event.
-struct Part {
-    event: usize,
-    /// The number of the event's part, for its checksum.
-    index: usize,
-    segments: Vec<Segment>,
-    pieces: Vec<Bytes>,
-}
-
-impl SelectedEvent {
-    /// Whether all of the event's data is wanted, from its first byte to its last.
-    fn is_whole(&self) -> bool {
-        let Some(data) = &self.data else {
-            return false;
-        };
-        let mut end = 0;
-        let in_order = self.wanted.segments.iter().all(|segment| {
-            let follows = segment.offset == end;
-            end = end.saturating_add(segment.bytes);
-            follows
-        });
-        in_order && end == data.bytes
-    }
-
-    fn checksum(&self) -> u32 {
-        match &self.data {
-            Some(data) if self.is_whole() => data.crc,
-            _ => self
-                .parts
-                .iter()
-                .fold(0, |crc, (part, bytes)| crc32c_combine(crc, *part, *bytes)),
-        }
-    }
-}
 
 impl Node {
     pub(crate) fn read_data(
@@ -133,6 +52,7 @@ impl Node {
                 wanted,
                 storage,
                 data: None,
+                is_whole: false,
                 parts: Vec::new(),
             });
         }
@@ -154,7 +74,7 @@ impl Node {
             unopened: events.len(),
             into: read.into,
             next: Place::default(),
-            chunks: std::collections::BTreeMap::new(),
+            chunks: BTreeMap::new(),
             next_chunk: 0,
             bytes_under_way: 0,
             starved: false,
@@ -255,7 +175,7 @@ impl Node {
                     self.end_read_data(id, Err(error));
                     return;
                 }
-                selected.data = Some(data);
+                selected.opened(data);
             }
             Err(error) => {
                 self.end_read_data(id, Err(storage_error(&error)));
@@ -343,7 +263,7 @@ impl Node {
             return;
         };
         let event = &mut call.events[part.event];
-        if !event.is_whole() {
+        if !event.is_whole {
             let crc = pieces
                 .iter()
                 .fold(0, |crc, piece| crc32c_append(crc, piece));
@@ -464,85 +384,6 @@ impl Node {
             let error = refuse(ErrorCode::Cancelled, "cancelled");
             self.end_read_data(id, Err(error));
         }
-    }
-}
-
-impl ReadDataCall {
-    pub fn asker(&self) -> Asker {
-        self.asker
-    }
-
-    /// The next chunk: within one region, from as many events as fit.
-    fn cut(&mut self) -> Option<Chunk> {
-        while self.next.region_offset >= self.into.get(self.next.region)?.bytes {
-            self.next.region += 1;
-            self.next.region_offset = 0;
-        }
-        let room = self.into[self.next.region].bytes - self.next.region_offset;
-        let mut left = room.min(BULK_CHUNK_BYTES as u64);
-        let mut chunk = Chunk {
-            region: self.next.region,
-            region_offset: self.next.region_offset,
-            bytes: 0,
-            parts: Vec::new(),
-            unread: 0,
-            token: None,
-        };
-        while left > 0 && self.next.event < self.events.len() {
-            let segments = self.take_segments(&mut left);
-            if !segments.is_empty() {
-                chunk.bytes += segments.iter().map(|segment| segment.bytes).sum::<u64>();
-                let parts = &mut self.events[self.next.event].parts;
-                parts.push((0, 0));
-                chunk.parts.push(Part {
-                    event: self.next.event,
-                    index: parts.len() - 1,
-                    segments,
-                    pieces: Vec::new(),
-                });
-            }
-            if left > 0 {
-                self.next.event += 1;
-                self.next.segment = 0;
-                self.next.segment_offset = 0;
-            }
-        }
-        self.next.region_offset += chunk.bytes;
-        chunk.unread = chunk.parts.len();
-        (chunk.unread > 0).then_some(chunk)
-    }
-
-    /// Takes up to `left` bytes of the present event's selection.
-    fn take_segments(&mut self, left: &mut u64) -> Vec<Segment> {
-        let mut taken = Vec::new();
-        let wanted = &self.events[self.next.event].wanted.segments;
-        while *left > 0
-            && let Some(segment) = wanted.get(self.next.segment)
-        {
-            let offset = segment.offset + self.next.segment_offset;
-            let rest = segment.bytes - self.next.segment_offset;
-            let mut bytes = rest.min(*left);
-            // Stored blocks are verified whole: ending at a multiple of any
-            // block's length, no block is read for two chunks.
-            let align = BULK_CHUNK_BYTES as u64;
-            let boundary = (offset / align + 1) * align;
-            let cut_at_boundary = bytes < rest && offset + bytes > boundary && taken.is_empty();
-            if cut_at_boundary {
-                bytes = boundary - offset;
-                *left = bytes;
-            }
-            if bytes > 0 {
-                taken.push(Segment { offset, bytes });
-            }
-            *left -= bytes;
-            if bytes == rest {
-                self.next.segment += 1;
-                self.next.segment_offset = 0;
-            } else {
-                self.next.segment_offset += bytes;
-            }
-        }
-        taken
     }
 }
 

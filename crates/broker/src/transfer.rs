@@ -1,9 +1,10 @@
 //! External data comes in: fetched from its owner's memory in chunks, checked
 //! while it is in cache, written to its place.
 
+use crate::arrivals::ArrivalStage;
 use crate::node::{Asker, Bulk, LinkId, Node, Output, StorageId};
 use crate::partition::storage_error;
-use crate::produce::{ArrivalStage, Incoming};
+use crate::produce::Incoming;
 use crate::session::{Refused, refuse};
 use log::{DataPlace, StorageError};
 use memory::Buffer;

@@ -10,7 +10,7 @@ use crate::options::NodeOptions;
 use crate::partition::Partition;
 use crate::producers::EpochProposals;
 use crate::random::Random;
-use crate::read_data::ReadDataCall;
+use crate::selection::ReadDataCall;
 use crate::session::Session;
 use crate::timers::{Timer, Timers};
 use crate::topics::{Making, Topic};

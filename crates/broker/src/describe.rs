@@ -1,0 +1,186 @@
+//! Topics: found, listed, described.
+
+use crate::controller::Controller;
+use crate::node::{Asker, Node, StorageId};
+use crate::session::{Refused, malformed, refuse};
+use crate::table::TopicEntry;
+use crate::topics::{Slot, Topic};
+use topic::Definition;
+use wire::codec::Reader;
+use wire::message::*;
+use wire::record::PartitionRecord;
+use wire::{Codec, Durability, ErrorCode, ErrorReply, Offset, PartitionIndex, TopicId};
+
+impl Node {
+    pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
+        let namespace = self.namespace(asker.link).to_owned();
+        let entries = self.controller.table().namespace(&namespace);
+        let ids: Vec<TopicId> = entries.map(|entry| entry.record.topic).collect();
+        let topics = ids
+            .into_iter()
+            .filter_map(|id| self.description(id))
+            .collect();
+        // A list of topics may be longer than a head; then it is the payload.
+        self.reply_long(asker, TopicList { topics }.to_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn describe_topic(
+        &mut self,
+        asker: Asker,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let id = self.topic_named(asker, from)?;
+        let description = self.description(id).ok_or_else(|| unknown_topic(id))?;
+        self.reply_long(asker, description.to_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn list_gaps(&mut self, asker: Asker, from: &mut Reader<'_>) -> Result<(), Refused> {
+        let id = self.topic_named(asker, from)?;
+        let entry = self
+            .controller
+            .table()
+            .topic(id)
+            .ok_or_else(|| unknown_topic(id))?;
+        let gaps = entry
+            .gaps
+            .iter()
+            .map(|((partition, _, _), gap)| (*partition, *gap));
+        let list = GapList {
+            gaps: gaps.collect(),
+        };
+        self.reply_long(asker, list.to_bytes());
+        Ok(())
+    }
+
+    /// The topic that a request names, if there is one.
+    fn topic_named(&self, asker: Asker, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
+        let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
+        let entry = self
+            .controller
+            .table()
+            .named(self.namespace(asker.link), &name);
+        entry
+            .map(|entry| entry.record.topic)
+            .filter(|id| self.topics.contains_key(id))
+            .ok_or_else(|| no_topic(&name))
+    }
+
+    /// The topic of this id, if it is in the asker's namespace.
+    pub(crate) fn topic_of(&self, asker: Asker, id: TopicId) -> Result<&Topic, Refused> {
+        self.topics
+            .get(&id)
+            .filter(|topic| topic.namespace == self.namespace(asker.link))
+            .ok_or_else(|| unknown_topic(id))
+    }
+
+    /// The storage of a partition, if there is one that was opened.
+    pub(crate) fn storage_of(
+        &self,
+        asker: Asker,
+        id: TopicId,
+        partition: PartitionIndex,
+    ) -> Result<StorageId, Refused> {
+        let topic = self.topic_of(asker, id)?;
+        match topic.partitions.get(partition.0 as usize) {
+            Some(Slot::Open(storage)) => Ok(*storage),
+            Some(Slot::Failed(reason)) => Err(refuse(
+                ErrorCode::StorageFailed,
+                format!(
+                    "partition {partition} of {:?} could not be opened: {reason}",
+                    topic.name
+                ),
+            )),
+            None if topic.partitions.is_empty() => Err(refuse(
+                ErrorCode::NoPartitions,
+                format!("topic {:?} has no partition yet", topic.name),
+            )),
+            None => Err(refuse(
+                ErrorCode::UnknownPartition,
+                format!(
+                    "topic {:?} has partitions 0 to {}, not {partition}",
+                    topic.name,
+                    topic.partitions.len() - 1
+                ),
+            )),
+        }
+    }
+
+    pub(crate) fn description(&self, id: TopicId) -> Option<TopicDescription> {
+        let entry = self.controller.table().topic(id)?;
+        let topic = self.topics.get(&id)?;
+        let partitions = entry.partitions.values().zip(&topic.partitions);
+        let partitions =
+            partitions.map(|(record, slot)| self.describe_partition(entry, record, slot));
+        Some(TopicDescription {
+            name: entry.record.name.clone(),
+            topic: id,
+            definition: entry.record.definition.clone(),
+            partitions: partitions.collect(),
+        })
+    }
+
+    fn describe_partition(
+        &self,
+        entry: &TopicEntry,
+        record: &PartitionRecord,
+        slot: &Slot,
+    ) -> PartitionDescription {
+        let mut description = PartitionDescription {
+            partition: record.partition,
+            storage: PartitionStorage {
+                kind: record.storage.clone(),
+                config: record.config.clone(),
+            },
+            durability: Durability::Memory,
+            incarnation: record.incarnation,
+            ended: record.ended.clone(),
+            first: Offset(0),
+            watermarks: Watermarks {
+                end: Offset(0),
+                durable: Offset(0),
+                committed: Offset(0),
+            },
+            bytes: 0,
+            failure: String::new(),
+        };
+        match slot {
+            Slot::Open(storage) => {
+                if let Some(partition) = self.partitions.get(storage) {
+                    let state = partition.storage.state();
+                    description.durability = partition.durability;
+                    description.incarnation = state.incarnation;
+                    description.first = state.first;
+                    description.watermarks = partition.watermarks(&state);
+                    description.bytes = state.bytes;
+                    description.failure = state.failure.unwrap_or_default();
+                }
+            }
+            Slot::Failed(reason) => {
+                let definition = Definition::from_json(&entry.record.definition).ok();
+                let kind = self.kind(&record.storage);
+                if let (Some(definition), Some(kind)) = (definition, kind) {
+                    let max = kind.durability_max();
+                    description.durability = definition.durability().unwrap_or(max);
+                }
+                description.failure.clone_from(reason);
+            }
+        }
+        description
+    }
+}
+
+pub(crate) fn no_topic(name: &str) -> ErrorReply {
+    refuse(
+        ErrorCode::UnknownTopic,
+        format!("there is no topic {name:?}"),
+    )
+}
+
+pub(crate) fn unknown_topic(id: TopicId) -> ErrorReply {
+    refuse(
+        ErrorCode::UnknownTopic,
+        format!("there is no topic of id {id}"),
+    )
+}
