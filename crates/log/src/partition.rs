@@ -251,7 +251,8 @@ impl DiskLog {
         }
         self.failure = Some(error.to_string());
         self.undo = None;
-        for (place, _) in std::mem::take(&mut self.places) {
+        let places = std::mem::take(&mut self.places);
+        for (place, _) in places.into_iter().filter(|(_, place)| !place.is_gone()) {
             let error = StorageError::Failed(error.to_string());
             self.events
                 .push_back(StorageEvent::DataFailed { place, error });
@@ -385,7 +386,7 @@ impl Storage for DiskLog {
     }
 
     fn abandon(&mut self, place: DataPlace) {
-        self.places.remove(&place);
+        self.release_place(place);
     }
 
     fn append(&mut self, append: Append) -> Result<Offset, StorageError> {

@@ -32,9 +32,38 @@ enum Stage {
     Sealed(Durability),
     Syncing,
     Ready,
+    /// Given up, while writes to it are under way.
+    Gone,
+}
+
+impl Place {
+    pub(super) fn is_gone(&self) -> bool {
+        self.stage == Stage::Gone
+    }
 }
 
 impl DiskLog {
+    /// Gives a place up. What it took of the file is taken again if nothing
+    /// lies behind it: else clients that try again on a full disk would fill
+    /// what little there is.
+    pub(super) fn release_place(&mut self, place: DataPlace) {
+        let Some(found) = self.places.get_mut(&place) else {
+            return;
+        };
+        if found.outstanding > 0 {
+            found.stage = Stage::Gone;
+            return;
+        }
+        let (base, start) = (found.base, found.position);
+        let end = start + found.layout.total_bytes;
+        self.places.remove(&place);
+        if let Some(data) = self.data_files.get_mut(&base)
+            && data.end == end
+        {
+            data.end = start;
+        }
+    }
+
     pub(super) fn reserve_place(
         &mut self,
         layout: &ExternalLayout,
@@ -148,7 +177,7 @@ impl DiskLog {
     }
 
     fn place_invalid(&mut self, place: DataPlace, why: &str) {
-        self.places.remove(&place);
+        self.release_place(place);
         let error = StorageError::Invalid(format!("place {} {why}", place.0));
         self.events
             .push_back(StorageEvent::DataFailed { place, error });
@@ -182,12 +211,16 @@ impl DiskLog {
             return false;
         };
         found.outstanding -= 1;
+        if found.is_gone() {
+            self.release_place(place);
+            return false;
+        }
         let Err(error) = result else {
             return true;
         };
         // No batch names this place, and none will: what is in it does not
         // matter, so the partition goes on.
-        self.places.remove(&place);
+        self.release_place(place);
         let error = match error.kind {
             DiskErrorKind::Full => StorageError::Full(error.to_string()),
             _ => StorageError::Failed(error.to_string()),
@@ -257,7 +290,9 @@ impl DiskLog {
             return self.fail(&error);
         }
         for place in places {
-            if let Some(found) = self.places.get_mut(&place) {
+            if let Some(found) = self.places.get_mut(&place)
+                && found.stage == Stage::Syncing
+            {
                 found.stage = Stage::Ready;
                 found.synced = true;
                 self.events.push_back(StorageEvent::DataReady { place });

@@ -176,7 +176,13 @@ impl DiskLog {
             .map(|(place, _)| *place)
             .collect();
         for place in lost {
-            self.places.remove(&place);
+            let gone = self
+                .places
+                .remove(&place)
+                .is_none_or(|place| place.is_gone());
+            if gone {
+                continue;
+            }
             let error = self.undo.as_ref().map(|undo| undo.error.clone());
             let error = error.expect("places are lost by undoing");
             self.events

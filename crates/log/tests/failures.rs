@@ -1,0 +1,299 @@
+//! A full disk stops production and loses nothing; a failed sync stops it for
+//! good; what is only written is synced in the background.
+
+use log::testing::{Driven, EventSpec, Fault, FaultyDisk, Survival, make_batch};
+use log::*;
+use memory::Buffer;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::*;
+
+fn partition(durability: Durability, create: bool) -> OpenPartition {
+    OpenPartition {
+        directory: PathBuf::from("/p"),
+        topic: TopicId(7),
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        durability,
+        config:
+            r#"{"segment_bytes": 4096, "background_sync_bytes": 3000, "allocate_bytes_min": 256,
+            "allocate_bytes_max": 512}"#
+                .into(),
+        retention: Retention::default(),
+        boot_id: "boot".into(),
+        unix_ns: 1,
+        create,
+    }
+}
+
+fn open(disk: &Arc<FaultyDisk>, durability: Durability, create: bool) -> Driven {
+    let kind = DiskKind::seeded(disk.clone(), 5);
+    let (storage, _) = kind.open(partition(durability, create)).unwrap();
+    Driven::new(storage, Some(disk.clone()))
+}
+
+fn origin(first: u64) -> Origin {
+    Origin {
+        topic: TopicId(7),
+        producer: ProducerId(1),
+        epoch: ProducerEpoch(0),
+        first_sequence: Sequence(first),
+    }
+}
+
+fn event(number: u64) -> EventSpec {
+    EventSpec {
+        metadata: format!("event {number}").into_bytes(),
+        data: vec![number as u8; 300],
+        external: number % 7 == 6,
+    }
+}
+
+fn submit(driven: &mut Driven, number: u64) -> Result<Offset, StorageError> {
+    let batch = make_batch(origin(number), &[event(number)], 512);
+    let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
+    driven.storage.append(Append {
+        batch: Buffer::copy_of(&batch),
+        header,
+        header_crc,
+        place: None,
+        durability: Durability::Synced,
+        append_time: number,
+        leader_epoch: 0,
+    })
+}
+
+fn assert_holds(driven: &mut Driven, count: u64) {
+    let contents = driven.read_all(Offset(count), 10_000).unwrap();
+    let expected: Vec<_> = (0..count).map(|i| (Offset(i), event(i))).collect();
+    assert!(
+        contents.events == expected,
+        "{} events of {count}",
+        contents.events.len()
+    );
+}
+
+#[test]
+fn a_full_disk_stops_production_loses_nothing_and_goes_on_when_there_is_space() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open(&disk, Durability::Synced, true);
+    let mut number = 0;
+    let mut refusals = 0;
+    for space in (20_000u64..200_000).step_by(7_001) {
+        disk.set_space(Some(space));
+        let mut tries = 0;
+        while tries < 4 {
+            let end = driven.storage.state().end;
+            assert_eq!(end, Offset(number));
+            let offset =
+                driven.append(origin(number), &[event(number)], Durability::Synced, number);
+            let refused = driven.take_events().into_iter().any(|event| match event {
+                StorageEvent::Refused { from, error } => {
+                    assert_eq!(from, end);
+                    assert!(matches!(error, StorageError::Full(_)), "{error}");
+                    true
+                }
+                _ => false,
+            });
+            let state = driven.storage.state();
+            assert_eq!(state.failure, None, "a full disk is no failure");
+            match offset {
+                Ok(offset) if !refused => {
+                    assert_eq!(offset, Offset(number));
+                    assert_eq!(state.synced, Offset(number + 1));
+                    number += 1;
+                    tries = 0;
+                }
+                Ok(_) => tries += 1,
+                Err(StorageError::Full(_)) => tries += 1,
+                Err(error) => panic!("{error}"),
+            }
+            refusals += u64::from(refused);
+        }
+        assert_holds(&mut driven, number);
+        // Not even the power's loss takes what was acknowledged.
+        let fork = Arc::new(disk.fork());
+        fork.power_loss(Survival::Nothing);
+        fork.set_space(None);
+        assert_holds(&mut open(&fork, Durability::Synced, false), number);
+    }
+    assert!(
+        number > 60 && refusals > 5,
+        "{number} events, {refusals} refusals"
+    );
+}
+
+#[test]
+fn many_appends_that_find_no_space_are_undone_together() {
+    // However far the first lies before the last, across segments too.
+    for first_refused in 0..20 {
+        let disk = Arc::new(FaultyDisk::new());
+        let mut driven = open(&disk, Durability::Synced, true);
+        for number in 0..3 {
+            submit(&mut driven, number).unwrap();
+        }
+        driven.settle();
+        for number in 3..24 {
+            submit(&mut driven, number).unwrap();
+        }
+        let mut writes = 0;
+        while let Some((token, operation)) = driven.poll_operation() {
+            let full = matches!(operation, Operation::Write { .. }) && {
+                writes += 1;
+                writes > first_refused
+            };
+            if full {
+                disk.fail_at(disk.operation_count(), Fault::Full(100));
+            }
+            let result = disk.execute(operation);
+            driven.storage.complete(token, result);
+            if driven.storage.state().end < Offset(24) {
+                break;
+            }
+        }
+        driven.settle();
+        let state = driven.storage.state();
+        assert_eq!((state.failure.as_ref(), state.written), (None, state.end));
+        assert!(
+            state.end >= Offset(3) && state.end < Offset(24),
+            "{state:?}"
+        );
+        let mut number = state.end.0;
+        while number < 40 {
+            // The first one asks for space, and is refused.
+            if submit(&mut driven, number).is_ok() {
+                number += 1;
+            }
+            driven.settle();
+        }
+        let count = 40;
+        let state = driven.storage.state();
+        assert_eq!(state.synced, Offset(count));
+        let fork = Arc::new(disk.fork());
+        fork.power_loss(Survival::Nothing);
+        let reopened = open(&fork, Durability::Synced, false);
+        assert_eq!(reopened.storage.state().end, Offset(count));
+    }
+}
+
+#[test]
+fn a_failed_sync_is_never_retried_into_an_ack() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open(&disk, Durability::Synced, true);
+    submit(&mut driven, 0).unwrap();
+    driven.settle();
+    submit(&mut driven, 1).unwrap();
+    while let Some((token, operation)) = driven.poll_operation() {
+        if matches!(operation, Operation::SyncData { .. }) {
+            disk.fail_at(disk.operation_count(), Fault::Error);
+        }
+        let result = disk.execute(operation);
+        driven.storage.complete(token, result);
+    }
+    let state = driven.storage.state();
+    assert_eq!(state.synced, Offset(1));
+    assert!(
+        state.failure.as_ref().unwrap().contains("syncing"),
+        "{state:?}"
+    );
+    assert!(matches!(
+        submit(&mut driven, 2),
+        Err(StorageError::Failed(_))
+    ));
+    driven.storage.tick(1 << 60);
+    driven.storage.close();
+    driven.settle();
+    assert_eq!(driven.storage.state().synced, Offset(1));
+    // Opened again it goes on, and what is then called synced is.
+    disk.kill();
+    let mut driven = open(&disk, Durability::Synced, false);
+    assert_eq!(driven.storage.state().synced, Offset(2));
+    disk.power_loss(Survival::Nothing);
+    let end = driven.storage.state().end;
+    driven = open(&disk, Durability::Synced, false);
+    assert_eq!(driven.storage.state().end, end);
+}
+
+#[test]
+fn what_is_only_written_is_synced_by_bytes_in_the_background() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open(&disk, Durability::Written, true);
+    for number in 0..40 {
+        let offset = driven.append(
+            origin(number),
+            &[event(number)],
+            Durability::Written,
+            number,
+        );
+        assert_eq!(offset, Ok(Offset(number)));
+        let state = driven.storage.state();
+        assert_eq!(state.written, Offset(number + 1));
+        assert!(state.end.0 - state.synced.0 <= 8, "{state:?}");
+    }
+    let state = driven.storage.state();
+    assert!(
+        state.synced > Offset(20) && state.synced < Offset(40),
+        "{state:?}"
+    );
+    drop(driven);
+    disk.power_loss(Survival::Nothing);
+    let kind = DiskKind::seeded(disk.clone(), 6);
+    let mut again = partition(Durability::Written, false);
+    again.boot_id = "another boot".into();
+    let (storage, report) = kind.open(again).unwrap();
+    let reopened = storage.state();
+    assert_eq!(reopened.incarnation, Incarnation(2));
+    assert!(reopened.end >= state.synced);
+    assert_eq!(report.ended, Some((Incarnation(1), reopened.end)));
+    // The old life's events stay at their offsets, the new life goes on behind them.
+    let mut driven = Driven::new(storage, Some(disk));
+    assert_holds(&mut driven, reopened.end.0);
+}
+
+#[test]
+fn damage_in_an_old_segment_is_a_gap_and_reading_goes_on_behind_it() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open(&disk, Durability::Synced, true);
+    for number in 0..40 {
+        driven
+            .append(origin(number), &[event(number)], Durability::Synced, number)
+            .unwrap();
+    }
+    driven.storage.close();
+    driven.settle();
+    let mut paths = disk.paths();
+    paths.retain(|path| path.extension() == Some(Path::new("log").as_os_str()));
+    assert!(paths.len() > 4);
+    let log = disk.content(&paths[1]).unwrap();
+    // In a stamp, in a header, in metadata: somewhere in the middle of the segment.
+    for byte in (log.len() / 2..log.len() / 2 + 600).step_by(13) {
+        let fork = Arc::new(disk.fork());
+        fork.flip_bit(&paths[1], byte as u64 * 8);
+        let mut driven = open(&fork, Durability::Synced, false);
+        let contents = driven.read_all(Offset(40), 10_000).unwrap();
+        assert_eq!(
+            (contents.events.len(), contents.gaps.len()),
+            (39, 1),
+            "byte {byte}"
+        );
+        let (first, end) = contents.gaps[0];
+        assert_eq!(end, first.plus(1));
+        assert!(
+            contents
+                .events
+                .iter()
+                .all(|(offset, found)| *found == event(offset.0))
+        );
+        let lost = driven.take_events();
+        let lost = lost
+            .iter()
+            .filter(|event| matches!(event, StorageEvent::Lost(gap) if gap.first == first));
+        assert_eq!(lost.count(), 1, "it is told once");
+        let refused = driven.open_event(first);
+        assert!(
+            matches!(refused, Err(StorageError::Damaged(_))),
+            "{refused:?}"
+        );
+    }
+}
