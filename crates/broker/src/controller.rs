@@ -1,6 +1,8 @@
 //! Who decides on the tables: topics, partitions, named producers, cursors, gaps.
 
 mod single;
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
 
 pub(crate) use single::{INTERNAL_TOPIC, Single};
 

@@ -5,6 +5,7 @@
 mod harness;
 
 mod chaos;
+mod controllers;
 mod internal;
 mod produce;
 mod promises;

@@ -1,0 +1,72 @@
+//! The controller suite, on the controller of a node that is alone.
+
+use super::harness::Ground;
+use crate::controller::suite::{self, Driven};
+use crate::controller::{Controller, Single};
+use crate::start::Blocking;
+use crate::table::Table;
+use log::testing::FaultyDisk;
+use log::{Disk, DiskKind, OpenPartition, StorageKind};
+use std::sync::Arc;
+use wire::{Durability, Incarnation, PartitionIndex};
+
+struct Alone {
+    disk: Arc<FaultyDisk>,
+    single: Single,
+}
+
+fn open(disk: &Arc<FaultyDisk>, create: bool) -> Single {
+    let open = OpenPartition {
+        directory: "/data/internal".into(),
+        topic: crate::controller::INTERNAL_TOPIC,
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        durability: Durability::Synced,
+        config: r#"{"segment_bytes":4096}"#.into(),
+        retention: log::Retention::default(),
+        boot_id: "boot".into(),
+        unix_ns: 1,
+        create,
+    };
+    let kind = DiskKind::seeded(disk.clone(), 1);
+    let blocking = Blocking {
+        disk: disk.as_ref(),
+    };
+    let opened = kind.open(open.clone());
+    let (single, damage) = Single::opened(opened, &open, &blocking, 16 * 1024).unwrap();
+    assert!(damage.is_empty());
+    single
+}
+
+impl Driven for Alone {
+    fn controller(&mut self) -> &mut dyn Controller {
+        &mut self.single
+    }
+
+    fn step(&mut self) -> bool {
+        self.single.advance();
+        let operation = self.single.storage().poll_operation();
+        let Some((token, operation)) = operation else {
+            return false;
+        };
+        let result = self.disk.execute(operation);
+        self.single.storage().complete(token, result);
+        self.single.advance();
+        true
+    }
+
+    fn successor(&mut self) -> Table {
+        let disk = Arc::new(self.disk.fork());
+        disk.power_loss(log::testing::Survival::Nothing);
+        open(&disk, false).table().clone()
+    }
+}
+
+#[test]
+fn the_controller_of_one_node() {
+    suite::run(|| {
+        let disk = Ground::new().disk;
+        let single = open(&disk, true);
+        Box::new(Alone { disk, single })
+    });
+}
