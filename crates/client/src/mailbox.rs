@@ -67,6 +67,8 @@ pub(crate) enum Command {
         at_once: Option<Arc<Promise>>,
     },
     CloseConsumer(u64),
+    /// A description of the topic with more partitions was seen.
+    TopicGrew(TopicId),
     /// Close the connection and end.
     Close,
 }
@@ -288,6 +290,7 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::CloseProducer(_)
         | Command::Consumed { .. }
         | Command::CloseConsumer(_)
+        | Command::TopicGrew(_)
         | Command::Close => None,
     };
     if let Some(promise) = promise {

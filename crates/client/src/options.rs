@@ -216,7 +216,8 @@ impl fmt::Debug for DataMode {
 /// What a consumer can choose.
 #[derive(Clone)]
 pub struct ConsumerOptions {
-    /// The partitions to read; all of the topic's, if none are given.
+    /// The partitions to read. If none are given, all of the topic's, also
+    /// those that are added later (from their first event on).
     pub partitions: Option<Vec<u32>>,
     /// Where to begin. Default: at the cursor, or at the first event.
     pub start: Start,

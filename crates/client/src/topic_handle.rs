@@ -4,6 +4,7 @@ use crate::consumer::Consumer;
 use crate::driver::Driver;
 use crate::error::ClientError;
 use crate::fetched::FetchedBatches;
+use crate::mailbox::Command;
 use crate::options::{ConsumerOptions, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::Pending;
@@ -117,7 +118,8 @@ impl TopicHandle {
         &self.state.definition
     }
 
-    /// Its partitions, as last known; [`TopicHandle::refresh`] asks again.
+    /// Its partitions, as last known. While a producer or a consumer is open
+    /// that is looked at now and then; [`TopicHandle::refresh`] asks at once.
     pub fn partitions(&self) -> Vec<PartitionDescription> {
         self.state.partitions()
     }
@@ -137,6 +139,7 @@ impl TopicHandle {
         };
         let what = format!("the description of topic {}", self.name());
         let state = self.state.clone();
+        let session = self.driver.session().ok();
         self.driver.begin_call(
             Method::DescribeTopic,
             TopicId(0),
@@ -150,6 +153,9 @@ impl TopicHandle {
                         "topic {} was deleted and made anew; open it again",
                         state.name
                     )));
+                }
+                if let Some(session) = session {
+                    session.mailbox.send(Command::TopicGrew(state.id));
                 }
                 Ok(description)
             },

@@ -18,7 +18,7 @@ use wire::message::{
     Credit, CursorMove, Deliver, Method, MoveCursors, Start, Subscribe, Subscribed, Unsubscribe,
 };
 use wire::record::{Gap, Position};
-use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex};
+use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex, TopicId};
 
 /// Waits before a subscription is opened again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
@@ -104,6 +104,18 @@ impl ConsumerCore {
             self.subscribe(wire, *partition);
         }
         self.tell_if_open();
+    }
+
+    /// The topic may have more partitions: if all are to be read, the new ones
+    /// are, from their first event on.
+    pub fn grow(&mut self, wire: &mut Wire<'_>, topic: TopicId) {
+        if self.shared.topic.id != topic || self.shared.options.partitions.is_some() {
+            return;
+        }
+        let new: Vec<u32> = (0..self.shared.topic.partition_count())
+            .filter(|partition| !self.subscriptions.contains_key(partition))
+            .collect();
+        self.open(wire, &new, Start::Cursor);
     }
 
     fn subscribe(&mut self, wire: &mut Wire<'_>, partition: u32) {
@@ -486,7 +498,7 @@ fn unsubscribe(wire: &mut Wire<'_>, id: u64) {
     let unsubscribe = Unsubscribe { subscription: id };
     let request = Request {
         method: Method::Unsubscribe,
-        topic: wire::TopicId(0),
+        topic: TopicId(0),
         remaining: REQUEST_TIMEOUT,
         body: &unsubscribe.to_bytes(),
         payload: Vec::new(),

@@ -13,11 +13,13 @@
 //! - [`calls`]: requests of the API and their answers.
 //! - [`producer`]: batches taken from the queues, sent, kept until acknowledged.
 //! - [`consumer`]: subscriptions, credit, cursors.
+//! - [`topics`]: partitions that are added to topics in use.
 
 mod calls;
 mod connection;
 mod consumer;
 mod producer;
+mod topics;
 mod wire_session;
 
 use crate::error::ClientError;
@@ -34,9 +36,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use topics::Topics;
 use wire::frame::FrameKind;
-use wire::{ErrorReply, SessionId};
-use wire_session::{Route, Wire, WireSession};
+use wire::{ErrorReply, SessionId, TopicId};
+use wire_session::{Route, Silence, Wire, WireSession};
 
 /// Something happened.
 #[derive(Debug)]
@@ -97,6 +100,8 @@ pub enum Output {
 enum Timer {
     Connection,
     Heartbeat,
+    /// Topics in use are looked at: they may have got partitions.
+    Refresh,
     Call(u64),
     /// A producer's acks, retries or lingering batches.
     Producer(u64),
@@ -128,6 +133,7 @@ pub struct ClientCore {
     calls: Calls,
     producers: BTreeMap<u64, ProducerCore>,
     consumers: BTreeMap<u64, ConsumerCore>,
+    topics: Topics,
     outputs: VecDeque<Output>,
     commands: Vec<Command>,
     /// Resolved when the first connection stands, or cannot be made.
@@ -159,6 +165,7 @@ impl ClientCore {
             calls: Calls::default(),
             producers: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            topics: Topics::default(),
             outputs: VecDeque::new(),
             commands: Vec::new(),
             connected: Some(connected),
@@ -330,6 +337,12 @@ impl ClientCore {
                     core.cursors_moved(&mut wire, outcome);
                 }
             }
+            Some(Route::Topic { topic }) => {
+                wire.end_route(id);
+                if self.topics.answer(topic, outcome) {
+                    self.grow(topic, &mut Some(link));
+                }
+            }
             Some(Route::Ignored) => {
                 wire.end_route(id);
             }
@@ -396,6 +409,7 @@ impl ClientCore {
                 promise,
             } => {
                 let key = producer.key;
+                self.topics.add(&mut wire, &producer.topic);
                 let core = ProducerCore::new(&mut wire, producer, timeout, promise);
                 self.producers.insert(key, core);
             }
@@ -417,6 +431,7 @@ impl ClientCore {
                 promise,
             } => {
                 let key = consumer.key;
+                self.topics.add(&mut wire, &consumer.topic);
                 let mut core = ConsumerCore::new(&mut wire, consumer, timeout, promise);
                 core.open(&mut wire, &partitions, start);
                 self.consumers.insert(key, core);
@@ -443,12 +458,21 @@ impl ClientCore {
                 Some(core) => core.acknowledge(&mut wire, at_once),
                 None => refuse(at_once),
             },
+            Command::TopicGrew(topic) => self.grow(topic, link),
             Command::CloseConsumer(key) => {
                 if let Some(mut consumer) = self.consumers.remove(&key) {
                     consumer.close(&mut wire);
                 }
             }
             Command::Close => self.end(ClientError::Closed, link),
+        }
+    }
+
+    /// A topic has more partitions: consumers of all of them read the new ones too.
+    fn grow(&mut self, topic: TopicId, link: &mut Option<&mut dyn Link>) {
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        for consumer in self.consumers.values_mut() {
+            consumer.grow(&mut wire, topic);
         }
     }
 
@@ -472,10 +496,15 @@ impl ClientCore {
                     }
                 }
                 Timer::Heartbeat => {
-                    if let Some(reason) = wire.heartbeat_due() {
-                        self.disconnect(reason, link);
+                    match wire.look_at_silence() {
+                        Silence::Short => {}
+                        // Any answer is a sign of life: one that is of use as well.
+                        Silence::Long if self.topics.ask(&mut wire) => {}
+                        Silence::Long => wire.ask_for_life(),
+                        Silence::Dead(reason) => self.disconnect(reason, link),
                     }
                 }
+                Timer::Refresh => self.topics.refresh(&mut wire),
                 Timer::Call(id) => self.calls.expired(&mut wire, id),
                 Timer::Producer(key) => {
                     if let Some(producer) = self.producers.get_mut(&key) {

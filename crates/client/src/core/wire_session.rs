@@ -33,6 +33,10 @@ pub(super) enum Route {
     Cursors {
         consumer: u64,
     },
+    /// How a topic is now.
+    Topic {
+        topic: TopicId,
+    },
     Ignored,
 }
 
@@ -213,30 +217,50 @@ impl<'a> Wire<'a> {
         self.context.arm(at, Timer::Heartbeat);
     }
 
-    /// Time to look at the silence; says why the peer is taken for dead, if it is.
-    pub fn heartbeat_due(&mut self) -> Option<String> {
+    /// Time to look at the silence of the other side.
+    pub fn look_at_silence(&mut self) -> Silence {
         let now = self.context.now;
-        let session = self.context.session.as_mut()?;
+        let Some(session) = &mut self.context.session else {
+            return Silence::Short;
+        };
         let silence = now.saturating_sub(session.last_heard);
         let heartbeat = session.heartbeat;
         if silence >= heartbeat * 2 {
-            return Some(format!(
+            return Silence::Dead(format!(
                 "nothing was heard from the server for {:.1} s",
                 silence.as_secs_f64()
             ));
         }
-        let asks = silence >= heartbeat && !session.asked;
-        session.asked = silence >= heartbeat;
-        let after = if silence >= heartbeat {
-            heartbeat * 2
-        } else {
-            heartbeat
-        };
+        let is_long = silence >= heartbeat;
+        let after = if is_long { heartbeat * 2 } else { heartbeat };
         let at = session.last_heard + after;
         self.context.arm(at, Timer::Heartbeat);
-        if asks {
+        match is_long {
+            true => Silence::Long,
+            false => Silence::Short,
+        }
+    }
+
+    /// Asks for a sign of life.
+    pub fn ask_for_life(&mut self) {
+        if !std::mem::replace(&mut self.session().asked, true) {
             self.send_heartbeat(0);
         }
-        None
     }
+
+    /// Whether nothing was heard for so long that the connection counts as idle.
+    pub fn is_idle(&self) -> bool {
+        let now = self.context.now;
+        let session = self.context.session.as_ref();
+        session.is_none_or(|session| now >= session.last_heard + session.heartbeat / 2)
+    }
+}
+
+/// How long nothing was heard.
+pub(super) enum Silence {
+    Short,
+    /// So long that a sign of life is to be asked for.
+    Long,
+    /// The other side is taken for dead, and why.
+    Dead(String),
 }

@@ -1,0 +1,114 @@
+//! Topics in use are looked at now and then: partitions may be added to them.
+//!
+//! While the connection is idle this takes the place of a heartbeat, so that
+//! no frame more is sent.
+
+use super::Timer;
+use super::wire_session::{Request, Route, Wire};
+use crate::promise::Reply;
+use crate::topic_handle::TopicState;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use wire::codec::Codec;
+use wire::message::{Method, TopicDescription, TopicName};
+use wire::{ErrorReply, TopicId};
+
+/// How often, while there is traffic.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the server may take over an answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What producers and consumers know of their topics.
+#[derive(Default)]
+pub(super) struct Topics {
+    /// A topic that was opened several times has several states.
+    states: BTreeMap<TopicId, Vec<Weak<TopicState>>>,
+    is_armed: bool,
+    asked_at: Duration,
+}
+
+impl Topics {
+    /// A producer or a consumer uses `topic` from now on.
+    pub fn add(&mut self, wire: &mut Wire<'_>, topic: &Arc<TopicState>) {
+        let states = self.states.entry(topic.id).or_default();
+        states.retain(|state| state.strong_count() > 0);
+        if !states
+            .iter()
+            .any(|state| std::ptr::eq(state.as_ptr(), Arc::as_ptr(topic)))
+        {
+            states.push(Arc::downgrade(topic));
+        }
+        if !std::mem::replace(&mut self.is_armed, true) {
+            let at = wire.now() + REFRESH_INTERVAL;
+            wire.context.arm(at, Timer::Refresh);
+        }
+    }
+
+    /// Time to look, unless the connection is idle: then it is done in place
+    /// of the next heartbeat.
+    pub fn refresh(&mut self, wire: &mut Wire<'_>) {
+        let is_due = wire.now() >= self.asked_at + REFRESH_INTERVAL;
+        if is_due && !wire.is_idle() {
+            self.ask(wire);
+        }
+        self.is_armed = !self.states.is_empty();
+        if self.is_armed {
+            let at = match is_due {
+                true => wire.now(),
+                false => self.asked_at,
+            };
+            wire.context.arm(at + REFRESH_INTERVAL, Timer::Refresh);
+        }
+    }
+
+    /// Asks how the topics in use are now. False if there is none to ask about.
+    pub fn ask(&mut self, wire: &mut Wire<'_>) -> bool {
+        self.states.retain(|_, states| {
+            states.retain(|state| state.strong_count() > 0);
+            !states.is_empty()
+        });
+        if !wire.is_up() {
+            return false;
+        }
+        self.asked_at = wire.now();
+        let mut asked = false;
+        for (topic, states) in &self.states {
+            let Some(state) = states.iter().find_map(Weak::upgrade) else {
+                continue;
+            };
+            let name = TopicName {
+                name: state.name.to_string(),
+            };
+            let request = Request {
+                method: Method::DescribeTopic,
+                topic: TopicId(0),
+                remaining: REQUEST_TIMEOUT,
+                body: &name.to_bytes(),
+                payload: Vec::new(),
+            };
+            wire.request(Route::Topic { topic: *topic }, request);
+            asked = true;
+        }
+        asked
+    }
+
+    /// How a topic is now. True if it has more partitions than were known.
+    /// That it is gone will be seen by whoever uses it.
+    pub fn answer(&mut self, topic: TopicId, outcome: Result<Reply, ErrorReply>) -> bool {
+        let Ok(reply) = outcome else {
+            return false;
+        };
+        let description = TopicDescription::from_bytes("topic description", &reply.head);
+        let (Ok(description), Some(states)) = (description, self.states.get(&topic)) else {
+            return false;
+        };
+        let mut grew = false;
+        for state in states.iter().filter_map(Weak::upgrade) {
+            let known = state.partition_count();
+            state.update(description.clone());
+            grew |= state.partition_count() > known;
+        }
+        grew
+    }
+}
