@@ -82,51 +82,14 @@ pub fn combine_blocks(
     block_bytes: u32,
     bytes: u64,
 ) -> u32 {
-    let mut blocks = checksums.into_iter();
-    let whole = bytes / u64::from(block_bytes);
-    let rest = bytes % u64::from(block_bytes);
     let mut crc = 0;
-    if whole < APPENDED_MIN {
-        for block in blocks.by_ref().take(whole as usize) {
-            crc = crc32c_combine(crc, block, u64::from(block_bytes));
-        }
-    } else {
-        let append = Appended::new(block_bytes);
-        for block in blocks.by_ref().take(whole as usize) {
-            crc = append.to(crc) ^ block;
-        }
+    let mut left = bytes;
+    for block in checksums {
+        let length = left.min(u64::from(block_bytes));
+        crc = crc32c_combine(crc, block, length);
+        left -= length;
     }
-    match blocks.next() {
-        Some(block) if rest > 0 => crc32c_combine(crc, block, rest),
-        _ => crc,
-    }
-}
-
-/// From so many blocks on a table is worth its making.
-const APPENDED_MIN: u64 = 32;
-
-/// What a checksum becomes when so many bytes are appended, apart from these
-/// bytes' own checksum: a linear map, as four tables of 256 words.
-struct Appended([[u32; 256]; 4]);
-
-impl Appended {
-    fn new(bytes: u32) -> Self {
-        let mut tables = [[0; 256]; 4];
-        for (index, table) in tables.iter_mut().enumerate() {
-            for bit in 0..8 {
-                let image = crc32c_combine(1 << (index * 8 + bit), 0, u64::from(bytes));
-                for value in 0..1 << bit {
-                    table[value | 1 << bit] = table[value] ^ image;
-                }
-            }
-        }
-        Self(tables)
-    }
-
-    fn to(&self, crc: u32) -> u32 {
-        let [a, b, c, d] = crc.to_le_bytes().map(usize::from);
-        self.0[0][a] ^ self.0[1][b] ^ self.0[2][c] ^ self.0[3][d]
-    }
+    crc
 }
 
 #[cfg(test)]
