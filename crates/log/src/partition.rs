@@ -143,6 +143,11 @@ impl DiskLog {
     ) -> Self {
         let mut files = Files::new();
         let directory = &open.directory;
+        let referred: BTreeMap<Offset, u64> = recovered
+            .segments
+            .iter()
+            .map(|found| (found.base, found.data_end))
+            .collect();
         let segments: VecDeque<Segment> = recovered
             .segments
             .into_iter()
@@ -165,6 +170,7 @@ impl DiskLog {
         let mut data_files = BTreeMap::new();
         for (base, bytes) in recovered.data_files {
             let file = files.add(SegmentFile::Data.path(directory, base));
+            let bytes = bytes.max(referred.get(&base).copied().unwrap_or(0));
             let data = DataFile {
                 file,
                 // Whatever an abandoned reservation left is not written over.
