@@ -96,6 +96,7 @@ impl Node {
             drain: Drain::default(),
             touched: BTreeSet::new(),
             controller_touched: true,
+            controller_failed: false,
             last_id: 0,
         };
         make_directory(disk.as_ref(), &node.options.directory, "partitions")?;

@@ -337,7 +337,8 @@ record! {
         pub incarnation: Incarnation,
         /// The offset of the batch's first event; the others follow it.
         pub base_offset: Offset,
-        /// When the broker took it, nanoseconds since 1970.
+        /// When the broker took it, nanoseconds since 1970; 0 for a retry,
+        /// whose time is that of its first try, in the stored batch.
         pub append_time: u64,
         /// Whether it had been stored before: this was a retry.
         pub duplicate: bool,

@@ -50,6 +50,8 @@ pub struct Node {
     /// Storages that were called since they were last polled.
     pub(crate) touched: BTreeSet<StorageId>,
     pub(crate) controller_touched: bool,
+    /// Whether the operator was told that the internal partition failed.
+    pub(crate) controller_failed: bool,
     pub(crate) last_id: u64,
 }
 
@@ -195,6 +197,15 @@ impl Node {
                 token,
                 operation,
             });
+        }
+        if !self.controller_failed
+            && let Some(reason) = self.controller.storage().state().failure
+        {
+            self.controller_failed = true;
+            self.report(format!(
+                "the internal partition failed: no topic, cursor or named producer changes any more \
+                 until the server is started again: {reason}"
+            ));
         }
         while let Some((token, result)) = self.controller.poll_completion() {
             // More may be gathered and waiting for this one.

@@ -182,6 +182,12 @@ fn a_failed_internal_partition_leaves_nobody_waiting() {
         world.error(link, again).unwrap().code,
         ErrorCode::StorageFailed
     );
+    assert!(
+        world
+            .lines
+            .iter()
+            .any(|line| line.contains("the internal partition failed"))
+    );
     // Events still go in and out: their partition is well.
     world.stored(link, topic, (5, 1), &["b"]);
     let subscription = world.subscribe(link, topic, "c", Start::Beginning);
