@@ -193,3 +193,66 @@ fn a_failed_internal_partition_leaves_nobody_waiting() {
     let subscription = world.subscribe(link, topic, "c", Start::Beginning);
     assert_eq!(world.texts(link, subscription), ["a", "b"]);
 }
+
+/// The machine stops at every operation while partitions are added and the
+/// topic is deleted: what is found is a whole topic, or nothing.
+#[test]
+fn a_crash_amid_growth_and_deletion_leaves_whole_topics() {
+    let mut started = Ground::new();
+    let mut world = started.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    drop(world);
+    started.kill();
+    let run = |stop: Option<u64>| {
+        let mut ground = Ground::on(Arc::new(started.disk.fork()));
+        let mut world = ground.start();
+        let first = ground.disk.operation_count();
+        if let Some(stop) = stop {
+            ground.disk.fail_at(first + stop, Fault::Stop(0));
+        }
+        let link = world.connect();
+        let add = AddPartitions {
+            partitions: vec![storage("disk"), storage("disk")],
+        };
+        let added = world.request(link, Method::AddPartitions, topic, &add, &[]);
+        let added = matches!(world.answer(link, added), Some(Ok(_)));
+        let name = TopicName { name: "t".into() };
+        let deleted = world.request(link, Method::DeleteTopic, TopicId(0), &name, &[]);
+        let deleted = matches!(world.answer(link, deleted), Some(Ok(_)));
+        let count = ground.disk.operation_count() - first;
+        (count, added, deleted, ground)
+    };
+    let (count, added, deleted, ground) = run(None);
+    assert!(added && deleted && ground.directories().is_empty());
+    for stop in 0..count {
+        for survival in [None, Some(Survival::Nothing), Some(Survival::Some(stop))] {
+            let (_, added, deleted, mut ground) = run(Some(stop));
+            match survival {
+                None => ground.kill(),
+                Some(survival) => ground.power_loss(survival),
+            }
+            let mut world = ground.start();
+            let link = world.connect();
+            let context = format!("stop {stop}, {survival:?}");
+            match world.describe(link, "t") {
+                Ok(description) => {
+                    assert!(!deleted, "{context}: a deleted topic is back");
+                    let partitions = description.partitions;
+                    assert!([1, 3].contains(&partitions.len()), "{context}");
+                    assert!(partitions.len() == 3 || !added, "{context}");
+                    assert_eq!(ground.directories().len(), partitions.len(), "{context}");
+                    assert!(
+                        partitions
+                            .iter()
+                            .all(|partition| partition.failure.is_empty())
+                    );
+                    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+                    assert_eq!(world.texts(link, subscription), ["a"], "{context}");
+                }
+                Err(_) => assert_eq!(ground.directories(), Vec::<String>::new(), "{context}"),
+            }
+        }
+    }
+}
