@@ -173,7 +173,8 @@ impl PushFuture {
     }
 
     /// Calls `callback` once there is a result: on the runtime's thread, or
-    /// at once if there is one. All callbacks of a batch come together.
+    /// at once if there is one. All callbacks of a batch come together. It may
+    /// push; it must not wait for anything of the same driver.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         if self.batch.is_foreign() {
             return callback();

@@ -9,6 +9,7 @@ use memory::Target;
 use net::Bell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use wire::message::{Method, Start};
 use wire::record::Position;
@@ -181,6 +182,8 @@ pub(crate) struct Mailbox {
     /// looks at the commands a last time; taken by whoever wakes it.
     asleep: AtomicBool,
     bell: OnceLock<Bell>,
+    /// The thread that drives the core.
+    thread: OnceLock<ThreadId>,
     next_key: AtomicU64,
     /// Set when the core has ended; nothing is answered any more.
     ended: OnceLock<ClientError>,
@@ -194,6 +197,7 @@ impl Mailbox {
             commands: Mutex::default(),
             asleep: AtomicBool::new(false),
             bell: OnceLock::new(),
+            thread: OnceLock::new(),
             next_key: AtomicU64::new(1),
             ended: OnceLock::new(),
             liveness: Liveness {
@@ -210,9 +214,17 @@ impl Mailbox {
         self.next_key.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether a thread drives the core, so that waiting for it makes sense.
-    pub fn has_thread(&self) -> bool {
-        self.bell.get().is_some()
+    /// The runtime says which thread it is.
+    pub fn set_thread(&self) {
+        let _ = self.thread.set(std::thread::current().id());
+    }
+
+    /// Whether the calling thread may wait for the core: not in a callback on
+    /// the runtime's own thread, and not where a simulation drives the core.
+    pub fn can_wait(&self) -> bool {
+        self.thread
+            .get()
+            .is_some_and(|thread| *thread != std::thread::current().id())
     }
 
     pub fn set_bell(&self, bell: Bell) {

@@ -196,10 +196,11 @@ impl Producer {
 
 impl Drop for Producer {
     /// Waits, up to the `ack_timeout`, until everything that was pushed in
-    /// this process is acknowledged.
+    /// this process is acknowledged; not in a callback of a future, which
+    /// runs on the thread that would be waited for.
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
-            && open.shared.mailbox.has_thread()
+            && open.shared.mailbox.can_wait()
             && !open.shared.is_drained()
         {
             // Whoever cares for the outcome holds futures, or calls `close`.

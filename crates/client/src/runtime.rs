@@ -66,6 +66,7 @@ impl Runtime {
     }
 
     fn run(&mut self) {
+        self.mailbox.set_thread();
         self.handle(Input::Kick);
         loop {
             if self.carry_out() {

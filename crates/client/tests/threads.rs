@@ -195,3 +195,116 @@ fn large_data_goes_out_from_where_it_lies_and_comes_back_selected() {
     let mut event = all.pull(Some(WATCHDOG)).unwrap().unwrap();
     assert_eq!(event.take_data(), data);
 }
+
+#[test]
+fn a_full_budget_blocks_until_there_is_room_or_the_deadline() {
+    let running = Running::start();
+    let driver = running.connect();
+    let topic = topic(&driver, 1);
+    let options = |timeout| ProducerOptions {
+        budget_bytes: 200_000,
+        at_budget: AtBudget::Block(timeout),
+        batch: BatchPolicy {
+            linger: Linger::UntilFull,
+            ..BatchPolicy::default()
+        },
+        ..ProducerOptions::default()
+    };
+    // Many times the budget goes through, because what gathers is sent at the bound.
+    let producer = topic.producer(options(WATCHDOG)).unwrap();
+    for _ in 0..3000 {
+        producer.push_metadata(&[7; 1000]).unwrap();
+        assert!(producer.held_bytes() <= 200_000);
+    }
+    producer.close(WATCHDOG).unwrap();
+    let producer = topic.producer(options(Duration::from_millis(20))).unwrap();
+    running.server.lock().unwrap().is_silent = true;
+    let error = (0..1000)
+        .find_map(|_| producer.push_metadata(&[7; 1000]).err())
+        .expect("the budget ends");
+    assert!(error.is_timeout(), "{error}");
+    let text = error.to_string();
+    for part in [
+        "budget_bytes",
+        "200000",
+        "events",
+        "inproc://",
+        "last sign of life",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    running.server.lock().unwrap().is_silent = false;
+    driver.close(Duration::ZERO).unwrap_err();
+}
+
+#[test]
+fn callbacks_and_wakers_are_told_once_for_each_event() {
+    let running = Running::start();
+    let driver = running.connect();
+    let topic = topic(&driver, 1);
+    let producer = Arc::new(topic.producer(ProducerOptions::default()).unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    for index in 0..100u32 {
+        let future = producer.push_metadata(&index.to_le_bytes()).unwrap();
+        let (result, tell, producer) = (future.clone(), tell.clone(), producer.clone());
+        future.on_done(Box::new(move || {
+            let id = result.try_get().unwrap().unwrap();
+            tell.send((index, id.offset.0)).unwrap();
+            // The last owner may go in a callback: nothing is waited for there.
+            drop(producer);
+        }));
+    }
+    for index in 0..100 {
+        assert_eq!(
+            told.recv_timeout(WATCHDOG).unwrap(),
+            (index, u64::from(index))
+        );
+    }
+    // As futures, without any executor's help.
+    let future = producer.push_metadata(b"awaited").unwrap();
+    let id = block_on(future).unwrap();
+    assert_eq!(id.offset.0, 100);
+    block_on(producer.flush_future()).unwrap();
+    drop(producer);
+}
+
+/// Polls a future whenever its waker says so.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_sent_when_everything_closes() {
+    let running = Running::start();
+    let driver = running.connect();
+    let topic = topic(&driver, 1);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    producer.push_metadata(b"x").unwrap();
+    producer.flush(WATCHDOG).unwrap();
+    let options = ConsumerOptions {
+        acknowledge_interval: WATCHDOG,
+        ..ConsumerOptions::default()
+    };
+    let consumer = topic.consumer("reader", options).unwrap();
+    let event = consumer.pull(Some(WATCHDOG)).unwrap().unwrap();
+    consumer.acknowledge(event.id()).unwrap();
+    driver.close(WATCHDOG).unwrap();
+    let again = running.connect();
+    let topic = again.open_topic("events").unwrap();
+    let cursors = again.cursors(&topic, "reader").unwrap();
+    assert_eq!(cursors[0].position.offset.0, 1);
+}

@@ -459,6 +459,11 @@ impl ConsumerCore {
 
     /// The consumer's handle is gone.
     pub fn close(&mut self, wire: &mut Wire<'_>) {
+        // What was acknowledged since the last cursors goes behind them,
+        // though nobody is left to hear the answers.
+        if let Some(moving) = self.moving.take() {
+            self.flushes.extend(moving.promises);
+        }
         self.send_cursors(wire);
         for subscription in self.subscriptions.values_mut() {
             if let Some(id) = subscription.id.take() {

@@ -547,7 +547,10 @@ impl ClientCore {
         }
         let mut wire = Wire::new(&mut self.context, reborrow(link));
         for consumer in std::mem::take(&mut self.consumers).values_mut() {
-            consumer.fail(&mut wire, &error);
+            match error {
+                ClientError::Closed => consumer.close(&mut wire),
+                _ => consumer.fail(&mut wire, &error),
+            }
         }
         for producer in std::mem::take(&mut self.producers).values_mut() {
             producer.fail(&mut wire, &error);
