@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn links_that_lead_nowhere_are_told() {
-        let text = "[a](../format/log.md)\n[b](../format/wire.md#goodbye)\n[c](#second)\n\
+        let text = "[a](../format/nowhere.md)\n[b](../format/wire.md#goodbye)\n[c](#second)\n\
                     [d](../../../out.md)\n[e]: gone.md\n[`f`](gone.md)\n";
         let said = links(&pages_of(text));
         assert_eq!(said.len(), 6, "{said:#?}");
