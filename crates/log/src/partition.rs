@@ -111,6 +111,8 @@ pub struct DiskLog {
     segments: VecDeque<Segment>,
     data_files: BTreeMap<Offset, DataFile>,
     producers: ProducerTable,
+    /// Bytes of all files but the last segment's.
+    older_bytes: u64,
     first: Offset,
     end: Offset,
     written: Offset,
@@ -191,6 +193,7 @@ impl DiskLog {
             segments,
             data_files,
             producers: recovered.producers,
+            older_bytes: 0,
             first: recovered.first,
             end: recovered.end,
             written: recovered.end,
@@ -217,7 +220,21 @@ impl DiskLog {
         if let Some(active) = log.segments.back_mut() {
             active.durable = false;
         }
+        log.recount_bytes();
         log
+    }
+
+    /// Counts what does not change with each append.
+    fn recount_bytes(&mut self) {
+        let Some(active) = self.segments.back() else {
+            return;
+        };
+        let older = self.segments.iter().rev().skip(1);
+        let logs = older.map(|segment| segment.end);
+        let base = active.base;
+        let older = self.data_files.iter().filter(|(of, _)| **of != base);
+        let data = older.map(|(_, data)| data.end);
+        self.older_bytes = logs.chain(data).sum();
     }
 
     fn active(&mut self) -> &mut Segment {
@@ -361,15 +378,16 @@ impl Storage for DiskLog {
     }
 
     fn state(&self) -> StorageState {
-        let logs = self.segments.iter().map(|segment| segment.end);
-        let data = self.data_files.values().map(|data| data.end);
+        let active = self.segments.back();
+        let log = active.map_or(0, |active| active.end);
+        let data = active.and_then(|active| self.data_files.get(&active.base));
         StorageState {
             incarnation: self.incarnation,
             first: self.first,
             end: self.end,
             written: self.written,
             synced: self.synced,
-            bytes: logs.chain(data).sum(),
+            bytes: self.older_bytes + log + data.map_or(0, |data| data.end),
             failure: self.failure.clone(),
         }
     }

@@ -185,6 +185,7 @@ impl DiskLog {
             index_known: true,
             last_append_time: self.now,
         });
+        self.recount_bytes();
         let pieces = segment_start(&header, &self.producers);
         self.write_log(base, pieces, base, 0);
     }

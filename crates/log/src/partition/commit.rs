@@ -14,6 +14,8 @@ pub(super) struct Commit {
     pub(super) unsynced_bytes: u64,
     /// Data files that hold appended data which no sync has covered.
     pub(super) data_unsynced: BTreeSet<Offset>,
+    /// Data files of which sealed places wait for a sync.
+    pub(super) data_waiting: BTreeSet<Offset>,
     running: Option<Running>,
 }
 

@@ -253,19 +253,25 @@ impl DiskLog {
         let base = found.base;
         if let Some(data) = self.data_files.get_mut(&base) {
             data.sync_waiting.push(place);
+            self.commit.data_waiting.insert(base);
         }
     }
 
     /// Syncs the data of sealed places, those of one file together.
     pub(super) fn advance_data_syncs(&mut self) {
-        let waiting: Vec<(Offset, u64)> = self
-            .data_files
-            .iter()
-            .filter(|(_, data)| !data.sync_running && !data.sync_waiting.is_empty())
-            .map(|(base, data)| (*base, data.made))
-            .collect();
-        for (base, made) in waiting {
-            if self.failure.is_some() || !self.directory_is_synced(made) {
+        if self.commit.data_waiting.is_empty() {
+            return;
+        }
+        for base in std::mem::take(&mut self.commit.data_waiting) {
+            let Some((made, running)) = self
+                .data_files
+                .get(&base)
+                .map(|data| (data.made, data.sync_running))
+            else {
+                continue;
+            };
+            if self.failure.is_some() || running || !self.directory_is_synced(made) {
+                self.commit.data_waiting.insert(base);
                 continue;
             }
             let data = self.data_files.get_mut(&base).expect("just seen");

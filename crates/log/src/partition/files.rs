@@ -42,6 +42,8 @@ enum Slot {
 /// Operations to be carried out, and what each is for.
 pub(super) struct Files {
     entries: BTreeMap<FileNumber, FileEntry>,
+    /// How many are open.
+    open_count: usize,
     next: u64,
     uses: u64,
     queue: VecDeque<(OperationToken, Operation)>,
@@ -54,6 +56,7 @@ impl Files {
     pub(super) fn new() -> Self {
         Self {
             entries: BTreeMap::new(),
+            open_count: 0,
             next: 0,
             uses: 0,
             queue: VecDeque::new(),
@@ -194,6 +197,7 @@ impl Files {
                 Err((purposes.collect(), error))
             }
             Ok(id) => {
+                self.open_count += 1;
                 entry.slot = Slot::Open(id);
                 entry.create = false;
                 let new = std::mem::take(&mut entry.named);
@@ -224,8 +228,13 @@ impl Files {
             && let Slot::Open(id) = entry.slot
         {
             entry.slot = Slot::Closed;
+            self.open_count -= 1;
             self.push(Operation::Close { file: id }, Purpose::Ignored, None);
         }
+    }
+
+    pub(super) fn open_count(&self) -> usize {
+        self.open_count
     }
 
     pub(super) fn is_open(&self, file: FileNumber) -> bool {
@@ -248,6 +257,7 @@ impl Files {
         }
         let entry = self.entries.remove(&file).expect("just seen");
         if let Slot::Open(id) = entry.slot {
+            self.open_count -= 1;
             self.push(Operation::Close { file: id }, Purpose::Ignored, None);
         }
     }

@@ -83,6 +83,8 @@ struct Finder {
     scan_from: u64,
     /// Bytes to be read from the window's start on.
     needed: u64,
+    /// Bytes to be read at once.
+    window_bytes: u64,
     /// Where the segment's file was seen to end.
     file_end: u64,
 }
@@ -126,6 +128,7 @@ impl DiskLog {
             scanning: false,
             scan_from: 0,
             needed: 0,
+            window_bytes: WINDOW_BYTES,
             file_end: u64::MAX,
         }
     }
@@ -205,7 +208,7 @@ impl DiskLog {
             let bytes = finder.window.from(position);
             match look(bytes, salt) {
                 Look::Short(needed) if (bytes.len() as u64) < left.min(needed as u64) => {
-                    let bytes = WINDOW_BYTES.max(needed as u64).min(left);
+                    let bytes = finder.window_bytes.max(needed as u64).min(left);
                     return Find::Need { position, bytes };
                 }
                 Look::Batch(stamp, header)

@@ -77,6 +77,7 @@ impl DiskLog {
             self.retain.removed_from = from;
             self.retain.removed_reason = Some(reason);
             self.checkpoint.want();
+            self.recount_bytes();
             self.progress();
         }
     }
@@ -90,7 +91,7 @@ impl DiskLog {
                 .data_files
                 .get(&segment.base)
                 .map_or(0, |data| data.end);
-            bytes -= segment.end + data;
+            bytes = bytes.saturating_sub(segment.end + data);
             let too_many_bytes = keep
                 .bytes
                 .is_some_and(|most| bytes + segment.end + data > most);
@@ -123,11 +124,17 @@ impl DiskLog {
 
     /// Removes the files of segments that a durable checkpoint has left behind.
     pub(super) fn advance_removal(&mut self) {
+        if self.retain.leaving.is_empty() {
+            return;
+        }
         let durable_first = self.checkpoint.durable_first;
         let (gone, left): (Vec<Leaving>, Vec<Leaving>) = std::mem::take(&mut self.retain.leaving)
             .into_iter()
             .partition(|leaving| leaving.gap.end <= durable_first);
         self.retain.leaving = left;
+        if gone.is_empty() {
+            return;
+        }
         for leaving in gone {
             self.events.push_back(StorageEvent::Lost(leaving.gap));
             self.remove_log(&leaving);
@@ -135,6 +142,7 @@ impl DiskLog {
             self.remove_path(index);
         }
         self.remove_data_files();
+        self.recount_bytes();
     }
 
     fn remove_log(&mut self, leaving: &Leaving) {
@@ -245,6 +253,10 @@ impl DiskLog {
     /// Closes the files of older segments that were used longest ago.
     pub(super) fn close_idle_files(&mut self) {
         let most = self.settings.open_segments_max;
+        // The checkpoint's and the last segment's files are not counted.
+        if self.files.open_count() <= most + 3 {
+            return;
+        }
         let older = self.segments.len().saturating_sub(1);
         let mut open: Vec<(u64, FileNumber)> = self
             .segments

@@ -148,6 +148,7 @@ impl DiskLog {
         };
         let log = active.log;
         self.files.submit_to(log, set_length, Purpose::UndoStep);
+        self.recount_bytes();
         let undo = self.undo.as_mut().expect("this is the undoing");
         undo.step = Step::Cutting;
         let error = undo.error.clone();

@@ -28,10 +28,17 @@ impl DiskLog {
         if read.from >= read.end.min(self.written) {
             return self.events.push_back(answer(Ok(Found::Nothing)));
         }
+        let mut finder = self.finder(read.from);
+        if finder.at.offset == read.from {
+            // Where a reader goes on, the batches wanted begin right there:
+            // they are read at once, with some room for the last one's head.
+            let most = read.bytes_max.saturating_add(WINDOW_BYTES);
+            finder.window_bytes = most.min(WINDOW_BYTES_MAX);
+        }
         let job = BatchesJob {
             token,
             read,
-            finder: self.finder(read.from),
+            finder,
             batches: Vec::new(),
             bytes: 0,
         };
