@@ -14,6 +14,7 @@ mod examination;
 mod failure;
 mod interrupt;
 mod output;
+mod progress;
 #[cfg(test)]
 mod reference;
 

@@ -5,6 +5,7 @@ use crate::cli::AuditArgs;
 use crate::examination::{Facts, StoredBatch, Verdict, examine};
 use crate::failure::{About, Code, Failure};
 use crate::output::Output;
+use crate::progress::{Beside, Progress};
 use client::journal::{JournalRecord, read_journal};
 use client::{ClientError, Driver, TopicHandle};
 use memory::{Buffer, Target};
@@ -115,7 +116,11 @@ impl Audit {
                 .filter(|record| record.topic == topic.id() && mine(record.partition))
                 .copied()
                 .collect();
-            let scan = scan(&topic, &known).about(format!("{name}/{}", known.partition))?;
+            let subject = format!("{name}/{}", known.partition);
+            let events = known.watermarks.committed.0.saturating_sub(known.first.0);
+            let progress = Progress::events(&subject, Some(events), Beside::Lines);
+            let scan = scan(&topic, &known, &progress).about(subject)?;
+            drop(progress);
             // After the scan, which may be what finds the damage.
             let gaps = self.driver.gaps(name).about(name)?;
             facts.gaps = gaps
@@ -233,7 +238,11 @@ struct Scan {
 }
 
 /// Reads every batch up to the end as it is in `known`.
-fn scan(topic: &TopicHandle, known: &PartitionDescription) -> Result<Scan, ClientError> {
+fn scan(
+    topic: &TopicHandle,
+    known: &PartitionDescription,
+    progress: &Progress,
+) -> Result<Scan, ClientError> {
     let mut scan = Scan::default();
     let mut at = Position {
         incarnation: known.incarnation,
@@ -255,6 +264,7 @@ fn scan(topic: &TopicHandle, known: &PartitionDescription) -> Result<Scan, Clien
                 continue;
             };
             scan.events += u64::from(batch.header.event_count);
+            progress.add(batch.header.offset_count());
             scan.bytes += batch.header.batch_bytes() + external_bytes(&batch);
             scan.batches.push(StoredBatch {
                 base,

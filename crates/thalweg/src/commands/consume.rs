@@ -5,6 +5,7 @@ use crate::event_json;
 use crate::failure::{About, Failure};
 use crate::interrupt;
 use crate::output::Output;
+use crate::progress::{Beside, Progress};
 use bytes::Bytes;
 use client::{
     ConsumedEvent, Consumer, ConsumerOptions, DataMode, EventDataRef, EventInfo, TopicHandle,
@@ -42,6 +43,7 @@ pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let consumer = open(args, &topic, &chosen)?;
     let mut run = Run {
         args,
+        progress: Progress::events(&subject, args.max, Beside::Lines),
         subject,
         consumer,
         output: Output::new(args.client.json),
@@ -144,6 +146,7 @@ fn select(event: &EventInfo<'_>, range: DataRange) -> Result<DataView, String> {
 
 struct Run<'a> {
     args: &'a ConsumeArgs,
+    progress: Progress,
     subject: String,
     consumer: Consumer,
     output: Output,
@@ -211,6 +214,7 @@ impl Run<'_> {
             self.output.line(&event_json::event_line(&event, &data))?;
         }
         self.to_acknowledge.insert(id.partition, id);
+        self.progress.add(1);
         Ok(())
     }
 

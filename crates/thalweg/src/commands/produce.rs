@@ -4,6 +4,7 @@ use crate::cli::{Input, ProduceArgs};
 use crate::event_json::{self, InputEvent};
 use crate::failure::{About, Code, Failure};
 use crate::output::Output;
+use crate::progress::{Beside, Progress};
 use bytes::Bytes;
 use client::{BatchPolicy, ClientError, Event, Linger, Producer, ProducerOptions, PushFuture};
 use serde_json::{Value, json};
@@ -52,6 +53,14 @@ pub fn run(args: &ProduceArgs) -> Result<(), Failure> {
         output: Output::new(args.client.json),
         pending: VecDeque::new(),
         acknowledged: Acknowledged::default(),
+        progress: Progress::events(
+            &args.topic,
+            (!args.data.is_empty()).then_some(args.data.len() as u64),
+            match args.ids {
+                true => Beside::Lines,
+                false => Beside::Nothing,
+            },
+        ),
     };
     let pushed = match args.data.is_empty() {
         true => run.push_standard_input(),
@@ -68,6 +77,7 @@ struct Run<'a> {
     /// the producer's budget: what is acknowledged is taken off.
     pending: VecDeque<PushFuture>,
     acknowledged: Acknowledged,
+    progress: Progress,
 }
 
 /// What the server has acknowledged.
@@ -235,6 +245,7 @@ impl Run<'_> {
     fn account(&mut self, result: Result<EventId, ClientError>) -> Result<(), Failure> {
         let id = result.about(&self.args.topic)?;
         self.acknowledged.add(id);
+        self.progress.add(1);
         if !self.args.ids {
             return Ok(());
         }
@@ -259,6 +270,7 @@ impl Run<'_> {
             outcome = outcome.and(self.account(result));
         }
         let outcome = outcome.and(flushed);
+        drop(self.progress);
         let count = self.acknowledged.count;
         self.output.either(
             &self.acknowledged.to_json(&self.args.topic),

@@ -1,0 +1,72 @@
+//! Progress bars: on standard error, if that is a terminal, and only where
+//! they are not in the way of output.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// How often a bar is drawn, Hertz.
+const DRAWS_PER_SECOND: u8 = 8;
+/// How often a bar is drawn that does not move.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How far something long has come. Gone when dropped.
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+/// What else a command writes while a bar is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// Lines on standard output: on the same terminal they would run through the bar.
+    Lines,
+}
+
+impl Progress {
+    /// Of `total` events, or without an end if it is not known how many come.
+    pub fn events(what: &str, total: Option<u64>, beside: Beside) -> Self {
+        let template = match total {
+            Some(_) => "{msg} [{wide_bar}] {human_pos}/{human_len} events, {per_sec}, {eta} left",
+            None => "{msg} {spinner} {human_pos} events, {per_sec}",
+        };
+        let target = match beside {
+            Beside::Lines if std::io::stdout().is_terminal() => ProgressDrawTarget::hidden(),
+            _ => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND),
+        };
+        let style = ProgressStyle::with_template(template).expect("the templates are constants");
+        let bar = ProgressBar::with_draw_target(total, target).with_style(style);
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(TICK);
+        Self { bar }
+    }
+
+    /// It has come this much further.
+    pub fn add(&self, count: u64) {
+        self.bar.inc(count);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_template_can_be_drawn() {
+        let bars = [
+            Progress::events("a", Some(10), Beside::Nothing),
+            Progress::events("b", None, Beside::Lines),
+        ];
+        for bar in bars {
+            bar.add(3);
+            assert_eq!(bar.bar.position(), 3);
+        }
+    }
+}
