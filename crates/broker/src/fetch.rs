@@ -10,7 +10,7 @@ use log::{Found, ReadBatches, StorageError};
 use std::time::Duration;
 use wire::codec::Reader;
 use wire::message::{Fetch, Fetched, RequestHead};
-use wire::record::Position;
+use wire::record::{Gap, Position};
 use wire::{Codec, ErrorReply, Incarnation, Offset, TopicId};
 
 /// A fetch that is not answered yet.
@@ -70,9 +70,9 @@ impl Node {
         let (position, topic, storage) = (fetching.position, fetching.topic, fetching.storage);
         if position.incarnation < present {
             let index = partition.key.partition;
-            let (gap, _) = self.lost_with_life(partition, topic, index, position, present);
-            let batch = stamped_gap(topic, &gap);
-            self.fetched(asker, gap.incarnation, vec![batch]);
+            let (gap, next) = self.lost_with_life(partition, topic, index, position, present);
+            let batch = stamped_gap(topic, &gap, next.offset);
+            self.fetched(asker, next.incarnation, vec![batch]);
         } else if position.offset < partition.visible {
             let end = partition.visible;
             let read = ReadBatches {
@@ -110,7 +110,12 @@ impl Node {
         match found {
             Ok(Found::Batches { batches, .. }) => self.fetched(asker, present, batches),
             Ok(Found::Gap(gap)) => {
-                let batch = stamped_gap(fetching.topic, &gap);
+                // In the life that is read, whichever lost them.
+                let gap = Gap {
+                    incarnation: present,
+                    ..gap
+                };
+                let batch = stamped_gap(fetching.topic, &gap, gap.end);
                 self.fetched(asker, gap.incarnation, vec![batch]);
             }
             Ok(Found::Nothing) => {

@@ -251,6 +251,12 @@ impl Node {
                 subscription.staged = Some(Staged { batches, next });
             }
             Ok(Found::Gap(gap)) => {
+                // The storage tells in which life it lost them. The reader is
+                // in the present one, in which the offsets count as well.
+                let gap = Gap {
+                    incarnation: subscription.position.incarnation,
+                    ..gap
+                };
                 let position = Position {
                     incarnation,
                     offset: gap.end.max(subscription.position.offset),
@@ -345,8 +351,8 @@ impl Node {
             return;
         };
         let watermarks = partition.watermarks(&partition.storage.state());
-        let batch = stamped_gap(subscription.topic, &gap);
-        let message = deliver(asker.id, gap.incarnation, vec![batch], watermarks);
+        let batch = stamped_gap(subscription.topic, &gap, next.offset);
+        let message = deliver(asker.id, next.incarnation, vec![batch], watermarks);
         self.send(asker.link, message);
     }
 
@@ -467,14 +473,15 @@ fn deliver(
     }
 }
 
-/// A gap as a batch, stamped like any other that a consumer gets.
-pub(crate) fn stamped_gap(topic: TopicId, gap: &Gap) -> Bytes {
+/// A gap as a batch, stamped like any other that a consumer gets: with the
+/// offset at which reading goes on, in the life that the message names.
+pub(crate) fn stamped_gap(topic: TopicId, gap: &Gap, next: Offset) -> Bytes {
     let mut bytes = gap_batch(topic, gap).to_vec();
     let batch = Batch::read(bytes.as_slice(), Verify::Headers).expect("it was sealed just now");
     let stamp = Stamp {
         batch_bytes: batch.header.batch_bytes(),
         header_crc: batch.header_crc,
-        base_offset: gap.end,
+        base_offset: next,
         append_time: gap.time,
         leader_epoch: 1,
         ..Stamp::default()

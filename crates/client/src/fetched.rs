@@ -104,7 +104,12 @@ impl FetchedBatches {
                     let gap = Gap::from_bytes("gap", batch.metadata_section())
                         .map_err(ClientError::damaged)?;
                     found.gaps.push(gap);
-                    gap.end
+                    // Behind the end of a life the next one is read, from
+                    // where the batch says.
+                    match (gap.incarnation == found.incarnation, batch.stamp) {
+                        (false, Some(stamp)) => stamp.base_offset,
+                        _ => gap.end,
+                    }
                 }
                 BatchKind::Events => {
                     let batch =
