@@ -248,7 +248,10 @@ impl Consumer {
             return Err(not_read(&self.name, partition));
         }
         // Acknowledgements from before the seek are not to follow it.
-        open.acknowledgements().positions.remove(&partition.0);
+        let mut waiting = open.acknowledgements();
+        waiting.positions.remove(&partition.0);
+        waiting.sought.insert(partition.0);
+        drop(waiting);
         let positions = [(partition, position)];
         let driver = &self.topic.driver;
         Ok(driver.begin_seek(&self.topic, &self.name, &positions))

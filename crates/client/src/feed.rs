@@ -7,7 +7,7 @@ use crate::options::{ConsumerOptions, DataMode};
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
 use memory::{Pool, Reservation};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 use wire::record::{Gap, Position};
@@ -70,6 +70,9 @@ pub(crate) struct Acknowledgements {
     pub positions: BTreeMap<u32, Position>,
     /// The core knows that there are some.
     pub scheduled: bool,
+    /// Partitions that were sent elsewhere since acknowledgements were last
+    /// sent: those that are under way do not count there any more.
+    pub sought: BTreeSet<u32>,
     /// Why the last ones were refused.
     pub failure: Option<ClientError>,
 }

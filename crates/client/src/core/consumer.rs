@@ -334,6 +334,10 @@ impl ConsumerCore {
             .lock()
             .expect("no holder panics here");
         for (partition, position) in positions {
+            // A seek is not undone by what was acknowledged before it.
+            if waiting.sought.contains(&partition) {
+                continue;
+            }
             let newest = waiting.positions.entry(partition).or_insert(position);
             *newest = (*newest).max(position);
         }
@@ -352,6 +356,7 @@ impl ConsumerCore {
             .expect("no holder panics here");
         let positions = std::mem::take(&mut waiting.positions);
         waiting.scheduled = false;
+        waiting.sought.clear();
         drop(waiting);
         let promises = std::mem::take(&mut self.flushes);
         if positions.is_empty() {
@@ -407,17 +412,21 @@ impl ConsumerCore {
                 return self.arm(wire, at);
             }
             Err(error) => {
+                if error.code == ErrorCode::StorageFailed {
+                    // Good once the server's disk is: the next flush or
+                    // acknowledgement sends it again, and none before.
+                    self.put_back(moving.positions);
+                }
                 let error = ClientError::Server(error);
                 let told = !moving.promises.is_empty();
                 for promise in moving.promises {
                     promise.resolve(Err(error.clone()));
                 }
+                let waiting = &self.shared.acknowledgements;
+                let mut waiting = waiting.lock().expect("no holder panics here");
+                waiting.scheduled = false;
                 if !told {
-                    self.shared
-                        .acknowledgements
-                        .lock()
-                        .expect("no holder panics here")
-                        .failure = Some(error);
+                    waiting.failure = Some(error);
                 }
             }
         }
