@@ -21,6 +21,19 @@ impl Node {
         (self.data.held(), self.data.limit())
     }
 
+    /// Which partition, the internal one first, serves no more until the node
+    /// is opened again, and why.
+    pub fn failure(&self) -> Option<String> {
+        if let Some(failure) = self.controller.failure() {
+            return Some(format!("the internal partition failed: {failure}"));
+        }
+        let slots = self.topics.values().flat_map(|topic| &topic.partitions);
+        slots.into_iter().find_map(|slot| match slot {
+            Slot::Failed(reason) => Some(reason.clone()),
+            Slot::Open(id) => self.partitions.get(id)?.storage.state().failure,
+        })
+    }
+
     /// The node's state, for people and monitors.
     pub fn status(&self) -> Value {
         let table = self.controller.table();

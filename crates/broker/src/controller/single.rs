@@ -93,6 +93,11 @@ impl Single {
         self.unix_ns = unix_ns;
     }
 
+    /// Why commands are not carried out any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.storage.state().failure
+    }
+
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.gathered.is_empty() && self.in_flight.is_empty() && self.compaction.snapshot.is_none()
