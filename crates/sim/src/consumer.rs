@@ -14,7 +14,7 @@ use net::testing::sim::SimNet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{Offset, PartitionIndex};
+use wire::{ErrorCode, Offset, PartitionIndex};
 
 /// How long a program that was refused thinks before it tries again.
 const RETRY_NS: u64 = 200_000_000;
@@ -285,7 +285,17 @@ impl ConsumerActor {
             Ok(None) => return Ok(false),
             Err(ClientError::Unreachable { .. } | ClientError::Timeout { .. }) => return Ok(false),
             Err(error) => {
-                return Violation::because(format!("{} cannot pull: {error}", self.reader.name));
+                let failed = error.code() == Some(ErrorCode::StorageFailed);
+                if !(failed && self.plan.disk_fails) {
+                    return Violation::because(format!(
+                        "{} cannot pull: {error}",
+                        self.reader.name
+                    ));
+                }
+                let name = &self.program.name;
+                self.trace.say(now, || format!("{name}: gives up: {error}"));
+                self.restart(now, model);
+                return Ok(false);
             }
         };
         let id = event.id();
@@ -306,6 +316,8 @@ impl ConsumerActor {
                     .say(now, || format!("{name}: acknowledging: {error}"));
                 return Ok(true);
             }
+            let name = &self.reader.name;
+            self.trace.say(now, || format!("{name}: acknowledges {id}"));
             model.acknowledges(&self.plan.name, id.partition.0, position);
             self.acknowledged.insert(id.partition.0, position);
         }

@@ -109,6 +109,11 @@ impl Machine {
         self.running.as_ref().map(|running| &running.node)
     }
 
+    /// Why the server should be started anew, if it should.
+    pub fn failure(&self) -> Option<String> {
+        self.node()?.failure()
+    }
+
     fn now(&self, now: u64) -> Now {
         Now {
             monotonic: Duration::from_nanos(now),

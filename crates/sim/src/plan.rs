@@ -68,6 +68,8 @@ pub struct ProducerPlan {
     pub data_bytes_max: u64,
     /// Whether nothing goes wrong, so that no producer may fail.
     pub is_calm: bool,
+    /// Whether the disk fails, so that partitions may.
+    pub disk_fails: bool,
 }
 
 /// A consumer's program.
@@ -77,6 +79,8 @@ pub struct ConsumerPlan {
     pub credit_bytes: u64,
     /// Whether it wants only a part of the data.
     pub selects: bool,
+    /// Whether the disk fails, so that partitions may.
+    pub disk_fails: bool,
     /// How long it thinks between pulls.
     pub pause_ns: std::ops::Range<u64>,
 }
@@ -156,6 +160,15 @@ impl Plan {
             self.mishaps.push((at, mishap));
         }
         self.mishaps.sort_by_key(|(at, _)| *at);
+        let fails =
+            |(_, mishap): &(u64, Mishap)| matches!(mishap, Mishap::DiskFull | Mishap::DiskError(_));
+        let disk_fails = self.mishaps.iter().any(fails);
+        for producer in &mut self.producers {
+            producer.disk_fails = disk_fails;
+        }
+        for consumer in &mut self.consumers {
+            consumer.disk_fails = disk_fails;
+        }
     }
 }
 
@@ -254,6 +267,7 @@ fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan 
         pause_ns: 1..random.pick(&[20 * MILLISECOND, 150 * MILLISECOND]),
         data_bytes_max,
         is_calm: false,
+        disk_fails: false,
     }
 }
 
@@ -262,6 +276,7 @@ fn consumer(random: &mut Random, index: usize) -> ConsumerPlan {
         name: format!("consumer-{index}"),
         credit_bytes: random.pick(&[3_000, 100_000, 1 << 20]),
         selects: index == 1 && random.one_in(2),
+        disk_fails: false,
         pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
     }
 }

@@ -153,6 +153,7 @@ impl ProducerActor {
             .say(now, || format!("{name}: has failed: {error}"));
         let is_legitimate = match error.code() {
             Some(ErrorCode::ProducerFenced) => self.may_be_fenced,
+            Some(ErrorCode::StorageFailed) => self.plan.disk_fails,
             Some(_) => false,
             None => matches!(
                 error,

@@ -13,6 +13,8 @@ use net::testing::sim::{SimFaults, SimNet};
 use topic::Retention;
 
 const SECOND: u64 = 1_000_000_000;
+/// How often somebody looks at the server.
+const LOOK_NS: u64 = 3 * SECOND;
 /// How long draining may take once nothing goes wrong any more.
 const DRAIN_NS_MAX: u64 = 240 * SECOND;
 /// Turns without the time moving after which nothing will ever move it.
@@ -48,8 +50,8 @@ pub struct World {
     now: u64,
     /// When the server is to be started.
     start_at: Option<u64>,
-    /// When it is to be killed, for its disk has failed it.
-    replace_at: Option<u64>,
+    /// When somebody looks whether the server needs to be started anew.
+    look_at: u64,
     space_at: Option<u64>,
     summary: Summary,
 }
@@ -84,7 +86,7 @@ impl World {
             net,
             now: 0,
             start_at: Some(0),
-            replace_at: None,
+            look_at: 0,
             space_at: None,
             summary: Summary::default(),
         }
@@ -126,9 +128,9 @@ impl World {
             if self.start_at.is_some_and(|at| at <= self.now) {
                 self.start();
             }
-            if self.replace_at.is_some_and(|at| at <= self.now) {
-                self.replace_at = None;
-                self.crash(None, SECOND);
+            if self.look_at <= self.now {
+                self.look_at = self.now + LOOK_NS;
+                self.look();
             }
             if self.space_at.is_some_and(|at| at <= self.now) {
                 self.space_at = None;
@@ -185,7 +187,7 @@ impl World {
         let wakes = producers
             .map(|producer| producer.wake_at)
             .chain(consumers.map(|consumer| consumer.wake_at));
-        let own = [self.start_at, self.replace_at, self.space_at];
+        let own = [self.start_at, Some(self.look_at), self.space_at];
         let others = [self.net.next_event(), self.machine.next_event()];
         let all = own.into_iter().chain(others).flatten();
         all.chain(programs).chain(wakes).min().unwrap_or(u64::MAX)
@@ -251,8 +253,18 @@ impl World {
             }
         }
         self.model.crashed(power.is_some());
-        self.replace_at = None;
         self.start_at = Some(self.now + down_ns);
+    }
+
+    /// Somebody looks at the server's status now and then, and starts it anew
+    /// where a partition has failed.
+    fn look(&mut self) {
+        let Some(failure) = self.machine.failure() else {
+            return;
+        };
+        self.trace
+            .say(self.now, || format!("-- somebody sees that {failure}"));
+        self.crash(None, SECOND / 10);
     }
 
     fn mishap(&mut self, mishap: Mishap) {
@@ -270,8 +282,6 @@ impl World {
             Mishap::DiskError(after) => {
                 let operation = self.machine.disk.operation_count() + after;
                 self.machine.disk.fail_at(operation, Fault::Error);
-                // Somebody reads the server's log and replaces it.
-                self.replace_at = Some(self.now + 2 * SECOND);
             }
             Mishap::ProducerDies(who) => self.producers[who].die(self.now),
             Mishap::ProducerFenced(who) => {
@@ -290,9 +300,8 @@ impl World {
         self.net.heal();
         self.machine.disk.set_space(None);
         self.space_at = None;
-        if self.replace_at.is_some() {
-            self.crash(None, SECOND / 10);
-        }
+        // A fault that has not come yet does not come any more.
+        self.machine.disk.clear_faults();
     }
 
     /// The power goes once more, or the server is ended as it should be; who
@@ -332,6 +341,7 @@ impl World {
             name: name.to_owned(),
             credit_bytes: 1 << 20,
             selects: false,
+            disk_fails: false,
             pause_ns: 1..5_000_000,
         };
         let scanner = ConsumerActor::new(
@@ -355,13 +365,21 @@ impl World {
     /// Where the partitions end.
     fn ends(&mut self, driver: &client::Driver) -> Result<Vec<Position>, Violation> {
         let deadline = self.now + DRAIN_NS_MAX;
-        let description: TopicDescription = 'described: loop {
+        let is_well = |description: &TopicDescription| {
+            let mut partitions = description.partitions.iter();
+            partitions.all(|partition| partition.failure.is_empty())
+        };
+        let description = 'described: loop {
             let mut pending = driver.begin_describe_topic(TOPIC);
             let scanner = self.consumers.last_mut().expect("pushed by the caller");
             scanner.program.kick();
             loop {
                 match pending.try_get() {
-                    Some(Ok(description)) => break 'described description,
+                    Some(Ok(description)) if is_well(&description) => {
+                        break 'described description;
+                    }
+                    // Somebody looks after it soon.
+                    Some(Ok(_)) => break,
                     Some(Err(error)) => {
                         self.trace.say(self.now, || format!("describing: {error}"));
                         break;
@@ -374,15 +392,10 @@ impl World {
             }
         };
         let partitions = description.partitions.iter();
-        let ends = partitions.map(|partition| {
-            if partition.failure.is_empty() {
-                return Ok(Position {
-                    incarnation: partition.incarnation,
-                    offset: partition.watermarks.committed,
-                });
-            }
-            Violation::because(format!("a partition has failed: {}", partition.failure))
+        let ends = partitions.map(|partition| Position {
+            incarnation: partition.incarnation,
+            offset: partition.watermarks.committed,
         });
-        ends.collect()
+        Ok(ends.collect())
     }
 }

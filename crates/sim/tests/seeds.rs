@@ -47,3 +47,8 @@ fn calm() {
     let all = run(seeds(0..20), Weather::Calm);
     assert!(all.acked == all.pushed, "nothing was lost: {all:?}");
 }
+
+#[test]
+fn chaos() {
+    run(seeds(0..500), Weather::Chaos);
+}

@@ -120,6 +120,11 @@ impl FaultyDisk {
         self.inner().faults.insert(operation, fault);
     }
 
+    /// Forgets the faults that are planned and have not come.
+    pub fn clear_faults(&self) {
+        self.inner().faults.clear();
+    }
+
     /// How many operations have been asked for.
     pub fn operation_count(&self) -> u64 {
         self.inner().trace.len() as u64
