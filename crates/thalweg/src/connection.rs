@@ -17,6 +17,7 @@ pub struct Connection {
         long,
         value_name = "FILE",
         env = "THALWEG_GROUP_FILE",
+        hide_env_values = true,
         default_value = "thalweg.json"
     )]
     group_file: PathBuf,
@@ -31,6 +32,7 @@ pub struct Connection {
         long,
         value_name = "NAME",
         env = "THALWEG_NAMESPACE",
+        hide_env_values = true,
         default_value = ""
     )]
     namespace: String,

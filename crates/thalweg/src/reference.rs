@@ -31,6 +31,7 @@ fn page() -> String {
     page.push_str(FIELDS);
     let mut root = Cli::command().term_width(100);
     root.build();
+    describe_connection(&mut page, &root);
     for command in root.get_subcommands_mut() {
         describe(&mut page, command, "thalweg");
     }
@@ -39,7 +40,7 @@ fn page() -> String {
 
 fn describe(page: &mut String, command: &mut Command, parent: &str) {
     let name = format!("{parent} {}", command.get_name());
-    if command.get_name() == "help" || command.is_hide_set() {
+    if command.get_name() == "help" {
         return;
     }
     if command.has_subcommands() {
@@ -48,11 +49,43 @@ fn describe(page: &mut String, command: &mut Command, parent: &str) {
         }
         return;
     }
+    // What many commands take, and what has a page of its own, is told once.
+    let mut command = command
+        .clone()
+        .mut_args(|arg| match arg.get_help_heading() {
+            Some("Connection" | "Settings") => arg.hide(true),
+            _ => arg,
+        });
+    push_help(page, &name, &mut command);
+}
+
+/// The options by which every command of a client finds its server.
+fn describe_connection(page: &mut String, root: &Command) {
+    let status = root
+        .find_subcommand("status")
+        .expect("it takes nothing else");
+    let mut command = status
+        .clone()
+        .about(None)
+        .mut_args(|arg| match arg.get_help_heading() {
+            Some("Connection") => arg,
+            _ => arg.hide(true),
+        })
+        .override_usage("every command that follows, but for serve, bench, completions and man");
+    push_help(page, "Connection", &mut command);
+}
+
+fn push_help(page: &mut String, title: &str, command: &mut Command) {
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let text = help.join("\n");
+    let title = match title.starts_with("thalweg") {
+        true => format!("`{title}`"),
+        false => title.to_owned(),
+    };
     page.push_str(&format!(
-        "\n## `{name}`\n\n```text\n{}\n```\n",
-        help.join("\n").trim_end()
+        "\n## {title}\n\n```text\n{}\n```\n",
+        text.trim_end()
     ));
 }
 

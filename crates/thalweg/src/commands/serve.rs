@@ -30,6 +30,7 @@ impl clap::Args for ServeArgs {
                     .long("config")
                     .value_name("FILE")
                     .env("THALWEG_CONFIG")
+                    .hide_env_values(true)
                     .value_parser(value_parser!(PathBuf))
                     .help("A TOML file with settings; flags and environment win over it"),
             )
