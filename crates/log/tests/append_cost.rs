@@ -126,3 +126,42 @@ fn the_time_of_an_append() {
         spent.as_nanos() / u128::from(count)
     );
 }
+
+/// As above; the time of opening a partition whose server was killed.
+#[test]
+#[ignore = "prints a time; nothing depends on it"]
+fn the_time_of_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new());
+    let mut open = OpenPartition {
+        directory: directory.path().join("p"),
+        topic: TopicId(7),
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        durability: Durability::Written,
+        config: String::new(),
+        retention: Retention::default(),
+        boot_id: "boot".into(),
+        unix_ns: 1,
+        create: true,
+    };
+    let kind = DiskKind::new(disk.clone());
+    let (storage, _) = kind.open(open.clone()).unwrap();
+    let mut driven = log::testing::Driven::new(storage, Some(disk));
+    for number in 0..1000 {
+        let bytes = Buffer::copy_of(&batch(number, 1 << 20));
+        append(driven.storage.as_mut(), bytes, number);
+        driven.settle();
+    }
+    drop(driven);
+    open.create = false;
+    let start = Instant::now();
+    let (storage, report) = kind.open(open).unwrap();
+    println!(
+        "{:?} to open {} MiB after a kill, of which {} MiB were verified",
+        start.elapsed(),
+        storage.state().bytes >> 20,
+        report.verified_bytes >> 20
+    );
+    assert_eq!(report.event_count, 1000);
+}

@@ -58,8 +58,9 @@ impl DiskLog {
         {
             let segment = self.segments.pop_front().expect("there is more than one");
             let end = self.segments[0].base;
+            let header = segment.header;
             let gap = Gap {
-                incarnation: self.incarnation,
+                incarnation: header.map_or(self.incarnation, |header| header.incarnation),
                 first: segment.base,
                 end,
                 reason,
