@@ -88,6 +88,21 @@ def measure(group_file: Path, count: int, rounds: int) -> None:
             report("push(bytes), flush included", best(rounds, count, push_bytes))
             report("push_many(dicts), flush included", best(rounds, count, push_lists))
 
+        # What lies ready in this process: the price of the loop alone.
+        ready = min(count, 200_000)
+        times = []
+        for _ in range(rounds):
+            with topic.consumer(
+                str(uuid.uuid4()), start="beginning", credit_bytes=256 << 20
+            ) as consumer:
+                next(consumer)
+                time.sleep(1)
+                begun = time.perf_counter_ns()
+                for _ in zip(range(ready), consumer):
+                    pass
+                times.append((time.perf_counter_ns() - begun) / ready)
+        report("iterate, events lie ready", min(times))
+
         def iterate() -> None:
             with topic.consumer(str(uuid.uuid4()), start="beginning") as consumer:
                 left = count

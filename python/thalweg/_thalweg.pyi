@@ -41,6 +41,27 @@ _Allocator: TypeAlias = Callable[[Any, "DataView"], _Buffer]
 
 @final
 class Driver:
+    """A connection to a server, from which topics come.
+
+    `Driver("thalweg.json")` connects by the group file that `thalweg serve`
+    writes; `Driver(address="tcp://host:port", token=…)` without one, the token
+    being the group file's, as bytes or hexadecimal; `Driver.embedded(path)`
+    runs the server in this process.
+
+    One driver serves a whole program: it may be used by all threads, and in
+    children after `os.fork()`, which make connections of their own. It
+    reconnects by itself, to a server that was restarted, too. Use it in a
+    `with` block, or call `close`: both wait until everything that was pushed
+    is acknowledged, as the end of the interpreter does.
+
+    - `namespace`: the namespace of all names; empty is the default one.
+    - `client_name`: for the server's log and `thalweg status`.
+    - `connect_timeout`, `request_timeout`: seconds.
+    - `memory_bytes_max`: all producers and consumers together hold no more
+      than this, 512 MiB by default.
+
+    Raises `Unreachable`, `WrongServer`, `NotAllowed`, `Timeout`.
+    """
     def __new__(
         cls,
         group_file: str | os.PathLike[str] | None = None,
@@ -63,7 +84,19 @@ class Driver:
         connect_timeout: float = 10.0,
         request_timeout: float = 120.0,
         memory_bytes_max: int | None = None,
-    ) -> Driver: ...
+    ) -> Driver:
+        """Runs a server in this process, on the data directory `path`, and
+        connects to it without a network: nobody else can.
+
+        The directory is made if it is not there, and can be served by `thalweg
+        serve` later. Closing the driver ends the server. What the server has
+        to say goes to the logger `thalweg.server`. `settings` are those of
+        `thalweg serve`, such as `{"memory_bytes_max": "1GiB"}`; the other
+        arguments those of `Driver`. Not usable in a child after `os.fork()`.
+
+        Raises `ServerError` if the server can't be started, for example
+        because another one owns the directory.
+        """
     def create_topic(
         self,
         name: str,
@@ -79,30 +112,76 @@ class Driver:
         data_block_bytes: int | None = None,
         validate_on_server: bool = False,
         exist_ok: bool = False,
-    ) -> Topic: ...
-    def open_topic(self, name: str, /) -> Topic: ...
-    def topic_exists(self, name: str, /) -> bool: ...
-    def delete_topic(self, name: str, /) -> None: ...
-    def list_topics(self) -> list[TopicDescription]: ...
-    def describe_topic(self, name: str, /) -> TopicDescription: ...
+    ) -> Topic:
+        """Makes a topic, and opens it.
+
+        - `partitions`: how many, 1 by default; 0 is allowed, for
+          `add_partitions` to fill. Each keeps the order of its events.
+        - `storage`: how they are stored: `"disk"` or `"memory"`, the pair of a
+          kind and a dict with its configuration, or a list with one such for
+          each partition.
+        - `validator`: what is checked of metadata: None nothing, `"json"` that
+          it is JSON, a dict that it matches this JSON Schema (draft 2020-12).
+        - `partition_selector`: `"round_robin"`, `"key_hash"` or `"explicit"`.
+        - `serializer`: `"json"`, or `"raw"` for metadata that is bytes.
+        - `durability`: what an acknowledgement survives: `"memory"` nothing,
+          `"written"` the death of the server, `"synced"` power loss; None is
+          the strongest that the storage allows.
+        - `retention`: what is kept at most of each partition: a dict of
+          `bytes`, `age_ms`, `count`; None keeps everything.
+        - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
+        - `data_block_bytes`: how much data one checksum covers, 4096 by default.
+        - `validate_on_server`: whether the server checks metadata, too.
+        - `exist_ok`: if there is a topic of that name, it is opened as it is.
+
+        Raises `TopicExists`, and `InvalidTopic` with the reason; nothing is
+        made then.
+        """
+    def open_topic(self, name: str, /) -> Topic:
+        """Opens a topic. Raises `UnknownTopic`."""
+    def topic_exists(self, name: str, /) -> bool:
+        """Whether there is a topic of that name."""
+    def delete_topic(self, name: str, /) -> None:
+        """Deletes a topic with its events, cursors and gaps. Raises `UnknownTopic`."""
+    def list_topics(self) -> list[TopicDescription]:
+        """All topics of the namespace, a list of `TopicDescription` by name."""
+    def describe_topic(self, name: str, /) -> TopicDescription:
+        """A topic's definition and partitions as they are now, a `TopicDescription`."""
     def add_partitions(
         self,
         name: str,
         partitions: int | None = None,
         *,
         storage: _Storage | list[_Storage] | None = None,
-    ) -> TopicDescription: ...
-    def cursors(self, topic: Topic, consumer: str = "") -> list[Cursor]: ...
+    ) -> TopicDescription:
+        """Adds `partitions` partitions to a live topic; `storage` as for
+        `create_topic`. Producers and consumers that are open go on.
+        """
+    def cursors(self, topic: Topic, consumer: str = "") -> list[Cursor]:
+        """The cursors of a topic's consumers, or of one: a list of `Cursor`."""
     def seek(
         self, topic: Topic, consumer: str, partition: int, position: int | EventId
-    ) -> None: ...
-    def delete_consumer(self, topic: Topic, consumer: str) -> None: ...
-    def gaps(self, name: str, /) -> list[Gap]: ...
-    def status(self) -> dict[str, Any]: ...
-    def shutdown_server(self) -> None: ...
-    def close(self, timeout: float | None = 120.0) -> None: ...
+    ) -> None:
+        """Moves a consumer's durable cursor in one partition, backwards too, to
+        the event with the offset or `EventId` `position`. For consumers that
+        are not running; a running one has `Consumer.seek`.
+        """
+    def delete_consumer(self, topic: Topic, consumer: str) -> None:
+        """Forgets all cursors of a consumer of a topic."""
+    def gaps(self, name: str, /) -> list[Gap]:
+        """Every loss recorded for a topic: a list of `Gap`."""
+    def status(self) -> dict[str, Any]:
+        """The server's state, as a dict."""
+    def shutdown_server(self) -> None:
+        """Has the server drain and end."""
+    def close(self, timeout: float | None = 120.0) -> None:
+        """Waits until everything that was pushed is acknowledged, up to `timeout`
+        seconds, and closes the connection, with all producers and consumers.
+        A second call does nothing.
+        """
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -114,15 +193,27 @@ class Driver:
 
 @final
 class Topic:
+    """A topic of a server: where producers and consumers come from.
+
+    Made by `Driver.create_topic` and `Driver.open_topic`. Holds no resource of
+    its own; usable by several threads, and in a child after `os.fork()`.
+    """
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The topic's name."""
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """32 hexadecimal digits; a new topic of the same name has another id."""
     @property
-    def definition(self) -> dict[str, Any]: ...
+    def definition(self) -> dict[str, Any]:
+        """The definition that is stored with the topic, as a dict."""
     @property
-    def partitions(self) -> tuple[PartitionDescription, ...]: ...
-    def refresh(self) -> None: ...
+    def partitions(self) -> tuple[PartitionDescription, ...]:
+        """The partitions as last known, a tuple of `PartitionDescription`. Does
+        not block; `refresh` asks the server.
+        """
+    def refresh(self) -> None:
+        """Asks the server for the topic's partitions as they are now."""
     def producer(
         self,
         name: str | None = None,
@@ -137,7 +228,30 @@ class Topic:
         durability: _Durability | None = None,
         journal: str | os.PathLike[str] | None = None,
         ack_timeout: float = 120.0,
-    ) -> Producer: ...
+    ) -> Producer:
+        """Opens a producer.
+
+        - `name`: under it the producer keeps its identity across restarts of
+          the program; opening it again fences the one before.
+        - `batch`: `"adaptive"` sends what has gathered as soon as the batch
+          before it is acknowledged; a number of events sends batches of that
+          many (a flush, a close or a wait for a future sends what there is).
+        - `batch_bytes`: the most bytes in a batch, 1 MiB by default.
+        - `linger_ms`: how long a batch that is not full waits, milliseconds.
+        - `batches_in_flight`: sent and not acknowledged, for each partition.
+        - `budget_bytes`: bytes of events held until they are acknowledged, 64
+          MiB by default; one larger event is let in alone.
+        - `at_budget`: `"block"` lets `push` wait for room up to
+          `block_timeout` seconds, `"fail"` raises `BudgetExceeded` at once.
+        - `durability`: what an acknowledgement must mean, if more than the
+          topic promises.
+        - `journal`: a file to which every acknowledged batch is appended, for
+          `thalweg audit`.
+        - `ack_timeout`: seconds until an acknowledgement that does not come is
+          an error.
+
+        Raises `InvalidArgument`, `UnknownTopic`, `Timeout`, `Unreachable`.
+        """
     def consumer(
         self,
         name: str,
@@ -151,7 +265,32 @@ class Topic:
         allocator: _Allocator | None = None,
         on_gap: Callable[[Gap], object] | None = None,
         credit_bytes: int | None = None,
-    ) -> Consumer: ...
+    ) -> Consumer:
+        """Opens a consumer.
+
+        - `name`: its cursors are kept under this name. Several consumers of
+          one name each get everything and share the greatest cursor.
+        - `start`: `"cursor"` begins behind the last acknowledged event, for a
+          new name at the first one; `"cursor_or_latest"` for a new name behind
+          the last one; `"beginning"`, `"latest"`, an offset (in each
+          partition), or the `EventId` of the first event wanted.
+        - `partitions`: the indices of those to read; None reads all.
+        - `data`: True gets all data of every event, False none. A function
+          `select(metadata, data)` gets the parsed metadata and a `DataView` of
+          the whole and returns a `DataView` of what is wanted, or None; only
+          that travels.
+        - `allocator`: a function `allocate(metadata, view)` that returns a
+          writable buffer of `view.nbytes` bytes, such as a numpy array. The
+          data lands in it without a copy; it is `event.buffer` then.
+        - `on_gap`: a function `on_gap(gap)` that is called when events are
+          lost, instead of a `GapWarning`.
+        - `credit_bytes`: bytes of batches that may wait here for each
+          partition, 16 MiB by default.
+
+        The functions are called on a thread that pulls. Raises
+        `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
+        `Unreachable`.
+        """
 
     def fetch(
         self,
@@ -160,13 +299,42 @@ class Topic:
         *,
         bytes_max: int = 1048576,
         timeout: float = 0.0,
-    ) -> list[Event]: ...
+    ) -> list[Event]:
+        """Reads events of one partition without a consumer: no subscription, no
+        cursor. Returns a list, empty if there is nothing.
+
+        `position` is the offset or the `EventId` to begin at; `bytes_max` the
+        most bytes of batches, of which at least one comes; `timeout` the
+        seconds to wait for a first event. The events have no data with them:
+        `read_data` reads what is wanted of it. Events that are gone are
+        skipped with a `GapWarning`.
+
+        Raises `OutOfRange`, `UnknownPartition`, `Damaged`.
+        """
     def read_data(
         self, event: Event, view: DataView | None = None, *, buffer: _Buffer | None = None
-    ) -> Any: ...
+    ) -> Any:
+        """Reads data of one event, all of it or what `view` selects.
+
+        `event` is an `Event`, however it was got; `view` a `DataView` of its
+        data, `thalweg.DataView(event.data_size)` being the whole; `buffer` a
+        writable, contiguous buffer of as many bytes as are selected, in which
+        the data lands without a copy. Returns `buffer`, or a read-only
+        `memoryview` if there is none. The bytes are checked against the
+        checksums that the producer made.
+
+        Raises `InvalidArgument`, `OutOfRange`, `Damaged`.
+        """
 
 @final
 class Producer:
+    """Sends events to one topic.
+
+    Made by `Topic.producer`. May be used by several threads; events of one
+    thread keep their order within a partition. Use it in a `with` block, or
+    call `close`: both wait until everything is acknowledged. Usable in a
+    child after `os.fork()`, where it is another producer to the server.
+    """
     def push(
         self,
         metadata: _Metadata = None,
@@ -177,26 +345,65 @@ class Producer:
         time: int | datetime | None = None,
         partition: int | None = None,
         tombstone: bool = False,
-    ) -> Future: ...
+    ) -> Future:
+        """Sends one event and returns its future at once.
+
+        `metadata` is a dict (or anything else that has a JSON form), a str of
+        JSON, bytes as they are, or None for none. `data` is anything with the
+        buffer protocol, such as bytes or a numpy array in C order, or a list
+        of such: then the event's data is their concatenation. Data is not
+        copied: it must not be changed until the future is resolved, and is
+        kept alive until then. (Up to 64 KiB are copied before `push` returns.)
+
+        `key` is bytes or str, `headers` a dict or a list of pairs of a str and
+        bytes or str, `time` the producer's own time: nanoseconds since 1970 or
+        an aware datetime. `partition` overrules the topic's selector;
+        `tombstone` says that the event deletes its key.
+
+        Does not block unless the producer's budget is full, see
+        `Topic.producer`. Raises `InvalidEvent` if the event is refused,
+        `BudgetExceeded`, `Closed`, and what the producer has failed with.
+        """
     def push_many(
         self,
         metadata: Iterable[_Metadata] | Mapping[str, Any] | str | bytes | None = None,
         data: Sequence[_Data] | _Buffer | None = None,
         *,
         partition: int | None = None,
-    ) -> list[Future]: ...
-    def flush(self, timeout: float | None = 120.0) -> None: ...
-    def close(self, timeout: float | None = 120.0) -> None: ...
+    ) -> list[Future]:
+        """Sends many events, in order, and returns their futures.
+
+        `metadata` is a list with one entry an event, each as for `push`, or
+        one dict, str or bytes (or None) for all of them. `data` is a list with
+        one entry an event, each as for `push`, or an array of two or more
+        dimensions in C order, whose first axis counts the events: event i has
+        the data `data[i]`, uncopied. Lists and arrays must agree in length.
+
+        If an event is refused, those before it were sent; the error says so.
+        """
+    def flush(self, timeout: float | None = 120.0) -> None:
+        """Waits until everything that was pushed before is acknowledged, up to
+        `timeout` seconds; None waits for ever.
+
+        Raises `Timeout`, which says what is outstanding, or what became of a push.
+        """
+    def close(self, timeout: float | None = 120.0) -> None:
+        """Flushes, and takes no more events. A second call does nothing."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called."""
     @property
-    def name(self) -> str | None: ...
+    def name(self) -> str | None:
+        """Its name, or None."""
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Its id, 32 hexadecimal digits; a named producer keeps it across restarts."""
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """Which life of the producer this is; a newer one fences it."""
     @property
-    def topic(self) -> Topic: ...
+    def topic(self) -> Topic:
+        """The topic that it sends to."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -208,13 +415,20 @@ class Producer:
 
 @final
 class EventId:
+    """Where an event is: its partition, the partition's life, and its offset.
+
+    Ids are compared, hashed and pickled as the triple of numbers that they are.
+    """
     def __new__(cls, partition: int, incarnation: int, offset: int) -> Self: ...
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The partition's place in its topic, from 0."""
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """Which life of the partition, from 1: offsets mean something only within one."""
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The event's place in the partition, from 0."""
     def __hash__(self) -> int: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
@@ -226,33 +440,92 @@ class EventId:
 
 @final
 class Future:
-    def result(self, timeout: float | None = None) -> EventId: ...
-    def exception(self, timeout: float | None = None) -> BaseException | None: ...
-    def done(self) -> bool: ...
-    def add_done_callback(self, function: Callable[[Future], object], /) -> None: ...
+    """What becomes of one pushed event: an `EventId` once it is as durable as
+    the topic promises, or an error.
+
+    Wait for it with `result`, in a coroutine with `await`, or not at all:
+    `Producer.flush` and `close` wait for everything. Until it is resolved,
+    the event's data must not be changed.
+    """
+    def result(self, timeout: float | None = None) -> EventId:
+        """The event's id, when it has one. Waits up to `timeout` seconds; None
+        waits as long as the producer's own deadline lets it.
+
+        Raises `Timeout` if it is still unknown then (which may be tried
+        again), or what became of the push.
+        """
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the push, or None if the event has its id. Waits as
+        `result` does, and raises `Timeout` as it does.
+        """
+    def done(self) -> bool:
+        """Whether the outcome is known. Does not block."""
+    def add_done_callback(self, function: Callable[[Future], object], /) -> None:
+        """Calls `function(future)` once the outcome is known: now, if it is, or
+        later on a thread of Thalweg's. What it raises is reported, not raised.
+        """
     def __await__(self) -> Generator[Any, None, EventId]: ...
 
 @final
 class Consumer:
-    def pull(self, timeout: float | None = None) -> Event | None: ...
-    def pull_batch(self, count: int, timeout: float | None = None) -> list[Event]: ...
+    """Receives the events of a topic, partition by partition in their order.
+
+    Made by `Topic.consumer`. Iterate over it, for ever; or call `pull`. In a
+    coroutine, `async for` does the same. Events arrive by themselves while the
+    consumer is open; where it begins and what of the data it gets is said when
+    it is made. Usable in a child after `os.fork()`, where it begins again at
+    its cursor.
+    """
+    def pull(self, timeout: float | None = None) -> Event | None:
+        """The next event, or None if `timeout` seconds pass before there is one.
+
+        A timeout of 0 does not wait; None waits for ever. A pull that times
+        out loses nothing. What a selector or allocator raises is raised here,
+        and the event stays where it is: the next pull asks again.
+
+        Raises `Closed`, `Unreachable` when the server stays away, `Damaged`.
+        """
+    def pull_batch(self, count: int, timeout: float | None = None) -> list[Event]:
+        """Up to `count` events: those that lie ready, or else the first ones that
+        come within `timeout` seconds; an empty list if none do.
+        """
     def __iter__(self) -> Self: ...
     def __next__(self) -> Event: ...
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, Event]: ...
-    def acknowledge(self, id: EventId, /) -> None: ...
-    def flush(self, timeout: float | None = 120.0) -> None: ...
-    def seek(self, partition: int, position: int | EventId) -> None: ...
-    def position(self, partition: int) -> tuple[int, int] | None: ...
+    def acknowledge(self, id: EventId, /) -> None:
+        """Does what `Event.acknowledge` does, for an id that was kept."""
+    def flush(self, timeout: float | None = 120.0) -> None:
+        """Waits until all acknowledgements are durable, up to `timeout` seconds."""
+    def seek(self, partition: int, position: int | EventId) -> None:
+        """Moves the consumer's durable cursor in one partition, backwards if need
+        be, and goes on there: `position` is the offset or the `EventId` of the
+        event that comes next. Durable when it returns.
+
+        To be called when no other thread is pulling.
+        """
+    def position(self, partition: int) -> tuple[int, int] | None:
+        """The next event to be pulled from `partition`, as the pair of the
+        partition's incarnation and an offset; None if it is not known yet.
+        """
     @property
-    def gaps(self) -> list[Gap]: ...
-    def close(self, timeout: float | None = 120.0) -> None: ...
+    def gaps(self) -> list[Gap]:
+        """What was lost of that which this consumer would have got, as it met it:
+        a list of `Gap`. Without `on_gap` each is a `GapWarning`, too.
+        """
+    def close(self, timeout: float | None = 120.0) -> None:
+        """Waits until all acknowledgements are durable, up to `timeout` seconds,
+        and ends the subscription. Iteration ends. A second call does nothing.
+        """
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called."""
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name, under which its cursors are kept."""
     @property
-    def topic(self) -> Topic: ...
+    def topic(self) -> Topic:
+        """The topic that it reads."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -261,58 +534,126 @@ class Consumer:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
-    def _call_when_ready(self, function: Callable[[], object], /) -> None: ...
+    def _call_when_ready(self, function: Callable[[], object], /) -> None:
+        """Calls `function()` once, when there is an event or the consumer is closed."""
 
 @final
 class Event:
+    """One event of a topic, as a consumer got it.
+
+    Nothing of it is copied or parsed before it is asked for. It keeps the
+    memory of its batch alive, so don't gather events for long: take from them
+    what is needed.
+    """
     @property
-    def id(self) -> EventId: ...
+    def id(self) -> EventId:
+        """Where it is. Within one partition and incarnation, offsets grow."""
     @property
-    def metadata(self) -> Any: ...
+    def metadata(self) -> Any:
+        """The metadata, parsed from JSON when it is first asked for. None if the
+        event has none; bytes on a topic whose serializer is `raw`.
+
+        Raises `InvalidArgument` (a `ValueError`) if it is not JSON;
+        `metadata_bytes` has it in any case.
+        """
     @property
-    def metadata_bytes(self) -> bytes: ...
+    def metadata_bytes(self) -> bytes:
+        """The metadata as its producer wrote it."""
     @property
-    def data(self) -> memoryview: ...
+    def data(self) -> memoryview:
+        """The data that was selected, as a `memoryview` of bytes without a copy:
+        of `buffer` if an allocator gave one, else read-only. Empty if nothing
+        was selected.
+        """
     @property
-    def buffer(self) -> Any: ...
+    def buffer(self) -> Any:
+        """The object that the allocator returned for this event, now filled; None
+        without an allocator.
+        """
     @property
-    def data_size(self) -> int: ...
+    def data_size(self) -> int:
+        """Length of the event's whole data in bytes, selected or not."""
     def numpy(
         self,
         dtype: npt.DTypeLike | None = None,
         shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
-    ) -> np.ndarray[Any, Any]: ...
+    ) -> np.ndarray[Any, Any]:
+        """The selected data as a numpy array, without a copy.
+
+        `dtype` and `shape` are those of numpy; what is left out is taken from
+        the metadata's `dtype` and `shape`, if it is an object that has them.
+        Without either: bytes, in one dimension. The array is read-only unless
+        an allocator gave the memory, and keeps that memory alive.
+
+        Raises `ValueError` if the data has another length.
+        """
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """The key as bytes, or None; an empty key is a key."""
     @property
-    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """The headers as a tuple of pairs of a str and bytes."""
     @property
-    def time(self) -> int | None: ...
+    def time(self) -> int | None:
+        """The producer's own time, nanoseconds since 1970, or None."""
     @property
-    def append_time(self) -> int: ...
+    def append_time(self) -> int:
+        """When the server took the event, nanoseconds since 1970."""
     @property
-    def tombstone(self) -> bool: ...
-    def acknowledge(self) -> None: ...
+    def tombstone(self) -> bool:
+        """Whether the event deletes its key."""
+    def acknowledge(self) -> None:
+        """Says that this event and all before it in its partition are done with:
+        a consumer of the same name will begin behind it.
+
+        Does not block. Acknowledgements are sent together, at least every 50
+        ms, and become durable then; `Consumer.flush` and `close` wait for that.
+        Never moves the consumer's position back.
+        """
 
 @final
 class DataView:
+    """Selected bytes of one event's data, in the order in which they were asked for.
+
+    A data selector gets the view of the whole and returns a view of what it
+    wants. `range`, `stride`, `segments` and `rows` nest in any order: each
+    counts bytes within the view that it is called on. One that leaves its
+    view's bounds raises `ValueError`. Views don't change and hold no data.
+    """
     def __new__(cls, size: int, /) -> Self: ...
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """How many bytes are selected."""
     @property
-    def parts(self) -> list[tuple[int, int]]: ...
-    def range(self, offset: int, size: int) -> DataView: ...
-    def stride(self, *, count: int, block: int, offset: int = 0, gap: int = 0) -> DataView: ...
-    def segments(self, parts: Sequence[tuple[int, int]], /) -> DataView: ...
+    def parts(self) -> list[tuple[int, int]]:
+        """The selection as `(offset, size)` pairs, bytes of the event's whole data."""
+    def range(self, offset: int, size: int) -> DataView:
+        """The `size` bytes of this view that begin at `offset`."""
+    def stride(self, *, count: int, block: int, offset: int = 0, gap: int = 0) -> DataView:
+        """`count` blocks of `block` bytes each, the first at `offset`, with `gap`
+        bytes between the end of one and the start of the next.
+        """
+    def segments(self, parts: Sequence[tuple[int, int]], /) -> DataView:
+        """The listed `(offset, size)` parts of this view, in the order of the list."""
     def rows(
         self,
         shape: Sequence[int],
         dtype: npt.DTypeLike | int,
         rows: int | slice | Iterable[int],
-    ) -> DataView: ...
+    ) -> DataView:
+        """Rows of an array that lies in this view in C order.
+
+        `shape` is the array's shape, `(rows, …)`; `dtype` anything that numpy
+        takes for a dtype, or the size of one element in bytes; `rows` a row's
+        index, a slice, or a sequence of indices, along the first axis. What
+        is selected has the shape `(len(rows), *shape[1:])`, for one index
+        `shape[1:]`. Negative indices count from the end.
+        """
     def __len__(self) -> int: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
 
-def _close_all(timeout: float, /) -> None: ...
-def _stop_callbacks() -> None: ...
+def _close_all(timeout: float, /) -> None:
+    """Closes every driver that is open, waiting up to `timeout` seconds in all."""
+def _stop_callbacks() -> None:
+    """Ends the thread that calls back into Python; the interpreter ends."""
