@@ -1,5 +1,6 @@
 //! `thalweg.Consumer`: events on their way in.
 
+use crate::ahead::Ahead;
 use crate::callbacks::Callbacks;
 use crate::describe;
 use crate::event::Event;
@@ -41,7 +42,7 @@ pub struct Consumer {
     name: String,
     raw: bool,
     /// Taken from the client and not yet by the user.
-    ahead: Mutex<VecDeque<ConsumedEvent>>,
+    ahead: Ahead,
     /// How many events to take next, by the size of the last ones.
     ahead_max: AtomicUsize,
     gaps: Mutex<VecDeque<Py<PyAny>>>,
@@ -80,7 +81,7 @@ impl Consumer {
             closed: AtomicBool::new(false),
             topic,
             raw,
-            ahead: Mutex::default(),
+            ahead: Ahead::default(),
             ahead_max: AtomicUsize::new(1),
             gaps: Mutex::default(),
             on_gap,
@@ -107,11 +108,12 @@ impl Consumer {
 
     /// Begins anew in a child of a fork: what the parent took is the parent's.
     #[cold]
-    fn begin_in_child(&self, py: Python<'_>, generation: u64) -> PyResult<()> {
-        drop(std::mem::take(&mut *lock(&self.ahead)));
-        drop(std::mem::take(&mut *lock(&self.ready.callbacks)));
-        self.generation.store(generation, Ordering::Relaxed);
-        let client = self.open(py)?;
+    fn begin_in_child(slf: &Bound<'_, Self>, generation: u64) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        this.ahead.clear(slf);
+        drop(std::mem::take(&mut *lock(&this.ready.callbacks)));
+        this.generation.store(generation, Ordering::Relaxed);
+        let client = this.open(py)?;
         // Nothing is to be acknowledged yet; it waits for the subscriptions.
         wait::interruptible(py, move || client.flush_acknowledgements(wait::FOREVER))
     }
@@ -121,7 +123,7 @@ impl Consumer {
         if this.generation.load(Ordering::Relaxed) != memory::fork::generation() {
             return None;
         }
-        let inner = lock(&this.ahead).pop_front()?;
+        let inner = this.ahead.pop(slf)?;
         let consumer = slf.clone().unbind();
         Some(match &this.parsed {
             None => Event::new(inner, Some(consumer), this.raw),
@@ -140,7 +142,7 @@ impl Consumer {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if !slf.get().fetch_ahead(slf.py(), left)? {
+            if !Self::fetch_ahead(slf, left)? {
                 return Ok(None);
             }
             // Another thread may have been faster.
@@ -151,16 +153,17 @@ impl Consumer {
     }
 
     /// Takes events and gaps from the client; `false` if there are none in time.
-    fn fetch_ahead(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<bool> {
+    fn fetch_ahead(slf: &Bound<'_, Self>, timeout: Option<Duration>) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
         let generation = memory::fork::generation();
-        if self.generation.load(Ordering::Relaxed) != generation {
-            self.begin_in_child(py, generation)?;
+        if this.generation.load(Ordering::Relaxed) != generation {
+            Self::begin_in_child(slf, generation)?;
         }
-        let client = self.open(py)?;
+        let client = this.open(py)?;
         // A number that only guides: nothing is ordered by it.
-        let max = self.ahead_max.load(Ordering::Relaxed);
+        let max = this.ahead_max.load(Ordering::Relaxed);
         let pulled = wait::until(py, timeout, |slice| {
-            if self.closed.load(Ordering::Relaxed) {
+            if this.closed.load(Ordering::Relaxed) {
                 return Err(ClientError::Closed);
             }
             let events = client.pull_batch(max, Some(slice))?;
@@ -173,7 +176,7 @@ impl Consumer {
             Ok(Some(pulled)) => pulled,
             Ok(None) => return Ok(false),
             Err(error) => {
-                let raised = self.parsed.as_ref().and_then(|parsed| parsed.take_raised());
+                let raised = this.parsed.as_ref().and_then(|parsed| parsed.take_raised());
                 return Err(raised.unwrap_or(error));
             }
         };
@@ -181,11 +184,11 @@ impl Consumer {
         if let Some(mean) = bytes.checked_div(events.len() as u64) {
             let fitting = AHEAD_BYTES_MAX / mean.max(1);
             let next = fitting.clamp(1, AHEAD_MAX as u64) as usize;
-            self.ahead_max.store(next, Ordering::Relaxed);
+            this.ahead_max.store(next, Ordering::Relaxed);
         }
-        lock(&self.ahead).extend(events);
+        this.ahead.extend(slf, events);
         for (partition, gap) in gaps {
-            self.report_gap(py, partition, gap)?;
+            this.report_gap(py, partition, gap)?;
         }
         Ok(true)
     }
@@ -342,42 +345,30 @@ impl Consumer {
     ///
     /// To be called when no other thread is pulling.
     #[pyo3(signature = (partition, position))]
-    fn seek(&self, py: Python<'_>, partition: u32, position: &Bound<'_, PyAny>) -> PyResult<()> {
-        let client = self.open(py)?;
+    fn seek(slf: &Bound<'_, Self>, partition: u32, position: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let client = this.open(py)?;
         let index = wire::PartitionIndex(partition);
-        let position = self.topic.bind(py).get().position(index, position)?;
+        let position = this.topic.bind(py).get().position(index, position)?;
         wait::interruptible(py, move || client.seek(index, position))?;
-        let dropped: VecDeque<_> = {
-            let mut ahead = lock(&self.ahead);
-            let all = std::mem::take(&mut *ahead);
-            let (dropped, kept) = all
-                .into_iter()
-                .partition(|event| event.id().partition == index);
-            *ahead = kept;
-            dropped
-        };
-        drop(dropped);
+        this.ahead.forget(slf, index);
         Ok(())
     }
 
     /// The next event to be pulled from `partition`, as the pair of the
     /// partition's incarnation and an offset; None if it is not known yet.
     #[pyo3(signature = (partition))]
-    fn position(&self, py: Python<'_>, partition: u32) -> PyResult<Option<(u64, u64)>> {
+    fn position(slf: &Bound<'_, Self>, partition: u32) -> PyResult<Option<(u64, u64)>> {
+        let (py, this) = (slf.py(), slf.get());
         let index = wire::PartitionIndex(partition);
-        let ahead = lock(&self.ahead)
-            .iter()
-            .map(ConsumedEvent::id)
-            .find(|id| id.partition == index)
-            .map(|id| Position {
+        let position = match this.ahead.first_of(slf, index) {
+            Some(id) => Some(Position {
                 incarnation: id.incarnation,
                 offset: id.offset,
-            });
-        let position = match ahead {
-            Some(position) => Some(position),
+            }),
             None => {
                 // Whoever pulls may wait for the GIL, in a selector.
-                let client = self.open(py)?;
+                let client = this.open(py)?;
                 py.detach(|| client.position(index))
             }
         };
@@ -397,14 +388,14 @@ impl Consumer {
     /// Waits until all acknowledgements are durable, up to `timeout` seconds,
     /// and ends the subscription. Iteration ends. A second call does nothing.
     #[pyo3(signature = (timeout = 120.0))]
-    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let Some(client) = lock(&self.client).take() else {
+    fn close(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(client) = lock(&this.client).take() else {
             return Ok(());
         };
-        self.closed.store(true, Ordering::Relaxed);
-        self.wake_all(py);
-        let ahead = std::mem::take(&mut *lock(&self.ahead));
-        drop(ahead);
+        this.closed.store(true, Ordering::Relaxed);
+        this.wake_all(py);
+        this.ahead.clear(slf);
         let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
         wait::interruptible(py, move || client.flush_acknowledgements(timeout))
     }
@@ -433,14 +424,13 @@ impl Consumer {
 
     #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
     fn __exit__(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         exc_type: Option<&Bound<'_, PyAny>>,
         exc_value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
-        self.close(py, Some(120.0))
+        Self::close(slf, Some(120.0))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 /// Nothing of it is copied or parsed before it is asked for. It keeps the
 /// memory of its batch alive, so don't gather events for long: take from them
 /// what is needed.
-#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Event")]
+#[pyclass(frozen, module = "thalweg._thalweg", name = "Event")]
 pub struct Event {
     inner: ConsumedEvent,
     /// Who got it; `None` for a point read, which has no cursor.

@@ -8,6 +8,7 @@
 //! calls to a thread of their own ([`callbacks`]) and lent memory on a stack
 //! without a lock ([`lend`]).
 
+mod ahead;
 mod callbacks;
 mod connection;
 mod consumer;
