@@ -181,7 +181,7 @@ fn files_travel_as_data_and_parts_of_them_come_back() {
     let rig = Rig::default();
     let _server = with_topic(&rig);
     let small: Vec<u8> = (0..1000u32).map(|n| n as u8).collect();
-    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
+    let large: Vec<u8> = (0..50_000_000u32).map(|n| (n / 7) as u8).collect();
     std::fs::write(rig.path("small"), &small).unwrap();
     std::fs::write(rig.path("large"), &large).unwrap();
     rig.run(&["produce", "t", "--data", "small", "large", "--key", "k"])
@@ -201,7 +201,7 @@ fn files_travel_as_data_and_parts_of_them_come_back() {
     );
     assert_eq!(
         (&lines[1]["data_bytes"], &lines[1]["key"]),
-        (&json!(3_000_000), &json!("k"))
+        (&json!(50_000_000), &json!("k"))
     );
     assert_eq!(lines[2]["metadata"], "piped");
     let read = |line: &Value| std::fs::read(rig.path(line["data_file"].as_str().unwrap())).unwrap();
@@ -209,6 +209,11 @@ fn files_travel_as_data_and_parts_of_them_come_back() {
     assert_eq!(read(&lines[2]), b"from a pipe");
     assert_eq!(lines[1]["data_file"], "out/0-1-1.data");
 
+    let most = ["--data-dir", "most", "--data-range", "900:20000000"];
+    let lines = rig
+        .run(&[&["consume", "t", "-n", "e"], &most[..]].concat())
+        .json();
+    assert!(read(&lines[0]) == small[900..] && read(&lines[1]) == large[900..20_000_900]);
     let part = ["--data-dir", "part", "--data-range", "900:500"];
     let lines = rig
         .run(&[&["consume", "t", "-n", "d"], &part[..]].concat())

@@ -5,9 +5,12 @@ mod rig;
 use client::{DataWanted, Definition, Driver, DriverOptions, Durability, Endpoint, Event};
 use client::{PartitionStorage, ProducerOptions, Target};
 use memory::Buffer;
-use rig::{Rig, WATCHDOG};
+use rig::Rig;
+use std::time::Duration;
 use wire::view::DataView;
 
+/// Five gibibytes may take a slow disk that long.
+const PATIENCE: Duration = Duration::from_secs(600);
 const PIECE_BYTES: u64 = 64 << 20;
 const PIECES: u64 = 80;
 const DATA_BYTES: u64 = PIECE_BYTES * PIECES;
@@ -25,7 +28,7 @@ fn five_gibibytes_go_through_and_back_within_the_budgets() {
     let rig = Rig::default();
     let server = rig.serve(&["--memory-bytes-max", SERVER_MEMORY]);
     let options = DriverOptions {
-        request_timeout: WATCHDOG,
+        request_timeout: PATIENCE,
         ..DriverOptions::default()
     };
     let driver = Driver::connect(Endpoint::GroupFile(rig.group_file()), options).unwrap();
@@ -50,7 +53,7 @@ fn five_gibibytes_go_through_and_back_within_the_budgets() {
     let before = anonymous_bytes_most(std::process::id());
     let producer = topic
         .producer(ProducerOptions {
-            ack_timeout: WATCHDOG,
+            ack_timeout: PATIENCE,
             ..ProducerOptions::default()
         })
         .unwrap();
@@ -58,8 +61,8 @@ fn five_gibibytes_go_through_and_back_within_the_budgets() {
         data: (0..PIECES).map(piece).collect(),
         ..Event::new(b"{}")
     };
-    let id = producer.push(event).unwrap().wait(Some(WATCHDOG)).unwrap();
-    producer.close(WATCHDOG).unwrap();
+    let id = producer.push(event).unwrap().wait(Some(PATIENCE)).unwrap();
+    producer.close(PATIENCE).unwrap();
 
     let fetched = topic
         .fetch(
@@ -69,7 +72,7 @@ fn five_gibibytes_go_through_and_back_within_the_budgets() {
                 offset: id.offset,
             },
             1 << 20,
-            WATCHDOG,
+            PATIENCE,
             true,
         )
         .unwrap();
@@ -105,7 +108,7 @@ fn five_gibibytes_go_through_and_back_within_the_budgets() {
         held < SERVER_MEMORY_BYTES + PROCESS_BYTES,
         "the server held {held} bytes"
     );
-    driver.close(WATCHDOG).unwrap();
+    driver.close(PATIENCE).unwrap();
 }
 
 /// The most memory that a process has held; no files are mapped that matter.

@@ -8,9 +8,13 @@ use crate::output::Output;
 use crate::progress::{Beside, Progress};
 use bytes::Bytes;
 use client::{
-    ConsumedEvent, Consumer, ConsumerOptions, DataMode, EventDataRef, EventInfo, TopicHandle,
+    ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataWanted, EventDataRef, EventInfo,
+    Target, TopicHandle,
 };
+use memory::Buffer;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +28,10 @@ use wire::{EventId, Offset, PartitionIndex};
 const LOOK: Duration = Duration::from_millis(100);
 /// How many events are taken at once.
 const EVENTS_MAX: usize = 1024;
+/// As many, where each may bring a piece of data along.
+const EVENTS_WITH_DATA_MAX: usize = 4;
+/// Data longer than this is written to a file in pieces of this length.
+const PIECE_BYTES: u64 = 16 << 20;
 
 pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
@@ -43,6 +51,7 @@ pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let consumer = open(args, &topic, &chosen)?;
     let mut run = Run {
         args,
+        topic: topic.clone(),
         progress: Progress::events(&subject, args.max, Beside::Lines),
         subject,
         consumer,
@@ -122,10 +131,19 @@ fn open(
     let options = ConsumerOptions {
         partitions: (!args.partition.is_empty()).then(|| args.partition.clone()),
         start,
-        data: match (wants_data, args.data_range) {
-            (false, _) => DataMode::None,
-            (true, None) => DataMode::All,
-            (true, Some(range)) => DataMode::Select(Arc::new(move |event| select(event, range))),
+        data: match wants_data {
+            false => DataMode::None,
+            true => {
+                let (range, in_parts) = (args.data_range, args.data_dir.is_some());
+                DataMode::Select(Arc::new(move |event: &EventInfo<'_>| {
+                    let view = wanted(event.data_bytes_total(), range);
+                    // What is long goes from the server to its file piece by piece.
+                    Ok(match in_parts && view.bytes() > PIECE_BYTES {
+                        true => DataView::none(),
+                        false => view,
+                    })
+                }))
+            }
         },
         ..ConsumerOptions::default()
     };
@@ -135,17 +153,19 @@ fn open(
 }
 
 /// The part of an event's data that lies in `range`; shorter data has less of it.
-fn select(event: &EventInfo<'_>, range: DataRange) -> Result<DataView, String> {
-    let total = event.data_bytes_total();
+fn wanted(total: u64, range: Option<DataRange>) -> DataView {
+    let Some(range) = range else {
+        return DataView::whole(total);
+    };
     let offset = range.offset.min(total);
     let bytes = range.bytes.min(total - offset);
-    DataView::whole(total)
-        .range(offset, bytes)
-        .map_err(|error| error.to_string())
+    let view = DataView::whole(total).range(offset, bytes);
+    view.expect("the range ends with the data at the latest")
 }
 
 struct Run<'a> {
     args: &'a ConsumeArgs,
+    topic: TopicHandle,
     progress: Progress,
     subject: String,
     consumer: Consumer,
@@ -165,7 +185,11 @@ impl Run<'_> {
             if !self.args.follow && self.is_at_end() {
                 break;
             }
-            let max = EVENTS_MAX.min(self.left.try_into().unwrap_or(EVENTS_MAX));
+            let most = match self.args.data_dir {
+                Some(_) => EVENTS_WITH_DATA_MAX,
+                None => EVENTS_MAX,
+            };
+            let max = most.min(self.left.try_into().unwrap_or(most));
             let events = self
                 .consumer
                 .pull_batch(max, Some(LOOK))
@@ -236,11 +260,48 @@ impl Run<'_> {
         let path: PathBuf = directory.join(&name);
         let temporary = directory.join(format!(".{name}.tmp"));
         let subject = path.display().to_string();
+        let mut file = File::create(&temporary).about(&subject)?;
+        let view = wanted(event.data_bytes_total(), self.args.data_range);
+        match view.bytes() > PIECE_BYTES {
+            true => self.copy_data(id, &view, &mut file, &subject)?,
+            false => file.write_all(&data).about(&subject)?,
+        }
         // Whoever sees the name sees all of the data.
-        std::fs::write(&temporary, &data)
-            .and_then(|()| std::fs::rename(&temporary, &path))
-            .about(&subject)?;
+        std::fs::rename(&temporary, &path).about(&subject)?;
         Ok(event_json::data_file(&subject))
+    }
+
+    /// Reads long data piece by piece.
+    fn copy_data(
+        &self,
+        id: EventId,
+        view: &DataView,
+        file: &mut File,
+        subject: &str,
+    ) -> Result<(), Failure> {
+        let mut at = 0;
+        while at < view.bytes() {
+            let bytes = PIECE_BYTES.min(view.bytes() - at);
+            let piece = view
+                .range(at, bytes)
+                .expect("it ends with the view at the latest");
+            let wanted = DataWanted {
+                partition: id.partition,
+                incarnation: id.incarnation,
+                offset: id.offset,
+                segments: piece.segments().to_vec(),
+            };
+            let into = Target::from(Buffer::zeroed(bytes as usize));
+            let read = self
+                .topic
+                .read_data(&[wanted], vec![into])
+                .about(&self.subject)?;
+            for mut target in read {
+                file.write_all(target.as_mut()).about(subject)?;
+            }
+            at += bytes;
+        }
+        Ok(())
     }
 
     /// What was handed to the reader of the output is done with.
