@@ -4,6 +4,7 @@
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode};
+use crate::promise;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
 use memory::{Pool, Reservation};
@@ -144,7 +145,7 @@ impl ConsumerShared {
         self.arrived.notify_all();
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
-            on_ready();
+            promise::call(|| on_ready());
         }
     }
 

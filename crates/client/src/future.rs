@@ -2,6 +2,7 @@
 
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
+use crate::promise;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -62,7 +63,7 @@ impl BatchPromise {
             waker.wake();
         }
         for callback in waiters.callbacks {
-            callback();
+            promise::call(callback);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::error::ClientError;
 use bytes::Bytes;
 use memory::Target;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -35,6 +36,12 @@ impl Reply {
             targets: Vec::new(),
         }
     }
+}
+
+/// Calls a callback of the user's. A panic in it is the user's alone: the
+/// panic hook has told of it, and the thread has others to serve.
+pub(crate) fn call(callback: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(callback));
 }
 
 /// Where a [`Reply`] is put once.
@@ -80,7 +87,7 @@ impl Promise {
             waker.wake();
         }
         if let Some(callback) = callback {
-            callback();
+            call(callback);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::mailbox::Mailbox;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -61,7 +62,18 @@ impl Runtime {
         runtime.register_descriptors();
         std::thread::Builder::new()
             .name("thalweg-client".to_owned())
-            .spawn(move || runtime.run())
+            .spawn(move || {
+                // Whatever waits is to be told, should there be a bug.
+                let run = AssertUnwindSafe(|| runtime.run());
+                if catch_unwind(run).is_err() {
+                    let error = ClientError::io(
+                        "the client's thread has ended",
+                        std::io::Error::other("it panicked, which is a bug of the client's"),
+                    );
+                    let end = AssertUnwindSafe(|| runtime.core.abandon(error));
+                    let _ = catch_unwind(end);
+                }
+            })
             .map_err(|error| failed("starting the client's thread", error))
     }
 
@@ -88,7 +100,7 @@ impl Runtime {
                 // Without a reactor there is no way on; everybody is told.
                 let what = "waiting for the network";
                 let error = ClientError::io(what, std::io::Error::other(error));
-                return self.mailbox.end(error);
+                return self.core.abandon(error);
             }
             self.handle(Input::Kick);
         }

@@ -416,9 +416,19 @@ fn the_journal_has_every_acknowledged_batch_before_its_futures_resolve() {
             .unwrap(),
     );
     world.server.cut_behind.insert(world.server.messages + 2);
+    let in_time = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    for (future, records) in futures.iter().zip([1, 1, 1, 2, 2, 2, 3]) {
+        let (path, in_time) = (path.clone(), in_time.clone());
+        future.on_done(Box::new(move || {
+            let content = client::journal::read_journal(&path).unwrap();
+            let is_there = content.records.len() >= records;
+            in_time.fetch_add(is_there.into(), std::sync::atomic::Ordering::SeqCst);
+        }));
+    }
     let flush = producer.flush_future();
     assert!(world.run_until(MINUTE, |_| flush.try_get().is_some()));
     assert!(resolve(&mut world, MINUTE, &futures));
+    assert_eq!(in_time.load(std::sync::atomic::Ordering::SeqCst), 7);
     let content = client::journal::read_journal(&path).unwrap();
     let firsts: Vec<_> = content
         .records

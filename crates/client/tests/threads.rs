@@ -308,3 +308,25 @@ fn what_was_acknowledged_is_sent_when_everything_closes() {
     let cursors = again.cursors(&topic, "reader").unwrap();
     assert_eq!(cursors[0].position.offset.0, 1);
 }
+
+#[test]
+fn a_callback_that_panics_harms_nobody_else() {
+    let running = Running::start();
+    let driver = running.connect();
+    let topic = topic(&driver, 1);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    consumer.on_ready(Box::new(|| panic!("a mistake of the user's")));
+    let future = producer.push_metadata(b"x").unwrap();
+    future.on_done(Box::new(|| panic!("another one")));
+    let later = producer.push_metadata(b"y").unwrap();
+    later.wait(Some(WATCHDOG)).unwrap();
+    future.wait(Some(WATCHDOG)).unwrap();
+    for expected in [b"x", b"y"] {
+        let event = consumer.pull(Some(WATCHDOG)).unwrap().unwrap();
+        assert_eq!(event.metadata(), expected);
+    }
+    driver.close(WATCHDOG).unwrap();
+}

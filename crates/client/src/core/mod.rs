@@ -541,6 +541,14 @@ impl ClientCore {
         }
     }
 
+    /// Ends everything with `error`, because nobody can drive the core any
+    /// more: nothing that waits for it is to wait for ever.
+    pub(crate) fn abandon(&mut self, error: ClientError) {
+        // It may have been on its way there when it was interrupted.
+        self.ended = false;
+        self.end(error, &mut None);
+    }
+
     fn end(&mut self, error: ClientError, link: &mut Option<&mut dyn Link>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
