@@ -78,6 +78,6 @@ def write_report(output: Path, facts: dict[str, Any]) -> None:
         picture=base64.b64encode((output / "picture.png").read_bytes()).decode(),
         chart=chart(facts["quality"]),
         rows=rows,
-        audit=html.escape(json.dumps(facts["audit"], indent=1)),
+        audit=html.escape("\n".join(json.dumps(line) for line in facts["audit"])),
     )
     (output / "report.html").write_text(page)

@@ -124,7 +124,7 @@ def main() -> None:
         "outage_s": round(outage, 2),
         "stored": counts,
         "audit_exit": audit.returncode,
-        "audit": json.loads(audit.stdout),
+        "audit": [json.loads(line) for line in audit.stdout.splitlines()],
         **json.loads((output / "viewer.json").read_text()),
     }
     (output / "facts.json").write_text(json.dumps(facts, indent=1))
