@@ -1,6 +1,7 @@
 //! The callers' side of a producer: events gather into batches here, under
 //! one short lock, until the core takes them.
 
+use crate::faults::{Fault, planted};
 use crate::error::ClientError;
 use crate::event::{Data, Event};
 use crate::future::{BatchPromise, FlushFuture, PushFuture};
@@ -203,7 +204,13 @@ impl ProducerShared {
                 kicked: false,
                 failure: None,
             }),
-            budget: Budget::new("the producer's budget_bytes", share.bytes()),
+            budget: Budget::new(
+                "the producer's budget_bytes",
+                match planted(Fault::NoBudget) {
+                    true => u64::MAX,
+                    false => share.bytes(),
+                },
+            ),
             _share: share,
             validator: (!validator.accepts_all()).then_some(validator),
             serializer: (!serializer.is_identity()).then_some(serializer),

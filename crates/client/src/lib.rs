@@ -13,6 +13,7 @@ pub mod core;
 mod driver;
 mod error;
 mod event;
+mod faults;
 mod feed;
 mod fetched;
 mod future;
@@ -27,6 +28,8 @@ mod runtime;
 mod session;
 mod topic_handle;
 
+#[cfg(feature = "testing")]
+pub use faults::{Fault, plant};
 pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
 pub use error::ClientError;

@@ -3,6 +3,7 @@
 
 use crate::error::ClientError;
 use crate::event::{ConsumedData, ConsumedEvent, DeliveredBatch, EventInfo};
+use crate::faults::{Fault, planted};
 use crate::feed::{Arrival, ConsumerShared};
 use crate::mailbox::Command;
 use crate::options::DataMode;
@@ -236,6 +237,7 @@ impl Puller {
                     };
                     let position = self.positions.get(&partition);
                     let floor = match position {
+                        _ if planted(Fault::NoFloor) => Offset(0),
                         Some(position) if position.incarnation == incarnation => position.offset,
                         _ => self.carried.get(&partition).copied().unwrap_or(Offset(0)),
                     };

@@ -4,6 +4,7 @@
 use super::Timer;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
+use crate::faults::{Fault, planted};
 use crate::feed::{Arrival, ConsumerShared};
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
@@ -359,7 +360,7 @@ impl ConsumerCore {
         waiting.sought.clear();
         drop(waiting);
         let promises = std::mem::take(&mut self.flushes);
-        if positions.is_empty() {
+        if positions.is_empty() || planted(Fault::NoAcknowledgement) {
             for promise in promises {
                 promise.resolve(Ok(Reply::default()));
             }

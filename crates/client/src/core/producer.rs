@@ -13,6 +13,7 @@ use super::Timer;
 use super::wire_session::{Request, Route, Wire};
 use crate::batch_queue::{Identity, ProducerShared, Take};
 use crate::error::ClientError;
+use crate::faults::{Fault, planted};
 use crate::future::{BatchPromise, Stored};
 use crate::journal::JournalRecord;
 use crate::mailbox::Counters;
@@ -252,6 +253,10 @@ impl ProducerCore {
         for (place, batch) in flow.in_flight.iter_mut().enumerate() {
             if batch.request.is_some() || batch.stored.is_some() {
                 continue;
+            }
+            if batch.was_sent && planted(Fault::NewSequence) {
+                batch.renumber(Sequence(flow.next_sequence));
+                flow.next_sequence += u64::from(batch.count);
             }
             if place > 0 && (!is_known || batch.must_be_first) {
                 return false;

@@ -186,6 +186,11 @@ impl FaultyDisk {
         self.inner().state.content(path)
     }
 
+    /// The path of an open file.
+    pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
+        self.inner().state.path_of(file)
+    }
+
     /// All files, as programs see them.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.inner().state.paths()

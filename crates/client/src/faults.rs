@@ -1,0 +1,37 @@
+//! Faults that tests plant into clients, to see that they are noticed.
+
+/// A planted fault. Exists in tests alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Send a batch again under new sequence numbers.
+    NewSequence,
+    /// Take events whatever the budget says.
+    NoBudget,
+    /// Hand out events of a batch that lie before the position that was asked for.
+    NoFloor,
+    /// Keep what was acknowledged to itself, and say that it is durable.
+    NoAcknowledgement,
+}
+
+#[cfg(feature = "testing")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a fault into all clients that this thread runs, or takes it out again.
+#[cfg(feature = "testing")]
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
+}
+
+/// Whether this fault was planted. Never outside of tests.
+#[inline]
+pub(crate) fn planted(fault: Fault) -> bool {
+    #[cfg(feature = "testing")]
+    return PLANTED.get() == Some(fault);
+    #[cfg(not(feature = "testing"))]
+    {
+        let _ = fault;
+        false
+    }
+}
