@@ -305,6 +305,11 @@ impl ConsumerActor {
         let name = &self.reader.name;
         self.trace
             .say(now, || format!("{name}: is given event {number} as {id}"));
+        let mut id = id;
+        if self.random.one_in(8) {
+            // Somebody is late with an event that was done long ago.
+            id.offset = Offset(self.random.below(id.offset.0 + 1));
+        }
         if self.random.one_in(3) {
             let position = Position {
                 incarnation: id.incarnation,
@@ -319,7 +324,8 @@ impl ConsumerActor {
             let name = &self.reader.name;
             self.trace.say(now, || format!("{name}: acknowledges {id}"));
             model.acknowledges(&self.plan.name, id.partition.0, position);
-            self.acknowledged.insert(id.partition.0, position);
+            let newest = self.acknowledged.entry(id.partition.0).or_insert(position);
+            *newest = (*newest).max(position);
         }
         Ok(true)
     }

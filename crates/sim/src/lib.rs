@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod consumer;
+mod counted;
 mod machine;
 mod model;
 mod plan;
@@ -22,8 +23,9 @@ mod trace;
 mod wired;
 mod world;
 
+pub use counted::{Consuming, Copied, Counted, Moving};
 pub use plan::Weather;
 pub use planted::Planted;
-pub use run::{Failure, run_seed};
+pub use run::{Failure, find, run_seed};
 pub use trace::Violation;
 pub use world::Summary;

@@ -2,13 +2,14 @@
 //! executed in one thread. Disk operations and jobs complete later, in an
 //! order that the seed chooses.
 
+use crate::planted::Planted;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::wired::{Rung, Wired};
 use broker::node::{Input, Job, JobId, LinkId, Now, Output, StorageId};
 use broker::{Fault, Limits, Node, NodeOptions};
 use log::testing::{FaultyDisk, Survival};
-use log::{Disk, DiskKind, MemoryKind, Operation, OperationToken, StorageKind};
+use log::{Disk, DiskError, DiskKind, MemoryKind, Operation, OperationToken, Outcome, StorageKind};
 use net::testing::sim::{Sim, SimNet};
 use net::{LinkEvent, LinkOptions, Listener, Transport};
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub struct MachinePlan {
     pub inline_one_in: u64,
     /// A fault that is planted into the node.
     pub fault: Option<Fault>,
+    /// A fault that is planted anywhere.
+    pub planted: Option<Planted>,
 }
 
 /// The machine.
@@ -413,6 +416,23 @@ impl Machine {
         }
     }
 
+    /// Carries out an operation, unless a planted fault skips it.
+    fn execute(&self, operation: Operation) -> Result<Outcome, DiskError> {
+        let skipped = match (&operation, self.plan.planted) {
+            (Operation::SyncData { .. }, Some(Planted::NoSync)) => true,
+            (Operation::SyncDirectory { .. }, Some(Planted::NoDirectorySync)) => true,
+            (Operation::SyncData { file }, Some(Planted::NoDataSync)) => {
+                let path = self.disk.path_of(*file);
+                path.is_some_and(|path| path.extension().is_some_and(|ending| ending == "data"))
+            }
+            _ => false,
+        };
+        match skipped {
+            true => Ok(Outcome::Done),
+            false => self.disk.execute(operation),
+        }
+    }
+
     /// Completes the disk operations and jobs that are due, in order of time.
     fn disk_turn(&mut self, now: u64) -> bool {
         let mut moved = false;
@@ -429,7 +449,7 @@ impl Machine {
                 .map(|(index, _)| index);
             if let Some(index) = due {
                 let pending = running.operations.remove(index);
-                let result = self.disk.execute(pending.operation);
+                let result = self.execute(pending.operation);
                 self.trace.say(now, || match &result {
                     Ok(_) => format!("disk: {:?}", self.disk.trace().pop()),
                     Err(error) => format!("disk: {error}"),

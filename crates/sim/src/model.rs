@@ -32,6 +32,8 @@ pub struct Life {
     pub name: Option<String>,
     /// Which life of the name.
     pub epoch: u32,
+    /// How many events had been pushed by anybody when it began.
+    begun_at: usize,
     counts: BTreeMap<u32, u64>,
 }
 
@@ -113,6 +115,13 @@ fn event_of(metadata: &[u8]) -> Option<usize> {
     let text = metadata.strip_prefix(b"event ")?;
     let end = text.iter().position(|byte| *byte == b' ')?;
     std::str::from_utf8(&text[..end]).ok()?.parse().ok()
+}
+
+impl Pushed {
+    /// Bytes of its metadata and data.
+    pub fn bytes(&self) -> u64 {
+        (self.metadata_bytes + self.data_bytes) as u64
+    }
 }
 
 impl Reader {
@@ -203,6 +212,7 @@ impl Model {
         self.lives.push(Life {
             name,
             epoch,
+            begun_at: self.events.len(),
             counts: BTreeMap::new(),
         });
         self.lives.len() - 1
@@ -253,6 +263,17 @@ impl Model {
     pub fn acked(&mut self, event: usize, id: EventId) -> Result<(), Violation> {
         self.acked_count += 1;
         self.events[event].acked = true;
+        let life = &self.lives[self.events[event].life];
+        let successor = self.lives.iter().find(|other| {
+            other.name == life.name && other.epoch > life.epoch && other.begun_at <= event
+        });
+        if let (Some(name), Some(successor)) = (&life.name, successor) {
+            return Violation::because(format!(
+                "event {event} of epoch {} of {name} is acknowledged, and was pushed after epoch \
+                 {} had begun",
+                life.epoch, successor.epoch
+            ));
+        }
         let what = format!("the ack of event {event} as {id}");
         if self.events[event].partition != id.partition.0 {
             return Violation::because(format!("{what}: it was pushed elsewhere"));

@@ -54,6 +54,7 @@ pub struct Plan {
     pub heals_at: u64,
     pub producers: Vec<ProducerPlan>,
     pub consumers: Vec<ConsumerPlan>,
+    pub planted: Option<Planted>,
 }
 
 /// A producer's program.
@@ -129,6 +130,7 @@ impl Plan {
             mishaps: Vec::new(),
             heals_at,
             producers,
+            planted,
             consumers: (0..2).map(|index| consumer(random, index)).collect(),
         };
         if !is_calm {
@@ -232,6 +234,7 @@ fn machine(random: &mut Random, planted: Option<Planted>) -> MachinePlan {
         operation_ns: random.pick(&[1000..50_000, 10_000..5 * MILLISECOND]),
         inline_one_in: random.pick(&[1, 2, 0]),
         fault: planted.and_then(Planted::broker),
+        planted,
     }
 }
 

@@ -7,13 +7,30 @@ use broker::Fault;
 pub enum Planted {
     /// In the node.
     Broker(Fault),
+    /// In a client.
+    Client(client::Fault),
+    /// Syncs of files are not carried out, and said to be.
+    NoSync,
+    /// Syncs of directories are not carried out, and said to be.
+    NoDirectorySync,
+    /// External data is synced behind the log that refers to it, or never.
+    NoDataSync,
 }
 
 impl Planted {
     /// The node's, if it is one of its.
-    pub fn broker(self) -> Option<Fault> {
+    pub(crate) fn broker(self) -> Option<Fault> {
         match self {
             Self::Broker(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// The client's, if it is one of its.
+    pub(crate) fn client(self) -> Option<client::Fault> {
+        match self {
+            Self::Client(fault) => Some(fault),
+            _ => None,
         }
     }
 }

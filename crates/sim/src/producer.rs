@@ -204,7 +204,9 @@ impl ProducerActor {
                     self.trace
                         .say(now, || format!("{name}: has a producer of epoch {epoch}"));
                     self.stage = Stage::Open(producer);
-                    self.wake_at = now;
+                    // A successor takes its time, while its predecessor goes on.
+                    let pause = if self.may_be_fenced { RETRY_NS * 2 } else { 1 };
+                    self.wake_at = now + self.random.below(pause);
                 }
                 Some(Err(error)) => return self.failed(now, &error),
                 None => {}
@@ -280,9 +282,13 @@ impl ProducerActor {
                     });
                     self.outstanding.push_back((event, future));
                     self.left -= 1;
-                    let (held, limit) = (producer.held_bytes(), self.plan.options.budget_bytes);
-                    let one = (metadata_bytes + data_bytes + 1000) as u64;
-                    if held > limit && held > one {
+                    let unanswered = self.outstanding.iter();
+                    let unanswered = unanswered.filter(|(_, future)| future.try_get().is_none());
+                    let sizes = unanswered.map(|(event, _)| model.events[*event].bytes());
+                    let (count, held) = sizes.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
+                    let limit = self.plan.options.budget_bytes;
+                    let held = held.max(producer.held_bytes());
+                    if held > limit && count > 1 {
                         return Violation::because(format!(
                             "{name} holds {held} bytes, its budget is {limit}"
                         ));

@@ -7,6 +7,7 @@ use crate::wired::Wired;
 use bytes::Bytes;
 use client::core::{ClientCore, Input, Output};
 use client::{Driver, DriverOptions, Endpoint};
+use net::testing::counted::{Counted, Counters};
 use net::testing::sim::SimNet;
 use net::{LinkEvent, LinkOptions, Transports};
 use std::collections::BTreeMap;
@@ -30,8 +31,19 @@ pub struct Program {
 impl Program {
     /// Starts the process; it connects by itself.
     pub fn start(net: &SimNet, name: String, session: u128, trace: Trace) -> Self {
-        let transports = Transports::new().with(net.transport(LinkOptions::default()));
-        let transports = Arc::new(transports);
+        Self::counted(net, name, session, trace, Counters::default())
+    }
+
+    /// [`Program::start`], with its frames counted.
+    pub fn counted(
+        net: &SimNet,
+        name: String,
+        session: u128,
+        trace: Trace,
+        counters: Counters,
+    ) -> Self {
+        let transport = Counted::new(net.transport(LinkOptions::default()), counters);
+        let transports = Arc::new(Transports::new().with(transport));
         let endpoint = Endpoint::Address {
             address: ADDRESS.to_owned(),
             token: Some(Bytes::copy_from_slice(&TOKEN)),

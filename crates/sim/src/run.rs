@@ -65,9 +65,21 @@ pub fn run_seed(
     }))
 }
 
+/// The first of some seeds whose run notices a planted fault, and as what.
+pub fn find(planted: Planted, seeds: std::ops::Range<u64>) -> Option<(u64, Violation)> {
+    seeds.into_iter().find_map(|seed| {
+        let plan = Plan::of(seed, Weather::Chaos, Some(planted));
+        let found = attempt(plan, Trace::default()).err();
+        found.map(|violation| (seed, violation))
+    })
+}
+
 fn attempt(plan: Plan, trace: Trace) -> Result<Summary, Violation> {
+    client::plant(plan.planted.and_then(Planted::client));
     let run = AssertUnwindSafe(|| World::new(plan, trace).run());
-    catch_unwind(run).unwrap_or_else(|panic| {
+    let result = catch_unwind(run);
+    client::plant(None);
+    result.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .cloned()

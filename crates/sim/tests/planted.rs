@@ -1,0 +1,46 @@
+//! Tests of the tests: each planted fault must be noticed by some seed.
+
+use broker::Fault as Node;
+use client::Fault as Client;
+use sim::{Planted, find};
+
+/// Among so many seeds a fault has to be found.
+const SEEDS: std::ops::Range<u64> = 0..300;
+
+fn is_found(planted: Planted, word: &str) {
+    let found = find(planted, SEEDS);
+    println!("{planted:?}: {found:?}");
+    let (seed, violation) = found.unwrap_or_else(|| panic!("{planted:?} is not noticed"));
+    assert!(
+        violation.0.contains(word),
+        "{planted:?} is noticed by seed {seed} as something else: {}",
+        violation.0
+    );
+}
+
+macro_rules! planted {
+    ($($name:ident: $planted:expr => $word:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            is_found($planted, $word);
+        })*
+    };
+}
+
+planted! {
+    an_early_ack: Planted::Broker(Node::AckEarly) => "";
+    an_early_delivery: Planted::Broker(Node::VisibleEarly) => "";
+    a_cursor_that_moves_back: Planted::Broker(Node::CursorBack) => "cursor of";
+    an_early_answer_to_a_cursor: Planted::Broker(Node::CursorEarly) => "cursor of";
+    a_retry_that_is_stored_again: Planted::Broker(Node::NoDeduplication) => "doubled";
+    a_fenced_producer_that_goes_on: Planted::Broker(Node::NoFencing) => "had begun";
+    a_gap_that_is_not_told: Planted::Broker(Node::NoGap) => "no gap";
+    a_lost_partition_in_its_old_life: Planted::Broker(Node::SameIncarnation) => "";
+    a_skipped_sync: Planted::NoSync => "";
+    a_skipped_sync_of_a_directory: Planted::NoDirectorySync => "";
+    a_skipped_sync_of_data: Planted::NoDataSync => "Damaged";
+    a_retry_under_a_new_sequence: Planted::Client(Client::NewSequence) => "";
+    a_budget_that_is_not_kept: Planted::Client(Client::NoBudget) => "its budget is";
+    events_from_before_the_position: Planted::Client(Client::NoFloor) => "was next";
+    an_acknowledgement_that_is_not_sent: Planted::Client(Client::NoAcknowledgement) => "cursor of";
+}
