@@ -258,6 +258,53 @@ def test_allocated_memory_is_let_go(frames: tuple[thalweg.Topic, Any]) -> None:
         assert made[0]() is None
 
 
+def test_threads_pull_with_callbacks_while_others_look(topic: thalweg.Topic) -> None:
+    """A selector needs the GIL while it holds what `position` waits for."""
+    push_numbers(topic, 2000)
+    with topic.producer() as producer:
+        producer.push_many({"i": -1}, data=[b"data"] * 2000)
+    done = threading.Event()
+    seen: list[int] = []
+
+    def select(metadata: Any, data: thalweg.DataView) -> thalweg.DataView:
+        return data.range(1, 2)
+
+    with topic.consumer("viewer", data=select) as consumer:
+
+        def look() -> None:
+            while not done.is_set():
+                consumer.position(0)
+
+        def take() -> None:
+            while len(seen) < 4000:
+                event = consumer.pull(timeout=0.01)
+                if event is not None:
+                    event.acknowledge()
+                    seen.append(event.id.offset)
+                    assert bytes(event.data) in (b"", b"at")
+
+        threads = [threading.Thread(target=work) for work in (look, look, take, take)]
+        for thread in threads:
+            thread.start()
+        for thread in threads[2:]:
+            thread.join(100)
+        done.set()
+        for thread in threads[:2]:
+            thread.join(100)
+    assert sorted(seen) == list(range(4000))
+
+
+def test_one_event_kept_keeps_its_memory(topic: thalweg.Topic) -> None:
+    push_numbers(topic, 100)
+    with topic.consumer("viewer") as consumer:
+        kept = [pull(consumer) for _ in range(100)][37]
+        consumer.seek(0, 90)
+        assert numbers(consumer, 10) == list(range(90, 100))
+    del consumer
+    gc.collect()
+    assert kept.metadata == {"i": 37}
+
+
 class Mine(Exception):
     """What only this test raises."""
 

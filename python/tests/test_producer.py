@@ -373,6 +373,20 @@ def test_data_is_alive_until_it_is_acknowledged(server: Any) -> None:
             wait_until(lambda: alive() is None, producer)
 
 
+def test_data_is_sent_from_where_it_lies(server: Any) -> None:
+    """What is changed too early, against the rules, is seen: nothing was copied."""
+    with server.connect() as driver:
+        topic = driver.create_topic("frames", storage="memory")
+        with topic.producer() as producer:
+            frame = np.zeros(1 << 20, np.uint8)
+            server.pause()
+            future = producer.push({}, frame)
+            frame[:] = 7
+            server.go_on()
+            future.result(timeout=60)
+        assert bytes(consumed(topic, 1)[0].data) == bytes([7]) * (1 << 20)
+
+
 def test_short_data_is_let_go_at_once(topic: thalweg.Topic) -> None:
     data = bytearray(b"short")
     with topic.producer(batch=1000) as producer:

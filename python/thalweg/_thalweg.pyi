@@ -541,8 +541,8 @@ class Consumer:
 class Event:
     """One event of a topic, as a consumer got it.
 
-    Nothing of it is copied or parsed before it is asked for. It keeps the
-    memory of its batch alive, so don't gather events for long: take from them
+    Nothing of it is copied or parsed before it is asked for. It keeps what
+    came with it in memory, so do not gather events for long: take from them
     what is needed.
     """
     @property

@@ -1,8 +1,10 @@
 //! Events that were taken from the client and not yet by the user.
 //!
-//! A mutex would cost a fifth of what an event costs. So the queue is guarded
-//! by what guards Python objects: the GIL, or where there is none, the
-//! critical section of the consumer that owns it.
+//! What one event costs is moving it about and counting references with
+//! atomics. So events stay in the group in which they came, and what is handed
+//! out is the group and an index. For the same reason the queue has no mutex:
+//! it is guarded by what guards Python objects, the GIL, or where there is
+//! none, the critical section of the consumer that owns it.
 
 use crate::consumer::Consumer;
 use client::ConsumedEvent;
@@ -11,9 +13,21 @@ use pyo3::sync::critical_section::with_critical_section;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 
+/// Events that were taken from the client at once. Whoever keeps one of them
+/// keeps all, so a group is small or its events are.
+#[pyclass(frozen, module = "thalweg._thalweg", name = "_Group")]
+pub struct Group(pub Vec<ConsumedEvent>);
+
+/// A group, and which of its events comes next.
+struct Rest {
+    group: Py<Group>,
+    next: u32,
+    end: u32,
+}
+
 /// The queue of one consumer.
 #[derive(Default)]
-pub struct Ahead(UnsafeCell<VecDeque<ConsumedEvent>>);
+pub struct Ahead(UnsafeCell<VecDeque<Rest>>);
 
 // SAFETY: the queue is reached through `with` alone, which lets one thread in
 // at a time.
@@ -21,11 +35,11 @@ unsafe impl Sync for Ahead {}
 
 impl Ahead {
     /// Looks at the queue. `look` must run no Python code, so it drops no
-    /// event: an event can own memory of a Python object.
+    /// group: an event can own memory of a Python object.
     fn with<T>(
         &self,
         owner: &Bound<'_, Consumer>,
-        look: impl FnOnce(&mut VecDeque<ConsumedEvent>) -> T,
+        look: impl FnOnce(&mut VecDeque<Rest>) -> T,
     ) -> T {
         with_critical_section(owner.as_any(), || {
             // SAFETY: the critical section lets in one thread, and `look`
@@ -34,15 +48,50 @@ impl Ahead {
         })
     }
 
-    /// The next event.
+    /// The next event: its group and its place there.
     #[inline]
-    pub fn pop(&self, owner: &Bound<'_, Consumer>) -> Option<ConsumedEvent> {
-        self.with(owner, VecDeque::pop_front)
+    pub fn pop(&self, owner: &Bound<'_, Consumer>) -> Option<(Py<Group>, u32)> {
+        self.with(owner, |ahead| {
+            let first = ahead.front_mut()?;
+            let index = first.next;
+            first.next += 1;
+            if first.next < first.end {
+                return Some((first.group.clone_ref(owner.py()), index));
+            }
+            ahead.pop_front().map(|last| (last.group, index))
+        })
     }
 
-    /// Puts events behind the others.
-    pub fn extend(&self, owner: &Bound<'_, Consumer>, events: Vec<ConsumedEvent>) {
-        self.with(owner, |ahead| ahead.extend(events));
+    /// Puts events behind the others, one group or, if they are to be kept
+    /// apart, a group each.
+    pub fn extend(
+        &self,
+        owner: &Bound<'_, Consumer>,
+        events: Vec<ConsumedEvent>,
+        apart: bool,
+    ) -> PyResult<()> {
+        if !apart {
+            return self.push(owner, events);
+        }
+        for event in events {
+            self.push(owner, vec![event])?;
+        }
+        Ok(())
+    }
+
+    fn push(&self, owner: &Bound<'_, Consumer>, events: Vec<ConsumedEvent>) -> PyResult<()> {
+        let end = events.len() as u32;
+        if end == 0 {
+            return Ok(());
+        }
+        let group = Py::new(owner.py(), Group(events))?;
+        let rest = Rest {
+            group,
+            next: 0,
+            end,
+        };
+        self.with(owner, |ahead| ahead.push_back(rest));
+        Ok(())
     }
 
     /// Where the next event of a partition is.
@@ -52,7 +101,7 @@ impl Ahead {
         partition: wire::PartitionIndex,
     ) -> Option<wire::EventId> {
         self.with(owner, |ahead| {
-            let mut ids = ahead.iter().map(ConsumedEvent::id);
+            let mut ids = ahead.iter().flat_map(Rest::ids);
             ids.find(|id| id.partition == partition)
         })
     }
@@ -62,13 +111,30 @@ impl Ahead {
         drop(self.with(owner, std::mem::take));
     }
 
-    /// Forgets the events of a partition.
+    /// Forgets the events of a partition. The others keep their order.
     pub fn forget(&self, owner: &Bound<'_, Consumer>, partition: wire::PartitionIndex) {
         let all = self.with(owner, std::mem::take);
-        let (forgotten, kept): (VecDeque<_>, VecDeque<_>) = all
-            .into_iter()
-            .partition(|event| event.id().partition == partition);
+        let mut kept = VecDeque::new();
+        for rest in &all {
+            for (index, id) in (rest.next..).zip(rest.ids()) {
+                if id.partition != partition {
+                    kept.push_back(Rest {
+                        group: rest.group.clone_ref(owner.py()),
+                        next: index,
+                        end: index + 1,
+                    });
+                }
+            }
+        }
         self.with(owner, |ahead| ahead.extend(kept));
-        drop(forgotten);
+        drop(all);
+    }
+}
+
+impl Rest {
+    fn ids(&self) -> impl Iterator<Item = wire::EventId> + '_ {
+        let events = &self.group.get().0;
+        let rest = &events[self.next as usize..self.end as usize];
+        rest.iter().map(ConsumedEvent::id)
     }
 }

@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::future::EventId;
 use crate::select::Parsed;
 use crate::topic::Topic;
-use crate::{error, wait};
+use crate::{error, lend, wait};
 use client::{ClientError, ConsumedEvent};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -123,15 +123,19 @@ impl Consumer {
         if this.generation.load(Ordering::Relaxed) != memory::fork::generation() {
             return None;
         }
-        let inner = this.ahead.pop(slf)?;
-        let consumer = slf.clone().unbind();
-        Some(match &this.parsed {
-            None => Event::new(inner, Some(consumer), this.raw),
-            Some(parsed) => {
-                let metadata = parsed.take(inner.id());
-                Event::prepared(slf.py(), inner, consumer, this.raw, metadata)
-            }
-        })
+        let (group, index) = this.ahead.pop(slf)?;
+        let Some(parsed) = &this.parsed else {
+            return Some(Event::new(
+                group,
+                index,
+                Some(slf.clone().unbind()),
+                this.raw,
+            ));
+        };
+        let id = group.get().0[index as usize].id();
+        let (metadata, buffer) = parsed.take(id);
+        let event = Event::new(group, index, Some(slf.clone().unbind()), this.raw);
+        Some(event.with_leavings(slf.py(), metadata, buffer))
     }
 
     /// The next event; `None` if `timeout` passes before there is one.
@@ -172,7 +176,7 @@ impl Consumer {
         });
         // The last handle may be this one, if the consumer was closed meanwhile.
         py.detach(|| drop(client));
-        let (events, gaps) = match pulled {
+        let (mut events, gaps) = match pulled {
             Ok(Some(pulled)) => pulled,
             Ok(None) => return Ok(false),
             Err(error) => {
@@ -186,7 +190,16 @@ impl Consumer {
             let next = fitting.clamp(1, AHEAD_MAX as u64) as usize;
             this.ahead_max.store(next, Ordering::Relaxed);
         }
-        this.ahead.extend(slf, events);
+        if let Some(parsed) = &this.parsed {
+            for event in &mut events {
+                if let Some(target) = event.take_target() {
+                    let landing = target.into_owner::<lend::Landing>();
+                    parsed.landed(event.id(), landing.into_object(py));
+                }
+            }
+        }
+        // What callbacks chose can be large: keeping one must not keep others.
+        this.ahead.extend(slf, events, this.parsed.is_some())?;
         for (partition, gap) in gaps {
             this.report_gap(py, partition, gap)?;
         }

@@ -1,5 +1,6 @@
 //! `thalweg.Event`: one consumed event.
 
+use crate::ahead::Group;
 use crate::consumer::Consumer;
 use crate::future::EventId;
 use crate::{json, lend};
@@ -11,12 +12,13 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 /// One event of a topic, as a consumer got it.
 ///
-/// Nothing of it is copied or parsed before it is asked for. It keeps the
-/// memory of its batch alive, so don't gather events for long: take from them
+/// Nothing of it is copied or parsed before it is asked for. It keeps what
+/// came with it in memory, so do not gather events for long: take from them
 /// what is needed.
 #[pyclass(frozen, module = "thalweg._thalweg", name = "Event")]
 pub struct Event {
-    inner: ConsumedEvent,
+    group: Py<Group>,
+    index: u32,
     /// Who got it; `None` for a point read, which has no cursor.
     consumer: Option<Py<Consumer>>,
     raw: bool,
@@ -27,9 +29,11 @@ pub struct Event {
 }
 
 impl Event {
-    pub fn new(inner: ConsumedEvent, consumer: Option<Py<Consumer>>, raw: bool) -> Self {
+    /// The event of a group at this place; `consumer` is who got it.
+    pub fn new(group: Py<Group>, index: u32, consumer: Option<Py<Consumer>>, raw: bool) -> Self {
         Self {
-            inner,
+            group,
+            index,
             consumer,
             raw,
             metadata: PyOnceLock::new(),
@@ -38,34 +42,33 @@ impl Event {
         }
     }
 
-    /// One whose metadata may be parsed already, and whose data may have
-    /// landed in memory of the user's.
-    pub fn prepared(
+    /// The same with what callbacks of the user left: metadata that is parsed
+    /// already, and memory that the data has landed in.
+    pub fn with_leavings(
+        mut self,
         py: Python<'_>,
-        mut inner: ConsumedEvent,
-        consumer: Py<Consumer>,
-        raw: bool,
         parsed: Option<Py<PyAny>>,
+        buffer: Option<Py<PyAny>>,
     ) -> Self {
-        let landing = inner
-            .take_target()
-            .map(|target| target.into_owner::<lend::Landing>());
-        let mut event = Self::new(inner, Some(consumer), raw);
         if let Some(parsed) = parsed {
             // A new event: nobody has set it.
-            let _ = event.metadata.set(py, parsed);
+            let _ = self.metadata.set(py, parsed);
         }
-        event.buffer = landing.map(|landing| landing.into_object(py));
-        event
+        self.buffer = buffer;
+        self
+    }
+
+    fn inner(&self) -> &ConsumedEvent {
+        &self.group.get().0[self.index as usize]
     }
 
     /// Where it is, and the length of its whole data.
     pub fn place(&self) -> (wire::EventId, u64) {
-        (self.inner.id(), self.inner.data_bytes_total())
+        (self.inner().id(), self.inner().data_bytes_total())
     }
 
     fn describe(&self) -> String {
-        format!("metadata of event {}", self.inner.id())
+        format!("metadata of event {}", self.inner().id())
     }
 }
 
@@ -74,7 +77,7 @@ impl Event {
     /// Where it is. Within one partition and incarnation, offsets grow.
     #[getter]
     fn id(&self) -> EventId {
-        EventId(self.inner.id())
+        EventId(self.inner().id())
     }
 
     /// The metadata, parsed from JSON when it is first asked for. None if the
@@ -85,7 +88,7 @@ impl Event {
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let parsed = self.metadata.get_or_try_init(py, || {
-            parse(py, self.inner.metadata(), self.raw, || self.describe()).map(Bound::unbind)
+            parse(py, self.inner().metadata(), self.raw, || self.describe()).map(Bound::unbind)
         })?;
         Ok(parsed.bind(py).clone())
     }
@@ -93,7 +96,7 @@ impl Event {
     /// The metadata as its producer wrote it.
     #[getter]
     fn metadata_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.inner.metadata())
+        PyBytes::new(py, self.inner().metadata())
     }
 
     /// The data that was selected, as a `memoryview` of bytes without a copy:
@@ -106,7 +109,7 @@ impl Event {
                 let view = lend::view_of(buffer.bind(py))?;
                 return view.call_method1("cast", ("B",)).map(Bound::unbind);
             }
-            let bytes = match self.inner.data() {
+            let bytes = match self.inner().data() {
                 EventDataRef::Inline(bytes) => bytes,
                 EventDataRef::Allocated(_) | EventDataRef::None => bytes::Bytes::new(),
             };
@@ -125,7 +128,7 @@ impl Event {
     /// Length of the event's whole data in bytes, selected or not.
     #[getter]
     fn data_size(&self) -> u64 {
-        self.inner.data_bytes_total()
+        self.inner().data_bytes_total()
     }
 
     /// The selected data as a numpy array, without a copy.
@@ -159,13 +162,13 @@ impl Event {
     /// The key as bytes, or None; an empty key is a key.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.inner.key().map(|key| PyBytes::new(py, key))
+        self.inner().key().map(|key| PyBytes::new(py, key))
     }
 
     /// The headers as a tuple of pairs of a str and bytes.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let headers = self.inner.headers();
+        let headers = self.inner().headers();
         PyTuple::new(
             py,
             headers
@@ -177,19 +180,19 @@ impl Event {
     /// The producer's own time, nanoseconds since 1970, or None.
     #[getter]
     fn time(&self) -> Option<u64> {
-        self.inner.producer_time()
+        self.inner().producer_time()
     }
 
     /// When the server took the event, nanoseconds since 1970.
     #[getter]
     fn append_time(&self) -> u64 {
-        self.inner.append_time()
+        self.inner().append_time()
     }
 
     /// Whether the event deletes its key.
     #[getter]
     fn tombstone(&self) -> bool {
-        self.inner.tombstone()
+        self.inner().tombstone()
     }
 
     /// Says that this event and all before it in its partition are done with:
@@ -200,7 +203,7 @@ impl Event {
     /// Never moves the consumer's position back.
     fn acknowledge(&self, py: Python<'_>) -> PyResult<()> {
         match &self.consumer {
-            Some(consumer) => consumer.get().acknowledge_id(py, self.inner.id()),
+            Some(consumer) => consumer.get().acknowledge_id(py, self.inner().id()),
             None => Err(PyValueError::new_err(
                 "this event was read without a consumer, so there is no cursor to move",
             )),
@@ -210,9 +213,9 @@ impl Event {
     fn __repr__(&self) -> String {
         format!(
             "Event({}, {} bytes of metadata, {} of data)",
-            self.inner.id(),
-            self.inner.metadata().len(),
-            self.inner.data_bytes_total()
+            self.inner().id(),
+            self.inner().metadata().len(),
+            self.inner().data_bytes_total()
         )
     }
 }
@@ -224,7 +227,7 @@ impl Event {
         py: Python<'py>,
         key: &str,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if self.raw || self.inner.metadata().is_empty() {
+        if self.raw || self.inner().metadata().is_empty() {
             return Ok(None);
         }
         match self.metadata(py)?.cast::<PyDict>() {

@@ -23,6 +23,8 @@ pub struct Parsed {
 #[derive(Default)]
 struct State {
     metadata: HashMap<EventId, Py<PyAny>>,
+    /// What the allocator gave, filled.
+    buffers: HashMap<EventId, Py<PyAny>>,
     raised: Option<PyErr>,
 }
 
@@ -38,9 +40,17 @@ impl Parsed {
         self.state.lock().expect("no holder panics here")
     }
 
-    /// The metadata of an event, if a callback has looked at it.
-    pub fn take(&self, id: EventId) -> Option<Py<PyAny>> {
-        self.lock().metadata.remove(&id)
+    /// The data of an event has landed in this object.
+    pub fn landed(&self, id: EventId, buffer: Py<PyAny>) {
+        let before = self.lock().buffers.insert(id, buffer);
+        drop(before);
+    }
+
+    /// The metadata of an event, if a callback has looked at it, and the
+    /// object that its data has landed in, if there is one.
+    pub fn take(&self, id: EventId) -> (Option<Py<PyAny>>, Option<Py<PyAny>>) {
+        let mut state = self.lock();
+        (state.metadata.remove(&id), state.buffers.remove(&id))
     }
 
     /// What a callback raised last.

@@ -1,5 +1,6 @@
 //! `thalweg.Topic`.
 
+use crate::ahead::Group;
 use crate::connection::Connection;
 use crate::consumer::Consumer;
 use crate::event::Event;
@@ -387,10 +388,11 @@ impl Topic {
             describe::warn_of(py, self.name(), &describe::gap(py, index, *gap)?)?;
         }
         let raw = self.is_raw();
-        Ok(fetched
-            .events()
-            .map(|event| Event::new(event, None, raw))
-            .collect())
+        let events: Vec<_> = fetched.events().collect();
+        let count = events.len() as u32;
+        let group = Py::new(py, Group(events))?;
+        let event = |index| Event::new(group.clone_ref(py), index, None, raw);
+        Ok((0..count).map(event).collect())
     }
 
     /// Reads data of one event, all of it or what `view` selects.
