@@ -21,6 +21,13 @@ const SHARE_BYTES_MIN: u64 = 64 << 10;
 /// Appends events to a topic, in the order of each thread's pushes, each
 /// stored once. Can be used from several threads.
 ///
+/// It has failed for good when the server refuses a batch in a way that
+/// another try does not help, or does not acknowledge one within the
+/// `ack_timeout`: then all futures that are not resolved fail with that error
+/// (after a timeout it is not known whether their events were stored), and so
+/// does every push from then on. So nothing is ever stored behind a batch that
+/// was given up. Open another producer to go on.
+///
 /// In a forked child it opens anew, with another producer id; the parent's
 /// futures fail with [`ClientError::Forked`] there.
 pub struct Producer {

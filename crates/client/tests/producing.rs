@@ -358,6 +358,8 @@ fn many_large_events_go_within_the_external_bound_of_a_batch() {
     // The receiving side copies what shares a read with a frame's header, and
     // other tests run beside this one; a copy of the data would be 30 MiB.
     assert!(memory::copies::bytes() - copied < 6 << 20);
+    // A batch that overtook the one before it waited for it: it was sent twice.
+    assert!(world.server.requests(Method::Produce) <= 4);
     // 16 MiB hold two of them.
     let partition = world.server.partition("events", 0);
     assert_eq!(partition.batches.len(), 3);
@@ -376,6 +378,16 @@ fn produce_credit_is_never_exceeded() {
         .map(|index| world.server.partition("events", index).events.len())
         .sum();
     assert_eq!(total, 600);
+    // Unanswered, nothing more comes than was granted, but one batch that is
+    // larger than all of it goes alone.
+    world.server.is_silent = true;
+    push_all(&producer, 0..600);
+    world.run_until(SECOND, |_| false);
+    let bytes = world.server.unanswered_bytes;
+    assert!(
+        (1500..=2000).contains(&bytes),
+        "{bytes} bytes for 2000 of credit"
+    );
 }
 
 #[test]

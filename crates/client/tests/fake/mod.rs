@@ -88,6 +88,8 @@ pub struct FakeServer {
     pub refusals: BTreeMap<u16, VecDeque<ErrorReply>>,
     /// Takes what comes and answers nothing.
     pub is_silent: bool,
+    /// Payload that came while it was silent.
+    pub unanswered_bytes: usize,
     pub produce_credit: u64,
     pub heartbeat_ms: u32,
     /// Damages the next delivery or data read.
@@ -115,6 +117,7 @@ impl FakeServer {
             cut_behind: BTreeSet::new(),
             refusals: BTreeMap::new(),
             is_silent: false,
+            unanswered_bytes: 0,
             produce_credit: 16 << 20,
             heartbeat_ms: 10_000,
             damage_next: false,
@@ -256,6 +259,7 @@ impl FakeServer {
         }
         let cut = self.cut_behind.remove(&self.messages);
         if self.is_silent {
+            self.unanswered_bytes += message.payload.len();
             return;
         }
         match message.kind {
