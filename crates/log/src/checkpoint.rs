@@ -122,6 +122,15 @@ impl Checkpoint {
         })
     }
 
+    /// Whether both slots of a checkpoint file are valid or were never written.
+    pub fn is_whole(file: &[u8]) -> bool {
+        [0, SLOT_DISTANCE as usize].into_iter().all(|start| {
+            let slot = file.get(start..).unwrap_or_default();
+            let written = slot.iter().take(SLOT_BYTES).any(|byte| *byte != 0);
+            !written || Self::read(slot).is_ok()
+        })
+    }
+
     /// The newer of the two slots in a checkpoint file's bytes, if one is valid.
     pub fn newest(file: &[u8]) -> Option<Self> {
         let slot = |start: u64| Self::read(file.get(start as usize..)?).ok();

@@ -119,7 +119,13 @@ pub(crate) fn read_checkpoint(
         Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let bytes = disk.read(file, 0, SLOT_DISTANCE as usize + SLOT_BYTES)?;
+    let read = || disk.read(file, 0, SLOT_DISTANCE as usize + SLOT_BYTES);
+    let mut bytes = read()?;
+    if !Checkpoint::is_whole(&bytes) {
+        // A crash may have torn a slot; a bit that flipped on the way here
+        // must not make an older one count.
+        bytes = read()?;
+    }
     disk.close(file)?;
     Ok(Checkpoint::newest(&bytes))
 }
