@@ -1,9 +1,9 @@
 //! The callers' side of a producer: events gather into batches here, under
 //! one short lock, until the core takes them.
 
-use crate::faults::{Fault, planted};
 use crate::error::ClientError;
 use crate::event::{Data, Event};
+use crate::faults::{Fault, planted};
 use crate::future::{BatchPromise, FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::mailbox::{Command, Mailbox};

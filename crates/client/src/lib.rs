@@ -28,12 +28,12 @@ mod runtime;
 mod session;
 mod topic_handle;
 
-#[cfg(feature = "testing")]
-pub use faults::{Fault, plant};
 pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
 pub use error::ClientError;
 pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo};
+#[cfg(feature = "testing")]
+pub use faults::{Fault, plant};
 pub use fetched::FetchedBatches;
 pub use future::{FlushFuture, PushFuture};
 pub use mailbox::Counters;

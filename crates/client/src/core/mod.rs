@@ -9,11 +9,11 @@
 //! its own and keeps everything in ordered maps, so that the same inputs give
 //! the same outputs.
 //!
-//! - [`connection`]: which server, how to reach it, when it is lost.
-//! - [`calls`]: requests of the API and their answers.
-//! - [`producer`]: batches taken from the queues, sent, kept until acknowledged.
-//! - [`consumer`]: subscriptions, credit, cursors.
-//! - [`topics`]: partitions that are added to topics in use.
+//! - `connection`: which server, how to reach it, when it is lost.
+//! - `calls`: requests of the API and their answers.
+//! - `producer`: batches taken from the queues, sent, kept until acknowledged.
+//! - `consumer`: subscriptions, credit, cursors.
+//! - `topics`: partitions that are added to topics in use.
 
 mod calls;
 mod connection;
