@@ -66,13 +66,11 @@ fn files_put_nothing_off_and_name_no_registry() {
 }
 
 #[test]
-#[ignore = "docs/format and docs/concept are being written"]
 fn links_lead_somewhere() {
     none(documents::links(&tree::files()));
 }
 
 #[test]
-#[ignore = "docs/format is being written"]
 fn pages_that_are_named_are_there() {
     // The rules' own tests name pages that are not there.
     let mut files = tree::files();
