@@ -43,8 +43,6 @@ pub struct Facts {
     pub partition: PartitionIndex,
     /// The life it is in.
     pub incarnation: Incarnation,
-    /// The lives that ended, with their ends.
-    pub ended: Vec<(Incarnation, Offset)>,
     /// The first offset that is said to be there.
     pub first: Offset,
     /// The end of what was visible when the scan began.
@@ -402,11 +400,9 @@ impl Examination<'_> {
 
     fn missing(&mut self, record: &JournalRecord, range: Range<u64>) {
         let incarnation = record.incarnation;
-        let has_ended = self
-            .facts
-            .ended
-            .iter()
-            .any(|(ended, _)| *ended == incarnation);
+        // Lives are counted: a smaller one than the present one is over, though
+        // only the last ones are listed.
+        let has_ended = incarnation < self.facts.incarnation;
         let reason = self.facts.gaps.iter().find_map(|gap| {
             // How many a lost life had may be unknown: all from `first` on.
             let covers = gap.incarnation == incarnation
@@ -440,13 +436,8 @@ impl Examination<'_> {
     fn cursors(&mut self) {
         for cursor in &self.facts.cursors {
             let incarnation = cursor.position.incarnation;
-            // Where a life that was lost ended may not be known.
-            if self
-                .facts
-                .ended
-                .iter()
-                .any(|(ended, _)| *ended == incarnation)
-            {
+            // Where a life that is over ended may not be known.
+            if incarnation < self.facts.incarnation {
                 continue;
             }
             if incarnation != self.facts.incarnation {
@@ -684,7 +675,6 @@ mod tests {
     fn a_lost_life_of_a_memory_partition_is_explained_by_its_gap_alone() {
         let mut facts = Facts {
             incarnation: Incarnation(2),
-            ended: vec![(NOW, Offset(0))],
             journal: vec![record(0, 0), record(10, 10)],
             gaps: vec![gap(0, 0, GapReason::MemoryLost)],
             ..Facts::default()

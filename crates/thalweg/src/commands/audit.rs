@@ -99,7 +99,6 @@ impl Audit {
             let mut facts = Facts {
                 partition: known.partition,
                 incarnation: known.incarnation,
-                ended: known.ended.clone(),
                 first: known.first,
                 end: known.watermarks.committed,
                 ..Facts::default()
