@@ -360,7 +360,8 @@ impl Examination<'_> {
                 continue;
             }
             let range = record.first.0..record.first.0 + u64::from(record.count);
-            let batch = match record.incarnation == now {
+            let batch = match record.incarnation == now || self.is_kept(record.incarnation, &range)
+            {
                 true => stored.get(&record.first).copied(),
                 false => None,
             };
@@ -398,16 +399,28 @@ impl Examination<'_> {
         self.find(FindingKind::Altered, record.incarnation, range, what);
     }
 
+    /// Whether the next life kept these offsets: after a power loss it goes on
+    /// where what was recovered ends.
+    fn is_kept(&self, incarnation: Incarnation, range: &Range<u64>) -> bool {
+        // Lives are counted; only the last ones are listed.
+        incarnation < self.facts.incarnation
+            && self.facts.gaps.iter().any(|gap| {
+                gap.incarnation == incarnation
+                    && gap.reason == GapReason::PowerLoss
+                    && range.end <= gap.first.0
+            })
+    }
+
     fn missing(&mut self, record: &JournalRecord, range: Range<u64>) {
         let incarnation = record.incarnation;
-        // Lives are counted: a smaller one than the present one is over, though
-        // only the last ones are listed.
-        let has_ended = incarnation < self.facts.incarnation;
+        let is_kept = self.is_kept(incarnation, &range);
         let reason = self.facts.gaps.iter().find_map(|gap| {
+            let is_of_its_life =
+                gap.incarnation == incarnation || is_kept && gap.incarnation > incarnation;
             // How many a lost life had may be unknown: all from `first` on.
-            let covers = gap.incarnation == incarnation
+            let covers = is_of_its_life
                 && gap.first.0 <= range.start
-                && (has_ended || range.end <= gap.end.0);
+                && (ends_life(gap) || range.end <= gap.end.0);
             covers.then_some(gap.reason)
         });
         let events = range.end - range.start;
@@ -457,6 +470,11 @@ impl Examination<'_> {
             }
         }
     }
+}
+
+/// Whether the gap is the end of its life, whose length may be unknown.
+fn ends_life(gap: &Gap) -> bool {
+    matches!(gap.reason, GapReason::MemoryLost | GapReason::PowerLoss)
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -684,6 +702,24 @@ mod tests {
         assert_eq!(verdict.explained, BTreeMap::from([("memory lost", 20)]));
         facts.gaps.clear();
         assert_eq!(kinds(&facts), [FindingKind::Lost]);
+    }
+
+    #[test]
+    fn what_a_power_loss_left_is_compared_in_the_next_life() {
+        let mut facts = sound();
+        facts.incarnation = Incarnation(2);
+        facts.cursors.clear();
+        facts.batches.pop();
+        facts.end = Offset(20);
+        facts.gaps.push(gap(20, 20, GapReason::PowerLoss));
+        let verdict = examine(&facts);
+        assert_eq!(verdict.findings, []);
+        assert_eq!(verdict.explained, BTreeMap::from([("power loss", 10)]));
+        facts.batches[0].checksum = Some(999);
+        assert_eq!(kinds(&facts), [FindingKind::Altered]);
+        // What was kept is not excused by the loss of the rest.
+        facts.batches.remove(0);
+        assert!(kinds(&facts).contains(&FindingKind::Lost));
     }
 
     #[test]
