@@ -278,9 +278,10 @@ impl Model {
                 report.ended
             ));
         }
-        // A life that was begun while recovery met its end is passed over.
+        // A life that was begun while recovery met its end is passed over, once
+        // for each attempt.
         let losses = self.power_losses + u64::from(crash == Crash::PowerLoss);
-        let most = self.incarnation + if ends { 2 * losses } else { 0 };
+        let most = self.incarnation + if ends { 2 * losses + 1 } else { 0 };
         let least = self.incarnation + u64::from(ends);
         if !(least..=most).contains(&state.incarnation.0) {
             return Err(format!(

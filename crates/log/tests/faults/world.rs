@@ -175,6 +175,12 @@ pub struct World {
     pub gaps_told: Vec<wire::record::Gap>,
 }
 
+/// Other scripts than the usual ones, by `THALWEG_FAULTS_SEED`.
+fn other_seed() -> u64 {
+    let seed = std::env::var("THALWEG_FAULTS_SEED").ok();
+    seed.and_then(|seed| seed.parse().ok()).unwrap_or(0)
+}
+
 impl World {
     pub fn new(rig: Arc<Rig>, plan: Plan) -> Self {
         rig.model.lock().unwrap().written_only = plan.durability < Durability::Synced;
@@ -189,7 +195,7 @@ impl World {
             closing: false,
             closed: false,
             boot: 1,
-            random: plan.seed,
+            random: plan.seed.wrapping_add(other_seed()),
             next_read: 0,
             now: 1000,
             allow: Allow::Nothing,
