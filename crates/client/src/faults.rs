@@ -9,6 +9,8 @@ pub enum Fault {
     NoBudget,
     /// Hand out events of a batch that lie before the position that was asked for.
     NoFloor,
+    /// Neither send a batch again after a reconnect, nor watch its deadline.
+    NoEnd,
     /// Keep what was acknowledged to itself, and say that it is durable.
     NoAcknowledgement,
 }

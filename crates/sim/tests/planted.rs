@@ -42,5 +42,6 @@ planted! {
     a_retry_under_a_new_sequence: Planted::Client(Client::NewSequence) => "";
     a_budget_that_is_not_kept: Planted::Client(Client::NoBudget) => "its budget is";
     events_from_before_the_position: Planted::Client(Client::NoFloor) => "was next";
+    a_call_without_an_end: Planted::Client(Client::NoEnd) => "have not ended";
     an_acknowledgement_that_is_not_sent: Planted::Client(Client::NoAcknowledgement) => "cursor of";
 }

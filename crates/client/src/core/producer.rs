@@ -146,6 +146,9 @@ impl ProducerCore {
         for flow in self.partitions.values_mut() {
             flow.retry_at = None;
             flow.is_known = false;
+            if planted(Fault::NoEnd) {
+                continue;
+            }
             for batch in &mut flow.in_flight {
                 batch.unsend(wire);
             }
@@ -471,6 +474,9 @@ impl ProducerCore {
         let ack_timeout = self.shared.options.ack_timeout;
         let mut next: Option<Duration> = None;
         for (partition, flow) in &self.partitions {
+            if planted(Fault::NoEnd) {
+                continue;
+            }
             if let Some(front) = flow.in_flight.front() {
                 let deadline = front.taken_at + ack_timeout;
                 if deadline <= now {
