@@ -225,6 +225,10 @@ impl Consumer {
     /// [`Consumer::seek`], not waited for: reading goes on at `position` at
     /// once, and the answer comes when the cursor is durable.
     ///
+    /// Acknowledge what is read behind it only after the answer: a seek that
+    /// the server asked to be tried again (its disk was full, say) may arrive
+    /// behind an acknowledgement that was made meanwhile, and undo it.
+    ///
     /// # Errors
     /// [`ClientError::Invalid`] for a partition that is not read.
     pub fn begin_seek(
