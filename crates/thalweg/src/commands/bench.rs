@@ -5,6 +5,7 @@
 //! so that a machine whose speed drifts drifts for both; what is reported is
 //! the median of the ratios, with their spread.
 
+mod kept;
 mod load;
 mod peer;
 mod raw;
@@ -13,6 +14,7 @@ mod report;
 use crate::failure::{About, Failure};
 use crate::output::Output;
 use clap::{Args, Subcommand, ValueEnum};
+use kept::Kept;
 use load::{Case, Work};
 use peer::{Cores, ServerProcess};
 use report::Repetition;
@@ -67,6 +69,11 @@ pub struct BenchArgs {
     /// Where the server keeps its data [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// Bytes of measured events to keep until the end, lest their removal disturbs what is measured
+    /// next; beyond it all are removed between two repetitions [default: a quarter of the available
+    /// memory]
+    #[arg(long, value_name = "BYTES")]
+    pub keep_bytes: Option<u64>,
     /// Let the kernel place the processes, instead of one core a side
     #[arg(long)]
     pub no_pin: bool,
@@ -121,6 +128,7 @@ fn run_cases(args: &BenchArgs, cases: Vec<Case>) -> Result<(), Failure> {
         .unwrap_or_else(|| scratch.path().join("data"));
     let server = ServerProcess::start(&directory, scratch.path(), args.transport, &cores)?;
     let driver = server.connect()?;
+    let mut kept = Kept::new(&directory, args.keep_bytes)?;
     let mut output = Output::new(args.json);
     if !args.json {
         output.line(&report::heading(&cores, args.transport, args.repetitions))?;
@@ -129,8 +137,9 @@ fn run_cases(args: &BenchArgs, cases: Vec<Case>) -> Result<(), Failure> {
     for case in cases {
         let mut repetitions = Vec::new();
         for index in 0..=args.repetitions {
+            let topic = kept.next(&driver, case.bytes())?;
             let raw_bytes_per_s = raw::measure(&cores, case.bytes())?;
-            let measured = load::run(&case, &driver, server.process())?;
+            let measured = load::run(&case, &topic, &driver, server.process())?;
             // The first warms caches, pools and the page tables.
             if index > 0 {
                 repetitions.push(Repetition {
@@ -145,6 +154,7 @@ fn run_cases(args: &BenchArgs, cases: Vec<Case>) -> Result<(), Failure> {
         )?;
         output.flush()?;
     }
+    kept.delete_all(&driver)?;
     drop(driver);
     server.stop()
 }

@@ -43,21 +43,20 @@ pub struct Measured {
     pub server_cpu_ns: u64,
 }
 
-const TOPIC: &str = "bench";
+/// What failures of a repetition are about.
+const SUBJECT: &str = "the repetition";
 const WAIT: Duration = Duration::from_secs(120);
 
-/// Runs one repetition on a topic of its own.
-pub fn run(case: &Case, driver: &Driver, server: u32) -> Result<Measured, Failure> {
-    let topic = make_topic(case, driver)?;
-    let measured = match case.work {
+/// Runs one repetition on a topic of its own, which is left in place.
+pub fn run(case: &Case, topic: &str, driver: &Driver, server: u32) -> Result<Measured, Failure> {
+    let topic = make_topic(case, topic, driver)?;
+    match case.work {
         Work::Produce => timed(server, || produce(case, &topic)),
         Work::Consume => {
             produce(case, &topic)?;
             timed(server, || consume(case, &topic))
         }
-    };
-    driver.delete_topic(TOPIC).about(TOPIC)?;
-    measured
+    }
 }
 
 fn timed(server: u32, work: impl FnOnce() -> Result<(), Failure>) -> Result<Measured, Failure> {
@@ -74,24 +73,21 @@ fn timed(server: u32, work: impl FnOnce() -> Result<(), Failure>) -> Result<Meas
     })
 }
 
-fn make_topic(case: &Case, driver: &Driver) -> Result<TopicHandle, Failure> {
-    if driver.topic_exists(TOPIC).about(TOPIC)? {
-        driver.delete_topic(TOPIC).about(TOPIC)?;
-    }
+fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<TopicHandle, Failure> {
     let mut definition = Definition::builder().serializer(SerializerKind::Raw);
     if let Some(level) = case.durability {
         definition = definition.durability(level);
     }
     let definition = definition
         .build()
-        .map_err(|error| Failure::usage(TOPIC, error))?;
+        .map_err(|error| Failure::usage(name, error))?;
     let storage = PartitionStorage {
         kind: case.storage.clone(),
         config: String::new(),
     };
     driver
-        .create_topic(TOPIC, &definition, &[storage])
-        .about(TOPIC)
+        .create_topic(name, &definition, &[storage])
+        .about(name)
 }
 
 fn produce(case: &Case, topic: &TopicHandle) -> Result<(), Failure> {
@@ -103,7 +99,7 @@ fn produce(case: &Case, topic: &TopicHandle) -> Result<(), Failure> {
         batch,
         ..ProducerOptions::default()
     };
-    let producer = topic.producer(options).about(TOPIC)?;
+    let producer = topic.producer(options).about(SUBJECT)?;
     // Random enough that nothing on the way can profit from its content.
     let mut event: Vec<u8> = (0..case.event_bytes)
         .map(|at| (at * 167 + 13) as u8)
@@ -112,25 +108,25 @@ fn produce(case: &Case, topic: &TopicHandle) -> Result<(), Failure> {
         let bytes = index.to_le_bytes();
         let stamp = bytes.len().min(event.len());
         event[..stamp].copy_from_slice(&bytes[..stamp]);
-        producer.push_metadata(&event).about(TOPIC)?;
+        producer.push_metadata(&event).about(SUBJECT)?;
     }
-    producer.flush(WAIT).about(TOPIC)?;
-    producer.close(WAIT).about(TOPIC)
+    producer.flush(WAIT).about(SUBJECT)?;
+    producer.close(WAIT).about(SUBJECT)
 }
 
 fn consume(case: &Case, topic: &TopicHandle) -> Result<(), Failure> {
     let consumer = topic
         .consumer("bench", ConsumerOptions::default())
-        .about(TOPIC)?;
+        .about(SUBJECT)?;
     let (mut seen, mut bytes) = (0, 0);
     while seen < case.events {
-        let events = consumer.pull_batch(4096, Some(WAIT)).about(TOPIC)?;
+        let events = consumer.pull_batch(4096, Some(WAIT)).about(SUBJECT)?;
         if events.is_empty() {
             let what = format!(
                 "{seen} of {} events came, then none for {WAIT:?}",
                 case.events
             );
-            return Err(Failure::new(Code::Timeout, TOPIC, what));
+            return Err(Failure::new(Code::Timeout, SUBJECT, what));
         }
         seen += events.len() as u64;
         bytes += events
@@ -139,10 +135,10 @@ fn consume(case: &Case, topic: &TopicHandle) -> Result<(), Failure> {
             .sum::<u64>();
     }
     match bytes == case.bytes() {
-        true => consumer.close().about(TOPIC),
+        true => consumer.close().about(SUBJECT),
         false => Err(Failure::new(
             Code::Failure,
-            TOPIC,
+            SUBJECT,
             format!("{bytes} bytes came, not {}", case.bytes()),
         )),
     }
