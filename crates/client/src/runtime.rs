@@ -127,8 +127,8 @@ impl Runtime {
                     self.present = None;
                 }
                 self.links.remove(&link);
-                self.forget_descriptor(link);
                 self.reactor.remove_link(link);
+                self.forget_descriptors();
             }
             // The client never reads or writes memory of the server's.
             LinkEvent::ReadDone { .. } | LinkEvent::WriteDone { .. } => {}
@@ -177,11 +177,12 @@ impl Runtime {
         }
     }
 
-    fn forget_descriptor(&mut self, link: LinkId) {
-        let descriptor = self.reactor.peek(link).and_then(|link| link.descriptor());
-        if let Some(descriptor) = descriptor {
-            self.closed_in_child.remove(&descriptor);
-        }
+    /// Children leave alone what is not the reactor's any more: a link that is
+    /// down has closed its descriptors, and their numbers may be others' by now.
+    fn forget_descriptors(&mut self) {
+        let open = self.reactor.descriptors();
+        self.closed_in_child
+            .retain(|descriptor, _| open.contains(descriptor));
     }
 
     fn disconnect(&mut self, attempt: u64, reason: &str) {
@@ -208,8 +209,8 @@ impl Runtime {
                 event: LinkEvent::Down(NetError::Closed(_)),
             } = event
             {
-                self.forget_descriptor(link);
                 self.reactor.remove_link(link);
+                self.forget_descriptors();
             }
         }
     }

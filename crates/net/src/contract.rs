@@ -296,9 +296,23 @@ pub trait Link: Send {
         false
     }
 
-    /// The descriptor behind the link, which a forked child has to close.
-    fn descriptor(&self) -> Option<RawFd> {
+    /// Looks, without a system call, whether [`Link::poll`] would find
+    /// something that no readiness tells of while the driver is awake. `None`
+    /// if readiness tells of everything: looking is of no use then.
+    fn look(&mut self) -> Option<bool> {
         None
+    }
+
+    /// To be called on every link that was polled, before its driver waits
+    /// for readiness: only then does the other side ring. False if something
+    /// has come meanwhile, so that the link is to be polled first.
+    fn rest(&mut self) -> bool {
+        true
+    }
+
+    /// The descriptors behind the link, which a forked child has to close.
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
     }
 
     /// How to learn when to poll.
@@ -327,7 +341,7 @@ pub trait Listener: Send {
     /// As [`Link::attach`].
     fn attach(&mut self, bell: Bell);
 
-    /// As [`Link::descriptor`].
+    /// The descriptor behind the listener, which a forked child has to close.
     fn descriptor(&self) -> Option<RawFd> {
         None
     }

@@ -12,18 +12,22 @@ mod inproc;
 mod options;
 mod reactor;
 mod regions;
+mod spin;
 mod stream;
 mod tcp;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transports;
 mod unix;
+mod unix_socket;
 
 pub use calls::Calls;
 pub use contract::*;
 pub use inproc::Inproc;
 pub use options::LinkOptions;
 pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
+pub use stream::{ByteStream, StreamLink};
 pub use tcp::Tcp;
 pub use transports::Transports;
 pub use unix::Unix;
+pub use unix_socket::UnixSocket;

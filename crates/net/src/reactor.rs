@@ -1,6 +1,7 @@
 //! Drives links and listeners of one thread, by one wait for all of them.
 
 use crate::contract::*;
+use crate::spin::Spin;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 use rustix::event::{EventfdFlags, eventfd};
@@ -9,13 +10,16 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The waker's place among the ids, which count up from 1.
 const WAKER: u64 = 0;
 
 /// How many turns are given before the system is asked who else is ready.
 const TURNS_PER_LOOK: u32 = 32;
+
+/// How often links are looked at before the system is asked who else is ready.
+const SPINS_PER_LOOK: u32 = 64;
 
 /// How many descriptors the system tells of at once.
 const EVENTS_MAX: usize = 256;
@@ -81,6 +85,10 @@ pub struct Reactor {
     turns_until_look: u32,
     /// Listeners that wait for the system to have room.
     stalled: Vec<u64>,
+    /// Links that had a turn since this reactor last waited: their other
+    /// sides do not ring, so they have to be looked at.
+    awake: Vec<u64>,
+    spin: Spin,
 }
 
 struct Entry {
@@ -88,6 +96,8 @@ struct Entry {
     is_ready: bool,
     /// Whether the system is to tell when there is room to write.
     listens_for_room: bool,
+    /// Whether it is among those that are awake.
+    is_awake: bool,
 }
 
 enum Driven {
@@ -176,7 +186,17 @@ impl Reactor {
             ready: VecDeque::new(),
             turns_until_look: TURNS_PER_LOOK,
             stalled: Vec::new(),
+            awake: Vec::new(),
+            spin: Spin::default(),
         })
+    }
+
+    /// How long [`Reactor::wait`] looks, on its processor, before it sleeps;
+    /// zero, the default, is not at all. Only links that can be looked at
+    /// ([`Link::look`]) gain by it, and only where a processor is free for it:
+    /// while looking finds nothing, it is tried more and more rarely.
+    pub fn set_spin(&mut self, most: Duration) {
+        self.spin = Spin::new(most);
     }
 
     /// What wakes this reactor.
@@ -237,6 +257,7 @@ impl Reactor {
             what,
             is_ready: false,
             listens_for_room,
+            is_awake: false,
         };
         self.entries.insert(id, entry);
         self.make_ready(id);
@@ -311,6 +332,9 @@ impl Reactor {
         match &mut entry.what {
             Driven::Link(link) => {
                 let event = link.poll();
+                if !std::mem::replace(&mut entry.is_awake, true) {
+                    self.awake.push(id);
+                }
                 if event.is_some() || link.is_due() {
                     self.make_ready(id);
                 } else if link.wants_room() && !entry.listens_for_room {
@@ -380,13 +404,93 @@ impl Reactor {
         heard
     }
 
+    /// Finds out which links that are awake have something. Whether any has.
+    fn look_at_awake(&mut self) -> bool {
+        let mut found = false;
+        for index in 0..self.awake.len() {
+            let id = self.awake[index];
+            if let Some(entry) = self.entries.get_mut(&id)
+                && let Driven::Link(link) = &mut entry.what
+                && link.look() == Some(true)
+            {
+                found = true;
+                self.make_ready(id);
+            }
+        }
+        found
+    }
+
+    /// Whether looking at any link that is awake is of use.
+    fn can_spin(&mut self) -> bool {
+        let entries = &mut self.entries;
+        self.awake.iter().any(
+            |id| match entries.get_mut(id).map(|entry| &mut entry.what) {
+                Some(Driven::Link(link)) => link.look().is_some(),
+                _ => false,
+            },
+        )
+    }
+
+    /// Looks for a while before sleeping. Whether there is something to do.
+    fn spin(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let Some(most) = self.spin.begin(timeout) else {
+            return Ok(false);
+        };
+        if !self.can_spin() {
+            return Ok(false);
+        }
+        let began = Instant::now();
+        let mut found = false;
+        while !found && began.elapsed() < most {
+            for _ in 0..SPINS_PER_LOOK {
+                found = self.look_at_awake() || self.hear(false);
+                if found {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            // Others may be ready by what the system says.
+            self.look(Some(Duration::ZERO))?;
+            found |= !self.ready.is_empty();
+        }
+        self.spin.note(found);
+        Ok(found)
+    }
+
+    /// Lets every link that is awake rest. False if one has something to do.
+    fn rest(&mut self) -> bool {
+        let mut rests = true;
+        for id in std::mem::take(&mut self.awake) {
+            let Some(entry) = self.entries.get_mut(&id) else {
+                continue;
+            };
+            entry.is_awake = false;
+            if let Driven::Link(link) = &mut entry.what
+                && !link.rest()
+            {
+                rests = false;
+                self.make_ready(id);
+            }
+        }
+        rests
+    }
+
     /// Waits until something is to be done, at most for `timeout`. Returns at
     /// once if [`Reactor::next`] has not told everything yet.
     ///
     /// # Errors
     /// [`NetError::System`] if the system cannot wait.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<(), NetError> {
-        let busy = !self.ready.is_empty() || self.hear(true);
+        if self.ready.is_empty() && self.look_at_awake() {
+            return Ok(());
+        }
+        if self.ready.is_empty() && self.spin.is_on() {
+            let found = self.spin(timeout);
+            if found.map_err(system("looking at the network"))? {
+                return Ok(());
+            }
+        }
+        let busy = !self.ready.is_empty() || !self.rest() || self.hear(true);
         let timeout = if busy { Some(Duration::ZERO) } else { timeout };
         match self.look(timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
@@ -406,6 +510,7 @@ impl Reactor {
         }
         self.events = events;
         self.hear(false);
+        self.look_at_awake();
         Ok(())
     }
 
@@ -433,9 +538,9 @@ impl Reactor {
     /// The descriptors that are open for this reactor and what it drives, so
     /// that a forked child can close them by number.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let driven = self.entries.values().filter_map(|entry| match &entry.what {
-            Driven::Link(link) => link.descriptor(),
-            Driven::Listener(listener) => listener.descriptor(),
+        let driven = self.entries.values().flat_map(|entry| match &entry.what {
+            Driven::Link(link) => link.descriptors(),
+            Driven::Listener(listener) => listener.descriptor().into_iter().collect(),
         });
         let own = [self.poll.as_raw_fd(), self.shared.descriptor.as_raw_fd()];
         own.into_iter().chain(driven).collect()
@@ -482,7 +587,8 @@ impl Iterator for Reactor {
 }
 
 /// The one descriptor to wait for, readable when [`Reactor::wait`] would not
-/// wait, once [`Reactor::next`] has said `None`.
+/// wait, once [`Reactor::next`] has said `None` after a [`Reactor::wait`] with
+/// no time.
 impl AsRawFd for Reactor {
     fn as_raw_fd(&self) -> RawFd {
         self.poll.as_raw_fd()

@@ -158,8 +158,8 @@ impl ByteStream for TcpBytes {
 
     fn attach(&mut self, _bell: Bell) {}
 
-    fn descriptor(&self) -> Option<RawFd> {
-        Some(self.stream.as_raw_fd())
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.stream.as_raw_fd()]
     }
 }
 

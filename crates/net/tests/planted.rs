@@ -251,8 +251,8 @@ impl Link for FaultyLink {
         self.inner.is_due() || !self.extra.is_empty()
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
-        self.inner.descriptor()
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.inner.descriptors()
     }
 
     fn readiness(&mut self) -> Readiness<'_> {

@@ -25,15 +25,17 @@ use wire::message::{BulkStatus, BulkWrite, Region};
 /// Bytes that one call of `poll` moves before others have their turn.
 const TURN_BYTES: u64 = 1 << 20;
 
-/// A connected pair of byte streams that never wait.
-pub(crate) trait ByteStream: Send {
+/// A connected pair of byte streams that never wait: what a transport that has
+/// no messages and regions of its own is made of.
+pub trait ByteStream: Send {
     /// Whether the connection stands by now; an error if it never will.
     fn is_connected(&mut self) -> io::Result<bool>;
 
-    /// As [`io::Read::read_vectored`].
+    /// As [`io::Read::read_vectored`]. An error of kind `InvalidData` says
+    /// that the other side sent what no sane one sends.
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// As [`io::Write::write_vectored`].
+    /// As [`io::Write::write_vectored`]; errors as for reading.
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Says that no more will be written; what was written still arrives.
@@ -45,8 +47,31 @@ pub(crate) trait ByteStream: Send {
     /// As [`Link::attach`].
     fn attach(&mut self, bell: Bell);
 
-    /// As [`Link::descriptor`].
-    fn descriptor(&self) -> Option<RawFd>;
+    /// As [`Link::descriptors`].
+    fn descriptors(&self) -> Vec<RawFd>;
+
+    /// How many of the bytes written so far need their memory no more. `None`
+    /// if none does once it is written, because writing copies.
+    fn settled_bytes(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// What `ready`, told by the system, means for reading and writing here.
+    fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
+        ready
+    }
+
+    /// As [`Link::look`]; `wants_room` says that a write was refused bytes.
+    fn look(&mut self, wants_room: bool) -> Option<bool> {
+        let _ = wants_room;
+        None
+    }
+
+    /// As [`Link::rest`]; `wants_room` says that a write was refused bytes.
+    fn rest(&mut self, wants_room: bool) -> bool {
+        let _ = wants_room;
+        true
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +82,9 @@ enum Phase {
 }
 
 /// One connection over a stream of bytes.
-pub(crate) struct StreamLink<S> {
-    /// `None` when the link is down.
+pub struct StreamLink<S> {
+    /// `None` when the link is down. Before what is queued, so that it goes
+    /// first: it may refer to memory that is kept there.
     stream: Option<S>,
     phase: Phase,
     capabilities: Capabilities,
@@ -81,7 +107,8 @@ pub(crate) struct StreamLink<S> {
 }
 
 impl<S: ByteStream> StreamLink<S> {
-    pub(crate) fn new(mut stream: S, peer: Peer, options: LinkOptions) -> Self {
+    /// A link over `stream`, whose other side is `peer`.
+    pub fn new(mut stream: S, peer: Peer, options: LinkOptions) -> Self {
         let by_bell = matches!(stream.readiness(), Readiness::Bell);
         Self {
             stream: Some(stream),
@@ -220,6 +247,10 @@ impl<S: ByteStream> StreamLink<S> {
                 self.is_due = true;
                 return 0;
             }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.fail_protocol(&error);
+                return 0;
+            }
             Err(error) => {
                 self.write_error = Some(error.to_string());
                 self.ready.readable = true;
@@ -227,11 +258,34 @@ impl<S: ByteStream> StreamLink<S> {
             }
         };
         self.ready.writable = !written.full;
+        self.settle();
         while let Some(token) = self.outbox.next_written() {
             self.answer_write(token, Ok(()));
         }
         self.reads.served(self.outbox.take_answered());
         written.bytes
+    }
+
+    /// Lets go of what was written and is needed no more.
+    fn settle(&mut self) {
+        if self.outbox.is_settled() {
+            return;
+        }
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        if let Some(bytes) = stream.settled_bytes() {
+            self.outbox.settle(bytes);
+        }
+    }
+
+    fn fail_protocol(&mut self, problem: &io::Error) {
+        let text = format!(
+            "{} {problem}, {}",
+            self.peer.address,
+            self.inbox.describe_end()
+        );
+        self.fail(NetError::Protocol(text));
     }
 
     /// Reads once, if that may move something. Returns how many bytes moved.
@@ -269,6 +323,10 @@ impl<S: ByteStream> StreamLink<S> {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 self.is_due = true;
+                0
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.fail_protocol(&error);
                 0
             }
             Err(error) => {
@@ -410,6 +468,7 @@ impl<S: ByteStream> Link for StreamLink<S> {
         self.is_due = false;
         self.ready.readable |= self.by_bell;
         self.ready.writable |= self.by_bell;
+        self.settle();
         let mut moved = 0;
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -454,6 +513,10 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn source_ready(&mut self, ready: SourceReady) {
+        let ready = match &mut self.stream {
+            Some(stream) => stream.source_ready(ready),
+            None => ready,
+        };
         self.ready.readable |= ready.readable || ready.read_closed;
         self.ready.writable |= ready.writable;
         self.ready.read_closed |= ready.read_closed;
@@ -473,8 +536,32 @@ impl<S: ByteStream> Link for StreamLink<S> {
         }
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
-        self.stream.as_ref()?.descriptor()
+    fn look(&mut self) -> Option<bool> {
+        let wants_room = self.wants_room();
+        let stirs = self.stream.as_mut()?.look(wants_room)?;
+        if stirs {
+            self.ready.readable = true;
+            self.ready.writable = true;
+        }
+        Some(stirs)
+    }
+
+    fn rest(&mut self) -> bool {
+        let wants_room = self.wants_room();
+        let Some(stream) = &mut self.stream else {
+            return true;
+        };
+        let rests = stream.rest(wants_room);
+        if !rests {
+            self.ready.readable = true;
+            self.ready.writable = true;
+        }
+        rests
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let stream = self.stream.as_ref();
+        stream.map_or_else(Vec::new, ByteStream::descriptors)
     }
 
     fn close(&mut self, reason: &str) {

@@ -79,6 +79,11 @@ impl Frame {
         self
     }
 
+    /// Whether its memory is anybody's but the frame's own.
+    fn is_kept(&self) -> bool {
+        !self.payload.is_empty()
+    }
+
     fn piece(&self, index: usize) -> Option<&[u8]> {
         match index {
             0 => Some(&self.header),
@@ -182,6 +187,11 @@ pub(super) struct Outbox {
     written: VecDeque<BulkToken>,
     /// Answers to reads that are out.
     answered: usize,
+    /// Bytes that are out.
+    written_bytes: u64,
+    /// Frames that are out and whose memory may still be needed, each with
+    /// where it ends in the stream.
+    unsettled: VecDeque<(u64, Frame)>,
 }
 
 impl Outbox {
@@ -200,6 +210,20 @@ impl Outbox {
             bytes,
             block_bytes,
         });
+    }
+
+    /// Whether no memory of anything that is out is kept.
+    pub(super) fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    /// The memory of the first `bytes` bytes of the stream is needed no more.
+    pub(super) fn settle(&mut self, bytes: u64) {
+        while self.unsettled.front().is_some_and(|(end, _)| *end <= bytes) {
+            let settled = self.unsettled.pop_front();
+            self.written
+                .extend(settled.and_then(|(_, frame)| frame.write));
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -235,12 +259,14 @@ impl Outbox {
     /// Forgets everything. Returns the region writes that were queued.
     pub(super) fn clear(&mut self) -> Vec<BulkToken> {
         let begun = self.begun.take().and_then(|frame| frame.write);
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let unsettled = unsettled.into_iter().filter_map(|(_, frame)| frame.write);
         let bulk = std::mem::take(&mut self.bulk);
         let queued = bulk.into_iter().filter_map(|entry| match entry {
             Entry::Frame(frame) => frame.write,
             Entry::Data { .. } => None,
         });
-        let writes = begun.into_iter().chain(queued).collect();
+        let writes = unsettled.chain(begun).chain(queued).collect();
         self.control.clear();
         self.queued_bytes = 0;
         writes
@@ -250,11 +276,13 @@ impl Outbox {
     pub(super) fn clear_bulk(&mut self) -> Vec<BulkToken> {
         let begun = self.begun.take();
         let control = std::mem::take(&mut self.control);
+        let unsettled = std::mem::take(&mut self.unsettled);
         let writes = self.clear();
         let kept = begun.iter().chain(&control).map(|frame| frame.left);
         self.queued_bytes = kept.sum();
         self.begun = begun;
         self.control = control;
+        self.unsettled = unsettled;
         writes
     }
 
@@ -277,14 +305,15 @@ impl Outbox {
             gather(frame, &mut slices, &mut count, &mut offered);
         }
         let bytes = stream.write_vectored(&slices[..count])? as u64;
-        self.count_written(bytes);
+        let keeps = bytes > 0 && stream.settled_bytes().is_some();
+        self.count_written(bytes, keeps);
         Ok(Written {
             bytes,
             full: bytes < offered,
         })
     }
 
-    fn count_written(&mut self, mut bytes: u64) {
+    fn count_written(&mut self, mut bytes: u64, keeps: bool) {
         while bytes > 0 {
             let mut frame = self
                 .begun
@@ -299,11 +328,15 @@ impl Outbox {
             frame.advance(step);
             bytes -= step;
             self.queued_bytes -= step;
+            self.written_bytes += step;
             if frame.left > 0 {
                 self.begun = Some(frame);
-            } else {
-                self.written.extend(frame.write);
-                self.answered += usize::from(frame.answer);
+                continue;
+            }
+            self.answered += usize::from(frame.answer);
+            match keeps && frame.is_kept() {
+                true => self.unsettled.push_back((self.written_bytes, frame)),
+                false => self.written.extend(frame.write),
             }
         }
     }

@@ -117,8 +117,8 @@ impl ByteStream for Tape {
 
     fn attach(&mut self, _bell: Bell) {}
 
-    fn descriptor(&self) -> Option<RawFd> {
-        None
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
     }
 }
 

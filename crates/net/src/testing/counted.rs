@@ -233,8 +233,16 @@ impl Link for CountedLink {
         self.inner.source_ready(ready);
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
-        self.inner.descriptor()
+    fn look(&mut self) -> Option<bool> {
+        self.inner.look()
+    }
+
+    fn rest(&mut self) -> bool {
+        self.inner.rest()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.inner.descriptors()
     }
 
     fn readiness(&mut self) -> Readiness<'_> {

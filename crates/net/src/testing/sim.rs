@@ -727,8 +727,8 @@ impl ByteStream for SimStream {
         });
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
-        None
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
     }
 }
 
