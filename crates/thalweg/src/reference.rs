@@ -12,7 +12,8 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md).
+are in [configuration.md](configuration.md), the fields of `thalweg bench --json` and what they
+measure in [bench-json.md](bench-json.md).
 
 ## Exit codes
 
@@ -32,6 +33,7 @@ fn page() -> String {
     let mut root = Cli::command().term_width(100);
     root.build();
     describe_connection(&mut page, &root);
+    describe_benchmark(&mut page, &root);
     for command in root.get_subcommands_mut() {
         describe(&mut page, command, "thalweg");
     }
@@ -53,7 +55,7 @@ fn describe(page: &mut String, command: &mut Command, parent: &str) {
     let mut command = command
         .clone()
         .mut_args(|arg| match arg.get_help_heading() {
-            Some("Connection" | "Settings") => arg.hide(true),
+            Some("Connection" | "Settings" | "Benchmark") => arg.hide(true),
             _ => arg,
         });
     push_help(page, &name, &mut command);
@@ -73,6 +75,23 @@ fn describe_connection(page: &mut String, root: &Command) {
         })
         .override_usage("every command that follows, but for serve, bench, completions and man");
     push_help(page, "Connection", &mut command);
+}
+
+/// The options that all benchmarks of events take.
+fn describe_benchmark(page: &mut String, root: &Command) {
+    let produce = root
+        .find_subcommand("bench")
+        .and_then(|bench| bench.find_subcommand("produce"))
+        .expect("it is a command");
+    let mut command = produce
+        .clone()
+        .about(None)
+        .mut_args(|arg| match arg.get_help_heading() {
+            Some("Benchmark") => arg,
+            _ => arg.hide(true),
+        })
+        .override_usage("thalweg bench produce, consume, pipeline, latency and floors");
+    push_help(page, "Benchmark", &mut command);
 }
 
 fn push_help(page: &mut String, title: &str, command: &mut Command) {

@@ -1,60 +1,293 @@
 //! `thalweg bench` runs by itself and says what it measured.
 
-use std::process::Command;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-#[test]
-fn the_floors_are_measured_beside_the_raw_stream() {
-    let directory = tempfile::tempdir().unwrap();
+/// What a benchmark prints as JSON.
+fn bench(words: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
-        .args([
-            "bench",
-            "floors",
-            "--events",
-            "5000",
-            "--repetitions",
-            "2",
-            "--json",
-            "--directory",
-        ])
-        .arg(directory.path().join("data"))
+        .arg("bench")
+        .args(words)
+        .args(["--repetitions", "2", "--json"])
         .output()
         .unwrap();
+    lines(output, words)
+}
+
+fn lines(output: std::process::Output, words: &[&str]) -> Vec<Value> {
     assert!(
         output.status.success(),
-        "{}",
+        "{words:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     let text = String::from_utf8(output.stdout).unwrap();
-    let cases: Vec<serde_json::Value> = text
-        .lines()
+    text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let works = cases
+        .collect()
+}
+
+/// Checks a spread over repetitions; returns its median.
+fn median(spread: &Value) -> f64 {
+    let [min, median, max] = ["min", "median", "max"].map(|which| {
+        spread[which]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{which} of {spread}"))
+    });
+    assert!(0.0 <= min && min <= median && median <= max, "{spread}");
+    median
+}
+
+fn assert_measured(case: &Value) {
+    assert_eq!(case["repetitions"], 2);
+    for figure in ["seconds", "events_per_s", "bytes_per_s"] {
+        assert!(median(&case[figure]) > 0.0, "{figure} of {case}");
+    }
+    assert!(median(&case["clients_per_event"]["cpu_ns"]) > 0.0);
+    // What is consumed may all have been sent ahead.
+    let frames = median(&case["clients_per_event"]["frames"]);
+    assert!(frames > 0.0 || case["work"] == "consume", "{case}");
+}
+
+#[test]
+fn the_floors_are_measured_beside_their_limits() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    let cases = bench(&["floors", "--events", "5000", "--directory", data]);
+    let works: Vec<String> = cases
         .iter()
-        .map(|case| format!("{} {}", case["work"], case["durability"]));
-    let expected = [
-        "produce\" \"memory",
-        "produce\" \"written",
-        "consume\" \"written",
-    ];
+        .map(|case| format!("{} {}", case["work"], case["durability"]))
+        .collect();
     assert_eq!(
-        works.collect::<Vec<_>>(),
-        expected.map(|names| format!("\"{names}\""))
+        works,
+        [
+            "\"produce\" \"memory\"",
+            "\"produce\" \"written\"",
+            "\"consume\" \"written\""
+        ]
     );
-    for case in cases {
-        assert_eq!(case["repetitions"], 2);
-        for figure in [
-            "events_per_s",
-            "raw_bytes_per_s",
-            "share_of_raw",
-            "client_cpu_ns_per_event",
-        ] {
-            let [min, median, max] =
-                ["min", "median", "max"].map(|which| case[figure][which].as_f64().unwrap());
-            assert!(
-                0.0 < min && min <= median && median <= max,
-                "{figure} of {case}"
-            );
+    for case in &cases {
+        assert_measured(case);
+        assert!(median(&case["server_per_event"]["cpu_ns"]) > 0.0);
+        for limit in ["stream_hot_bytes_per_s", "stream_cold_bytes_per_s"] {
+            assert!(median(&case["limits"][limit]) > 0.0, "{limit} of {case}");
+            assert!(median(&case["shares"][limit]) > 0.0, "{limit} of {case}");
         }
     }
+    assert!(median(&cases[1]["limits"]["page_cache_fallocated_bytes_per_s"]) > 0.0);
+}
+
+#[test]
+fn several_clients_move_every_event_of_several_topics_and_partitions() {
+    let words = [
+        "--events",
+        "3000",
+        "--clients",
+        "3",
+        "--topics",
+        "2",
+        "--partitions",
+        "2",
+        "--batch-count",
+        "10",
+        "--flush-every",
+        "100",
+        "--warmup",
+        "50",
+        "--storage",
+        "memory",
+        "--transport",
+        "unix",
+        "--no-limits",
+    ];
+    for work in ["produce", "consume", "pipeline"] {
+        let cases = bench(&[&[work], &words[..]].concat());
+        assert_measured(&cases[0]);
+        assert_eq!(cases[0]["clients"], 3);
+        assert_eq!(cases[0]["limits"], serde_json::json!({}));
+        assert_eq!(cases[0]["delay_ns"].is_object(), work == "pipeline");
+    }
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    // Room for one repetition: all topics go before each.
+    let cases = bench(&[
+        "produce",
+        "--events",
+        "2000",
+        "--keep-bytes",
+        "3000000",
+        "--no-limits",
+        "--directory",
+        data,
+    ]);
+    assert_measured(&cases[0]);
+}
+
+#[test]
+fn parts_of_data_are_selected_and_arrive_whole() {
+    let words = [
+        "consume",
+        "--events",
+        "8",
+        "--metadata-bytes",
+        "100",
+        "--data-bytes",
+        "1000000",
+        "--piece-bytes",
+        "4096",
+        "--piece-every",
+        "100000",
+        "--no-limits",
+    ];
+    let cases = bench(&words);
+    assert_measured(&cases[0]);
+    let rate = |name: &str| median(&cases[0][name]);
+    let each = rate("bytes_per_s") / rate("events_per_s");
+    assert!((each - 41_060.0).abs() < 1000.0, "{each} bytes an event");
+}
+
+#[test]
+fn latency_has_percentiles() {
+    let cases = bench(&["latency", "--events", "200", "--metadata-bytes", "128"]);
+    assert_measured(&cases[0]);
+    let of = |name: &str| median(&cases[0]["delay_ns"][name]);
+    assert!(0.0 < of("min") && of("min") <= of("p50"));
+    assert!(of("p50") <= of("p99") && of("p99") <= of("max"));
+}
+
+#[test]
+fn a_server_in_the_same_process_is_measured_too() {
+    let words = ["--events", "2000", "--transport", "inproc"];
+    for work in ["produce", "consume", "pipeline"] {
+        let cases = bench(&[&[work], &words[..]].concat());
+        assert_measured(&cases[0]);
+        assert!(cases[0]["server_per_event"].is_null());
+    }
+}
+
+#[test]
+fn calls_are_measured_over_every_transport() {
+    for way in ["tcp", "unix", "inproc"] {
+        let cases = bench(&["rpc", "--calls", "2000", "--transport", way]);
+        assert!(median(&cases[0]["calls_per_s"]) > 0.0);
+        assert!(median(&cases[0]["delay_ns"]["p50"]) > 0.0);
+    }
+}
+
+#[test]
+fn the_limits_are_those_of_memory_streams_and_files() {
+    let cases = bench(&["limits", "--bytes", "4000000"]);
+    let limits = cases[0]["limits"].as_object().unwrap();
+    for name in [
+        "memcpy_hot",
+        "memcpy_cold",
+        "copy_and_crc_cold",
+        "tcp_hot",
+        "tcp_cold",
+        "unix_cold",
+        "page_cache_fallocated",
+        "page_cache_read",
+    ] {
+        let limit = &limits[&format!("{name}_bytes_per_s")];
+        assert!(median(limit) > 0.0, "{name}");
+    }
+}
+
+#[test]
+fn the_preset_of_the_paper_has_its_cases() {
+    let cases = bench(&[
+        "produce",
+        "--preset",
+        "mofka-paper",
+        "--scale",
+        "0.001",
+        "--storage",
+        "memory",
+        "--no-limits",
+    ]);
+    let sizes: Vec<(u64, u64)> = cases
+        .iter()
+        .map(|case| {
+            let bytes = |name: &str| case[name].as_u64().unwrap();
+            (bytes("metadata_bytes"), bytes("data_bytes"))
+        })
+        .collect();
+    assert_eq!(
+        sizes,
+        [
+            (256, 0),
+            (512, 0),
+            (1024, 0),
+            (2048, 0),
+            (4096, 0),
+            (1024, 10_000_000)
+        ]
+    );
+    for case in &cases {
+        assert_measured(case);
+        assert_eq!(case["flush_every"], 10_000);
+    }
+}
+
+/// A process that a launcher started, by the variables that `mpiexec` sets.
+fn launched(group_file: &Path, rank: usize, size: usize) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    command
+        .args(["bench", "produce", "--events", "3000", "--no-limits"])
+        .args(["--storage", "memory", "--partitions", "3"])
+        .args(["--repetitions", "2", "--json", "--group-file"])
+        .arg(group_file)
+        .env("PMI_RANK", rank.to_string())
+        .env("PMI_SIZE", size.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn clients_that_were_launched_together_find_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let group_file = directory.path().join("thalweg.json");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .arg("serve")
+        .arg(directory.path().join("data"))
+        .arg("--group-file")
+        .arg(&group_file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let stdout = server.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut ready).unwrap();
+    let others: Vec<_> = [1, 2]
+        .map(|rank| launched(&group_file, rank, 3).spawn().unwrap())
+        .into_iter()
+        .collect();
+    let output = launched(&group_file, 0, 3).output().unwrap();
+    for other in others {
+        assert!(other.wait_with_output().unwrap().status.success());
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let cases = lines(output, &["launched"]);
+    assert_measured(&cases[0]);
+    assert_eq!(cases[0]["clients"], 3);
+}
+
+#[test]
+fn launched_clients_without_a_server_are_told_so() {
+    let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["bench", "produce"])
+        .envs([("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("--group-file"), "{error}");
 }

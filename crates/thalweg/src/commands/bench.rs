@@ -1,68 +1,75 @@
 //! `thalweg bench`: how fast the event path is, beside what the machine can
 //! do, measured in the same run.
 //!
-//! Every repetition measures the raw stream first and Thalweg right after it,
+//! Every repetition measures the limits first and Thalweg right after them,
 //! so that a machine whose speed drifts drifts for both; what is reported is
-//! the median of the ratios, with their spread.
+//! the median of the ratios, with their spread. Clients are processes of
+//! their own, which are told what to do over a topic of the measured server.
 
+mod case;
+mod clients;
+mod control;
+mod job;
 mod kept;
-mod load;
+mod launcher;
+mod limits;
+mod meter;
 mod peer;
-mod raw;
 mod report;
+mod rpc;
+mod runs;
+mod work;
 
 use crate::failure::{About, Failure};
 use crate::output::Output;
-use clap::{Args, Subcommand, ValueEnum};
+use case::{Case, LoadArgs, Work};
+use clap::{Args, Subcommand};
+use clients::{ClientArgs, Clients};
 use kept::Kept;
-use load::{Case, Work};
-use peer::{Cores, ServerProcess};
-use report::Repetition;
-use std::path::PathBuf;
+use launcher::Place;
+use limits::{Limits, LimitsArgs, ReceiverArgs};
+use peer::{Cores, Server, Way};
+use rpc::{ResponderArgs, RpcArgs};
+use runs::Rig;
+use serde_json::{Map, json};
+use std::path::{Path, PathBuf};
 use wire::Durability;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Produce events and wait for the last acknowledgement
     Produce(BenchArgs),
-    /// Consume the history of a topic
+    /// Consume the history of topics
     Consume(BenchArgs),
+    /// Produce and consume at once: consumers tail live producers
+    Pipeline(BenchArgs),
+    /// Send one event at a time from one process through the server to another
+    Latency(BenchArgs),
     /// Produce to memory, produce with `written`, and consume: 1 KB events over TCP
     Floors(BenchArgs),
+    /// Make small calls over a transport, without topics
+    Rpc(RpcArgs),
+    /// Measure what the machine can do: memory, loopback, files
+    Limits(LimitsArgs),
+    /// A client of a benchmark
+    #[command(hide = true)]
+    Client(ClientArgs),
     /// The other end of the raw stream
     #[command(hide = true)]
-    RawReceiver,
-}
-
-/// How client and server reach each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// TCP over the loopback interface
-    Tcp,
-    /// A unix socket
-    Unix,
+    RawReceiver(ReceiverArgs),
+    /// The other side of calls
+    #[command(hide = true)]
+    RpcResponder(ResponderArgs),
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Benchmark")]
 pub struct BenchArgs {
-    /// Bytes of metadata of an event; it has no data
-    #[arg(long, value_name = "BYTES", default_value_t = 1000)]
-    pub event_bytes: usize,
-    /// Events in a repetition
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
-    pub events: u64,
-    /// How the partition is stored: disk or memory
-    #[arg(long, value_name = "KIND", default_value = "disk")]
-    pub storage: String,
-    /// What an acknowledgement survives [default: the strongest that the storage can give]
-    #[arg(long, value_name = "LEVEL")]
-    pub durability: Option<Durability>,
-    /// How client and server reach each other
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// How clients and server reach each other
     #[arg(long, value_enum, default_value_t = Way::Tcp)]
     pub transport: Way,
-    /// The most bytes in a batch
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
-    pub batch_bytes: u32,
     /// Counted repetitions; one more comes first and is not counted
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     pub repetitions: usize,
@@ -74,87 +81,180 @@ pub struct BenchArgs {
     /// memory]
     #[arg(long, value_name = "BYTES")]
     pub keep_bytes: Option<u64>,
-    /// Let the kernel place the processes, instead of one core a side
+    /// The group file of a server that runs already, in place of one of the benchmark's own; needed
+    /// where mpiexec or srun launch the clients
+    #[arg(long, value_name = "FILE", conflicts_with = "directory")]
+    pub group_file: Option<PathBuf>,
+    /// A name for this run, where several share a server
+    #[arg(long, value_name = "NAME", default_value = "1")]
+    pub run: String,
+    /// Let the kernel place the processes, instead of one core for the server and the others for the
+    /// clients
     #[arg(long)]
     pub no_pin: bool,
+    /// Do not measure the limits beside each repetition
+    #[arg(long)]
+    pub no_limits: bool,
     /// Print JSON, one case a line
     #[arg(long)]
     pub json: bool,
 }
 
-impl BenchArgs {
-    fn case(&self, work: Work) -> Case {
-        Case {
-            work,
-            storage: self.storage.clone(),
-            durability: self.durability,
-            event_bytes: self.event_bytes,
-            events: self.events,
-            batch_bytes: self.batch_bytes,
-        }
-    }
-}
-
 pub fn run(command: BenchCommand) -> Result<(), Failure> {
+    let one = |args: &BenchArgs, work| run_cases(args, work, |load| Case::all(work, load));
     match command {
-        BenchCommand::RawReceiver => raw::receive(),
-        BenchCommand::Produce(args) => run_cases(&args, vec![args.case(Work::Produce)]),
-        BenchCommand::Consume(args) => run_cases(&args, vec![args.case(Work::Consume)]),
-        BenchCommand::Floors(args) => {
-            let case = |work, storage: &str, durability| Case {
-                storage: storage.to_owned(),
-                durability: Some(durability),
-                ..args.case(work)
-            };
-            let cases = vec![
-                case(Work::Produce, "memory", Durability::Memory),
-                case(Work::Produce, "disk", Durability::Written),
-                case(Work::Consume, "disk", Durability::Written),
-            ];
-            run_cases(&args, cases)
+        BenchCommand::RawReceiver(args) => limits::receive(&args),
+        BenchCommand::RpcResponder(args) => rpc::respond(&args),
+        BenchCommand::Client(args) => clients::run(&args),
+        BenchCommand::Rpc(args) => rpc::run(&args),
+        BenchCommand::Limits(args) => limits::run(&args),
+        BenchCommand::Produce(args) => one(&args, Work::Produce),
+        BenchCommand::Consume(args) => one(&args, Work::Consume),
+        BenchCommand::Pipeline(args) => one(&args, Work::Pipeline),
+        BenchCommand::Latency(args) => one(&args, Work::Latency),
+        BenchCommand::Floors(args) => run_cases(&args, Work::Produce, floors),
+    }
+}
+
+fn floors(load: &LoadArgs) -> Result<Vec<Case>, Failure> {
+    let case = |work, storage: &str, durability| {
+        let load = LoadArgs {
+            storage: storage.to_owned(),
+            durability: Some(durability),
+            ..load.clone()
+        };
+        Case::new(work, load)
+    };
+    Ok(vec![
+        case(Work::Produce, "memory", Durability::Memory)?,
+        case(Work::Produce, "disk", Durability::Written)?,
+        case(Work::Consume, "disk", Durability::Written)?,
+    ])
+}
+
+fn run_cases(
+    args: &BenchArgs,
+    work: Work,
+    cases: impl FnOnce(&LoadArgs) -> Result<Vec<Case>, Failure>,
+) -> Result<(), Failure> {
+    if args.repetitions == 0 {
+        return Err(Failure::usage("bench", "counts begin at 1"));
+    }
+    let place = Place::find(|name| std::env::var(name).ok());
+    let mut load = args.load.clone();
+    if let Some(place) = place {
+        let Some(group_file) = &args.group_file else {
+            let what = "clients that were launched together need --group-file of a running server";
+            return Err(Failure::usage("bench", what));
+        };
+        if place.rank > 0 {
+            return clients::run(&ClientArgs {
+                group_file: group_file.clone(),
+                run: args.run.clone(),
+                rank: place.rank,
+            });
+        }
+        load.clients = clients_of(place, work)?;
+    }
+    measure(args, cases(&load)?, place)
+}
+
+/// How many clients a side has, where a launcher says how many there are.
+fn clients_of(place: Place, work: Work) -> Result<usize, Failure> {
+    let size = place.size;
+    match work {
+        Work::Produce | Work::Consume => Ok(size),
+        Work::Pipeline if size.is_multiple_of(2) => Ok(size / 2),
+        Work::Latency if size == 2 => Ok(1),
+        Work::Pipeline => {
+            let what = "a pipeline has as many consumers as producers: launch an even number";
+            Err(Failure::usage("bench", what))
+        }
+        Work::Latency => {
+            let what = "latency has one sender and one receiver: launch two, on one host";
+            Err(Failure::usage("bench", what))
         }
     }
 }
 
-fn run_cases(args: &BenchArgs, cases: Vec<Case>) -> Result<(), Failure> {
-    if args.event_bytes == 0 || args.events == 0 || args.repetitions == 0 {
-        return Err(Failure::usage("bench", "sizes and counts begin at 1"));
-    }
-    let cores = Cores::choose(args.no_pin)?;
+fn measure(args: &BenchArgs, cases: Vec<Case>, place: Option<Place>) -> Result<(), Failure> {
+    let cores = Cores::choose(args.no_pin || place.is_some())?;
     let scratch = tempfile::tempdir().about("a temporary directory")?;
-    let directory = args
-        .directory
-        .clone()
-        .unwrap_or_else(|| scratch.path().join("data"));
-    let server = ServerProcess::start(&directory, scratch.path(), args.transport, &cores)?;
-    let driver = server.connect()?;
-    let mut kept = Kept::new(&directory, args.keep_bytes)?;
+    let directory = match &args.directory {
+        Some(directory) => directory.clone(),
+        None => scratch.path().join("data"),
+    };
+    let server = match &args.group_file {
+        Some(group_file) => Server::Running(group_file.clone()),
+        None => Server::start(&directory, scratch.path(), args.transport, &cores)?,
+    };
+    let driver = clients::connect(server.endpoint())?;
+    // The directory of somebody else's server is not looked at.
+    let directory = match &server {
+        Server::Running(_) => scratch.path(),
+        _ => &directory,
+    };
+    let count = cases.iter().map(Case::processes).max().unwrap_or(0);
+    let mut clients = Clients::start(&server, &driver, count, &args.run, place, &cores)?;
+    let mut kept = Kept::new(directory, args.keep_bytes)?;
+    let mut rig = Rig {
+        server: &server,
+        driver: &driver,
+        clients: &mut clients,
+        kept: &mut kept,
+        scratch: scratch.path(),
+    };
     let mut output = Output::new(args.json);
     if !args.json {
-        output.line(&report::heading(&cores, args.transport, args.repetitions))?;
-        output.flush()?;
+        output.line(&heading(args, &cores))?;
     }
     for case in cases {
         let mut repetitions = Vec::new();
         for index in 0..=args.repetitions {
-            let topic = kept.next(&driver, case.bytes())?;
-            let raw_bytes_per_s = raw::measure(&cores, case.bytes())?;
-            let measured = load::run(&case, &topic, &driver, server.process())?;
+            let limits = limits_beside(args, &case, &cores, scratch.path())?;
+            let repetition = rig.repeat(&case, limits)?;
             // The first warms caches, pools and the page tables.
             if index > 0 {
-                repetitions.push(Repetition {
-                    raw_bytes_per_s,
-                    measured,
-                });
+                repetitions.push(repetition);
             }
         }
+        let mut settings = Map::new();
+        settings.insert("transport".to_owned(), json!(args.transport.name()));
         output.either(
-            &report::json(&case, &repetitions),
+            &report::json(&case, &repetitions, &settings),
             &report::text(&case, &repetitions),
         )?;
         output.flush()?;
     }
     kept.delete_all(&driver)?;
+    clients.end(&driver)?;
     drop(driver);
     server.stop()
+}
+
+fn limits_beside(
+    args: &BenchArgs,
+    case: &Case,
+    cores: &Cores,
+    scratch: &Path,
+) -> Result<Limits, Failure> {
+    match args.no_limits || case.work == Work::Latency {
+        true => Ok(Limits::default()),
+        false => Limits::of(case, args.transport, cores, scratch),
+    }
+}
+
+/// The lines above all cases.
+fn heading(args: &BenchArgs, cores: &Cores) -> String {
+    let way = match (&args.group_file, args.transport) {
+        (Some(_), _) => "a running server",
+        (None, Way::Tcp) => "TCP over loopback",
+        (None, Way::Unix) => "unix socket",
+        (None, Way::Inproc) => "within one process",
+    };
+    format!(
+        "{way}, {}; median [min to max] of {} repetitions, each beside its limits",
+        cores.describe(),
+        args.repetitions
+    )
 }

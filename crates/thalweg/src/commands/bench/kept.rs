@@ -46,22 +46,25 @@ impl Kept {
         })
     }
 
-    /// The name of the next repetition's topic, for which there is room for
-    /// `bytes` from now on. What the kernel still has to write of earlier
-    /// repetitions is written before this returns.
-    pub fn next(&mut self, driver: &Driver, bytes: u64) -> Result<String, Failure> {
+    /// Makes room for a repetition of `bytes`. What the kernel still has to
+    /// write of earlier ones is written before this returns.
+    pub fn make_room(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
         if !self.topics.is_empty() && self.bytes + bytes > self.bytes_max {
             self.delete_all(driver)?;
         }
         let directory = std::fs::File::open(&self.directory).about("the data directory")?;
         rustix::fs::syncfs(&directory)
             .map_err(io::Error::from)
-            .about("the data directory")?;
-        let name = format!("bench-{}", self.named);
+            .about("the data directory")
+    }
+
+    /// The name of a new topic, which will hold `bytes`.
+    pub fn name(&mut self, bytes: u64) -> String {
+        let name = format!("bench-{}-{}", std::process::id(), self.named);
         self.named += 1;
         self.bytes += bytes;
         self.topics.push(name.clone());
-        Ok(name)
+        name
     }
 
     /// Deletes every topic and waits until its files are gone.

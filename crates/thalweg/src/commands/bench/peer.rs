@@ -1,64 +1,212 @@
 //! The processes of a benchmark, and where they run.
 
-use super::Way;
+use super::meter::Usage;
 use crate::failure::{About, Code, Failure};
-use client::{Driver, DriverOptions, Endpoint};
+use clap::ValueEnum;
+use client::{Driver, Endpoint};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Which cores client and server run on.
+/// How clients and server reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// TCP over the loopback interface
+    Tcp,
+    /// A unix socket
+    Unix,
+    /// No process border: the server is embedded, clients are threads
+    Inproc,
+}
+
+impl Way {
+    /// For people and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+            Self::Inproc => "inproc",
+        }
+    }
+}
+
+/// Which cores clients and server run on.
 #[derive(Debug)]
 pub struct Cores {
-    /// (client, server), if they are pinned.
-    pinned: Option<(usize, usize)>,
+    /// The server's, if processes are pinned.
+    server: Option<usize>,
+    /// The clients', in turn.
+    clients: Vec<usize>,
 }
 
 impl Cores {
-    /// The first two cores that this process may use, one for each side.
+    /// The first core that this process may use for the server, the others
+    /// for the clients in turn; this process goes where the first client is.
+    /// Unpinned if there is only one core, and when asked to.
     pub fn choose(no_pin: bool) -> Result<Self, Failure> {
         let allowed = sched_getaffinity(None)
             .map_err(io::Error::from)
             .about("cores")?;
-        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-        let pinned = match (no_pin, cores.next(), cores.next()) {
-            (false, Some(server), Some(client)) => Some((client, server)),
-            _ => None,
+        let all: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|core| allowed.is_set(*core))
+            .collect();
+        let cores = match all.as_slice() {
+            [server, clients @ ..] if !no_pin && !clients.is_empty() => Self {
+                server: Some(*server),
+                clients: clients.to_vec(),
+            },
+            _ => Self {
+                server: None,
+                clients: Vec::new(),
+            },
         };
-        let cores = Self { pinned };
-        cores.move_to(|(client, _)| client).about("cores")?;
+        cores.move_to_client(0).about("cores")?;
         Ok(cores)
     }
 
-    fn move_to(&self, side: impl Fn((usize, usize)) -> usize) -> io::Result<()> {
-        if let Some(pinned) = self.pinned {
-            let mut set = CpuSet::new();
-            set.set(side(pinned));
-            sched_setaffinity(None, &set)?;
+    fn move_to_client(&self, index: usize) -> io::Result<()> {
+        match self.clients.len() {
+            0 => Ok(()),
+            count => move_to(self.clients[index % count]),
         }
-        Ok(())
     }
 
     /// Starts a process on the server's core, which its threads inherit.
     pub fn spawn_server(&self, command: &mut Command) -> io::Result<Child> {
-        self.move_to(|(_, server)| server)?;
+        if let Some(core) = self.server {
+            move_to(core)?;
+        }
         let child = command.spawn();
-        self.move_to(|(client, _)| client)?;
+        self.move_to_client(0)?;
         child
+    }
+
+    /// Starts a process on the core of client `index`.
+    pub fn spawn_client(&self, command: &mut Command, index: usize) -> io::Result<Child> {
+        self.move_to_client(index)?;
+        let child = command.spawn();
+        self.move_to_client(0)?;
+        child
+    }
+
+    /// Runs `work` on the server's core.
+    pub fn on_server<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
+        if let Some(core) = self.server {
+            move_to(core)?;
+        }
+        let value = work();
+        self.move_to_client(0)?;
+        Ok(value)
     }
 
     /// For the report.
     pub fn describe(&self) -> String {
-        match self.pinned {
-            Some((client, server)) => format!("client on core {client}, server on core {server}"),
+        match self.server {
+            Some(server) => {
+                let clients: Vec<String> = self.clients.iter().map(usize::to_string).collect();
+                let clients = clients.join(", ");
+                format!("clients on core {clients}, server on core {server}")
+            }
             None => "cores chosen by the kernel".to_owned(),
         }
     }
 }
 
-/// A server of the benchmark's own. Killed if it is not stopped.
+fn move_to(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+const SUBJECT: &str = "the server";
+
+/// The server that is measured.
+pub enum Server {
+    /// A process of the benchmark's own. Killed if it is not stopped.
+    Process(ServerProcess),
+    /// A thread of this process.
+    Embedded(server::Server),
+    /// Somebody else's.
+    Running(PathBuf),
+}
+
+impl Server {
+    /// Starts one.
+    pub fn start(
+        directory: &Path,
+        scratch: &Path,
+        way: Way,
+        cores: &Cores,
+    ) -> Result<Self, Failure> {
+        if way == Way::Inproc {
+            let config = server::Config {
+                directory: directory.to_owned(),
+                ..server::Config::default()
+            };
+            let report = Arc::new(|_: &str| {});
+            let started = cores
+                .on_server(|| server::Server::embedded(config, report))
+                .about(SUBJECT)?;
+            return Ok(Self::Embedded(started.about(SUBJECT)?));
+        }
+        ServerProcess::start(directory, scratch, way, cores).map(Self::Process)
+    }
+
+    /// Where a client finds it.
+    pub fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Process(process) => Endpoint::GroupFile(process.group_file.clone()),
+            Self::Running(path) => Endpoint::GroupFile(path.clone()),
+            Self::Embedded(server) => Endpoint::Address {
+                address: server.endpoints()[0].clone(),
+                token: None,
+                directory: Some(server.directory()),
+            },
+        }
+    }
+
+    /// Its group file; none if only this process reaches it.
+    pub fn group_file(&self) -> Option<&Path> {
+        match self {
+            Self::Process(process) => Some(&process.group_file),
+            Self::Running(path) => Some(path),
+            Self::Embedded(_) => None,
+        }
+    }
+
+    /// What it has used, if it is a process of the benchmark's own.
+    pub fn usage(&self, driver: &Driver) -> Result<Option<Usage>, Failure> {
+        let Self::Process(process) = self else {
+            return Ok(None);
+        };
+        let status = driver.status().about(SUBJECT)?;
+        let status: Value = serde_json::from_str(&status)
+            .map_err(|error| Failure::new(Code::Failure, SUBJECT, error))?;
+        Ok(Some(Usage {
+            copied_bytes: status["copied_bytes"].as_u64().unwrap_or(0),
+            ..Usage::of_process(process.child.id()).about(SUBJECT)?
+        }))
+    }
+
+    /// Ends what the benchmark started.
+    pub fn stop(self) -> Result<(), Failure> {
+        match self {
+            Self::Process(process) => process.stop(),
+            Self::Embedded(server) => server
+                .drain(Duration::from_secs(30))
+                .about(SUBJECT)
+                .map(|_| ()),
+            Self::Running(_) => Ok(()),
+        }
+    }
+}
+
+/// A server in a process of its own.
 pub struct ServerProcess {
     child: Child,
     group_file: PathBuf,
@@ -72,11 +220,10 @@ impl ServerProcess {
         way: Way,
         cores: &Cores,
     ) -> Result<Self, Failure> {
-        const SUBJECT: &str = "the server";
         let group_file = scratch.join("thalweg.json");
         let listen = match way {
-            Way::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Way::Unix => format!("unix://{}", scratch.join("socket").display()),
+            Way::Tcp | Way::Inproc => "tcp://127.0.0.1:0".to_owned(),
         };
         let mut command = Command::new(std::env::current_exe().about(SUBJECT)?);
         command
@@ -96,27 +243,10 @@ impl ServerProcess {
             .read_line(&mut ready)
             .about(SUBJECT)?;
         if ready.is_empty() {
-            return Err(Failure::new(
-                Code::Failure,
-                SUBJECT,
-                "ended before it was ready",
-            ));
+            let what = "ended before it was ready";
+            return Err(Failure::new(Code::Failure, SUBJECT, what));
         }
         Ok(server)
-    }
-
-    /// Connects to it.
-    pub fn connect(&self) -> Result<Driver, Failure> {
-        let options = DriverOptions {
-            client_name: "thalweg bench".to_owned(),
-            ..Default::default()
-        };
-        Driver::connect(Endpoint::GroupFile(self.group_file.clone()), options).about("the server")
-    }
-
-    /// Its process id.
-    pub fn process(&self) -> u32 {
-        self.child.id()
     }
 
     /// Ends it cleanly.
@@ -124,8 +254,8 @@ impl ServerProcess {
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::TERM)
             .map_err(io::Error::from)
-            .about("the server")?;
-        self.child.wait().about("the server").map(|_| ())
+            .about(SUBJECT)?;
+        self.child.wait().about(SUBJECT).map(|_| ())
     }
 }
 
@@ -135,20 +265,4 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Nanoseconds that all threads of a process have spent on a core.
-pub fn cpu_ns(process: u32) -> io::Result<u64> {
-    let mut sum = 0;
-    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread may end meanwhile; its time is lost to the sum.
-        if let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) {
-            sum += text
-                .split(' ')
-                .next()
-                .and_then(|word| word.parse::<u64>().ok())
-                .unwrap_or(0);
-        }
-    }
-    Ok(sum)
 }

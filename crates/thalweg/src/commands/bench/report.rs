@@ -1,25 +1,22 @@
 //! What a benchmark prints.
 
-use super::Way;
-use super::load::{Case, Measured, Work};
-use super::peer::Cores;
-use serde_json::{Value, json};
-
-/// One repetition beside the raw stream.
-pub struct Repetition {
-    pub raw_bytes_per_s: f64,
-    pub measured: Measured,
-}
+use super::case::{Case, Work};
+use super::job::Delays;
+use super::meter::Usage;
+use super::runs::Repetition;
+use serde_json::{Map, Value, json};
 
 /// Median, minimum and maximum.
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+#[derive(Debug, Clone, Copy)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    /// Of at least one value.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (middle, count) = (values.len() / 2, values.len());
@@ -34,102 +31,185 @@ impl Spread {
         }
     }
 
-    fn json(&self) -> Value {
+    /// As an object of three numbers.
+    pub fn json(&self) -> Value {
         json!({ "median": self.median, "min": self.min, "max": self.max })
     }
 
-    fn text(&self, scale: f64, unit: &str) -> String {
+    /// As `median [min to max] unit`.
+    pub fn text(&self, scale: f64, unit: &str) -> String {
+        let digits = match self.median * scale {
+            value if value.abs() < 0.1 => 4,
+            value if value.abs() < 100.0 => 2,
+            _ => 0,
+        };
         let [median, min, max] = [self.median, self.min, self.max].map(|value| value * scale);
-        format!("{median:.2} [{min:.2} to {max:.2}] {unit}")
+        format!("{median:.digits$} [{min:.digits$} to {max:.digits$}] {unit}")
     }
 }
 
-struct Summary {
-    events_per_s: Spread,
-    bytes_per_s: Spread,
-    raw_bytes_per_s: Spread,
-    share_of_raw: Spread,
-    client_cpu_ns: Spread,
-    server_cpu_ns: Spread,
+type Count = (&'static str, &'static str, fn(&Usage) -> u64);
+
+/// What is counted of a process: name in JSON, words, value.
+const COUNTS: [Count; 6] = [
+    ("cpu_ns", "ns of processor", |usage| usage.cpu_ns),
+    ("reads_and_writes", "reads and writes", |usage| {
+        usage.reads_and_writes
+    }),
+    ("wakeups", "wake-ups", |usage| usage.wakeups),
+    ("preemptions", "preemptions", |usage| usage.preemptions),
+    ("copied_bytes", "bytes of data copied", |usage| {
+        usage.copied_bytes
+    }),
+    ("frames", "frames", |usage| usage.frames),
+];
+
+/// Frames are counted by a client's driver only.
+const OF_SERVER: usize = 5;
+
+type Percentile = (&'static str, fn(&Delays) -> f64);
+
+const PERCENTILES: [Percentile; 6] = [
+    ("min", |delays| delays.min),
+    ("p50", |delays| delays.p50),
+    ("p90", |delays| delays.p90),
+    ("p99", |delays| delays.p99),
+    ("p999", |delays| delays.p999),
+    ("max", |delays| delays.max),
+];
+
+/// Spreads over the repetitions of a case.
+struct Summary<'a> {
+    case: &'a Case,
+    repetitions: &'a [Repetition],
 }
 
-fn summary(case: &Case, repetitions: &[Repetition]) -> Summary {
-    let spread = |value: &dyn Fn(&Repetition) -> f64| Spread::of(repetitions.iter().map(value));
-    let (events, bytes) = (case.events as f64, case.bytes() as f64);
-    Summary {
-        events_per_s: spread(&|one| events / one.measured.seconds),
-        bytes_per_s: spread(&|one| bytes / one.measured.seconds),
-        raw_bytes_per_s: spread(&|one| one.raw_bytes_per_s),
-        share_of_raw: spread(&|one| bytes / one.measured.seconds / one.raw_bytes_per_s),
-        client_cpu_ns: spread(&|one| one.measured.client_cpu_ns as f64 / events),
-        server_cpu_ns: spread(&|one| one.measured.server_cpu_ns as f64 / events),
+impl Summary<'_> {
+    fn spread(&self, value: impl Fn(&Repetition) -> f64) -> Spread {
+        Spread::of(self.repetitions.iter().map(value))
     }
-}
 
-fn work_name(case: &Case) -> &'static str {
-    match case.work {
-        Work::Produce => "produce",
-        Work::Consume => "consume",
+    fn per_event(&self, value: impl Fn(&Repetition) -> u64) -> Spread {
+        self.spread(|one| value(one) as f64 / one.events as f64)
     }
-}
 
-fn durability_name(case: &Case) -> String {
-    case.durability
-        .map_or("strongest".to_owned(), |level| level.to_string())
-}
+    fn has_server(&self) -> bool {
+        self.repetitions.iter().all(|one| one.server.is_some())
+    }
 
-/// The line above all cases.
-pub fn heading(cores: &Cores, way: Way, repetitions: usize) -> String {
-    let way = match way {
-        Way::Tcp => "TCP over loopback",
-        Way::Unix => "unix socket",
-    };
-    format!(
-        "{way}, {}, one client, one partition; median [min to max] of {repetitions} repetitions;\n\
-         raw stream: one TCP connection over loopback, 1 MB writes, placed alike",
-        cores.describe()
-    )
+    fn of_server(&self, value: fn(&Usage) -> u64) -> Spread {
+        self.per_event(|one| one.server.as_ref().map_or(0, value))
+    }
+
+    /// Names of the limits that every repetition has.
+    fn limits(&self) -> Vec<&'static str> {
+        self.repetitions[0].limits.names().collect()
+    }
+
+    fn limit(&self, name: &str) -> Spread {
+        self.spread(|one| one.limits.get(name).unwrap_or(f64::NAN))
+    }
+
+    /// How much of a limit was reached.
+    fn share(&self, name: &str) -> Spread {
+        self.spread(|one| one.bytes as f64 / one.seconds / one.limits.get(name).unwrap_or(f64::NAN))
+    }
+
+    fn delay(&self, percentile: fn(&Delays) -> f64) -> Option<Spread> {
+        let all = self.repetitions.iter().all(|one| one.delays.is_some());
+        all.then(|| self.spread(|one| one.delays.as_ref().map_or(0.0, percentile)))
+    }
 }
 
 /// A case for people.
 pub fn text(case: &Case, repetitions: &[Repetition]) -> String {
-    let summary = summary(case, repetitions);
-    format!(
-        "{} {} x {} B, {} storage, {}\n  \
-         events      {}\n  bytes       {}\n  raw stream  {}\n  share       {}\n  \
-         processor   client {}, server {}",
-        work_name(case),
-        case.events,
-        case.event_bytes,
-        case.storage,
-        durability_name(case),
-        summary.events_per_s.text(1e-6, "million/s"),
-        summary.bytes_per_s.text(1e-9, "GB/s"),
-        summary.raw_bytes_per_s.text(1e-9, "GB/s"),
-        summary.share_of_raw.text(100.0, "% of the raw stream"),
-        summary.client_cpu_ns.text(1.0, "ns/event"),
-        summary.server_cpu_ns.text(1.0, "ns/event"),
-    )
+    let summary = Summary { case, repetitions };
+    let mut lines = vec![case.title()];
+    let mut line = |name: &str, text: String| lines.push(format!("  {name:<22}{text}"));
+    if summary.case.work != Work::Latency {
+        let events = summary.spread(|one| one.events as f64 / one.seconds);
+        line("events", events.text(1e-6, "million/s"));
+        let bytes = summary.spread(|one| one.bytes as f64 / one.seconds);
+        line("bytes", bytes.text(1e-9, "GB/s"));
+        for name in summary.limits() {
+            let words = name.trim_end_matches("_bytes_per_s").replace('_', " ");
+            let text = format!(
+                "{}, of which {}",
+                summary.limit(name).text(1e-9, "GB/s"),
+                summary.share(name).text(100.0, "% reached")
+            );
+            line(&words, text);
+        }
+    }
+    for (name, percentile) in PERCENTILES {
+        if let Some(delay) = summary.delay(percentile) {
+            line(&format!("delay {name}"), delay.text(1e-3, "us"));
+        }
+    }
+    for (_, words, value) in COUNTS {
+        let spread = summary.per_event(|one| value(&one.clients));
+        line("clients, per event", spread.text(1.0, words));
+    }
+    if summary.has_server() {
+        for (_, words, value) in &COUNTS[..OF_SERVER] {
+            line(
+                "server, per event",
+                summary.of_server(*value).text(1.0, words),
+            );
+        }
+    }
+    lines.join("\n")
 }
 
-/// A case as one line of JSON; `docs/reference/cli.md` has the fields.
-pub fn json(case: &Case, repetitions: &[Repetition]) -> Value {
-    let summary = summary(case, repetitions);
-    json!({
-        "work": work_name(case),
-        "storage": case.storage,
-        "durability": durability_name(case),
-        "event_bytes": case.event_bytes,
-        "events": case.events,
-        "batch_bytes": case.batch_bytes,
-        "repetitions": repetitions.len(),
-        "events_per_s": summary.events_per_s.json(),
-        "bytes_per_s": summary.bytes_per_s.json(),
-        "raw_bytes_per_s": summary.raw_bytes_per_s.json(),
-        "share_of_raw": summary.share_of_raw.json(),
-        "client_cpu_ns_per_event": summary.client_cpu_ns.json(),
-        "server_cpu_ns_per_event": summary.server_cpu_ns.json(),
-    })
+/// A case as one line of JSON; `docs/reference/bench-json.md` has the fields.
+pub fn json(case: &Case, repetitions: &[Repetition], settings: &Map<String, Value>) -> Value {
+    let summary = Summary { case, repetitions };
+    let mut line = case.json();
+    let mut set = |name: &str, value: Value| line[name] = value;
+    for (name, value) in settings {
+        set(name, value.clone());
+    }
+    set("repetitions", json!(repetitions.len()));
+    set("seconds", summary.spread(|one| one.seconds).json());
+    let events = summary.spread(|one| one.events as f64 / one.seconds);
+    set("events_per_s", events.json());
+    let bytes = summary.spread(|one| one.bytes as f64 / one.seconds);
+    set("bytes_per_s", bytes.json());
+    let limits = summary.limits();
+    let object = |spread: &dyn Fn(&str) -> Spread| {
+        let entries = limits
+            .iter()
+            .map(|name| ((*name).to_owned(), spread(name).json()));
+        Value::Object(entries.collect())
+    };
+    set("limits", object(&|name| summary.limit(name)));
+    set("shares", object(&|name| summary.share(name)));
+    let delays = PERCENTILES.iter().filter_map(|(name, percentile)| {
+        let spread = summary.delay(*percentile)?;
+        Some(((*name).to_owned(), spread.json()))
+    });
+    let delays: Map<String, Value> = delays.collect();
+    let delays = match delays.is_empty() {
+        true => Value::Null,
+        false => Value::Object(delays),
+    };
+    set("delay_ns", delays);
+    let clients = COUNTS.iter().map(|(name, _, value)| {
+        let spread = summary.per_event(|one| value(&one.clients));
+        ((*name).to_owned(), spread.json())
+    });
+    set("clients_per_event", Value::Object(clients.collect()));
+    let server = match summary.has_server() {
+        false => Value::Null,
+        true => {
+            let counts = COUNTS[..OF_SERVER].iter();
+            let counts = counts
+                .map(|(name, _, value)| ((*name).to_owned(), summary.of_server(*value).json()));
+            Value::Object(counts.collect())
+        }
+    };
+    set("server_per_event", server);
+    line
 }
 
 #[cfg(test)]

@@ -1,0 +1,315 @@
+//! What is measured, as the command line says it.
+
+use super::job::{Load, Pieces};
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use wire::Durability;
+
+/// What clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// From the clients to the server, to the last acknowledgement.
+    Produce,
+    /// From the server's history to the clients.
+    Consume,
+    /// Both at once: consumers tail live producers.
+    Pipeline,
+    /// One event at a time, from one process through the server to another.
+    Latency,
+}
+
+impl Work {
+    /// For people and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Produce => "produce",
+            Self::Consume => "consume",
+            Self::Pipeline => "pipeline",
+            Self::Latency => "latency",
+        }
+    }
+}
+
+/// Sets of cases that others have published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// Batches of 1,000, a flush every 10,000 events, a million events of
+    /// warm-up, then a million of 256 B to 4 KB without data, and a thousandth as many of 1 KB
+    /// with 10 MB of data
+    MofkaPaper,
+}
+
+/// How events look, how many there are, and how they travel.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Benchmark")]
+pub struct LoadArgs {
+    /// Bytes of metadata of an event
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 1000,
+        alias = "event-bytes"
+    )]
+    pub metadata_bytes: usize,
+    /// Bytes of data of an event
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub data_bytes: usize,
+    /// Events in a repetition, over all clients [default: 1000000; for latency 20000]
+    #[arg(long, value_name = "COUNT")]
+    pub events: Option<u64>,
+    /// Events that are moved before the measured ones in every repetition
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub warmup: u64,
+    /// Client processes on each side; partitions are assigned to them in turn
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub clients: usize,
+    /// Topics
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub topics: usize,
+    /// Partitions of each topic
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub partitions: u32,
+    /// How a partition is stored: disk or memory
+    #[arg(long, value_name = "KIND", default_value = "disk")]
+    pub storage: String,
+    /// What an acknowledgement survives [default: the strongest that the storage can give]
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<Durability>,
+    /// The most bytes in a batch
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub batch_bytes: u32,
+    /// The most events in a batch [default: no limit]
+    #[arg(long, value_name = "COUNT")]
+    pub batch_count: Option<u32>,
+    /// How long a batch that is not full waits, microseconds [default: while one is under way]
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub linger_us: Option<u64>,
+    /// Wait for all acknowledgements after so many events of a client [default: at the end]
+    #[arg(long, value_name = "COUNT")]
+    pub flush_every: Option<u64>,
+    /// Events for one partition before the next has its turn
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub burst: u64,
+    /// Consumers select pieces of the data of so many bytes
+    #[arg(long, value_name = "BYTES", requires = "piece_every")]
+    pub piece_bytes: Option<u64>,
+    /// From the start of one selected piece to the start of the next
+    #[arg(long, value_name = "BYTES", requires = "piece_bytes")]
+    pub piece_every: Option<u64>,
+    /// A published set of cases, in place of sizes, counts and batches
+    #[arg(long, value_enum)]
+    pub preset: Option<Preset>,
+    /// Factor on the counts of a preset
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        requires = "preset"
+    )]
+    pub scale: f64,
+}
+
+/// One case.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub work: Work,
+    pub load: LoadArgs,
+    /// Events in a repetition.
+    pub events: u64,
+}
+
+impl Case {
+    /// Checks what cannot be right.
+    pub fn new(work: Work, load: LoadArgs) -> Result<Self, Failure> {
+        let wrong = |what: &str| Err(Failure::usage("bench", what));
+        let events = load.events.unwrap_or(match work {
+            Work::Latency => 20_000,
+            _ => 1_000_000,
+        });
+        let counts = [
+            events,
+            load.clients as u64,
+            load.topics as u64,
+            load.partitions.into(),
+            load.burst,
+            load.flush_every.unwrap_or(1),
+            load.batch_count.unwrap_or(1).into(),
+        ];
+        if counts.contains(&0) {
+            return wrong("counts begin at 1");
+        }
+        if load.metadata_bytes == 0 && load.data_bytes == 0 {
+            return wrong("an event has to have some bytes");
+        }
+        let stamped = matches!(work, Work::Pipeline | Work::Latency);
+        if stamped && load.metadata_bytes < 8 {
+            return wrong("to tell delays, events need 8 bytes of metadata");
+        }
+        if work == Work::Latency && load.clients * load.topics * load.partitions as usize > 1 {
+            return wrong("latency is measured with one sender, one receiver and one partition");
+        }
+        if work == Work::Latency && load.data_bytes > 0 {
+            return wrong("latency is measured with metadata alone");
+        }
+        let (piece, every) = (load.piece_bytes, load.piece_every);
+        if piece == Some(0) || piece.zip(every).is_some_and(|(piece, every)| every < piece) {
+            return wrong("pieces have bytes and do not overlap");
+        }
+        let lanes = load.topics as u64 * u64::from(load.partitions);
+        if events < lanes.max(load.clients as u64) {
+            return wrong("every client and every partition needs an event");
+        }
+        Ok(Self { work, load, events })
+    }
+
+    /// The cases of a command: one, or those of a preset.
+    pub fn all(work: Work, load: &LoadArgs) -> Result<Vec<Self>, Failure> {
+        let Some(Preset::MofkaPaper) = load.preset else {
+            return Ok(vec![Self::new(work, load.clone())?]);
+        };
+        if !(load.scale > 0.0 && load.scale <= 1000.0) {
+            return Err(Failure::usage(
+                "bench",
+                "a scale is above 0 and at most 1000",
+            ));
+        }
+        let count = |full: f64| ((full * load.scale).round() as u64).max(load.clients as u64);
+        let base = LoadArgs {
+            batch_count: Some(1000),
+            batch_bytes: 16 << 20,
+            flush_every: Some(10_000),
+            ..load.clone()
+        };
+        let mut cases = Vec::new();
+        for metadata_bytes in [256, 512, 1024, 2048, 4096] {
+            cases.push(LoadArgs {
+                metadata_bytes,
+                data_bytes: 0,
+                warmup: count(1e6),
+                events: Some(count(1e6)),
+                ..base.clone()
+            });
+        }
+        cases.push(LoadArgs {
+            metadata_bytes: 1024,
+            data_bytes: 10_000_000,
+            warmup: count(1e3) / 10,
+            events: Some(count(1e3)),
+            ..base
+        });
+        cases
+            .into_iter()
+            .map(|load| Self::new(work, load))
+            .collect()
+    }
+
+    /// Bytes of metadata and data that are stored in a repetition.
+    pub fn stored_bytes(&self) -> u64 {
+        let load = &self.load;
+        let event = (load.metadata_bytes + load.data_bytes) as u64;
+        (self.events + load.warmup) * event
+    }
+
+    /// Bytes that are moved while it is measured.
+    pub fn measured_bytes(&self) -> u64 {
+        let load = &self.load;
+        self.events * (load.metadata_bytes + load.data_bytes) as u64
+    }
+
+    /// Which parts of the data consumers want.
+    pub fn pieces(&self) -> Option<Pieces> {
+        let (bytes, every) = self.load.piece_bytes.zip(self.load.piece_every)?;
+        Some(Pieces { bytes, every })
+    }
+
+    /// What clients are told of it.
+    pub fn client_load(&self) -> Load {
+        let load = &self.load;
+        Load {
+            metadata_bytes: load.metadata_bytes,
+            data_bytes: load.data_bytes,
+            batch_bytes: load.batch_bytes,
+            batch_count: load.batch_count,
+            linger_us: load.linger_us,
+            flush_every: load.flush_every,
+            partitions: load.partitions,
+            burst: load.burst,
+            pieces: self.pieces(),
+            stamped: matches!(self.work, Work::Pipeline | Work::Latency),
+        }
+    }
+
+    /// How many client processes it needs.
+    pub fn processes(&self) -> usize {
+        match self.work {
+            Work::Produce | Work::Consume => self.load.clients,
+            Work::Pipeline | Work::Latency => 2 * self.load.clients,
+        }
+    }
+
+    /// The durability, for people and in JSON.
+    pub fn durability(&self) -> String {
+        let level = self.load.durability;
+        level.map_or("strongest".to_owned(), |level| level.to_string())
+    }
+
+    /// Its settings, as `docs/reference/bench-json.md` has them.
+    pub fn json(&self) -> Value {
+        let load = &self.load;
+        json!({
+            "work": self.work.name(),
+            "storage": load.storage,
+            "durability": self.durability(),
+            "metadata_bytes": load.metadata_bytes,
+            "data_bytes": load.data_bytes,
+            "events": self.events,
+            "warmup": load.warmup,
+            "clients": load.clients,
+            "topics": load.topics,
+            "partitions": load.partitions,
+            "batch_bytes": load.batch_bytes,
+            "batch_count": load.batch_count,
+            "linger_us": load.linger_us,
+            "flush_every": load.flush_every,
+            "burst": load.burst,
+            "piece_bytes": load.piece_bytes,
+            "piece_every": load.piece_every,
+        })
+    }
+
+    /// Its settings in a line.
+    pub fn title(&self) -> String {
+        let load = &self.load;
+        let mut title = format!(
+            "{} {} x {} B",
+            self.work.name(),
+            self.events,
+            load.metadata_bytes
+        );
+        if load.data_bytes > 0 {
+            title.push_str(&format!(" + {} B of data", load.data_bytes));
+        }
+        if let Some(pieces) = self.pieces() {
+            title.push_str(&format!(
+                ", {} B of every {} selected",
+                pieces.bytes, pieces.every
+            ));
+        }
+        title.push_str(&format!(
+            ", {} storage, {}",
+            load.storage,
+            self.durability()
+        ));
+        for (count, name) in [
+            (load.clients, "clients"),
+            (load.topics, "topics"),
+            (load.partitions as usize, "partitions"),
+        ] {
+            if count > 1 {
+                title.push_str(&format!(", {count} {name}"));
+            }
+        }
+        title
+    }
+}

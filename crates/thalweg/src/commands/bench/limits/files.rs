@@ -1,0 +1,142 @@
+//! Files: the page cache, and the device behind it.
+
+use memory::Buffer;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+
+/// What is written or read at a time; never a divisor of what is smaller.
+const PIECE_BYTES: usize = 1 << 20;
+/// What devices want memory and places to be aligned to, at most.
+const ALIGNMENT: usize = 4096;
+/// Larger than the caches, so that what is written comes from memory.
+const SOURCE_BYTES: usize = 64 << 20;
+
+/// How a file is written, or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    /// Into the page cache, at the end of a new file.
+    Fresh,
+    /// Into the page cache, where the file has room already.
+    Fallocated,
+    /// Into pages that are in the page cache.
+    Overwrite,
+    /// Out of the page cache.
+    Read,
+    /// To the device without the page cache; the device's own cache may hold it.
+    Direct,
+    /// To the device for good, where the file has room already.
+    DirectSync,
+    /// To the device for good, over blocks that were written before.
+    DirectSyncOverwrite,
+}
+
+/// Bytes a second in one file of about `bytes` in `directory`, which is
+/// removed again. `None` where the file system cannot do it.
+pub fn measure(directory: &Path, how: Write, bytes: u64) -> io::Result<Option<f64>> {
+    let count = bytes.div_ceil(PIECE_BYTES as u64).max(1);
+    let path = directory.join(format!("limit-{}", std::process::id()));
+    let result = in_file(&path, how, count);
+    // It may never have been made.
+    let _ = std::fs::remove_file(&path);
+    match result {
+        Ok(seconds) => Ok(Some((count * PIECE_BYTES as u64) as f64 / seconds)),
+        // Some file systems know neither O_DIRECT nor fallocate.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn in_file(path: &Path, how: Write, count: u64) -> io::Result<f64> {
+    let flags = match how {
+        Write::Direct => OFlags::DIRECT,
+        Write::DirectSync | Write::DirectSyncOverwrite => OFlags::DIRECT | OFlags::DSYNC,
+        _ => OFlags::empty(),
+    };
+    let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    if how != Write::Fresh {
+        let bytes = count * PIECE_BYTES as u64;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    }
+    let source = Source::new();
+    if matches!(
+        how,
+        Write::Overwrite | Write::Read | Write::DirectSyncOverwrite
+    ) {
+        source.write(&file, count)?;
+    }
+    // What is still on its way to the device would be paid for here.
+    file.sync_all()?;
+    let began = Instant::now();
+    match how {
+        Write::Read => read(&file, count)?,
+        _ => source.write(&file, count)?,
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Memory that files are written from, aligned for devices.
+struct Source {
+    memory: Buffer,
+    start: usize,
+}
+
+impl Source {
+    fn new() -> Self {
+        let mut memory = Buffer::zeroed(SOURCE_BYTES + ALIGNMENT);
+        memory.fill(7);
+        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { memory, start }
+    }
+
+    fn write(&self, file: &File, count: u64) -> io::Result<()> {
+        let memory = &self.memory[self.start..self.start + SOURCE_BYTES];
+        let pieces = memory.chunks_exact(PIECE_BYTES).cycle();
+        for (index, piece) in (0..count).zip(pieces) {
+            file.write_all_at(piece, index * PIECE_BYTES as u64)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &File, count: u64) -> io::Result<()> {
+    let mut piece = vec![1; PIECE_BYTES];
+    for index in 0..count {
+        file.read_exact_at(&mut piece, index * PIECE_BYTES as u64)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        for how in [
+            Write::Fresh,
+            Write::Fallocated,
+            Write::Overwrite,
+            Write::Read,
+            Write::Direct,
+            Write::DirectSync,
+            Write::DirectSyncOverwrite,
+        ] {
+            let rate = measure(directory.path(), how, 2 << 20).unwrap();
+            assert!(rate.is_none_or(|rate| rate > 0.0), "{how:?}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}
