@@ -26,7 +26,7 @@ pub use contract::*;
 pub use inproc::Inproc;
 pub use options::LinkOptions;
 pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
-pub use stream::{ByteStream, StreamLink};
+pub use stream::{ByteStream, KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;
 pub use transports::Transports;
 pub use unix::Unix;

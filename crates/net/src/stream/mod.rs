@@ -13,6 +13,7 @@ use bytes::Bytes;
 use memory::Target;
 use reads::Reads;
 use receive::{Arrived, Inbox, Places};
+pub use send::KEPT_BYTES_MIN;
 use send::{Frame, FrameLabel, Outbox};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -51,7 +52,8 @@ pub trait ByteStream: Send {
     fn descriptors(&self) -> Vec<RawFd>;
 
     /// How many of the bytes written so far need their memory no more. `None`
-    /// if none does once it is written, because writing copies.
+    /// if none does once it is written, because writing copies. Pieces that
+    /// are shorter than [`KEPT_BYTES_MIN`] are to be copied in any case.
     fn settled_bytes(&mut self) -> Option<u64> {
         None
     }
@@ -59,6 +61,11 @@ pub trait ByteStream: Send {
     /// What `ready`, told by the system, means for reading and writing here.
     fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
         ready
+    }
+
+    /// Whether room to write is told as if there were something to read.
+    fn tells_room(&self) -> bool {
+        false
     }
 
     /// As [`Link::look`]; `wants_room` says that a write was refused bytes.
@@ -507,7 +514,10 @@ impl<S: ByteStream> Link for StreamLink<S> {
     fn wants_room(&self) -> bool {
         match self.phase {
             Phase::Connecting => true,
-            Phase::Up => !self.ready.writable,
+            Phase::Up => {
+                let told = self.stream.as_ref().is_some_and(ByteStream::tells_room);
+                !self.ready.writable && !told
+            }
             Phase::Down => false,
         }
     }
@@ -537,7 +547,7 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn look(&mut self) -> Option<bool> {
-        let wants_room = self.wants_room();
+        let wants_room = !self.ready.writable;
         let stirs = self.stream.as_mut()?.look(wants_room)?;
         if stirs {
             self.ready.readable = true;
@@ -547,7 +557,7 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn rest(&mut self) -> bool {
-        let wants_room = self.wants_room();
+        let wants_room = !self.ready.writable;
         let Some(stream) = &mut self.stream else {
             return true;
         };

@@ -20,6 +20,9 @@ const SLICES_MAX: usize = 128;
 /// meanwhile waits for no more than the frame that was begun.
 const GATHER_BYTES: u64 = BULK_CHUNK_BYTES as u64;
 
+/// Shorter pieces of memory are always copied when they are written.
+pub const KEPT_BYTES_MIN: usize = 4096;
+
 /// A frame to be sent.
 #[derive(Debug)]
 pub(super) struct Frame {
@@ -79,9 +82,10 @@ impl Frame {
         self
     }
 
-    /// Whether its memory is anybody's but the frame's own.
+    /// Whether any memory of it may have been referred to.
     fn is_kept(&self) -> bool {
-        !self.payload.is_empty()
+        let mut pieces = self.payload.iter().chain([&self.head]);
+        pieces.any(|piece| piece.len() >= KEPT_BYTES_MIN)
     }
 
     fn piece(&self, index: usize) -> Option<&[u8]> {
