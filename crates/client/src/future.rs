@@ -4,6 +4,7 @@ use crate::error::ClientError;
 use crate::mailbox::Mailbox;
 use crate::promise;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -236,6 +237,43 @@ impl FlushFuture {
             }
         }
         self.result().expect("waited for")
+    }
+}
+
+impl FlushFuture {
+    /// Calls `callback` once there is a result: as [`PushFuture::on_done`].
+    pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        let countdown = Arc::new(Countdown {
+            // One for this function, so that nothing is told before all are asked.
+            left: AtomicUsize::new(self.last.len() + 1),
+            callback: Mutex::new(Some(callback)),
+        });
+        for batch in &self.last {
+            let countdown = countdown.clone();
+            let future = PushFuture {
+                batch: batch.clone(),
+                index: 0,
+            };
+            future.on_done(Box::new(move || countdown.step()));
+        }
+        countdown.step();
+    }
+}
+
+/// Calls back when it has come to nothing.
+struct Countdown {
+    left: AtomicUsize,
+    callback: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Countdown {
+    fn step(&self) {
+        // AcqRel: the last step sees what was done before the others.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(callback) = self.callback.lock().expect("no holder panics here").take()
+        {
+            callback();
+        }
     }
 }
 

@@ -207,6 +207,14 @@ impl<T> Pending<T> {
         self.promise.on_done(callback);
     }
 
+    /// Waits for the answer up to `timeout` (`None`: the call's deadline), and
+    /// gives `None` when that has passed: it may be waited for again.
+    pub fn wait_for(&mut self, timeout: Option<Duration>) -> Option<Result<T, ClientError>> {
+        let timeout = timeout.unwrap_or(self.timeout.saturating_add(GRACE));
+        let reply = self.promise.wait(timeout)?;
+        Some(self.finish(reply))
+    }
+
     /// Waits for the answer, up to the call's deadline.
     pub fn wait(mut self) -> Result<T, ClientError> {
         match self.promise.wait(self.timeout.saturating_add(GRACE)) {
