@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel demo test kill bench clean
+.PHONY: help setup wheel install demo test kill bench clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -25,6 +25,9 @@ setup: ## get this machine ready for tests (called by the others)
 
 wheel: setup ## build the Python wheel and install it into .venv
 	@scripts/wheel
+
+install: ## the C and C++ library, into PREFIX=/usr/local
+	@scripts/install $(or $(PREFIX),/usr/local)
 
 clean: ## remove everything that was built
 	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output

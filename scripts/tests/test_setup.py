@@ -40,7 +40,8 @@ class Machine:
             real = shutil.which(name)
             assert real is not None
             (self.bin / name).symlink_to(real)
-        self.tool("cc", "true")
+        for name in ("cc", "c++", "cmake", "make", "pkg-config", "mpicc", "mpiexec"):
+            self.tool(name, "true")
         self.tool("cargo", "echo cargo 1.99.0")
         self.tool("rustc", "echo rustc 1.99.0")
         self.tool("python3", f'exec {sys.executable} "$@"')
@@ -94,6 +95,22 @@ def test_an_ordinary_user_is_told_what_is_missing_and_what_to_ask_for(machine: M
     assert "apt-get install -y --no-install-recommends gcc libc6-dev\n" in result.stdout
     assert not machine.asked.exists(), "an ordinary user installs nothing"
     assert not (machine.repository / ".venv").exists()
+
+
+def test_what_is_optional_stops_nobody(machine: Machine) -> None:
+    machine.lacks("mpicc")
+    result = machine.setup()
+    assert result.returncode == 0, result.stdout
+    assert "optional: MPI, without which its example is skipped" in result.stdout
+    assert not machine.asked.exists()
+
+
+def test_root_gets_what_is_optional_too(machine: Machine) -> None:
+    machine.user(0)
+    machine.lacks("mpicc")
+    result = machine.setup()
+    assert result.returncode == 0, result.stdout
+    assert "mpich libmpich-dev" in machine.asked.read_text()
 
 
 def test_root_gets_what_is_missing(machine: Machine) -> None:

@@ -1,0 +1,200 @@
+//! `thalweg_driver`: a connection, and the server in this process if it has one.
+
+use crate::boundary::*;
+use crate::error::{Code, Failure};
+use crate::options;
+use client::{ClientError, Endpoint};
+use server::{Config, Server};
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a server in this process may take to end when nobody says.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What all handles of a driver hold on to.
+pub struct Connection {
+    pub client: client::Driver,
+    server: Mutex<Option<Server>>,
+    /// The process in which the server runs.
+    generation: u64,
+    /// Whose acknowledgements are to be sent before the end.
+    consumers: Mutex<Vec<Weak<client::Consumer>>>,
+}
+
+/// `thalweg_driver`.
+pub struct Driver {
+    pub connection: Arc<Connection>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder panics here")
+}
+
+impl Connection {
+    fn new(client: client::Driver, server: Option<Server>) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            server: Mutex::new(server),
+            generation: memory::fork::generation(),
+            consumers: Mutex::default(),
+        })
+    }
+
+    /// Has the consumer's acknowledgements sent when the driver is closed.
+    pub fn remember(&self, consumer: &Arc<client::Consumer>) {
+        let mut consumers = lock(&self.consumers);
+        consumers.retain(|known| known.strong_count() > 0);
+        consumers.push(Arc::downgrade(consumer));
+    }
+
+    /// Sends all acknowledgements, drains every producer, ends the connection
+    /// and the server in this process. All of it is tried.
+    fn close(&self, timeout: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + timeout;
+        let left = || end.saturating_duration_since(Instant::now());
+        let mut outcome: Result<(), Failure> = Ok(());
+        let consumers = std::mem::take(&mut *lock(&self.consumers));
+        for consumer in consumers.iter().filter_map(Weak::upgrade) {
+            match consumer.flush_acknowledgements(left()) {
+                // It was closed before.
+                Err(ClientError::Closed) => {}
+                flushed => outcome = outcome.and(flushed.map_err(Failure::from)),
+            }
+        }
+        outcome = outcome.and(self.client.close(left()).map_err(Failure::from));
+        outcome.and(self.end_server(left()))
+    }
+
+    fn end_server(&self, timeout: Duration) -> Result<(), Failure> {
+        let Some(server) = lock(&self.server).take() else {
+            return Ok(());
+        };
+        if self.generation != memory::fork::generation() {
+            // Its threads are the parent's; there is nothing to end here.
+            std::mem::forget(server);
+            return Ok(());
+        }
+        server
+            .drain(timeout)
+            .map_err(|error| Failure::new(Code::Io, format!("ending the server: {error}")))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Nobody is left who could be told.
+        let _ = self.end_server(DRAIN_TIMEOUT);
+    }
+}
+
+/// Connects by a group file's path, or to an address, which has `://` in it.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_connect(
+    endpoint: *const c_char,
+    options: *const c_char,
+    driver: Out<'_, *mut Driver>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let endpoint = text("endpoint", endpoint)?;
+        let options: options::Driver = options::read("options of a driver", options)?;
+        let driver = given("driver", driver)?;
+        if !options.settings.is_empty() {
+            return Err(Failure::invalid(
+                "settings are those of a server in this process: see thalweg_driver_embedded",
+            ));
+        }
+        let endpoint = match (endpoint.contains("://"), options.token()?) {
+            (true, token) => Endpoint::Address {
+                address: endpoint.to_owned(),
+                token,
+                directory: None,
+            },
+            (false, None) => Endpoint::GroupFile(endpoint.into()),
+            (false, Some(_)) => {
+                return Err(Failure::invalid(
+                    "token belongs to an address; a group file has its own",
+                ));
+            }
+        };
+        let client = client::Driver::connect(endpoint, options.to_client())?;
+        driver.write(give(Driver {
+            connection: Connection::new(client, None),
+        }));
+        Ok(())
+    })
+}
+
+/// Runs a server in this process, on a data directory, and connects to it.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_embedded(
+    directory: *const c_char,
+    options: *const c_char,
+    driver: Out<'_, *mut Driver>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let mut config = Config {
+            directory: text("directory", directory)?.into(),
+            ..Config::default()
+        };
+        let options: options::Driver = options::read("options of a driver", options)?;
+        let driver = given("driver", driver)?;
+        if options.token.is_some() {
+            return Err(Failure::invalid("a server in this process needs no token"));
+        }
+        for (key, texts) in options.settings() {
+            config
+                .set(&key, &texts)
+                .map_err(|error| Failure::invalid(format!("settings: {error}")))?;
+        }
+        // What the server has to say to an operator has nowhere to go here.
+        let server = Server::embedded(config, Arc::new(|_| {}))
+            .map_err(|error| Failure::new(Code::NotEmbedded, error.to_string()))?;
+        let endpoint = Endpoint::Address {
+            address: server.endpoints()[0].clone(),
+            token: None,
+            directory: Some(server.directory()),
+        };
+        let client = client::Driver::connect(endpoint, options.to_client())?;
+        driver.write(give(Driver {
+            connection: Connection::new(client, Some(server)),
+        }));
+        Ok(())
+    })
+}
+
+/// Drains what was pushed and acknowledged, and ends the connection.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_close(
+    driver: Option<&Driver>,
+    timeout_ms: i64,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let driver = given("driver", driver)?;
+        driver
+            .connection
+            .close(limit(timeout_ms).unwrap_or(DRAIN_TIMEOUT))
+    })
+}
+
+/// The server's state, as JSON.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_status(
+    driver: Option<&Driver>,
+    json: Out<'_, *mut c_char>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let status = given("driver", driver)?.connection.client.status()?;
+        give_text(json, status)
+    })
+}
+
+/// Frees the handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_free(driver: Option<Box<Driver>>) {
+    quietly(|| drop(driver));
+}

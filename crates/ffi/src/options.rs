@@ -1,0 +1,443 @@
+//! Options as JSON: what can be said, and what it means. A key that nobody
+//! knows is refused, by a message that lists those that are known.
+
+use crate::boundary::optional_text;
+use crate::error::Failure;
+use bytes::Bytes;
+use client::{
+    AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, Incarnation, Linger, Offset,
+    PartitionStorage, Position, ProducerOptions, Start,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::ffi::c_char;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Reads options; NULL and empty text are the defaults.
+pub fn read<T: DeserializeOwned + Default>(what: &str, json: *const c_char) -> Result<T, Failure> {
+    match optional_text(what, json)?.map(str::trim) {
+        None | Some("") => Ok(T::default()),
+        Some(json) => {
+            serde_json::from_str(json).map_err(|error| Failure::invalid(format!("{what}: {error}")))
+        }
+    }
+}
+
+fn milliseconds(given: Option<u64>, default: Duration) -> Duration {
+    given.map_or(default, Duration::from_millis)
+}
+
+/// Who drives a client's network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Progress {
+    /// A thread of the library's.
+    #[default]
+    Thread,
+    /// The caller, by `thalweg_driver_progress` and in calls that block.
+    Caller,
+}
+
+/// Options of `thalweg_driver_connect` and `thalweg_driver_embedded`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Driver {
+    client_name: Option<String>,
+    namespace: String,
+    connect_timeout_ms: Option<u64>,
+    request_timeout_ms: Option<u64>,
+    memory_bytes_max: Option<u64>,
+    pub progress: Progress,
+    /// For an address: the group file's token, in hexadecimal.
+    pub token: Option<String>,
+    /// For an embedded server: the settings of `thalweg serve`.
+    pub settings: Map<String, Value>,
+}
+
+impl Driver {
+    pub fn to_client(&self) -> DriverOptions {
+        let mut options = DriverOptions::default();
+        if let Some(name) = &self.client_name {
+            options.client_name.clone_from(name);
+        }
+        options.namespace.clone_from(&self.namespace);
+        options.connect_timeout = milliseconds(self.connect_timeout_ms, options.connect_timeout);
+        options.request_timeout = milliseconds(self.request_timeout_ms, options.request_timeout);
+        options.memory_bytes_max = self.memory_bytes_max.unwrap_or(options.memory_bytes_max);
+        options
+    }
+
+    pub fn token(&self) -> Result<Option<Bytes>, Failure> {
+        let Some(token) = &self.token else {
+            return Ok(None);
+        };
+        let refuse = || Failure::invalid("token: expected an even number of hexadecimal digits");
+        if !token.is_ascii() || token.len() % 2 != 0 {
+            return Err(refuse());
+        }
+        (0..token.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&token[at..at + 2], 16).map_err(|_| refuse()))
+            .collect::<Result<Vec<u8>, _>>()
+            .map(|bytes| Some(bytes.into()))
+    }
+
+    /// The server's settings as text: a list has one for each entry.
+    pub fn settings(&self) -> Vec<(String, Vec<String>)> {
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.settings
+            .iter()
+            .map(|(key, value)| {
+                let texts = match value {
+                    Value::Array(entries) => entries.iter().map(text).collect(),
+                    one => vec![text(one)],
+                };
+                (key.clone(), texts)
+            })
+            .collect()
+    }
+}
+
+/// How partitions are stored: a kind, or a kind with its configuration.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Storage {
+    Kind(String),
+    Configured(Configured),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Configured {
+    kind: String,
+    #[serde(default)]
+    config: Map<String, Value>,
+}
+
+impl Storage {
+    fn to_client(&self) -> PartitionStorage {
+        let (kind, config) = match self {
+            Self::Kind(kind) => (kind, String::new()),
+            Self::Configured(Configured { kind, config }) if config.is_empty() => {
+                (kind, String::new())
+            }
+            Self::Configured(Configured { kind, config }) => {
+                (kind, Value::Object(config.clone()).to_string())
+            }
+        };
+        PartitionStorage {
+            kind: kind.clone(),
+            config,
+        }
+    }
+}
+
+/// How many partitions, and how they are stored.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Partitions {
+    partitions: Option<usize>,
+    storage: Option<Storages>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Storages {
+    Each(Vec<Storage>),
+    All(Storage),
+}
+
+impl Partitions {
+    /// Takes the two keys out of `options`, of which the rest is somebody else's.
+    pub fn taken_from(options: &mut Map<String, Value>) -> Result<Self, Failure> {
+        let mut own = Map::new();
+        for key in ["partitions", "storage"] {
+            own.extend(options.remove(key).map(|value| (key.to_owned(), value)));
+        }
+        serde_json::from_value(Value::Object(own)).map_err(|error| {
+            Failure::invalid(format!(
+                "partitions is a number; storage is a kind, {{\"kind\", \"config\"}}, or a list of \
+                 such: {error}"
+            ))
+        })
+    }
+
+    pub fn to_client(&self) -> Result<Vec<PartitionStorage>, Failure> {
+        let disk = PartitionStorage {
+            kind: "disk".to_owned(),
+            config: String::new(),
+        };
+        let count = self.partitions.unwrap_or(1);
+        match &self.storage {
+            None => Ok(vec![disk; count]),
+            Some(Storages::All(storage)) => Ok(vec![storage.to_client(); count]),
+            Some(Storages::Each(list))
+                if self.partitions.is_none_or(|count| count == list.len()) =>
+            {
+                Ok(list.iter().map(Storage::to_client).collect())
+            }
+            Some(Storages::Each(list)) => Err(Failure::invalid(format!(
+                "{count} partitions, but storage for {} is given",
+                list.len()
+            ))),
+        }
+    }
+}
+
+/// When a batch is sent.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Batch {
+    Count(u32),
+    Word(String),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Full {
+    #[default]
+    Block,
+    Fail,
+}
+
+/// Options of `thalweg_producer_open`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Producer {
+    name: Option<String>,
+    batch: Option<Batch>,
+    batch_bytes: Option<u32>,
+    linger_ms: Option<f64>,
+    batches_in_flight: Option<usize>,
+    budget_bytes: Option<u64>,
+    at_budget: Full,
+    block_timeout_ms: Option<u64>,
+    durability: Option<String>,
+    journal: Option<PathBuf>,
+    inline_bytes_max: Option<u32>,
+    ack_timeout_ms: Option<u64>,
+}
+
+impl Producer {
+    pub fn to_client(&self) -> Result<ProducerOptions, Failure> {
+        let default = ProducerOptions::default();
+        let durability = self.durability.as_deref().map(str::parse).transpose();
+        let AtBudget::Block(block) = default.at_budget else {
+            unreachable!("the default is to block");
+        };
+        Ok(ProducerOptions {
+            name: self.name.clone(),
+            batch: self.batch()?,
+            batches_in_flight_max: self
+                .batches_in_flight
+                .unwrap_or(default.batches_in_flight_max),
+            budget_bytes: self.budget_bytes.unwrap_or(default.budget_bytes),
+            at_budget: match self.at_budget {
+                Full::Block => AtBudget::Block(milliseconds(self.block_timeout_ms, block)),
+                Full::Fail => AtBudget::Fail,
+            },
+            durability: durability.map_err(Failure::invalid)?,
+            journal: self.journal.clone(),
+            inline_bytes_max: self.inline_bytes_max.unwrap_or(default.inline_bytes_max),
+            ack_timeout: milliseconds(self.ack_timeout_ms, default.ack_timeout),
+        })
+    }
+
+    fn batch(&self) -> Result<BatchPolicy, Failure> {
+        let mut policy = BatchPolicy::default();
+        policy.bytes_max = self.batch_bytes.unwrap_or(policy.bytes_max);
+        let linger = match self.linger_ms {
+            None => None,
+            Some(linger) => match Duration::try_from_secs_f64(linger / 1000.0) {
+                Ok(linger) => Some(Linger::Wait(linger)),
+                Err(_) => return Err(Failure::invalid(format!("linger_ms: {linger} is no time"))),
+            },
+        };
+        match &self.batch {
+            None => policy.linger = linger.unwrap_or(policy.linger),
+            Some(Batch::Word(word)) if word == "adaptive" => {
+                policy.linger = linger.unwrap_or(Linger::Adaptive);
+            }
+            Some(Batch::Count(count)) if *count > 0 => {
+                policy.count_max = Some(*count);
+                policy.linger = linger.unwrap_or(Linger::UntilFull);
+            }
+            Some(_) => {
+                return Err(Failure::invalid(
+                    "batch is \"adaptive\" or a number of events from 1",
+                ));
+            }
+        }
+        Ok(policy)
+    }
+}
+
+/// Where a consumer begins.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Begin {
+    Word(String),
+    /// In the incarnation that each partition is in.
+    Offset(u64),
+    Position(PositionFields),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PositionFields {
+    incarnation: u64,
+    offset: u64,
+}
+
+/// Options of `thalweg_consumer_open`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Consumer {
+    partitions: Option<Vec<u32>>,
+    start: Option<Begin>,
+    data: Option<String>,
+    credit_bytes: Option<u64>,
+    acknowledge_interval_ms: Option<u64>,
+}
+
+impl Consumer {
+    /// All but the callbacks.
+    pub fn to_client(&self) -> Result<ConsumerOptions, Failure> {
+        let default = ConsumerOptions::default();
+        let at = |incarnation, offset| {
+            Start::At(Position {
+                incarnation: Incarnation(incarnation),
+                offset: Offset(offset),
+            })
+        };
+        let start = match &self.start {
+            None => default.start,
+            Some(Begin::Offset(offset)) => at(0, *offset),
+            Some(Begin::Position(position)) => at(position.incarnation, position.offset),
+            Some(Begin::Word(word)) => match word.as_str() {
+                "cursor" => Start::Cursor,
+                "cursor_or_latest" => Start::CursorOrLatest,
+                "beginning" => Start::Beginning,
+                "latest" => Start::Latest,
+                other => {
+                    return Err(Failure::invalid(format!(
+                        "start is cursor, cursor_or_latest, beginning, latest, an offset, or \
+                         {{\"incarnation\", \"offset\"}}, not {other:?}"
+                    )));
+                }
+            },
+        };
+        let data = match self.data.as_deref() {
+            None | Some("all") => DataMode::All,
+            Some("none") => DataMode::None,
+            Some(other) => {
+                return Err(Failure::invalid(format!(
+                    "data is all or none, not {other:?}; a selector chooses parts"
+                )));
+            }
+        };
+        Ok(ConsumerOptions {
+            partitions: self.partitions.clone(),
+            start,
+            data,
+            allocator: None,
+            credit_bytes: self.credit_bytes.unwrap_or(default.credit_bytes),
+            acknowledge_interval: milliseconds(
+                self.acknowledge_interval_ms,
+                default.acknowledge_interval,
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    fn refusal<T: DeserializeOwned + Default>(json: &str) -> String {
+        let json = CString::new(json).unwrap();
+        let read: Result<T, Failure> = read("options", json.as_ptr());
+        match read {
+            Ok(_) => panic!("{json:?} is taken"),
+            Err(failure) => format!("{failure:?}"),
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_those_that_are_known() {
+        for said in [
+            refusal::<Driver>(r#"{"colour": 1}"#),
+            refusal::<Producer>(r#"{"colour": 1}"#),
+            refusal::<Consumer>(r#"{"colour": 1}"#),
+        ] {
+            assert!(
+                said.contains("unknown field `colour`, expected one of"),
+                "{said}"
+            );
+        }
+        assert!(refusal::<Driver>("{").contains("line 1"));
+    }
+
+    #[test]
+    fn nothing_said_is_the_default() {
+        for json in [std::ptr::null(), c"".as_ptr(), c"{}".as_ptr()] {
+            let options: Producer = read("options", json).unwrap();
+            let options = options.to_client().unwrap();
+            assert_eq!(options.batch, BatchPolicy::default());
+            assert_eq!(options.ack_timeout, ProducerOptions::default().ack_timeout);
+        }
+    }
+
+    #[test]
+    fn batches() {
+        let policy = |json: &str| {
+            let options: Producer = serde_json::from_str(json).unwrap();
+            options.batch()
+        };
+        assert_eq!(policy(r#"{"batch": 7}"#).unwrap().linger, Linger::UntilFull);
+        assert_eq!(policy(r#"{"batch": 7}"#).unwrap().count_max, Some(7));
+        let waits = policy(r#"{"batch": "adaptive", "linger_ms": 0.5}"#).unwrap();
+        assert_eq!(waits.linger, Linger::Wait(Duration::from_micros(500)));
+        assert!(policy(r#"{"batch": 0}"#).is_err());
+        assert!(policy(r#"{"batch": "huge"}"#).is_err());
+        assert!(policy(r#"{"linger_ms": -1}"#).is_err());
+    }
+
+    #[test]
+    fn partitions_and_their_storage() {
+        let storage = |json: &str| {
+            let options: Partitions = serde_json::from_str(json).unwrap();
+            options.to_client()
+        };
+        assert_eq!(storage("{}").unwrap()[0].kind, "disk");
+        assert_eq!(
+            storage(r#"{"partitions": 3, "storage": "memory"}"#)
+                .unwrap()
+                .len(),
+            3
+        );
+        let two = storage(r#"{"storage": ["memory", {"kind": "disk", "config": {"a": 1}}]}"#);
+        assert_eq!(two.unwrap()[1].config, r#"{"a":1}"#);
+        assert!(storage(r#"{"partitions": 3, "storage": ["memory"]}"#).is_err());
+    }
+
+    #[test]
+    fn tokens() {
+        let token = |text: &str| {
+            let driver = Driver {
+                token: Some(text.to_owned()),
+                ..Driver::default()
+            };
+            driver.token()
+        };
+        assert_eq!(token("00ff").unwrap().unwrap()[..], [0, 255]);
+        assert!(token("0").is_err());
+        assert!(token("zz").is_err());
+    }
+}

@@ -1,0 +1,140 @@
+/*
+ * A producer and a consumer in C.
+ *
+ *   pipeline GROUP_FILE      with the server that wrote the group file
+ *   pipeline DIRECTORY       with a server in this process, on that directory
+ *
+ * Pushes EVENTS frames of a detector: metadata in JSON, and an image as data,
+ * which is sent from where it lies. Then reads them back and compares.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <thalweg/thalweg.h>
+
+enum { EVENTS = 20, WIDTH = 512, HEIGHT = 256 };
+
+static void check(int32_t code, const thalweg_error *error, const char *what)
+{
+    if (code != THALWEG_OK) {
+        fprintf(stderr, "%s: %s (%s)\n", what, error->message, thalweg_code_name(code));
+        exit(1);
+    }
+}
+
+/* Every pixel of image `number` is told by its place. */
+static uint16_t pixel(int number, int place)
+{
+    return (uint16_t)(number * 31 + place);
+}
+
+static void produce(thalweg_topic *topic)
+{
+    static uint16_t images[EVENTS][WIDTH * HEIGHT];
+    thalweg_future *futures[EVENTS];
+    thalweg_producer *producer;
+    thalweg_error error;
+
+    check(thalweg_producer_open(topic, NULL, &producer, &error), &error, "opening a producer");
+    for (int number = 0; number < EVENTS; number++) {
+        for (int place = 0; place < WIDTH * HEIGHT; place++)
+            images[number][place] = pixel(number, place);
+        char metadata[64];
+        int length = snprintf(metadata, sizeof metadata, "{\"frame\": %d}", number);
+        thalweg_bytes image = {images[number], sizeof images[number]};
+        thalweg_message message;
+        memset(&message, 0, sizeof message);
+        message.metadata.base = metadata;
+        message.metadata.size = (size_t)length;
+        message.data = &image;
+        message.data_count = 1;
+        /* The metadata is copied; the image is borrowed until the future resolves. */
+        check(thalweg_producer_push(producer, &message, &futures[number], &error), &error,
+              "pushing");
+    }
+    for (int number = 0; number < EVENTS; number++) {
+        thalweg_event_id id;
+        check(thalweg_future_wait(futures[number], -1, &error), &error, "waiting for a push");
+        check(thalweg_future_id(futures[number], &id, &error), &error, "asking for an id");
+        if (id.offset != (uint64_t)number) {
+            fprintf(stderr, "frame %d is at offset %llu\n", number, (unsigned long long)id.offset);
+            exit(1);
+        }
+        thalweg_future_free(futures[number]);
+    }
+    thalweg_producer_free(producer);
+}
+
+static void consume(thalweg_topic *topic)
+{
+    thalweg_consumer *consumer;
+    thalweg_error error;
+
+    check(thalweg_consumer_open(topic, "reader", NULL, NULL, &consumer, &error), &error,
+          "opening a consumer");
+    for (int number = 0; number < EVENTS; number++) {
+        thalweg_event *event;
+        thalweg_event_info info;
+        check(thalweg_consumer_pull(consumer, 10000, &event, &error), &error, "pulling");
+        if (event == NULL) {
+            fprintf(stderr, "frame %d does not come\n", number);
+            exit(1);
+        }
+        check(thalweg_event_info_of(event, &info, &error), &error, "looking at an event");
+        char metadata[64];
+        snprintf(metadata, sizeof metadata, "{\"frame\": %d}", number);
+        if (info.metadata.size != strlen(metadata) ||
+            memcmp(info.metadata.base, metadata, info.metadata.size) != 0) {
+            fprintf(stderr, "frame %d has the metadata %.*s\n", number, (int)info.metadata.size,
+                    (const char *)info.metadata.base);
+            exit(1);
+        }
+        const uint16_t *image = info.data.base;
+        for (int place = 0; place < WIDTH * HEIGHT; place++) {
+            if (info.data.size != sizeof(uint16_t) * WIDTH * HEIGHT ||
+                image[place] != pixel(number, place)) {
+                fprintf(stderr, "frame %d differs at pixel %d\n", number, place);
+                exit(1);
+            }
+        }
+        check(thalweg_consumer_acknowledge(consumer, &info.id, &error), &error, "acknowledging");
+        thalweg_event_free(event);
+    }
+    check(thalweg_consumer_flush(consumer, -1, &error), &error, "flushing acknowledgements");
+    thalweg_consumer_free(consumer);
+}
+
+int main(int argc, char **argv)
+{
+    thalweg_driver *driver;
+    thalweg_topic *topic;
+    thalweg_error error;
+    struct stat found;
+
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s GROUP_FILE | DIRECTORY\n", argv[0]);
+        return 2;
+    }
+    if (stat(argv[1], &found) == 0 && S_ISDIR(found.st_mode))
+        check(thalweg_driver_embedded(argv[1], NULL, &driver, &error), &error, "starting");
+    else
+        check(thalweg_driver_connect(argv[1], NULL, &driver, &error), &error, "connecting");
+
+    /* Without a topic of that name there is an error, with a code that says so. */
+    if (thalweg_topic_open(driver, "frames", &topic, &error) != THALWEG_SERVER_UNKNOWN_TOPIC) {
+        fprintf(stderr, "there is a topic frames already\n");
+        return 1;
+    }
+    check(thalweg_topic_create(driver, "frames", "{\"validator\": {\"type\": \"json\"}}", &topic,
+                               &error),
+          &error, "making a topic");
+    produce(topic);
+    consume(topic);
+    printf("%d frames of %d bytes, there and back\n", EVENTS, 2 * WIDTH * HEIGHT);
+
+    thalweg_topic_free(topic);
+    check(thalweg_driver_close(driver, -1, &error), &error, "closing");
+    thalweg_driver_free(driver);
+    return 0;
+}
