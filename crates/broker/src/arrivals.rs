@@ -202,7 +202,33 @@ impl Node {
             };
             if let Err(error) = result {
                 self.refuse_request(asker, error);
+                self.give_up_misplaced(storage);
             }
+        }
+    }
+
+    /// Gives up what waits behind a batch that is not stored after all: it
+    /// would be refused when its turn comes, and until then keep the one that
+    /// is sent again from its place.
+    pub(crate) fn give_up_misplaced(&mut self, storage: StorageId) {
+        let Some(partition) = self.partitions.get(&storage) else {
+            return;
+        };
+        let is_misplaced = |queue: &VecDeque<Arrival>| {
+            let front = queue.front().map(|front| &front.batch.header);
+            front.is_some_and(|front| {
+                let verdict = partition.storage.check(front);
+                matches!(verdict, Verdict::OutOfSequence { .. })
+            })
+        };
+        let misplaced: Vec<ProducerId> = partition
+            .arrivals
+            .iter()
+            .filter(|(_, queue)| is_misplaced(queue))
+            .map(|(producer, _)| *producer)
+            .collect();
+        for producer in misplaced {
+            self.give_up_arrivals_from(storage, producer, 0);
         }
     }
 

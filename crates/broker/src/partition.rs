@@ -210,6 +210,7 @@ impl Node {
                 for ack in undone.into_iter().flatten() {
                     self.refuse_request(ack.asker, storage_error(&error));
                 }
+                self.give_up_misplaced(id);
             }
             StorageEvent::Lost(gap) => self.record_gap(id, gap),
             StorageEvent::Closed => {

@@ -570,6 +570,49 @@ fn a_full_disk_refuses_and_loses_nothing() {
     assert_eq!(world.texts(link, subscription).len(), 2);
 }
 
+/// What waits for its data behind a batch that is not stored after all does
+/// not keep that batch from its place when it is sent again.
+#[test]
+fn a_batch_that_a_full_disk_refused_finds_its_place_again() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    ground.disk.set_space(Some(0));
+    world.hold_disk = true;
+    world.hold_reads = true;
+    let text = "x".repeat(500_000);
+    let second = batch(topic, 5, 0, 1, &[&text]);
+    let refused = world.produce(link, topic, &second);
+    let data = pattern(100_000, 1);
+    let region = expose(&mut world, link, "r", data.clone());
+    let third = &[external("2", &data)];
+    let behind = produce_external(&mut world, link, topic, 2, third, vec![region.clone()]);
+    assert!(world.answer(link, behind).is_none());
+    world.release_disk();
+    let error = world.error(link, refused).unwrap();
+    assert_eq!(error.code, ErrorCode::StorageFull);
+    let error = world.error(link, behind).unwrap();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::OutOfSequence, true)
+    );
+    ground.disk.set_space(None);
+    let again = |world: &mut World| {
+        let id = world.produce(link, topic, &second);
+        world.answered::<Produced>(link, id)
+    };
+    // The storage looks for space when it is asked, and takes the next.
+    let first_try = again(&mut world);
+    let produced = first_try.or_else(|_| again(&mut world)).unwrap();
+    assert_eq!(produced.base_offset, Offset(1));
+    world.release_reads();
+    let id = produce_external(&mut world, link, topic, 2, third, vec![region]);
+    let produced: Produced = world.answered(link, id).unwrap();
+    assert_eq!(produced.base_offset, Offset(2));
+}
+
 #[test]
 fn a_batch_costs_one_answer() {
     let mut ground = Ground::new();
