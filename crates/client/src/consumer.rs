@@ -3,7 +3,7 @@
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
 use crate::feed::ConsumerShared;
-use crate::mailbox::Command;
+use crate::mailbox::{CallRequest, Command, Seek};
 use crate::options::ConsumerOptions;
 use crate::promise::{Pending, Promise};
 use crate::puller::Puller;
@@ -12,6 +12,8 @@ use memory::fork::ForkSlot;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use wire::codec::Codec;
+use wire::message::{CursorMove, Method, MoveCursors};
 use wire::record::{Gap, Position};
 use wire::{EventId, PartitionIndex};
 
@@ -178,14 +180,13 @@ impl Consumer {
             return Ok(());
         }
         drop(waiting);
-        open.shared.mailbox.send(Command::Acknowledge {
-            consumer: open.shared.key,
-            at_once: None,
-        });
+        let consumer = open.shared.key;
+        open.shared.mailbox.send(Command::Acknowledge { consumer });
         Ok(())
     }
 
-    /// Waits until everything that was acknowledged is durable.
+    /// Waits until everything that was acknowledged is durable. What was
+    /// acknowledged behind a seek waits for that seek's answer first.
     ///
     /// # Errors
     /// As any call.
@@ -200,9 +201,10 @@ impl Consumer {
             Err(error) => return Pending::failed(error),
         };
         let promise = Promise::new();
-        open.shared.mailbox.send(Command::Acknowledge {
+        open.shared.mailbox.send(Command::FlushAcknowledgements {
             consumer: open.shared.key,
-            at_once: Some(promise.clone()),
+            timeout,
+            promise: promise.clone(),
         });
         let what = format!("the cursors of consumer {}", self.name);
         Pending::new(promise, what, timeout, |_| Ok(()))
@@ -225,9 +227,11 @@ impl Consumer {
     /// [`Consumer::seek`], not waited for: reading goes on at `position` at
     /// once, and the answer comes when the cursor is durable.
     ///
-    /// Acknowledge what is read behind it only after the answer: a seek that
-    /// the server asked to be tried again (its disk was full, say) may arrive
-    /// behind an acknowledgement that was made meanwhile, and undo it.
+    /// What is acknowledged in the partition meanwhile is sent behind the
+    /// answer, and never undone by the seek, however often it had to be tried;
+    /// a consumer that is dropped before the answer, without
+    /// [`Consumer::close`], does not send it. A seek that is begun before the
+    /// answer to another one follows it in the same way.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] for a partition that is not read.
@@ -251,14 +255,35 @@ impl Consumer {
         if !open.shared.reads(partition.0) {
             return Err(not_read(&self.name, partition));
         }
-        // Acknowledgements from before the seek are not to follow it.
-        let mut waiting = open.acknowledgements();
-        waiting.positions.remove(&partition.0);
-        waiting.sought.insert(partition.0);
-        drop(waiting);
-        let positions = [(partition, position)];
-        let driver = &self.topic.driver;
-        Ok(driver.begin_seek(&self.topic, &self.name, &positions))
+        open.acknowledgements().begin_seek(partition.0);
+        let body = MoveCursors {
+            consumer: self.name.clone(),
+            how: CursorMove::Seek,
+            positions: vec![(partition, position)],
+        };
+        let promise = Promise::new();
+        let timeout = self.topic.driver.request_timeout();
+        let what = format!(
+            "the cursor of consumer {} of {}/{partition}",
+            self.name,
+            self.topic.name()
+        );
+        let pending = Pending::new(promise.clone(), what.clone(), timeout, |_| Ok(()));
+        let seek = Seek {
+            consumer: open.shared.key,
+            partition,
+        };
+        let call = CallRequest {
+            method: Method::MoveCursors,
+            topic: self.topic.id(),
+            body: body.to_bytes(),
+            targets: Vec::new(),
+            timeout,
+            what,
+            promise,
+        };
+        open.shared.mailbox.send(Command::Seek { seek, call });
+        Ok(pending)
     }
 
     /// Takes the gaps that were met so far.

@@ -2,6 +2,7 @@
 //! acknowledgements that are to be sent.
 
 use crate::error::ClientError;
+use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode};
 use crate::promise;
@@ -74,8 +75,49 @@ pub(crate) struct Acknowledgements {
     /// Partitions that were sent elsewhere since acknowledgements were last
     /// sent: those that are under way do not count there any more.
     pub sought: BTreeSet<u32>,
+    /// How many seeks of a partition are not answered. Until they are, its
+    /// acknowledgements are held: a seek that is tried again would undo them.
+    pub seeks: BTreeMap<u32, u32>,
     /// Why the last ones were refused.
     pub failure: Option<ClientError>,
+}
+
+impl Acknowledgements {
+    /// A seek begins: what was acknowledged before is not to follow it, and
+    /// what is acknowledged from now on waits for its answer.
+    pub fn begin_seek(&mut self, partition: u32) {
+        self.positions.remove(&partition);
+        self.sought.insert(partition);
+        *self.seeks.entry(partition).or_default() += 1;
+    }
+
+    /// A seek is answered. True if it was the last of its partition, and
+    /// acknowledgements have waited for it.
+    pub fn end_seek(&mut self, partition: u32) -> bool {
+        let Some(count) = self.seeks.get_mut(&partition) else {
+            return false;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return false;
+        }
+        self.seeks.remove(&partition);
+        self.positions.contains_key(&partition)
+    }
+
+    /// Takes what may be sent now; what is held by seeks stays.
+    pub fn take(&mut self) -> BTreeMap<u32, Position> {
+        self.scheduled = false;
+        self.sought.clear();
+        if self.seeks.is_empty() || planted(Fault::NoHold) {
+            return std::mem::take(&mut self.positions);
+        }
+        let (held, free) = std::mem::take(&mut self.positions)
+            .into_iter()
+            .partition(|(partition, _)| self.seeks.contains_key(partition));
+        self.positions = held;
+        free
+    }
 }
 
 type OnReady = Arc<dyn Fn() + Send + Sync>;

@@ -29,6 +29,14 @@ pub(crate) struct CallRequest {
     pub promise: Arc<Promise>,
 }
 
+/// Whose seek a call is. Those of one partition are sent one behind the
+/// answer to the other, so that one that is tried again does not undo a later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seek {
+    pub consumer: u64,
+    pub partition: PartitionIndex,
+}
+
 /// What the API wants of the core.
 pub(crate) enum Command {
     Call(CallRequest),
@@ -61,11 +69,21 @@ pub(crate) enum Command {
         position: Position,
         promise: Option<Arc<Promise>>,
     },
-    /// The consumer has acknowledgements to send: when the interval is over,
-    /// or at once.
+    /// The consumer has acknowledgements to send, when the interval is over.
     Acknowledge {
         consumer: u64,
-        at_once: Option<Arc<Promise>>,
+    },
+    /// Somebody waits until all acknowledgements are durable.
+    FlushAcknowledgements {
+        consumer: u64,
+        timeout: Duration,
+        promise: Arc<Promise>,
+    },
+    /// A consumer's seek of a partition, which was counted among those that
+    /// hold its acknowledgements.
+    Seek {
+        seek: Seek,
+        call: CallRequest,
     },
     CloseConsumer(u64),
     /// A description of the topic with more partitions was seen.
@@ -292,13 +310,13 @@ impl Mailbox {
 
 fn refuse(command: Command, error: &ClientError) {
     let promise = match command {
-        Command::Call(call) => Some(call.promise),
-        Command::OpenProducer { promise, .. } | Command::OpenConsumer { promise, .. } => {
-            Some(promise)
-        }
+        Command::Call(call) | Command::Seek { call, .. } => Some(call.promise),
+        Command::OpenProducer { promise, .. }
+        | Command::OpenConsumer { promise, .. }
+        | Command::FlushAcknowledgements { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } => promise,
-        Command::Acknowledge { at_once, .. } => at_once,
-        Command::KickProducer(_)
+        Command::Acknowledge { .. }
+        | Command::KickProducer(_)
         | Command::CloseProducer(_)
         | Command::Consumed { .. }
         | Command::CloseConsumer(_)

@@ -2,88 +2,18 @@
 //! clock: order, reconnects, gaps, data, cursors, credit.
 
 mod fake;
+#[path = "fake/reading.rs"]
+mod reading;
 #[path = "fake/world.rs"]
 mod world;
 
-use bytes::Bytes;
 use client::*;
+use reading::*;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wire::ErrorCode;
 use wire::message::Method;
 use world::World;
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const P0: PartitionIndex = PartitionIndex(0);
-
-/// Stores `count` events in batches of `batch`, with `data` bytes each.
-fn fill(
-    world: &mut World,
-    topic: &TopicHandle,
-    range: std::ops::Range<usize>,
-    batch: u32,
-    data: usize,
-) {
-    let options = ProducerOptions {
-        batch: BatchPolicy {
-            count_max: Some(batch),
-            linger: Linger::UntilFull,
-            ..BatchPolicy::default()
-        },
-        ..ProducerOptions::default()
-    };
-    let pending = topic.begin_producer(options);
-    let producer = world.wait(pending).unwrap();
-    for index in range {
-        let text = index.to_string();
-        let mut event = Event::new(text.as_bytes());
-        if data > 0 {
-            event.data = vec![Bytes::from(vec![index as u8; data])];
-        }
-        producer.push(event).unwrap();
-    }
-    let flush = producer.flush_future();
-    assert!(world.run_until(MINUTE, |_| flush.try_get().is_some()));
-    flush.try_get().unwrap().unwrap();
-}
-
-fn open(world: &mut World, topic: &TopicHandle, options: ConsumerOptions) -> Consumer {
-    let pending = topic.begin_consumer("reader", options);
-    world.wait(pending).unwrap()
-}
-
-fn pull(world: &mut World, consumer: &Consumer) -> Result<Option<ConsumedEvent>, ClientError> {
-    let mut outcome = Ok(None);
-    world.run_until(MINUTE, |_| {
-        outcome = consumer.pull(Some(Duration::ZERO));
-        !matches!(outcome, Ok(None))
-    });
-    outcome
-}
-
-fn pull_all(world: &mut World, consumer: &Consumer, count: usize) -> Vec<usize> {
-    let mut numbers = Vec::new();
-    while numbers.len() < count {
-        let event = pull(world, consumer).unwrap().expect("an event");
-        numbers.push(number(&event));
-    }
-    numbers
-}
-
-fn number(event: &ConsumedEvent) -> usize {
-    std::str::from_utf8(event.metadata())
-        .unwrap()
-        .parse()
-        .unwrap()
-}
-
-fn at(incarnation: u64, offset: u64) -> Position {
-    Position {
-        incarnation: Incarnation(incarnation),
-        offset: Offset(offset),
-    }
-}
 
 #[test]
 fn a_connection_lost_at_any_message_neither_loses_nor_doubles_events() {

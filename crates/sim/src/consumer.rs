@@ -11,7 +11,7 @@ use client::{
     TopicHandle,
 };
 use net::testing::sim::SimNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{ErrorCode, Offset, PartitionIndex};
@@ -19,6 +19,8 @@ use wire::{ErrorCode, Offset, PartitionIndex};
 /// How long a program that was refused thinks before it tries again.
 const RETRY_NS: u64 = 200_000_000;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Seeks that are not waited for at a time.
+const SEEKS_MAX: usize = 3;
 
 enum Stage {
     Begin,
@@ -48,7 +50,8 @@ pub struct ConsumerActor {
     pub wake_at: u64,
     acknowledged: BTreeMap<u32, Position>,
     flush: Option<Flush>,
-    seek: Option<(u32, Position, Pending<()>)>,
+    /// Asked for and not answered, in order.
+    seeks: VecDeque<(u32, Position, Pending<()>)>,
     lives: u64,
 }
 
@@ -96,7 +99,7 @@ impl ConsumerActor {
             wake_at: 0,
             acknowledged: BTreeMap::new(),
             flush: None,
-            seek: None,
+            seeks: VecDeque::new(),
             lives: 0,
         }
     }
@@ -115,7 +118,7 @@ impl ConsumerActor {
                 "at {:?} of partition {partition}, which ends at {end:?}",
                 self.reader.next(partition as u32)
             ),
-            (Stage::Open(_), None) if self.flush.is_some() || self.seek.is_some() => {
+            (Stage::Open(_), None) if self.flush.is_some() || !self.seeks.is_empty() => {
                 "waiting for its cursors".to_owned()
             }
             (Stage::Open(_), None) => return None,
@@ -139,7 +142,7 @@ impl ConsumerActor {
         self.stage = Stage::Begin;
         self.flush = None;
         self.acknowledged.clear();
-        if let Some((partition, _, _)) = self.seek.take() {
+        for (partition, _, _) in self.seeks.drain(..) {
             model.sought(&self.plan.name, partition, None);
         }
         self.lives += 1;
@@ -156,6 +159,18 @@ impl ConsumerActor {
             self.restart(now, model);
             return Ok(());
         }
+        // Seeks first: what was acknowledged behind one is durable after it.
+        while let Some((partition, position, pending)) = self.seeks.front_mut()
+            && let Some(result) = pending.try_get()
+        {
+            let (partition, position) = (*partition, *position);
+            self.seeks.pop_front();
+            let name = &self.program.name;
+            self.trace
+                .say(now, || format!("{name}: has sought: {result:?}"));
+            let durable = result.is_ok().then_some(position);
+            model.sought(&self.plan.name, partition, durable);
+        }
         if let Some(flush) = &mut self.flush
             && let Some(result) = flush.pending.try_get()
         {
@@ -169,17 +184,6 @@ impl ConsumerActor {
             self.trace.say(now, || {
                 format!("{name}: acknowledgements flushed: {result:?}")
             });
-        }
-        if let Some((partition, position, pending)) = &mut self.seek
-            && let Some(result) = pending.try_get()
-        {
-            let (partition, position) = (*partition, *position);
-            self.seek = None;
-            let name = &self.program.name;
-            self.trace
-                .say(now, || format!("{name}: has sought: {result:?}"));
-            let durable = result.is_ok().then_some(position);
-            model.sought(&self.plan.name, partition, durable);
         }
         self.advance(now, model)
     }
@@ -350,7 +354,7 @@ impl ConsumerActor {
             return;
         };
         let partitions = consumer.partitions();
-        if self.seek.is_some() || partitions.is_empty() {
+        if self.seeks.len() == SEEKS_MAX || partitions.is_empty() {
             return;
         }
         let partition = self.random.pick(&partitions);
@@ -368,7 +372,7 @@ impl ConsumerActor {
             model.seeks(&self.plan.name, partition, position);
             self.reader.goes_to(partition, position);
             self.acknowledged.remove(&partition);
-            self.seek = Some((partition, position, pending));
+            self.seeks.push_back((partition, position, pending));
             self.program.kick();
         }
     }

@@ -19,8 +19,8 @@ pub struct Pushed {
     pub index: u64,
     /// What its ack was to mean.
     pub level: Durability,
-    /// Whether its ack has come.
-    pub acked: bool,
+    /// In which life of the partition, if its ack has come.
+    pub acked: Option<Incarnation>,
     metadata_bytes: usize,
     data_bytes: usize,
 }
@@ -62,8 +62,8 @@ struct CursorBounds {
     seeks: u64,
     /// A seek may take effect any time, for whoever asked is gone.
     is_loose: bool,
-    /// A seek was asked for and not answered.
-    seeking: bool,
+    /// Seeks that were asked for and not answered.
+    seeking: u64,
 }
 
 /// Somebody who reads: a consumer in one life.
@@ -235,7 +235,7 @@ impl Model {
             partition,
             index: index.unwrap_or(0),
             level,
-            acked: false,
+            acked: None,
             metadata_bytes,
             data_bytes,
         };
@@ -262,7 +262,7 @@ impl Model {
     /// An event was acknowledged.
     pub fn acked(&mut self, event: usize, id: EventId) -> Result<(), Violation> {
         self.acked_count += 1;
-        self.events[event].acked = true;
+        self.events[event].acked = Some(id.incarnation);
         let life = &self.lives[self.events[event].life];
         let successor = self.lives.iter().find(|other| {
             other.name == life.name && other.epoch > life.epoch && other.begun_at <= event
@@ -508,7 +508,7 @@ impl Model {
     /// The server has said that an acknowledgement is durable.
     pub fn acknowledged(&mut self, consumer: &str, partition: u32, position: Position, seeks: u64) {
         let bounds = self.bounds(consumer, partition);
-        if bounds.seeks == seeks && !bounds.is_loose && !bounds.seeking {
+        if bounds.seeks == seeks && !bounds.is_loose {
             bounds.low = bounds.low.max(Some(position));
         }
     }
@@ -516,21 +516,27 @@ impl Model {
     /// A consumer wants to go there.
     pub fn seeks(&mut self, consumer: &str, partition: u32, position: Position) {
         let bounds = self.bounds(consumer, partition);
-        bounds.low = Some(bounds.low.map_or(position, |low| low.min(position)));
+        // None, which is the beginning, is less than any.
+        bounds.low = bounds.low.min(Some(position));
         bounds.high = bounds.high.max(Some(position));
         bounds.since_seek = None;
         bounds.seeks += 1;
-        bounds.seeking = true;
+        bounds.seeking += 1;
     }
 
     /// The server has said that a seek is durable; or nobody will ever know.
     pub fn sought(&mut self, consumer: &str, partition: u32, position: Option<Position>) {
         let bounds = self.bounds(consumer, partition);
-        bounds.seeking = false;
+        bounds.seeking -= 1;
         match position {
             None => bounds.is_loose = true,
-            Some(_) if bounds.is_loose => {}
-            Some(position) => bounds.low = Some(position),
+            // Another one is to follow.
+            Some(_) if bounds.is_loose || bounds.seeking > 0 => {}
+            Some(position) => {
+                bounds.low = Some(position);
+                // What was acknowledged before is not to follow it.
+                bounds.high = bounds.since_seek.max(Some(position));
+            }
         }
     }
 
@@ -543,10 +549,24 @@ impl Model {
             let seen = scan.seen.get(&partition).unwrap_or(&empty);
             let end = ends[index];
             self.check_kept(partition, model, seen, end)?;
-            self.check_order(partition, seen)?;
+            self.check_order(partition, seen, end)?;
             self.check_carried(partition, model)?;
         }
         Ok(())
+    }
+
+    /// From where on a scan that began at `first` must have found everything:
+    /// retention may have caught up with it.
+    fn kept_from(&self, partition: u32, first: Offset, end: Position) -> Offset {
+        let model = &self.partitions[partition as usize];
+        if !model.retention {
+            return Offset(0);
+        }
+        let gaps = model
+            .gaps
+            .iter()
+            .filter(|gap| gap.reason == GapReason::Retention && gap.incarnation == end.incarnation);
+        gaps.fold(first, |kept, gap| kept.max(gap.end))
     }
 
     /// Nothing that was acknowledged or delivered is missing.
@@ -558,13 +578,14 @@ impl Model {
         end: Position,
     ) -> Result<(), Violation> {
         let first = seen.keys().next().map_or(end.offset, |first| first.offset);
+        let kept = self.kept_from(partition, first, end);
         for (life, events) in &model.at {
             for (offset, event) in events {
                 let pushed = &self.events[*event];
                 let survives = *life == end.incarnation
-                    || (pushed.acked && pushed.level == Durability::Synced)
+                    || (pushed.acked == Some(*life) && pushed.level == Durability::Synced)
                     || self.is_carried(model, *life, *offset, end.incarnation);
-                if !survives || (model.retention && *offset < first.0) {
+                if !survives || *offset < kept.0 {
                     continue;
                 }
                 let position = Position {
@@ -613,11 +634,15 @@ impl Model {
         &self,
         partition: u32,
         seen: &BTreeMap<Position, usize>,
+        end: Position,
     ) -> Result<(), Violation> {
-        let begins = seen.keys().next().is_some_and(|first| first.offset.0 == 0);
+        let first = seen.keys().next().map_or(end.offset, |first| first.offset);
+        let kept = self.kept_from(partition, first, end);
+        let begins = kept == Offset(0) && first == Offset(0);
         let mut last: BTreeMap<usize, u64> = BTreeMap::new();
         let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
-        for (position, event) in seen {
+        let kept = |position: &Position| position.offset >= kept;
+        for (position, event) in seen.iter().filter(|(position, _)| kept(position)) {
             let pushed = &self.events[*event];
             let what = format!("event {event} at {position:?} of partition {partition}");
             let before = last.insert(pushed.life, pushed.index);

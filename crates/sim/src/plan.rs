@@ -160,6 +160,13 @@ impl Plan {
                 _ => Mishap::Seek(who),
             };
             self.mishaps.push((at, mishap));
+            if mishap == Mishap::DiskFull {
+                // Cursors that are to be moved again and again are worth a look.
+                for _ in 0..random.below(4) {
+                    let soon = at + random.below(SECOND);
+                    self.mishaps.push((soon, Mishap::Seek(who)));
+                }
+            }
         }
         self.mishaps.sort_by_key(|(at, _)| *at);
         let fails =

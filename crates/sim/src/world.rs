@@ -293,6 +293,13 @@ impl World {
         }
     }
 
+    /// Whether the server runs and nobody will start it anew, which may lose
+    /// what memory partitions hold.
+    fn is_served(&self) -> bool {
+        let node = self.machine.node();
+        node.is_some_and(|node| node.failure().is_none())
+    }
+
     /// Nothing goes wrong from now on.
     fn heal(&mut self) {
         self.trace.say(self.now, || "-- all is well".to_owned());
@@ -375,7 +382,7 @@ impl World {
             scanner.program.kick();
             loop {
                 match pending.try_get() {
-                    Some(Ok(description)) if is_well(&description) => {
+                    Some(Ok(description)) if is_well(&description) && self.is_served() => {
                         break 'described description;
                     }
                     // Somebody looks after it soon.

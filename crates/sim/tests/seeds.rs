@@ -2,6 +2,8 @@
 //! `SIM_SEEDS=FROM..TO` runs those.
 
 use sim::{Summary, Weather, run_seed};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let number = |text: &str| text.trim().parse::<u64>().expect("a seed is a number");
@@ -18,37 +20,51 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
+/// Runs the seeds, as many at a time as there are cores: a run is one thread's.
 fn run(seeds: std::ops::Range<u64>, weather: Weather) -> Summary {
-    let mut all = Summary::default();
-    let mut failures = Vec::new();
-    for seed in seeds {
-        match run_seed(seed, weather, None) {
-            Ok(summary) => {
-                all.pushed += summary.pushed;
-                all.acked += summary.acked;
-                all.delivered += summary.delivered;
-                all.steps += summary.steps;
-                all.restarts += summary.restarts;
-                all.ns += summary.ns;
-            }
-            Err(failure) => {
-                println!("{failure}\n");
-                failures.push((seed, failure.violation.0));
-            }
+    let next = AtomicU64::new(seeds.start);
+    let take = || next.fetch_add(1, Ordering::Relaxed);
+    let all = Mutex::new((Summary::default(), Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(seed) = Some(take()).filter(|seed| seeds.contains(seed)) {
+                    let result = run_seed(seed, weather, None);
+                    let (all, failures) = &mut *all.lock().unwrap();
+                    match result {
+                        Ok(summary) => add(all, &summary),
+                        Err(failure) => {
+                            println!("{failure}\n");
+                            failures.push((seed, failure.violation.0));
+                        }
+                    }
+                }
+            });
         }
-    }
+    });
+    let (all, failures) = all.into_inner().unwrap();
     println!("{weather:?}: {all:?}");
     assert!(failures.is_empty(), "seeds failed: {failures:#?}");
     all
 }
 
+fn add(all: &mut Summary, one: &Summary) {
+    all.pushed += one.pushed;
+    all.acked += one.acked;
+    all.delivered += one.delivered;
+    all.steps += one.steps;
+    all.restarts += one.restarts;
+    all.ns += one.ns;
+}
+
 #[test]
 fn calm() {
-    let all = run(seeds(0..20), Weather::Calm);
+    let all = run(seeds(0..50), Weather::Calm);
     assert!(all.acked == all.pushed, "nothing was lost: {all:?}");
 }
 
 #[test]
 fn chaos() {
-    run(seeds(0..500), Weather::Chaos);
+    run(seeds(0..1500), Weather::Chaos);
 }

@@ -4,7 +4,7 @@
 use super::Timer;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
-use crate::mailbox::CallRequest;
+use crate::mailbox::{CallRequest, Seek};
 use crate::promise::Reply;
 use memory::Target;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(super) struct Calls {
 
 struct Call {
     request: CallRequest,
+    /// If it is a seek: it is sent when the one before it is answered.
+    seek: Option<Seek>,
     deadline: Duration,
     /// Memory that is lent while the request is under way, in order.
     lent: Vec<Region>,
@@ -60,13 +62,14 @@ fn is_repeatable(method: Method) -> bool {
 }
 
 impl Calls {
-    pub fn begin(&mut self, wire: &mut Wire<'_>, request: CallRequest) {
+    pub fn begin(&mut self, wire: &mut Wire<'_>, request: CallRequest, seek: Option<Seek>) {
         self.last_key += 1;
         let key = self.last_key;
         let deadline = wire.now() + request.timeout;
         wire.context.arm(deadline, Timer::Call(key));
         let call = Call {
             request,
+            seek,
             deadline,
             lent: Vec::new(),
             id: None,
@@ -77,6 +80,9 @@ impl Calls {
     }
 
     fn send(&mut self, wire: &mut Wire<'_>, key: u64) {
+        if self.is_behind_a_seek(key) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(&key) else {
             return;
         };
@@ -105,41 +111,61 @@ impl Calls {
         self.sent.insert(id, key);
     }
 
-    pub fn answer(&mut self, wire: &mut Wire<'_>, id: u64, outcome: Result<Reply, ErrorReply>) {
-        let Some(key) = self.sent.remove(&id) else {
-            return;
-        };
-        let Some(call) = self.calls.get_mut(&key) else {
-            return;
-        };
+    /// Whether the call is a seek, and one before it is not answered.
+    fn is_behind_a_seek(&self, key: u64) -> bool {
+        let seek = self.calls.get(&key).and_then(|call| call.seek);
+        seek.is_some() && self.calls.range(..key).any(|(_, call)| call.seek == seek)
+    }
+
+    /// A call is over. If it was a seek, the next one of its partition goes out.
+    fn over(&mut self, wire: &mut Wire<'_>, call: &Call) -> Option<Seek> {
+        let seek = call.seek?;
+        let next = self.calls.iter().find(|(_, call)| call.seek == Some(seek));
+        if let Some((key, _)) = next {
+            self.send(wire, *key);
+        }
+        Some(seek)
+    }
+
+    /// The answer to a request. Says which seek is over by it, if one is.
+    pub fn answer(
+        &mut self,
+        wire: &mut Wire<'_>,
+        id: u64,
+        outcome: Result<Reply, ErrorReply>,
+    ) -> Option<Seek> {
+        let key = self.sent.remove(&id)?;
+        let call = self.calls.get_mut(&key)?;
         call.id = None;
         call.take_back(wire);
         match outcome {
             Err(error) if error.retryable && call.may_retry(wire.now(), &error) => {
                 let at = call.retry_at.expect("set where a retry is allowed");
                 wire.context.arm(at, Timer::Call(key));
+                None
             }
             outcome => {
                 let call = self.calls.remove(&key).expect("found above");
                 wire.context
                     .timers
                     .remove(&(call.deadline, Timer::Call(key)));
+                let seek = self.over(wire, &call);
                 call.end(outcome.map_err(ClientError::Server));
+                seek
             }
         }
     }
 
-    /// A call's deadline has passed, or it may be tried again.
-    pub fn expired(&mut self, wire: &mut Wire<'_>, key: u64) {
-        let Some(call) = self.calls.get_mut(&key) else {
-            return;
-        };
+    /// A call's deadline has passed, or it may be tried again. Says which seek
+    /// is over by it, if one is.
+    pub fn expired(&mut self, wire: &mut Wire<'_>, key: u64) -> Option<Seek> {
+        let call = self.calls.get_mut(&key)?;
         if call.deadline > wire.now() {
             if call.retry_at.is_some_and(|at| at <= wire.now()) {
                 call.retry_at = None;
                 self.send(wire, key);
             }
-            return;
+            return None;
         }
         let mut call = self.calls.remove(&key).expect("found above");
         if let Some(id) = call.id {
@@ -153,7 +179,9 @@ impl Calls {
             call.request.timeout.as_secs_f64(),
             wire.context.mailbox.liveness.describe(wire.now())
         );
+        let seek = self.over(wire, &call);
         call.end(Err(ClientError::Timeout { what }));
+        seek
     }
 
     /// There is a connection: whatever waits is sent.

@@ -1,10 +1,10 @@
 //! Subscriptions of a consumer: opened, opened again from the first event
-//! that did not arrive, given credit; and its cursors.
+//! that did not arrive, given credit. Its cursors are in `cursors`.
 
 use super::Timer;
+use super::cursors::Cursors;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
-use crate::faults::{Fault, planted};
 use crate::feed::{Arrival, ConsumerShared};
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
@@ -15,15 +15,13 @@ use std::time::Duration;
 use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::Codec;
 use wire::frame::FrameKind;
-use wire::message::{
-    Credit, CursorMove, Deliver, Method, MoveCursors, Start, Subscribe, Subscribed, Unsubscribe,
-};
+use wire::message::{Credit, Deliver, Method, Start, Subscribe, Subscribed, Unsubscribe};
 use wire::record::{Gap, Position};
 use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex, TopicId};
 
 /// Waits before a subscription is opened again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
-/// How long the server may take over a subscription or a cursor.
+/// How long the server may take over a subscription.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The subscription to one partition.
@@ -40,23 +38,13 @@ struct Subscription {
     stands: bool,
 }
 
-/// Cursors that were sent and not answered.
-struct Moving {
-    id: u64,
-    positions: BTreeMap<u32, Position>,
-    promises: Vec<Arc<Promise>>,
-}
-
 pub(super) struct ConsumerCore {
     shared: Arc<ConsumerShared>,
     subscriptions: BTreeMap<u32, Subscription>,
     /// Resolved when all subscriptions stand for the first time.
     promise: Option<Arc<Promise>>,
     open_deadline: Duration,
-    moving: Option<Moving>,
-    /// Waiting for everything that was acknowledged to be durable.
-    flushes: Vec<Arc<Promise>>,
-    acknowledge_at: Option<Duration>,
+    pub cursors: Cursors,
 }
 
 impl ConsumerCore {
@@ -69,13 +57,11 @@ impl ConsumerCore {
         let open_deadline = wire.now() + timeout;
         wire.context.arm(open_deadline, Timer::Consumer(shared.key));
         Self {
+            cursors: Cursors::new(shared.clone()),
             shared,
             subscriptions: BTreeMap::new(),
             promise: Some(promise),
             open_deadline,
-            moving: None,
-            flushes: Vec::new(),
-            acknowledge_at: None,
         }
     }
 
@@ -303,7 +289,7 @@ impl ConsumerCore {
         for partition in partitions {
             self.subscribe(wire, partition);
         }
-        self.send_cursors(wire);
+        self.cursors.connected(wire);
     }
 
     pub fn disconnected(&mut self) {
@@ -311,130 +297,7 @@ impl ConsumerCore {
             subscription.id = None;
             subscription.retry_at = None;
         }
-        if let Some(moving) = self.moving.take() {
-            self.put_back(moving.positions);
-            self.flushes.extend(moving.promises);
-        }
-    }
-
-    /// There are acknowledgements to be sent; at once if somebody waits for it.
-    pub fn acknowledge(&mut self, wire: &mut Wire<'_>, at_once: Option<Arc<Promise>>) {
-        if let Some(promise) = at_once {
-            self.flushes.push(promise);
-            return self.send_cursors(wire);
-        }
-        let at = wire.now() + self.shared.options.acknowledge_interval;
-        self.acknowledge_at = Some(at);
-        self.arm(wire, at);
-    }
-
-    fn put_back(&self, positions: BTreeMap<u32, Position>) {
-        let mut waiting = self
-            .shared
-            .acknowledgements
-            .lock()
-            .expect("no holder panics here");
-        for (partition, position) in positions {
-            // A seek is not undone by what was acknowledged before it.
-            if waiting.sought.contains(&partition) {
-                continue;
-            }
-            let newest = waiting.positions.entry(partition).or_insert(position);
-            *newest = (*newest).max(position);
-        }
-        waiting.scheduled = true;
-    }
-
-    fn send_cursors(&mut self, wire: &mut Wire<'_>) {
-        if self.moving.is_some() || !wire.is_up() {
-            return;
-        }
-        self.acknowledge_at = None;
-        let mut waiting = self
-            .shared
-            .acknowledgements
-            .lock()
-            .expect("no holder panics here");
-        let positions = std::mem::take(&mut waiting.positions);
-        waiting.scheduled = false;
-        waiting.sought.clear();
-        drop(waiting);
-        let promises = std::mem::take(&mut self.flushes);
-        if positions.is_empty() || planted(Fault::NoAcknowledgement) {
-            for promise in promises {
-                promise.resolve(Ok(Reply::default()));
-            }
-            return;
-        }
-        let cursors = MoveCursors {
-            consumer: self.shared.name.clone(),
-            how: CursorMove::Acknowledge,
-            positions: positions
-                .iter()
-                .map(|(partition, position)| (PartitionIndex(*partition), *position))
-                .collect(),
-        };
-        let request = Request {
-            method: Method::MoveCursors,
-            topic: self.shared.topic.id,
-            remaining: REQUEST_TIMEOUT,
-            body: &cursors.to_bytes(),
-            payload: Vec::new(),
-        };
-        let route = Route::Cursors {
-            consumer: self.shared.key,
-        };
-        let id = wire.request(route, request);
-        self.moving = Some(Moving {
-            id,
-            positions,
-            promises,
-        });
-    }
-
-    /// The answer to MoveCursors.
-    pub fn cursors_moved(&mut self, wire: &mut Wire<'_>, outcome: Result<Reply, ErrorReply>) {
-        let Some(moving) = self.moving.take() else {
-            return;
-        };
-        match outcome {
-            Ok(_) => {
-                for promise in moving.promises {
-                    promise.resolve(Ok(Reply::default()));
-                }
-            }
-            Err(error) if error.retryable => {
-                self.put_back(moving.positions);
-                self.flushes.extend(moving.promises);
-                let wait =
-                    Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
-                let at = wire.now() + wait;
-                self.acknowledge_at = Some(at);
-                return self.arm(wire, at);
-            }
-            Err(error) => {
-                if error.code == ErrorCode::StorageFailed {
-                    // Good once the server's disk is: the next flush or
-                    // acknowledgement sends it again, and none before.
-                    self.put_back(moving.positions);
-                }
-                let error = ClientError::Server(error);
-                let told = !moving.promises.is_empty();
-                for promise in moving.promises {
-                    promise.resolve(Err(error.clone()));
-                }
-                let waiting = &self.shared.acknowledgements;
-                let mut waiting = waiting.lock().expect("no holder panics here");
-                waiting.scheduled = false;
-                if !told {
-                    waiting.failure = Some(error);
-                }
-            }
-        }
-        let due = self.acknowledge_at.is_some_and(|at| at <= wire.now());
-        if !self.flushes.is_empty() || due {
-            self.send_cursors(wire);
-        }
+        self.cursors.disconnected();
     }
 
     /// Time has passed.
@@ -462,19 +325,12 @@ impl ConsumerCore {
         for partition in due {
             self.subscribe(wire, partition);
         }
-        if self.acknowledge_at.is_some_and(|at| at <= now) {
-            self.send_cursors(wire);
-        }
+        self.cursors.timer(wire);
     }
 
     /// The consumer's handle is gone.
     pub fn close(&mut self, wire: &mut Wire<'_>) {
-        // What was acknowledged since the last cursors goes behind them,
-        // though nobody is left to hear the answers.
-        if let Some(moving) = self.moving.take() {
-            self.flushes.extend(moving.promises);
-        }
-        self.send_cursors(wire);
+        self.cursors.close(wire);
         for subscription in self.subscriptions.values_mut() {
             if let Some(id) = subscription.id.take() {
                 unsubscribe(wire, id);
@@ -488,14 +344,7 @@ impl ConsumerCore {
         if let Some(promise) = self.promise.take() {
             promise.resolve(Err(error.clone()));
         }
-        if let Some(moving) = self.moving.take() {
-            // The answer finds nobody.
-            let _ = wire.end_route(moving.id);
-            self.flushes.extend(moving.promises);
-        }
-        for promise in self.flushes.drain(..) {
-            promise.resolve(Err(error.clone()));
-        }
+        self.cursors.fail(wire, error);
         for (partition, subscription) in &mut self.subscriptions {
             if let Some(promise) = subscription.promise.take() {
                 promise.resolve(Err(error.clone()));

@@ -12,19 +12,21 @@
 //! - `connection`: which server, how to reach it, when it is lost.
 //! - `calls`: requests of the API and their answers.
 //! - `producer`: batches taken from the queues, sent, kept until acknowledged.
-//! - `consumer`: subscriptions, credit, cursors.
+//! - `consumer`: subscriptions, credit.
+//! - `cursors`: acknowledgements of a consumer, sent and held.
 //! - `topics`: partitions that are added to topics in use.
 
 mod calls;
 mod connection;
 mod consumer;
+mod cursors;
 mod producer;
 mod topics;
 mod wire_session;
 
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
-use crate::mailbox::{Command, Counters, Mailbox};
+use crate::mailbox::{Command, Counters, Mailbox, Seek};
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Promise, Reply};
 use calls::Calls;
@@ -303,7 +305,9 @@ impl ClientCore {
             None => {}
             Some(Route::Call) => {
                 wire.end_route(id);
-                self.calls.answer(&mut wire, id, outcome);
+                if let Some(seek) = self.calls.answer(&mut wire, id, outcome) {
+                    self.sought(seek, &mut Some(link));
+                }
             }
             Some(Route::OpenProducer { producer }) => {
                 wire.end_route(id);
@@ -334,7 +338,7 @@ impl ClientCore {
             Some(Route::Cursors { consumer }) => {
                 wire.end_route(id);
                 if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.cursors_moved(&mut wire, outcome);
+                    core.cursors.moved(&mut wire, outcome);
                 }
             }
             Some(Route::Topic { topic }) => {
@@ -346,6 +350,14 @@ impl ClientCore {
             Some(Route::Ignored) => {
                 wire.end_route(id);
             }
+        }
+    }
+
+    /// A consumer's seek is answered: what was acknowledged behind it may go.
+    fn sought(&mut self, seek: Seek, link: &mut Option<&mut dyn Link>) {
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        if let Some(core) = self.consumers.get_mut(&seek.consumer) {
+            core.cursors.sought(&mut wire, seek.partition);
         }
     }
 
@@ -402,7 +414,7 @@ impl ClientCore {
     fn command(&mut self, command: Command, link: &mut Option<&mut dyn Link>) {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
         match command {
-            Command::Call(call) => self.calls.begin(&mut wire, call),
+            Command::Call(call) => self.calls.begin(&mut wire, call, None),
             Command::OpenProducer {
                 producer,
                 timeout,
@@ -454,10 +466,20 @@ impl ClientCore {
                 Some(core) => core.resubscribe(&mut wire, partition, position, promise),
                 None => refuse(promise),
             },
-            Command::Acknowledge { consumer, at_once } => match self.consumers.get_mut(&consumer) {
-                Some(core) => core.acknowledge(&mut wire, at_once),
-                None => refuse(at_once),
+            Command::Acknowledge { consumer } => {
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.cursors.acknowledge(&mut wire);
+                }
+            }
+            Command::FlushAcknowledgements {
+                consumer,
+                timeout,
+                promise,
+            } => match self.consumers.get_mut(&consumer) {
+                Some(core) => core.cursors.flush(&mut wire, timeout, promise),
+                None => refuse(Some(promise)),
             },
+            Command::Seek { seek, call } => self.calls.begin(&mut wire, call, Some(seek)),
             Command::TopicGrew(topic) => self.grow(topic, link),
             Command::CloseConsumer(key) => {
                 if let Some(mut consumer) = self.consumers.remove(&key) {
@@ -505,7 +527,11 @@ impl ClientCore {
                     }
                 }
                 Timer::Refresh => self.topics.refresh(&mut wire),
-                Timer::Call(id) => self.calls.expired(&mut wire, id),
+                Timer::Call(key) => {
+                    if let Some(seek) = self.calls.expired(&mut wire, key) {
+                        self.sought(seek, link);
+                    }
+                }
                 Timer::Producer(key) => {
                     if let Some(producer) = self.producers.get_mut(&key) {
                         producer.timer(&mut wire);

@@ -1,0 +1,257 @@
+//! A consumer's cursors: acknowledgements gathered, sent, sent again, and
+//! held while a seek of their partition is not answered.
+
+use super::Timer;
+use super::wire_session::{Request, Route, Wire};
+use crate::error::ClientError;
+use crate::faults::{Fault, planted};
+use crate::feed::{Acknowledgements, ConsumerShared};
+use crate::promise::{Promise, Reply};
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use wire::codec::Codec;
+use wire::message::{CursorMove, Method, MoveCursors};
+use wire::record::Position;
+use wire::{ErrorCode, ErrorReply, PartitionIndex};
+
+/// Waits before cursors are sent again, when the server gave no hint.
+const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
+/// How long the server may take over a cursor.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Somebody waits for everything that was acknowledged to be durable.
+struct Flush {
+    promise: Arc<Promise>,
+    timeout: Duration,
+    deadline: Duration,
+}
+
+/// Cursors that were sent and not answered.
+struct Moving {
+    id: u64,
+    positions: BTreeMap<u32, Position>,
+    flushes: Vec<Flush>,
+    /// Others were held, for which `flushes` wait as well.
+    others_held: bool,
+}
+
+pub(super) struct Cursors {
+    shared: Arc<ConsumerShared>,
+    moving: Option<Moving>,
+    flushes: Vec<Flush>,
+    /// When what was acknowledged is sent.
+    send_at: Option<Duration>,
+}
+
+impl Cursors {
+    pub fn new(shared: Arc<ConsumerShared>) -> Self {
+        Self {
+            shared,
+            moving: None,
+            flushes: Vec::new(),
+            send_at: None,
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Acknowledgements> {
+        let waiting = &self.shared.acknowledgements;
+        waiting.lock().expect("no holder panics here")
+    }
+
+    fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
+        wire.context.arm(at, Timer::Consumer(self.shared.key));
+    }
+
+    fn send_later(&mut self, wire: &mut Wire<'_>, wait: Duration) {
+        let at = wire.now().saturating_add(wait);
+        self.send_at = Some(at);
+        self.arm(wire, at);
+    }
+
+    /// There are acknowledgements to be sent.
+    pub fn acknowledge(&mut self, wire: &mut Wire<'_>) {
+        self.send_later(wire, self.shared.options.acknowledge_interval);
+    }
+
+    /// They are to be sent at once: somebody waits for it.
+    pub fn flush(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Arc<Promise>) {
+        let deadline = wire.now().saturating_add(timeout);
+        self.arm(wire, deadline);
+        self.flushes.push(Flush {
+            promise,
+            timeout,
+            deadline,
+        });
+        self.send(wire);
+    }
+
+    /// A seek is answered, or will not be.
+    pub fn sought(&mut self, wire: &mut Wire<'_>, partition: PartitionIndex) {
+        if self.waiting().end_seek(partition.0) || !self.flushes.is_empty() {
+            self.send(wire);
+        }
+    }
+
+    /// There is a connection.
+    pub fn connected(&mut self, wire: &mut Wire<'_>) {
+        self.send(wire);
+    }
+
+    pub fn disconnected(&mut self) {
+        if let Some(moving) = self.moving.take() {
+            self.put_back(moving.positions);
+            self.flushes.extend(moving.flushes);
+        }
+    }
+
+    fn put_back(&self, positions: BTreeMap<u32, Position>) {
+        let mut waiting = self.waiting();
+        for (partition, position) in positions {
+            // A seek is not undone by what was acknowledged before it.
+            if waiting.sought.contains(&partition) {
+                continue;
+            }
+            let newest = waiting.positions.entry(partition).or_insert(position);
+            *newest = (*newest).max(position);
+        }
+        waiting.scheduled = true;
+    }
+
+    fn send(&mut self, wire: &mut Wire<'_>) {
+        if self.moving.is_some() || !wire.is_up() {
+            return;
+        }
+        self.send_at = None;
+        let mut waiting = self.waiting();
+        let positions = waiting.take();
+        let others_held = !waiting.positions.is_empty();
+        drop(waiting);
+        if positions.is_empty() || planted(Fault::NoAcknowledgement) {
+            if !others_held {
+                resolve(&mut self.flushes, &Ok(()));
+            }
+            return;
+        }
+        let cursors = MoveCursors {
+            consumer: self.shared.name.clone(),
+            how: CursorMove::Acknowledge,
+            positions: positions
+                .iter()
+                .map(|(partition, position)| (PartitionIndex(*partition), *position))
+                .collect(),
+        };
+        let request = Request {
+            method: Method::MoveCursors,
+            topic: self.shared.topic.id,
+            remaining: REQUEST_TIMEOUT,
+            body: &cursors.to_bytes(),
+            payload: Vec::new(),
+        };
+        let route = Route::Cursors {
+            consumer: self.shared.key,
+        };
+        let id = wire.request(route, request);
+        self.moving = Some(Moving {
+            id,
+            positions,
+            flushes: std::mem::take(&mut self.flushes),
+            others_held,
+        });
+    }
+
+    /// The answer to MoveCursors.
+    pub fn moved(&mut self, wire: &mut Wire<'_>, outcome: Result<Reply, ErrorReply>) {
+        let Some(mut moving) = self.moving.take() else {
+            return;
+        };
+        match outcome {
+            Ok(_) if moving.others_held => self.flushes.extend(moving.flushes),
+            Ok(_) => resolve(&mut moving.flushes, &Ok(())),
+            Err(error) if error.retryable => {
+                self.put_back(moving.positions);
+                self.flushes.extend(moving.flushes);
+                let wait = Duration::from_millis(u64::from(error.retry_after_ms));
+                return self.send_later(wire, wait.max(RETRY_AFTER_MIN));
+            }
+            Err(error) => {
+                if error.code == ErrorCode::StorageFailed {
+                    // Good once the server's disk is: the next flush or
+                    // acknowledgement sends it again, and none before.
+                    self.put_back(moving.positions);
+                }
+                let error = ClientError::Server(error);
+                let told = !moving.flushes.is_empty();
+                resolve(&mut moving.flushes, &Err(error.clone()));
+                let mut waiting = self.waiting();
+                waiting.scheduled = false;
+                if !told {
+                    waiting.failure = Some(error);
+                }
+            }
+        }
+        let due = self.send_at.is_some_and(|at| at <= wire.now());
+        if !self.flushes.is_empty() || due {
+            self.send(wire);
+        }
+    }
+
+    /// Time has passed.
+    pub fn timer(&mut self, wire: &mut Wire<'_>) {
+        let now = wire.now();
+        let moving = self.moving.iter_mut();
+        let late: Vec<Flush> = moving
+            .flat_map(|moving| moving.flushes.extract_if(.., |one| one.deadline <= now))
+            .chain(self.flushes.extract_if(.., |one| one.deadline <= now))
+            .collect();
+        for flush in late {
+            let what = self.describe(wire, flush.timeout);
+            flush.promise.resolve(Err(ClientError::Timeout { what }));
+        }
+        if self.send_at.is_some_and(|at| at <= now) {
+            self.send(wire);
+        }
+    }
+
+    /// What a flush waits for.
+    fn describe(&self, wire: &Wire<'_>, timeout: Duration) -> String {
+        let held: Vec<u32> = self.waiting().seeks.keys().copied().collect();
+        let held = match held.is_empty() {
+            true => String::new(),
+            false => format!(", behind seeks of partitions {held:?} that are not answered"),
+        };
+        format!(
+            "the cursors of consumer {} of {}{held} ({:.1} s); {}",
+            self.shared.name,
+            self.shared.topic.name,
+            timeout.as_secs_f64(),
+            wire.context.mailbox.liveness.describe(wire.now())
+        )
+    }
+
+    /// The consumer's handle is gone: what was acknowledged since the last
+    /// cursors goes behind them, though nobody is left to hear the answer.
+    pub fn close(&mut self, wire: &mut Wire<'_>) {
+        if let Some(moving) = self.moving.take() {
+            self.flushes.extend(moving.flushes);
+        }
+        self.send(wire);
+    }
+
+    /// The consumer ends.
+    pub fn fail(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        if let Some(moving) = self.moving.take() {
+            // The answer finds nobody.
+            let _ = wire.end_route(moving.id);
+            self.flushes.extend(moving.flushes);
+        }
+        resolve(&mut self.flushes, &Err(error.clone()));
+    }
+}
+
+fn resolve(flushes: &mut Vec<Flush>, outcome: &Result<(), ClientError>) {
+    for flush in flushes.drain(..) {
+        let outcome = outcome.clone();
+        flush.promise.resolve(outcome.map(|()| Reply::default()));
+    }
+}
