@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, DecodeError, DirectoryId, ErrorCode, ErrorReply};
+use wire::{Codec, DecodeError, DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// Set in the flags of a heartbeat that answers one.
 pub const HEARTBEAT_ANSWER: u8 = 1;
@@ -42,6 +42,8 @@ pub(crate) enum Stage {
     Open {
         namespace: String,
         client_name: String,
+        /// The same on all connections of a client; 0 is none.
+        id: SessionId,
     },
     /// An error was sent and the connection is to end.
     Closing,
@@ -208,6 +210,7 @@ impl Node {
             ));
         }
         self.authenticate(link, &hello)?;
+        self.supersede(hello.session);
         let limits = &self.options.limits;
         let credit = self.data.grant(limits.produce_credit_bytes_max);
         let welcome = Welcome {
@@ -226,6 +229,7 @@ impl Node {
             session.stage = Stage::Open {
                 namespace: hello.namespace,
                 client_name: hello.client_name,
+                id: hello.session,
             };
         }
         self.timers.insert(at, Timer::Session(link));
@@ -235,6 +239,26 @@ impl Node {
             self.say_go_away(link);
         }
         Ok(())
+    }
+
+    /// Ends the older connection of a session. Its client has given it up and
+    /// asks again what was not answered: what it still holds, a seek perhaps,
+    /// must not be done behind what the client asks on the new one.
+    fn supersede(&mut self, id: SessionId) {
+        let is_older = |session: &Session| match session.stage {
+            Stage::Open { id: other, .. } => other == id && id != SessionId(0),
+            Stage::New | Stage::Closing => false,
+        };
+        let older: Vec<LinkId> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| is_older(session))
+            .map(|(link, _)| *link)
+            .collect();
+        for link in older {
+            let error = refuse(ErrorCode::Cancelled, "the client has connected anew");
+            self.end_session(link, 0, error);
+        }
     }
 
     /// Lets in this process itself, the owner's processes where the kernel

@@ -641,7 +641,7 @@ pub fn hello() -> Hello {
         namespace: String::new(),
         mechanism: "token".into(),
         proof: Bytes::copy_from_slice(&TOKEN),
-        session: SessionId(1),
+        session: SessionId(0),
         role: Role::Control,
         directory: DirectoryId(0),
         trace: 0,

@@ -237,6 +237,34 @@ fn a_drain_does_not_wait_for_ever() {
     assert_eq!(world.error(link, id).unwrap().code, ErrorCode::Draining);
 }
 
+/// What a client asked on a connection that it has given up is not done behind
+/// what it asks on the next one.
+#[test]
+fn a_new_connection_of_a_session_ends_the_older_one() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let of = |session| Hello {
+        session: SessionId(session),
+        ..hello()
+    };
+    let old = world.connect_as(Peer::default(), of(7));
+    let other = world.connect_as(Peer::default(), of(8));
+    let topic = world.topic(old);
+    world.stored(old, topic, (5, 0), &["a", "b", "c"]);
+    let new = world.connect_as(Peer::default(), of(7));
+    let moved = world.move_cursor(new, topic, CursorMove::Seek, at(1, 1));
+    world.answered::<Empty>(new, moved).unwrap();
+    let moved = world.move_cursor(new, topic, CursorMove::Acknowledge, at(1, 3));
+    world.answered::<Empty>(new, moved).unwrap();
+    // The seek that was under way arrives at last.
+    let late = world.move_cursor(old, topic, CursorMove::Seek, at(1, 1));
+    assert!(world.answer(old, late).is_none());
+    assert_eq!(world.error(old, 0).unwrap().code, ErrorCode::Cancelled);
+    assert_eq!(world.cursor(new, topic), Some(at(1, 3)));
+    // Another client's connection stands.
+    assert_eq!(world.cursor(other, topic), Some(at(1, 3)));
+}
+
 /// Every field of the status is on its page.
 #[test]
 fn the_status_is_as_its_page_says() {
