@@ -85,6 +85,7 @@ enum {
     THALWEG_CANCELLED = 10,       /* thalweg_future_cancel was in time */
     THALWEG_INTERNAL = 11,        /* a bug of the library's */
     THALWEG_NOT_EMBEDDED = 12,    /* the server in this process cannot start */
+    THALWEG_PLUGIN_UNUSABLE = 13, /* the topic needs a plugin that cannot be had here */
 
     THALWEG_SERVER_INTERNAL = 101,
     THALWEG_SERVER_MALFORMED = 102,

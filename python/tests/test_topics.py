@@ -51,12 +51,50 @@ def test_all_of_a_definition_reaches_the_server(driver: thalweg.Driver, name: st
     assert definition["validate_on_server"] is True
 
 
+def test_fields_choose_partitions_and_messagepack_carries_json(
+    driver: thalweg.Driver, name: str
+) -> None:
+    topic = driver.create_topic(
+        name,
+        partitions=2,
+        storage="memory",
+        partition_selector={"type": "field_range", "field": "energy", "boundaries": [0, 10, 20]},
+        serializer="msgpack",
+    )
+    documents = [{"energy": energy, "of": ["é", None, 1.5]} for energy in (3, 13.5, 9)]
+    with topic.producer() as producer:
+        ids = [producer.push(document).result() for document in documents]
+        with pytest.raises(thalweg.InvalidEvent, match="energy: 20 is outside of 0 to 20"):
+            producer.push({"energy": 20})
+        with pytest.raises(thalweg.InvalidEvent, match="not JSON"):
+            producer.push("{")
+    assert [id.partition for id in ids] == [0, 1, 0]
+    with topic.consumer("reader") as consumer:
+        events = [consumer.pull() for _ in documents]
+    metadata = {event.id: event.metadata for event in events if event is not None}
+    assert metadata == dict(zip(ids, documents, strict=True))
+
+
+def test_a_topic_may_need_a_plugin_that_is_not_here(driver: thalweg.Driver, name: str) -> None:
+    plugin = thalweg.Plugin("energy:libnowhere.so", {"energy_max": 7})
+    topic = driver.create_topic(name, storage="memory", validator=plugin)
+    assert topic.definition["validator"] == {
+        "type": "plugin",
+        "name": "energy:libnowhere.so",
+        "options": {"energy_max": 7},
+    }
+    with pytest.raises(thalweg.PluginError, match="energy:libnowhere.so"):
+        topic.producer()
+
+
 @pytest.mark.parametrize(
     ("definition", "reason"),
     [
         ({"validator": "xml"}, "xml"),
         ({"validator": {"type": 7}}, "validator"),
-        ({"partition_selector": "random"}, "random"),
+        ({"partition_selector": "sticky"}, "sticky"),
+        ({"partition_selector": {"type": "field_range", "field": "a", "boundaries": [1, 0]}}, "ascend"),
+        ({"validator": thalweg.Plugin("energy")}, "name:library.so"),
         ({"retention": {"age": 1}}, "age"),
         ({"metadata_bytes_max": 0}, "metadata_bytes_max"),
         ({"storage": "tape"}, "tape"),

@@ -40,6 +40,7 @@ from thalweg.exceptions import (
     InvalidTopic,
     NotAllowed,
     OutOfRange,
+    PluginError,
     ProducerFenced,
     ServerError,
     StorageError,
@@ -50,6 +51,7 @@ from thalweg.exceptions import (
     Unreachable,
     WrongServer,
 )
+from thalweg.plugins import Plugin
 
 # Last: from here on, what was pushed is drained when the interpreter ends.
 from thalweg import _exit as _exit  # isort: skip
@@ -75,6 +77,8 @@ __all__ = [
     "NotAllowed",
     "OutOfRange",
     "PartitionDescription",
+    "Plugin",
+    "PluginError",
     "Producer",
     "ProducerFenced",
     "ServerError",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 from thalweg.descriptions import Cursor, Gap, PartitionDescription, TopicDescription
+from thalweg.plugins import Plugin
 
 __all__ = [
     "__version__",
@@ -103,9 +104,12 @@ class Driver:
         *,
         partitions: int | None = None,
         storage: _Storage | list[_Storage] | None = None,
-        validator: Literal["none", "json"] | dict[str, Any] | None = None,
-        partition_selector: Literal["round_robin", "key_hash", "explicit"] | None = None,
-        serializer: Literal["json", "raw"] | None = None,
+        validator: Literal["none", "json"] | dict[str, Any] | Plugin | None = None,
+        partition_selector: Literal["round_robin", "random", "key_hash", "explicit"]
+        | dict[str, Any]
+        | Plugin
+        | None = None,
+        serializer: Literal["json", "raw", "msgpack"] | Plugin | None = None,
         durability: _Durability | None = None,
         retention: dict[str, int] | None = None,
         metadata_bytes_max: int | None = None,
@@ -122,8 +126,13 @@ class Driver:
           each partition.
         - `validator`: what is checked of metadata: None nothing, `"json"` that
           it is JSON, a dict that it matches this JSON Schema (draft 2020-12).
-        - `partition_selector`: `"round_robin"`, `"key_hash"` or `"explicit"`.
-        - `serializer`: `"json"`, or `"raw"` for metadata that is bytes.
+        - `partition_selector`: `"round_robin"`, `"random"`, `"key_hash"` or
+          `"explicit"`; or a dict with its `type` and settings, such as
+          `{"type": "field_hash", "field": "sensor.id"}` or `{"type":
+          "field_range", "field": "energy", "boundaries": [0, 10, 100]}`.
+        - `serializer`: `"json"`, `"msgpack"` for JSON that is stored and sent as
+          MessagePack, or `"raw"` for metadata that is bytes.
+        - each of the three: a `Plugin`.
         - `durability`: what an acknowledgement survives: `"memory"` nothing,
           `"written"` the death of the server, `"synced"` power loss; None is
           the strongest that the storage allows.

@@ -19,6 +19,7 @@ __all__ = [
     "InvalidTopic",
     "NotAllowed",
     "OutOfRange",
+    "PluginError",
     "ProducerFenced",
     "ServerError",
     "StorageError",
@@ -89,6 +90,13 @@ class InvalidEvent(InvalidArgument):
 
 class InvalidTopic(InvalidArgument):
     """The definition or the storage of a topic is refused; nothing was made."""
+
+
+class PluginError(Error, ImportError):
+    """The topic needs a plugin that can't be had here: it is not found, is not
+    what it should be, or refuses its options. The message names it, and where
+    it was looked for.
+    """
 
 
 class UnknownTopic(Error, LookupError):

@@ -120,18 +120,10 @@ impl Node {
         topic
             .definition
             .check_metadata_bytes(survey.metadata_bytes_max as usize)?;
-        if let Some(validator) = &topic.validator {
+        if let Some(judge) = &topic.judge {
             let columns =
                 Columns::read(&header, batch.columns_section()).map_err(|error| damaged(&error))?;
-            let metadata = batch.metadata_section();
-            for (index, event) in columns.events.iter().enumerate() {
-                let start = event.metadata_start as usize;
-                validator
-                    .validate(&metadata[start..start + event.metadata_bytes as usize])
-                    .map_err(|error| {
-                        refuse(error.code(), format!("event {index} of the batch: {error}"))
-                    })?;
-            }
+            judge.check(&columns.events, batch.metadata_section())?;
         }
         let wanted = survey.external.iter().flat_map(|layout| &layout.events);
         let wanted = wanted.map(|(_, _, bytes)| bytes).sum::<u64>();

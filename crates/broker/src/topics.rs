@@ -2,13 +2,14 @@
 
 use crate::controller::{ControlError, Controller};
 use crate::describe::{no_topic, unknown_topic};
+use crate::judge::Judge;
 use crate::node::{Asker, Decided, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::partition::{Partition, PartitionKey};
 use crate::session::{Refused, malformed, refuse};
 use log::{OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use topic::{Definition, Validator};
+use topic::Definition;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{PartitionRecord, Record, TopicRecord};
@@ -20,7 +21,7 @@ pub(crate) struct Topic {
     pub name: String,
     pub definition: Arc<Definition>,
     /// Present if this server is to check metadata.
-    pub validator: Option<Arc<dyn Validator>>,
+    pub judge: Option<Judge>,
     pub partitions: Vec<Slot>,
     /// Its end is being recorded, or it is getting more partitions.
     pub busy: Option<&'static str>,
@@ -50,15 +51,11 @@ pub(crate) struct Making {
 
 impl Topic {
     pub fn new(record: &TopicRecord, definition: Arc<Definition>) -> Self {
-        let validator = definition
-            .validate_on_server()
-            .then(|| definition.validator().build())
-            .filter(|validator| !validator.accepts_all());
         Self {
             namespace: record.namespace.clone(),
             name: record.name.clone(),
+            judge: Judge::of(&definition),
             definition,
-            validator,
             partitions: Vec::new(),
             busy: None,
         }
@@ -173,6 +170,9 @@ impl Node {
             .topics
             .get(&topic)
             .map_or(0, |topic| topic.partitions.len());
+        definition
+            .check_partition_count(u32::try_from(first + storages.len()).unwrap_or(u32::MAX))
+            .map_err(|error| refuse(error.code(), error.to_string()))?;
         let limit = self.options.limits.partitions_max;
         if first + storages.len() > limit {
             return Err(refuse(

@@ -193,14 +193,17 @@ impl ProducerShared {
         mailbox: Arc<Mailbox>,
         journal: Option<Arc<Journal>>,
         share: Reservation,
-    ) -> Self {
-        let validator = topic.definition.validator().build();
-        let serializer = topic.definition.serializer().build();
-        Self {
+        seed: u64,
+    ) -> Result<Self, ClientError> {
+        let validator = topic.definition.validator().build(&*topic.plugins)?;
+        let serializer = topic.serializer()?.clone();
+        let selector = topic.definition.partition_selector();
+        let selector = selector.build(&*topic.plugins, seed)?;
+        Ok(Self {
             key: mailbox.next_key(),
             queue: Mutex::new(Queue {
                 partitions: Vec::new(),
-                selector: topic.definition.partition_selector().build(),
+                selector,
                 kicked: false,
                 failure: None,
             }),
@@ -220,7 +223,7 @@ impl ProducerShared {
             journal,
             shelf: Arc::default(),
             identity: RwLock::default(),
-        }
+        })
     }
 
     pub fn identity(&self) -> Identity {
@@ -234,21 +237,22 @@ impl ProducerShared {
     /// Adds an event of metadata alone: the hot path.
     #[inline]
     pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
-        self.check(metadata)?;
         let mut serialized = Vec::new();
-        let metadata = self.serialize(metadata, &mut serialized)?;
         let parts = EventParts {
-            metadata,
+            metadata: self.check(metadata, &mut serialized)?,
             ..EventParts::default()
         };
-        self.enqueue(&parts, Vec::new(), None)
+        let input = SelectorInput {
+            metadata,
+            ..SelectorInput::default()
+        };
+        self.enqueue(&parts, Vec::new(), input)
     }
 
     /// Adds an event.
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
-        self.check(event.metadata)?;
         let mut serialized = Vec::new();
-        let metadata = self.serialize(event.metadata, &mut serialized)?;
+        let metadata = self.check(event.metadata, &mut serialized)?;
         let headers = (!event.headers.is_empty()).then(|| {
             let copy =
                 |(name, value): &(&str, &[u8])| (name.to_string(), Bytes::copy_from_slice(value));
@@ -280,39 +284,40 @@ impl ProducerShared {
                 pieces.len()
             )));
         }
-        self.enqueue(&parts, pieces, event.partition)
+        let input = SelectorInput {
+            key: event.key,
+            requested: event.partition,
+            metadata: event.metadata,
+        };
+        self.enqueue(&parts, pieces, input)
     }
 
-    fn check(&self, metadata: &[u8]) -> Result<(), ClientError> {
+    /// Validates and serializes metadata, into `out` unless it stays as it is.
+    fn check<'a>(&self, metadata: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8], ClientError> {
+        if let Some(validator) = &self.validator {
+            validator.validate(metadata).map_err(ClientError::invalid)?;
+        }
+        let serialized = match &self.serializer {
+            None => metadata,
+            Some(serializer) => {
+                serializer
+                    .serialize(metadata, out)
+                    .map_err(ClientError::invalid)?;
+                out
+            }
+        };
         self.topic
             .definition
-            .check_metadata_bytes(metadata.len())
+            .check_metadata_bytes(serialized.len())
             .map_err(|reply| ClientError::Invalid(reply.message))?;
-        match &self.validator {
-            Some(validator) => validator.validate(metadata).map_err(ClientError::invalid),
-            None => Ok(()),
-        }
-    }
-
-    fn serialize<'a>(
-        &self,
-        metadata: &'a [u8],
-        out: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8], ClientError> {
-        let Some(serializer) = &self.serializer else {
-            return Ok(metadata);
-        };
-        serializer
-            .serialize(metadata, out)
-            .map_err(ClientError::invalid)?;
-        Ok(out)
+        Ok(serialized)
     }
 
     fn enqueue(
         &self,
         parts: &EventParts<'_>,
         pieces: Data,
-        requested: Option<u32>,
+        input: SelectorInput<'_>,
     ) -> Result<PushFuture, ClientError> {
         let inline = parts.metadata.len()
             + parts.key.map_or(0, <[u8]>::len)
@@ -325,11 +330,6 @@ impl ProducerShared {
         if let Some(failure) = &queue.failure {
             return Err(failure.clone());
         }
-        let input = SelectorInput {
-            key: parts.key,
-            requested,
-            metadata: parts.metadata,
-        };
         let partition = queue
             .selector
             .select(input, self.topic.partition_count())

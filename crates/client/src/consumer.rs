@@ -61,7 +61,9 @@ impl Consumer {
             return Pending::failed(ClientError::invalid(error));
         }
         let (topic, name) = (topic.clone(), name.to_owned());
-        match Open::begin(&topic, &name, &options) {
+        // Without it no event could be read.
+        let serializer = topic.state.serializer().map(drop);
+        match serializer.and_then(|()| Open::begin(&topic, &name, &options)) {
             Err(error) => Pending::failed(error),
             Ok(opened) => opened.then(move |open| {
                 let slot = ForkSlot::new();

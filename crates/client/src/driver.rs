@@ -92,6 +92,10 @@ impl Driver {
         }
     }
 
+    pub(crate) fn options(&self) -> &DriverOptions {
+        &self.inner.options
+    }
+
     pub(crate) fn request_timeout(&self) -> Duration {
         self.inner.options.request_timeout
     }

@@ -3,6 +3,7 @@
 use memory::BudgetError;
 use std::fmt;
 use std::sync::Arc;
+use topic::PluginError;
 use wire::{DirectoryId, ErrorCode, ErrorReply};
 
 /// A variant for each thing that a caller would do differently.
@@ -22,6 +23,8 @@ pub enum ClientError {
     Server(ErrorReply),
     /// What the caller gave cannot be right.
     Invalid(String),
+    /// The topic needs a plugin that this client cannot have.
+    Plugin(PluginError),
     /// A budget is full and its policy is to fail.
     Budget(BudgetError),
     /// Another server than the expected one answers: a stale or foreign group file.
@@ -98,6 +101,7 @@ impl fmt::Display for ClientError {
             Self::Closed => f.write_str("closed"),
             Self::Server(reply) => write!(f, "the server refuses: {reply}"),
             Self::Invalid(reason) => f.write_str(reason),
+            Self::Plugin(error) => error.fmt(f),
             Self::Budget(error) => error.fmt(f),
             Self::WrongServer {
                 address,
@@ -131,6 +135,7 @@ impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Server(reply) => Some(reply),
+            Self::Plugin(error) => Some(error),
             Self::Budget(error) => Some(error),
             Self::Io { source, .. } => Some(&**source),
             _ => None,
@@ -141,6 +146,12 @@ impl std::error::Error for ClientError {
 impl From<BudgetError> for ClientError {
     fn from(error: BudgetError) -> Self {
         Self::Budget(error)
+    }
+}
+
+impl From<PluginError> for ClientError {
+    fn from(error: PluginError) -> Self {
+        Self::Plugin(error)
     }
 }
 

@@ -37,7 +37,7 @@ impl DeliveredBatch {
             columns,
             deserialized: None,
         };
-        let serializer = topic.definition.serializer().build();
+        let serializer = topic.serializer()?;
         if !serializer.is_identity() {
             let count = delivered.columns.events.len() as u32;
             let deserialize = |index| {

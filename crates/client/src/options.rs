@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use topic::{NoPlugins, Plugins};
 use wire::message::Start;
 use wire::view::DataView;
 use wire::{DirectoryId, Durability};
@@ -64,6 +65,8 @@ pub struct DriverOptions {
     pub transports: Arc<Transports>,
     /// Bytes that all producers and consumers may hold together. Default 512 MiB.
     pub memory_bytes_max: u64,
+    /// Where plugins of topics come from. Default: nowhere.
+    pub plugins: Arc<dyn Plugins>,
 }
 
 impl Default for DriverOptions {
@@ -84,6 +87,7 @@ impl Default for DriverOptions {
             request_timeout: Duration::from_secs(120),
             transports: Arc::new(transports),
             memory_bytes_max: 512 << 20,
+            plugins: Arc::new(NoPlugins),
         }
     }
 }
@@ -96,7 +100,7 @@ impl fmt::Debug for DriverOptions {
             .field("connect_timeout", &self.connect_timeout)
             .field("request_timeout", &self.request_timeout)
             .field("memory_bytes_max", &self.memory_bytes_max)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -62,7 +62,8 @@ impl Open {
             session.mailbox.clone(),
             journal,
             share,
-        ));
+            session.seed(),
+        )?);
         session.register(&shared);
         let promise = Promise::new();
         let timeout = topic.driver.request_timeout();

@@ -17,6 +17,7 @@ use wire::{SessionId, TopicId};
 
 /// What a process has of a driver.
 pub(crate) struct Session {
+    id: SessionId,
     pub mailbox: Arc<Mailbox>,
     memory: Budget,
     /// Every producer, to be drained at close.
@@ -58,6 +59,7 @@ impl Session {
             connected.clone(),
         );
         let session = Self {
+            id,
             mailbox,
             memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
             producers: Mutex::default(),
@@ -79,6 +81,12 @@ impl Session {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// What a producer's random choices begin with: chance, or in a
+    /// simulation what stands for it.
+    pub fn seed(&self) -> u64 {
+        (self.id.0 ^ (self.id.0 >> 64)) as u64 ^ self.mailbox.next_key().rotate_left(32)
     }
 
     pub fn register(&self, producer: &Arc<ProducerShared>) {

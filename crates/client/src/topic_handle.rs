@@ -13,9 +13,9 @@ use memory::fork::ForkSlot;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
-use topic::Definition;
+use topic::{Definition, Plugins, Serializer};
 use wire::codec::Codec;
 use wire::message::{
     DataRead, DataWanted, Fetch, Fetched, Method, PartitionDescription, TopicDescription, TopicName,
@@ -28,6 +28,10 @@ pub(crate) struct TopicState {
     pub name: Arc<str>,
     pub id: TopicId,
     pub definition: Definition,
+    /// Where what the definition names comes from, if it is a plugin.
+    pub plugins: Arc<dyn Plugins>,
+    /// Made when it is first needed: whoever only describes needs no plugin.
+    serializer: OnceLock<Arc<dyn Serializer>>,
     /// How many partitions there are: read by every push, so kept apart.
     partition_count: AtomicU32,
     /// As they were when the topic was opened: what a forked child starts from.
@@ -36,7 +40,10 @@ pub(crate) struct TopicState {
 }
 
 impl TopicState {
-    pub fn new(description: TopicDescription) -> Result<Self, ClientError> {
+    pub fn new(
+        description: TopicDescription,
+        plugins: Arc<dyn Plugins>,
+    ) -> Result<Self, ClientError> {
         let definition = Definition::from_json(&description.definition).map_err(|error| {
             ClientError::Invalid(format!(
                 "topic {}: the server's definition is not understood: {error}",
@@ -47,10 +54,21 @@ impl TopicState {
             name: description.name.into(),
             id: description.topic,
             definition,
+            plugins,
+            serializer: OnceLock::new(),
             partition_count: AtomicU32::new(description.partitions.len() as u32),
             opened: description.partitions,
             partitions: ForkSlot::new(),
         })
+    }
+
+    /// The serializer, shared by all producers and consumers.
+    pub fn serializer(&self) -> Result<&Arc<dyn Serializer>, ClientError> {
+        if let Some(serializer) = self.serializer.get() {
+            return Ok(serializer);
+        }
+        let made = self.definition.serializer().build(&*self.plugins)?;
+        Ok(self.serializer.get_or_init(|| made))
     }
 
     fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {
@@ -99,7 +117,8 @@ pub struct TopicHandle {
 
 impl TopicHandle {
     pub(crate) fn new(driver: Driver, description: TopicDescription) -> Result<Self, ClientError> {
-        let state = Arc::new(TopicState::new(description)?);
+        let plugins = driver.options().plugins.clone();
+        let state = Arc::new(TopicState::new(description, plugins)?);
         Ok(Self { driver, state })
     }
 

@@ -51,6 +51,7 @@ codes! {
     Cancelled = 10, c"cancelled";
     Internal = 11, c"internal error";
     NotEmbedded = 12, c"the embedded server cannot start";
+    PluginUnusable = 13, c"plugin cannot be used";
 }
 
 /// A code in words.
@@ -167,6 +168,7 @@ impl From<ClientError> for Failure {
             ClientError::Timeout { .. } => Code::Timeout,
             ClientError::Closed => Code::Closed,
             ClientError::Invalid(_) => Code::InvalidArgument,
+            ClientError::Plugin(_) => Code::PluginUnusable,
             ClientError::Budget(_) => Code::Budget,
             ClientError::WrongServer { .. } => Code::WrongServer,
             ClientError::Unreachable { .. } => Code::Unreachable,

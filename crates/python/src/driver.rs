@@ -172,6 +172,30 @@ fn one_storage(storage: &Bound<'_, PyAny>) -> PyResult<PartitionStorage> {
     Err(invalid(storage.py(), message))
 }
 
+/// A part of a definition that has no settings.
+fn typed<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+    let part = PyDict::new(py);
+    part.set_item("type", name)?;
+    Ok(part)
+}
+
+/// A part of a definition: the name of its type, or a `thalweg.Plugin`.
+/// `None` for what is neither.
+fn part<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = given.py();
+    if let Ok(name) = given.cast::<PyString>() {
+        return Ok(Some(typed(py, name.to_str()?)?.into_any()));
+    }
+    let plugin = py.import("thalweg.plugins")?.getattr("Plugin")?;
+    if !given.is_instance(&plugin)? {
+        return Ok(None);
+    }
+    let part = typed(py, "plugin")?;
+    part.set_item("name", given.getattr("name")?)?;
+    part.set_item("options", given.getattr("options")?)?;
+    Ok(Some(part.into_any()))
+}
+
 /// The settings of a server as text: a list has one for each entry.
 fn setting_texts(settings: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Vec<String>)>> {
     settings
@@ -318,8 +342,13 @@ impl Driver {
     ///   each partition.
     /// - `validator`: what is checked of metadata: None nothing, `"json"` that
     ///   it is JSON, a dict that it matches this JSON Schema (draft 2020-12).
-    /// - `partition_selector`: `"round_robin"`, `"key_hash"` or `"explicit"`.
-    /// - `serializer`: `"json"`, or `"raw"` for metadata that is bytes.
+    /// - `partition_selector`: `"round_robin"`, `"random"`, `"key_hash"` or
+    ///   `"explicit"`; or a dict with its `type` and settings, such as
+    ///   `{"type": "field_hash", "field": "sensor.id"}` or `{"type":
+    ///   "field_range", "field": "energy", "boundaries": [0, 10, 100]}`.
+    /// - `serializer`: `"json"`, `"msgpack"` for JSON that is stored and sent as
+    ///   MessagePack, or `"raw"` for metadata that is bytes.
+    /// - each of the three: a `Plugin`.
     /// - `durability`: what an acknowledgement survives: `"memory"` nothing,
     ///   `"written"` the death of the server, `"synced"` power loss; None is
     ///   the strongest that the storage allows.
@@ -344,8 +373,8 @@ impl Driver {
         partitions: Option<usize>,
         storage: Option<&Bound<'_, PyAny>>,
         validator: Option<&Bound<'_, PyAny>>,
-        partition_selector: Option<&str>,
-        serializer: Option<&str>,
+        partition_selector: Option<&Bound<'_, PyAny>>,
+        serializer: Option<&Bound<'_, PyAny>>,
         durability: Option<&str>,
         retention: Option<&Bound<'_, PyDict>>,
         metadata_bytes_max: Option<u64>,
@@ -354,28 +383,25 @@ impl Driver {
         exist_ok: bool,
     ) -> PyResult<Topic> {
         let storages = storages(py, partitions, storage)?;
-        let typed = |name: &str| -> PyResult<Bound<'_, PyDict>> {
-            let entry = PyDict::new(py);
-            entry.set_item("type", name)?;
-            Ok(entry)
-        };
         let definition = PyDict::new(py);
         if let Some(validator) = validator {
-            let entry = match validator.cast::<PyString>() {
-                Ok(name) => typed(name.to_str()?)?,
-                Err(_) => {
-                    let entry = typed("schema")?;
-                    entry.set_item("schema", validator)?;
-                    entry
+            let part = match part(validator)? {
+                Some(part) => part,
+                None => {
+                    let part = typed(py, "schema")?;
+                    part.set_item("schema", validator)?;
+                    part.into_any()
                 }
             };
-            definition.set_item("validator", entry)?;
+            definition.set_item("validator", part)?;
         }
-        if let Some(name) = partition_selector {
-            definition.set_item("partition_selector", typed(name)?)?;
-        }
-        if let Some(name) = serializer {
-            definition.set_item("serializer", typed(name)?)?;
+        for (key, given) in [
+            ("partition_selector", partition_selector),
+            ("serializer", serializer),
+        ] {
+            if let Some(given) = given {
+                definition.set_item(key, part(given)?.unwrap_or_else(|| given.clone()))?;
+            }
         }
         // Checked here for its own error, which names the three levels.
         if let Some(level) = self::durability(py, durability)? {

@@ -33,6 +33,7 @@ pub fn raise(py: Python<'_>, error: ClientError) -> PyErr {
         ClientError::Timeout { .. } => "Timeout",
         ClientError::Closed => "Closed",
         ClientError::Invalid(_) => "InvalidArgument",
+        ClientError::Plugin(_) => "PluginError",
         ClientError::Budget(_) => "BudgetExceeded",
         ClientError::WrongServer { .. } => "WrongServer",
         ClientError::Unreachable { .. } => "Unreachable",

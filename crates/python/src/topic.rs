@@ -48,7 +48,7 @@ impl Topic {
 
     /// Whether metadata is bytes without a meaning.
     pub fn is_raw(&self) -> bool {
-        self.handle.definition().serializer() == topic::SerializerKind::Raw
+        *self.handle.definition().serializer() == topic::SerializerKind::Raw
     }
 
     /// A position in a partition: an offset in its present life, or an id.

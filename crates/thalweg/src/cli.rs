@@ -107,6 +107,15 @@ pub struct TopicCreateArgs {
     /// A file with the topic's definition
     #[arg(long, value_name = "FILE")]
     pub definition_file: Option<PathBuf>,
+    /// What is checked of metadata: its type, or JSON with its settings
+    #[arg(long, value_name = "TYPE|JSON")]
+    pub validator: Option<String>,
+    /// Who chooses an event's partition: its type, or JSON with its settings
+    #[arg(long, value_name = "TYPE|JSON")]
+    pub partition_selector: Option<String>,
+    /// How metadata travels: its type, or JSON with its settings
+    #[arg(long, value_name = "TYPE|JSON")]
+    pub serializer: Option<String>,
     /// What an acknowledgement survives: memory, written or synced [default: the strongest that the storage can give]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<String>,

@@ -23,6 +23,43 @@ fn numbers(lines: &[Value]) -> Vec<u64> {
 }
 
 #[test]
+fn parts_of_a_definition_are_options() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let range = r#"{"type": "field_range", "field": "energy", "boundaries": [0, 10, 20]}"#;
+    let create = |name: &str, validator: &str| {
+        rig.run(&[
+            "topic",
+            "create",
+            name,
+            "-p",
+            "2",
+            "--validator",
+            validator,
+            "--serializer",
+            "msgpack",
+            "--partition-selector",
+            range,
+        ])
+    };
+    create("t", "json").ok();
+    let events = (0..20).map(|energy| format!("{}\n", json!({"metadata": {"energy": energy}})));
+    rig.run_with(
+        &["produce", "t", "--input", "events"],
+        events.collect::<String>(),
+    )
+    .ok();
+    let lines = rig.run(&["consume", "t", "-n", "c", "--no-ack"]).json();
+    assert_eq!(lines.len(), 20);
+    for line in &lines {
+        let energy = line["metadata"]["energy"].as_u64().unwrap();
+        assert_eq!(line["partition"], energy / 10, "{line}");
+    }
+    let refused = create("u", "xml");
+    refused.exits(2);
+}
+
+#[test]
 fn topics_come_and_go() {
     let rig = Rig::default();
     let _server = rig.serve(&[]);

@@ -1,13 +1,15 @@
 //! What a topic is: the part that is stored with it and the same for everybody.
 
 mod parse;
+mod write;
 
+use crate::plugin::PluginRef;
 use crate::schema::SchemaError;
 use crate::selector::SelectorKind;
 use crate::serializer::SerializerKind;
 use crate::validator::ValidatorKind;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Map;
 use std::fmt;
 use wire::batch::{BLOCK_BYTES_DEFAULT, DATA_ALIGNMENT};
 use wire::frame::HEAD_BYTES_MAX;
@@ -122,13 +124,13 @@ impl Definition {
     }
 
     /// Who chooses the partition of an event.
-    pub fn partition_selector(&self) -> SelectorKind {
-        self.partition_selector
+    pub fn partition_selector(&self) -> &SelectorKind {
+        &self.partition_selector
     }
 
     /// How metadata travels.
-    pub fn serializer(&self) -> SerializerKind {
-        self.serializer
+    pub fn serializer(&self) -> &SerializerKind {
+        &self.serializer
     }
 
     /// What an ack survives; `None` is the strongest that each partition's
@@ -155,6 +157,35 @@ impl Definition {
     /// Whether the server checks metadata too, not only the clients.
     pub fn validate_on_server(&self) -> bool {
         self.validate_on_server
+    }
+
+    /// The plugins that a client of the topic needs, each with its key.
+    pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &PluginRef)> {
+        [
+            ("validator", self.validator.plugin()),
+            ("partition_selector", self.partition_selector.plugin()),
+            ("serializer", self.serializer.plugin()),
+        ]
+        .into_iter()
+        .filter_map(|(key, plugin)| Some((key, plugin?)))
+    }
+
+    /// Refuses a number of partitions that the partition selector has no use
+    /// for. A topic may have none yet.
+    ///
+    /// # Errors
+    /// Names both numbers.
+    pub fn check_partition_count(&self, count: u32) -> Result<(), DefinitionError> {
+        match self.partition_selector.partition_count() {
+            Some(ranges) if count != ranges && count != 0 => Err(DefinitionError::new(
+                "partition_selector.boundaries",
+                format!(
+                    "{} boundaries are for {ranges} partitions; the topic would have {count}",
+                    ranges + 1
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses metadata that is longer than the topic allows.
@@ -270,6 +301,17 @@ impl DefinitionBuilder {
             let reason = format!("expected a power of two, found {bytes}");
             return Err(DefinitionError::new("data_block_bytes", reason));
         }
+        if definition.validate_on_server
+            && let Some((key, plugin)) = definition
+                .plugins()
+                .find(|(key, _)| *key != "partition_selector")
+        {
+            let reason = format!(
+                "the server has no plugins, and {key} is the plugin {:?}",
+                plugin.name()
+            );
+            return Err(DefinitionError::new("validate_on_server", reason));
+        }
         let bytes = definition.to_json().len();
         if bytes > DEFINITION_BYTES_MAX {
             return Err(DefinitionError::too_long(bytes));
@@ -341,56 +383,6 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-impl Serialize for Definition {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Stored<'a> {
-            version: u64,
-            validator: StoredValidator<'a>,
-            partition_selector: StoredType,
-            serializer: StoredType,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            durability: Option<String>,
-            retention: Retention,
-            metadata_bytes_max: u32,
-            data_block_bytes: u32,
-            validate_on_server: bool,
-        }
-        #[derive(Serialize)]
-        struct StoredType {
-            r#type: &'static str,
-        }
-        #[derive(Serialize)]
-        struct StoredValidator<'a> {
-            r#type: &'static str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            schema: Option<&'a Value>,
-        }
-        Stored {
-            version: DEFINITION_VERSION,
-            validator: StoredValidator {
-                r#type: self.validator.name(),
-                schema: match &self.validator {
-                    ValidatorKind::Schema(schema) => Some(schema.source()),
-                    ValidatorKind::None | ValidatorKind::Json => None,
-                },
-            },
-            partition_selector: StoredType {
-                r#type: self.partition_selector.name(),
-            },
-            serializer: StoredType {
-                r#type: self.serializer.name(),
-            },
-            durability: self.durability.map(|durability| durability.to_string()),
-            retention: self.retention,
-            metadata_bytes_max: self.metadata_bytes_max,
-            data_block_bytes: self.data_block_bytes,
-            validate_on_server: self.validate_on_server,
-        }
-        .serialize(serializer)
-    }
-}
-
 /// For definitions inside other files, like a server's configuration.
 impl<'de> Deserialize<'de> for Definition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -399,19 +391,6 @@ impl<'de> Deserialize<'de> for Definition {
             .and_then(DefinitionBuilder::build)
             .map_err(serde::de::Error::custom)
     }
-}
-
-/// The one of `all` that has this name.
-pub(crate) fn named<T: Copy>(
-    text: &str,
-    all: &[T],
-    name: impl Fn(T) -> &'static str,
-) -> Result<T, String> {
-    let found = all.iter().copied().find(|one| name(*one) == text);
-    found.ok_or_else(|| {
-        let known: Vec<_> = all.iter().map(|one| name(*one)).collect();
-        unknown_type(text, &known)
-    })
 }
 
 /// What to say about a type that nobody knows.

@@ -9,9 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod definition;
+mod field;
 mod hash;
 mod json_text;
 mod name;
+mod plugin;
 mod schema;
 mod selector;
 mod serializer;
@@ -22,13 +24,18 @@ pub use definition::{
     DEFINITION_VERSION, Definition, DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_DEFAULT,
     METADATA_BYTES_MAX_LIMIT, Retention,
 };
+pub use field::{FIELD_PATH_BYTES_MAX, FieldPath, FieldValue};
 pub use hash::key_hash;
 pub use json_text::{JSON_DEPTH_MAX, JsonError, check_json};
 pub use name::{
     NAME_BYTES_MAX, NameError, RESERVED_PREFIX, check_consumer_name, check_producer_name,
     check_topic_name,
 };
+pub use plugin::{NoPlugins, PLUGIN_NAME_BYTES_MAX, PluginError, PluginRef, Plugins};
 pub use schema::{Schema, SchemaError};
-pub use selector::{PartitionSelector, SelectorError, SelectorInput, SelectorKind};
+pub use selector::{
+    BOUNDARIES_MAX, FieldHash, FieldRange, MissingFromHash, MissingFromRange, Outside,
+    PartitionSelector, SelectorError, SelectorInput, SelectorKind,
+};
 pub use serializer::{Serializer, SerializerError, SerializerKind};
 pub use validator::{ValidationError, Validator, ValidatorKind};

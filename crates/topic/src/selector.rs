@@ -1,8 +1,14 @@
 //! Which partition an event goes to.
 
+mod by_field;
+
+pub use by_field::{
+    BOUNDARIES_MAX, FieldHash, FieldRange, MissingFromHash, MissingFromRange, Outside,
+};
+
 use crate::hash::key_hash;
+use crate::plugin::{PluginError, PluginRef, Plugins};
 use std::fmt;
-use std::str::FromStr;
 use wire::ErrorCode;
 
 /// What a selector may look at.
@@ -88,51 +94,92 @@ impl std::error::Error for SelectorError {}
 
 /// Which selector a topic uses. With each, a partition that the producer
 /// asks for is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum SelectorKind {
     /// Partitions in turn from 0, for each producer on its own. An event that
     /// asks for its partition takes no turn.
     #[default]
     RoundRobin,
+    /// Any partition, each as likely as the others.
+    Random,
     /// [`key_hash`] modulo the number of partitions; events without a key in turn.
     KeyHash,
+    /// The hash of a field of the metadata, modulo the number of partitions.
+    FieldHash(FieldHash),
+    /// Each partition has a range of a field's values.
+    FieldRange(FieldRange),
     /// The producer names the partition of each event.
     Explicit,
+    /// A plugin chooses.
+    Plugin(PluginRef),
 }
 
 impl SelectorKind {
-    /// All kinds, in the order in which messages list them.
-    pub const ALL: &[Self] = &[Self::RoundRobin, Self::KeyHash, Self::Explicit];
+    /// The names of all kinds, in the order in which messages list them.
+    pub const NAMES: &[&str] = &[
+        "round_robin",
+        "random",
+        "key_hash",
+        "field_hash",
+        "field_range",
+        "explicit",
+        "plugin",
+    ];
 
     /// The name in a definition.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::RoundRobin => "round_robin",
+            Self::Random => "random",
             Self::KeyHash => "key_hash",
+            Self::FieldHash(_) => "field_hash",
+            Self::FieldRange(_) => "field_range",
             Self::Explicit => "explicit",
+            Self::Plugin(_) => "plugin",
         }
     }
 
-    /// A selector of this kind for one producer, at its beginning.
-    pub fn build(self) -> Box<dyn PartitionSelector> {
+    /// The plugin, if it is one.
+    pub fn plugin(&self) -> Option<&PluginRef> {
         match self {
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::KeyHash => Box::new(KeyHash::default()),
-            Self::Explicit => Box::new(Explicit),
+            Self::Plugin(plugin) => Some(plugin),
+            _ => None,
         }
     }
-}
 
-impl fmt::Display for SelectorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    /// How many partitions a topic with this selector has, if that is fixed.
+    pub fn partition_count(&self) -> Option<u32> {
+        match self {
+            Self::FieldRange(range) => Some(range.partition_count()),
+            _ => None,
+        }
     }
-}
 
-impl FromStr for SelectorKind {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        crate::definition::named(text, Self::ALL, |kind| kind.name())
+    /// A selector of this kind for one producer, at its beginning. `seed` is
+    /// what random choices come from: another one for each producer.
+    ///
+    /// # Errors
+    /// Of plugins only.
+    pub fn build(
+        &self,
+        plugins: &dyn Plugins,
+        seed: u64,
+    ) -> Result<Box<dyn PartitionSelector>, PluginError> {
+        Ok(match self {
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::Random => Box::new(Random { state: seed }),
+            Self::KeyHash => Box::new(KeyHash::default()),
+            Self::FieldHash(settings) => Box::new(by_field::ByHash {
+                settings: settings.clone(),
+                without_field: RoundRobin::default(),
+            }),
+            Self::FieldRange(range) => Box::new(by_field::ByRange(range.clone())),
+            Self::Explicit => Box::new(Explicit),
+            Self::Plugin(plugin) => Box::new(Foreign {
+                name: plugin.name().to_owned(),
+                selector: plugins.partition_selector(plugin)?,
+            }),
+        })
     }
 }
 
@@ -205,6 +252,58 @@ impl PartitionSelector for KeyHash {
     }
 }
 
+/// Sebastiano Vigna's splitmix64.
+struct Random {
+    state: u64,
+}
+
+impl PartitionSelector for Random {
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError> {
+        if let Some(requested) = requested(&input, partition_count)? {
+            return Ok(requested);
+        }
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        // The upper half of the product is below the count, and as even as
+        // 2^64 values over so few places can be.
+        Ok(((u128::from(z) * u128::from(partition_count)) >> 64) as u32)
+    }
+}
+
+/// A selector of others: asked only what it is promised to be asked, and
+/// believed only what can be.
+struct Foreign {
+    name: String,
+    selector: Box<dyn PartitionSelector>,
+}
+
+impl PartitionSelector for Foreign {
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError> {
+        if let Some(requested) = requested(&input, partition_count)? {
+            return Ok(requested);
+        }
+        match self.selector.select(input, partition_count)? {
+            partition if partition < partition_count => Ok(partition),
+            partition => Err(SelectorError::Refused(format!(
+                "plugin {:?} chose partition {partition}; the topic has {partition_count}, counted \
+                 from 0",
+                self.name
+            ))),
+        }
+    }
+}
+
 struct Explicit;
 
 impl PartitionSelector for Explicit {
@@ -220,6 +319,8 @@ impl PartitionSelector for Explicit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::FieldPath;
+    use crate::plugin::NoPlugins;
 
     fn ask(requested: u32) -> SelectorInput<'static> {
         SelectorInput {
@@ -243,14 +344,14 @@ mod tests {
 
     #[test]
     fn round_robin_is_strict() {
-        let mut selector = SelectorKind::RoundRobin.build();
+        let mut selector = SelectorKind::RoundRobin.build(&NoPlugins, 0).unwrap();
         let got: Vec<_> = (0..7).map(|_| selector.select(ANY, 3).unwrap()).collect();
         assert_eq!(got, [0, 1, 2, 0, 1, 2, 0]);
     }
 
     #[test]
     fn round_robin_takes_no_turn_for_events_that_ask() {
-        let mut selector = SelectorKind::RoundRobin.build();
+        let mut selector = SelectorKind::RoundRobin.build(&NoPlugins, 0).unwrap();
         assert_eq!(selector.select(ANY, 3), Ok(0));
         assert_eq!(selector.select(ask(0), 3), Ok(0));
         assert_eq!(selector.select(ask(2), 3), Ok(2));
@@ -266,7 +367,7 @@ mod tests {
 
     #[test]
     fn round_robin_reaches_partitions_that_were_added() {
-        let mut selector = SelectorKind::RoundRobin.build();
+        let mut selector = SelectorKind::RoundRobin.build(&NoPlugins, 0).unwrap();
         let got: Vec<_> = [2, 2, 3, 3, 4, 4, 4]
             .map(|count| selector.select(ANY, count).unwrap())
             .into();
@@ -277,8 +378,8 @@ mod tests {
 
     #[test]
     fn one_key_always_meets_one_partition() {
-        let mut first = SelectorKind::KeyHash.build();
-        let mut second = SelectorKind::KeyHash.build();
+        let mut first = SelectorKind::KeyHash.build(&NoPlugins, 0).unwrap();
+        let mut second = SelectorKind::KeyHash.build(&NoPlugins, 0).unwrap();
         assert_eq!(second.select(ANY, 5), Ok(0));
         for key in [&b""[..], b"a", b"detector-7", &[0xff; 100]] {
             let partition = first.select(keyed(key), 5).unwrap();
@@ -290,7 +391,7 @@ mod tests {
 
     #[test]
     fn events_without_a_key_go_in_turn_and_an_empty_key_is_a_key() {
-        let mut selector = SelectorKind::KeyHash.build();
+        let mut selector = SelectorKind::KeyHash.build(&NoPlugins, 0).unwrap();
         // XXH64 of nothing is 0xef46db3751d8e999, 1 modulo 4.
         let empty = keyed(b"");
         let got: Vec<_> = [ANY, empty, ANY, empty, ANY, ask(3), ANY, ANY]
@@ -301,7 +402,7 @@ mod tests {
 
     #[test]
     fn keys_spread_also_where_their_lowest_bits_agree() {
-        let mut selector = SelectorKind::KeyHash.build();
+        let mut selector = SelectorKind::KeyHash.build(&NoPlugins, 0).unwrap();
         let mut counts = [0u32; 2];
         for run in (0..2000u64).step_by(2) {
             counts[selector.select(keyed(&run.to_le_bytes()), 2).unwrap() as usize] += 1;
@@ -311,7 +412,7 @@ mod tests {
 
     #[test]
     fn explicit_wants_a_partition() {
-        let mut selector = SelectorKind::Explicit.build();
+        let mut selector = SelectorKind::Explicit.build(&NoPlugins, 0).unwrap();
         assert_eq!(selector.select(ask(1), 2), Ok(1));
         assert_eq!(
             selector.select(keyed(b"key"), 2),
@@ -326,25 +427,98 @@ mod tests {
         );
     }
 
+    /// Chooses what it was told to.
+    struct Says(u32);
+
+    impl PartitionSelector for Says {
+        fn select(&mut self, input: SelectorInput<'_>, count: u32) -> Result<u32, SelectorError> {
+            assert!(input.requested.is_none() && count > 0);
+            Ok(self.0)
+        }
+    }
+
+    fn foreign(partition: u32) -> Foreign {
+        Foreign {
+            name: "a:b".into(),
+            selector: Box::new(Says(partition)),
+        }
+    }
+
+    #[test]
+    fn a_plugin_is_asked_only_where_the_choice_is_its_own() {
+        assert_eq!(foreign(1).select(ask(0), 2), Ok(0));
+        assert_eq!(foreign(1).select(ANY, 2), Ok(1));
+        assert!(foreign(1).select(ask(2), 2).is_err());
+    }
+
+    #[test]
+    fn a_plugin_that_chooses_what_is_not_there_is_told_so() {
+        assert_eq!(
+            foreign(2).select(ANY, 2).unwrap_err().to_string(),
+            "the partition selector refuses the event: plugin \"a:b\" chose partition 2; the topic \
+             has 2, counted from 0"
+        );
+    }
+
+    #[test]
+    fn random_is_even_and_another_for_each_seed() {
+        let mut counts = [0u32; 3];
+        let mut first = SelectorKind::Random.build(&NoPlugins, 7).unwrap();
+        let mut second = SelectorKind::Random.build(&NoPlugins, 8).unwrap();
+        let mut same = 0;
+        for _ in 0..30_000 {
+            let choice = first.select(ANY, 3).unwrap();
+            counts[choice as usize] += 1;
+            same += u32::from(second.select(ANY, 3).unwrap() == choice);
+        }
+        for count in counts.into_iter().chain([same]) {
+            // Six standard deviations.
+            assert!((9_500..10_500).contains(&count), "{counts:?}, {same} equal");
+        }
+        assert_eq!(first.select(ask(1), 3), Ok(1));
+    }
+
+    fn all() -> Vec<Box<dyn PartitionSelector>> {
+        let field = FieldPath::new("a").unwrap();
+        let missing = MissingFromRange::Partition(0);
+        let range = FieldRange::new(field.clone(), vec![0.0, 1.0], missing, Outside::Clamp);
+        let hash = FieldHash {
+            field,
+            missing: MissingFromHash::RoundRobin,
+        };
+        let kinds = [
+            SelectorKind::RoundRobin,
+            SelectorKind::Random,
+            SelectorKind::KeyHash,
+            SelectorKind::FieldHash(hash),
+            SelectorKind::FieldRange(range.unwrap()),
+            SelectorKind::Explicit,
+        ];
+        let mut selectors: Vec<Box<dyn PartitionSelector>> = vec![Box::new(foreign(0))];
+        for (kind, name) in kinds.iter().zip(SelectorKind::NAMES) {
+            assert_eq!(kind.name(), *name);
+            selectors.push(kind.build(&NoPlugins, 1).unwrap());
+        }
+        assert_eq!(selectors.len(), SelectorKind::NAMES.len());
+        selectors
+    }
+
     #[test]
     fn a_topic_without_partitions_is_an_error_of_its_own() {
-        for kind in SelectorKind::ALL {
+        for mut selector in all() {
             for input in [ANY, ask(0), keyed(b"key")] {
-                let error = kind.build().select(input, 0).unwrap_err();
-                assert_eq!(error, SelectorError::NoPartitions, "{kind}");
+                let error = selector.select(input, 0).unwrap_err();
+                assert_eq!(error, SelectorError::NoPartitions);
                 assert_eq!(error.code(), ErrorCode::NoPartitions);
             }
         }
     }
 
     #[test]
-    fn names_round_trip_and_unknown_ones_list_the_known() {
-        for kind in SelectorKind::ALL {
-            assert_eq!(kind.name().parse(), Ok(*kind));
+    fn a_partition_that_is_asked_for_is_taken() {
+        for mut selector in all() {
+            assert_eq!(selector.select(ask(4), 5), Ok(4));
+            assert!(selector.select(ask(5), 5).is_err());
         }
-        assert_eq!(
-            "random".parse::<SelectorKind>(),
-            Err(r#"unknown type "random"; known: round_robin, key_hash, explicit"#.into())
-        );
     }
 }

@@ -1,15 +1,19 @@
 //! How metadata becomes the bytes of an event and back.
 
+mod msgpack;
+
+use crate::plugin::{PluginError, PluginRef, Plugins};
 use std::borrow::Cow;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// Turns metadata into the bytes that travel, and back.
 ///
 /// Implementations are shared by threads and must be pure: equal input gives
-/// equal output, and `deserialize` undoes `serialize`. They must not panic on
-/// any input; bytes from elsewhere may be anything.
+/// equal output, and `deserialize` undoes `serialize`, up to what means the
+/// same, like white space in JSON. They must not panic on any input; bytes
+/// from elsewhere may be anything. Metadata of no bytes is that of an event
+/// that has none.
 pub trait Serializer: Send + Sync {
     /// Appends the serialized form of `metadata` to `out`.
     ///
@@ -54,47 +58,53 @@ impl fmt::Display for SerializerError {
 impl std::error::Error for SerializerError {}
 
 /// Which serializer a topic uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum SerializerKind {
     /// Metadata is JSON text, in the event as the producer wrote it.
     #[default]
     Json,
     /// Metadata is bytes without a meaning to Thalweg.
     Raw,
+    /// Metadata is JSON text, and MessagePack in the event.
+    MessagePack,
+    /// What a plugin makes of it.
+    Plugin(PluginRef),
 }
 
 impl SerializerKind {
-    /// All kinds, in the order in which messages list them.
-    pub const ALL: &[Self] = &[Self::Json, Self::Raw];
+    /// The names of all kinds, in the order in which messages list them.
+    pub const NAMES: &[&str] = &["json", "raw", "msgpack", "plugin"];
 
     /// The name in a definition.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Json => "json",
             Self::Raw => "raw",
+            Self::MessagePack => "msgpack",
+            Self::Plugin(_) => "plugin",
+        }
+    }
+
+    /// The plugin, if it is one.
+    pub fn plugin(&self) -> Option<&PluginRef> {
+        match self {
+            Self::Plugin(plugin) => Some(plugin),
+            _ => None,
         }
     }
 
     /// A serializer of this kind, to be shared.
-    pub fn build(self) -> Arc<dyn Serializer> {
-        // Both leave the bytes alone; they differ in what a client may expect
-        // of them, which is why the kind is kept in the definition.
-        match self {
+    ///
+    /// # Errors
+    /// Of plugins only.
+    pub fn build(&self, plugins: &dyn Plugins) -> Result<Arc<dyn Serializer>, PluginError> {
+        Ok(match self {
+            // Both leave the bytes alone; they differ in what a client may
+            // expect of them, which is why the kind is in the definition.
             Self::Json | Self::Raw => Arc::new(Identity),
-        }
-    }
-}
-
-impl fmt::Display for SerializerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for SerializerKind {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        crate::definition::named(text, Self::ALL, |kind| kind.name())
+            Self::MessagePack => Arc::new(msgpack::MessagePack),
+            Self::Plugin(plugin) => plugins.serializer(plugin)?,
+        })
     }
 }
 
@@ -118,11 +128,12 @@ impl Serializer for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::NoPlugins;
 
     #[test]
     fn bytes_go_through_unchanged_and_are_not_copied_back() {
-        for kind in SerializerKind::ALL {
-            let serializer = kind.build();
+        for kind in [SerializerKind::Json, SerializerKind::Raw] {
+            let serializer = kind.build(&NoPlugins).unwrap();
             let mut out = b"before".to_vec();
             for metadata in [&b""[..], b"{\"a\": 1}", b"\xff\0 not text"] {
                 out.truncate(6);
@@ -135,16 +146,17 @@ mod tests {
             }
             assert!(serializer.is_identity());
         }
+        let msgpack = SerializerKind::MessagePack.build(&NoPlugins).unwrap();
+        assert!(!msgpack.is_identity());
     }
 
     #[test]
-    fn names_round_trip_and_unknown_ones_list_the_known() {
-        for kind in SerializerKind::ALL {
-            assert_eq!(kind.name().parse(), Ok(*kind));
-        }
+    fn a_plugin_that_is_nowhere_is_named() {
+        let plugin = PluginRef::new("energy:libenergy.so", Default::default()).unwrap();
+        let error = SerializerKind::Plugin(plugin).build(&NoPlugins);
         assert_eq!(
-            "avro".parse::<SerializerKind>(),
-            Err(r#"unknown type "avro"; known: json, raw"#.into())
+            error.err().expect("there are none").to_string(),
+            "plugin \"energy:libenergy.so\": this client looks nowhere for plugins"
         );
     }
 }

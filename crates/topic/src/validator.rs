@@ -1,6 +1,7 @@
 //! Whether an event's metadata is what its topic promises.
 
 use crate::json_text::{JsonError, check_json};
+use crate::plugin::{PluginError, PluginRef, Plugins};
 use crate::schema::Schema;
 use std::fmt;
 use std::sync::Arc;
@@ -89,11 +90,13 @@ pub enum ValidatorKind {
     Json,
     /// Metadata is a JSON text that matches the schema.
     Schema(Schema),
+    /// What a plugin says.
+    Plugin(PluginRef),
 }
 
 impl ValidatorKind {
     /// The names of all kinds, in the order in which messages list them.
-    pub const NAMES: &[&str] = &["none", "json", "schema"];
+    pub const NAMES: &[&str] = &["none", "json", "schema", "plugin"];
 
     /// The name in a definition.
     pub fn name(&self) -> &'static str {
@@ -101,16 +104,29 @@ impl ValidatorKind {
             Self::None => "none",
             Self::Json => "json",
             Self::Schema(_) => "schema",
+            Self::Plugin(_) => "plugin",
+        }
+    }
+
+    /// The plugin, if it is one.
+    pub fn plugin(&self) -> Option<&PluginRef> {
+        match self {
+            Self::Plugin(plugin) => Some(plugin),
+            _ => None,
         }
     }
 
     /// The validator, to be shared. Cheap: a schema is compiled already.
-    pub fn build(&self) -> Arc<dyn Validator> {
-        match self {
+    ///
+    /// # Errors
+    /// Of plugins only.
+    pub fn build(&self, plugins: &dyn Plugins) -> Result<Arc<dyn Validator>, PluginError> {
+        Ok(match self {
             Self::None => Arc::new(AcceptAll),
             Self::Json => Arc::new(JsonText),
             Self::Schema(schema) => Arc::new(schema.clone()),
-        }
+            Self::Plugin(plugin) => plugins.validator(plugin)?,
+        })
     }
 }
 
@@ -137,10 +153,11 @@ impl Validator for JsonText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::NoPlugins;
 
     #[test]
     fn none_takes_anything_and_says_so() {
-        let validator = ValidatorKind::None.build();
+        let validator = ValidatorKind::None.build(&NoPlugins).unwrap();
         assert!(validator.accepts_all());
         for metadata in [&b""[..], b"\xff\0", b"{"] {
             assert_eq!(validator.validate(metadata), Ok(()));
@@ -149,7 +166,7 @@ mod tests {
 
     #[test]
     fn json_takes_json_alone() {
-        let validator = ValidatorKind::Json.build();
+        let validator = ValidatorKind::Json.build(&NoPlugins).unwrap();
         assert!(!validator.accepts_all());
         assert_eq!(validator.validate(b" {\"a\": [1]} "), Ok(()));
         let error = validator.validate(b"{\"a\": 1,}").unwrap_err();

@@ -2,14 +2,18 @@
 
 use serde_json::json;
 use topic::{
-    DATA_BLOCK_BYTES_MAX, DEFINITION_BYTES_MAX, Definition, METADATA_BYTES_MAX_LIMIT, Retention,
-    Schema, SelectorKind, SerializerKind, ValidatorKind,
+    DATA_BLOCK_BYTES_MAX, DEFINITION_BYTES_MAX, Definition, FieldHash, FieldPath, FieldRange,
+    METADATA_BYTES_MAX_LIMIT, MissingFromHash, MissingFromRange, NoPlugins, Outside, PluginRef,
+    Retention, Schema, SelectorKind, SerializerKind, ValidatorKind,
 };
 use wire::{Durability, ErrorCode};
 
 /// Stored with every topic of this version: these files never change.
 const GOLDEN_DEFAULT: &str = include_str!("golden/default-v1.json");
 const GOLDEN_FULL: &str = include_str!("golden/full-v1.json");
+const GOLDEN_FIELD_HASH: &str = include_str!("golden/field-hash-v1.json");
+const GOLDEN_FIELD_RANGE: &str = include_str!("golden/field-range-v1.json");
+const GOLDEN_PLUGINS: &str = include_str!("golden/plugins-v1.json");
 
 fn full() -> Definition {
     let schema = json!({"required": ["angle"], "type": "object"});
@@ -30,12 +34,45 @@ fn full() -> Definition {
         .unwrap()
 }
 
+fn field_hash() -> Definition {
+    let field = FieldPath::new("sensor.id").unwrap();
+    let missing = MissingFromHash::RoundRobin;
+    Definition::builder()
+        .partition_selector(SelectorKind::FieldHash(FieldHash { field, missing }))
+        .serializer(SerializerKind::MessagePack)
+        .build()
+        .unwrap()
+}
+
+fn field_range() -> Definition {
+    let field = FieldPath::new("energy").unwrap();
+    let boundaries = vec![-1.5, 0.0, 250.5];
+    let missing = MissingFromRange::Partition(1);
+    let range = FieldRange::new(field, boundaries, missing, Outside::Clamp).unwrap();
+    Definition::builder()
+        .partition_selector(SelectorKind::FieldRange(range))
+        .build()
+        .unwrap()
+}
+
+fn plugins() -> Definition {
+    let options = json!({"energy_max": 7.5, "a": [null]});
+    let options = options.as_object().unwrap().clone();
+    let plugin = |name: &str| PluginRef::new(name, options.clone()).unwrap();
+    Definition::builder()
+        .validator(ValidatorKind::Plugin(plugin("energy:libenergy.so")))
+        .partition_selector(SelectorKind::Plugin(plugin("my.energy:Selector")))
+        .serializer(SerializerKind::Plugin(plugin("energy:libenergy.so.1")))
+        .build()
+        .unwrap()
+}
+
 #[test]
 fn the_default_is_as_promised() {
     let definition = Definition::default();
     assert_eq!(definition.validator(), &ValidatorKind::None);
-    assert_eq!(definition.partition_selector(), SelectorKind::RoundRobin);
-    assert_eq!(definition.serializer(), SerializerKind::Json);
+    assert_eq!(definition.partition_selector(), &SelectorKind::RoundRobin);
+    assert_eq!(definition.serializer(), &SerializerKind::Json);
     assert_eq!(definition.durability(), None);
     assert!(definition.retention().keeps_all());
     assert_eq!(definition.metadata_bytes_max(), 1 << 20);
@@ -56,6 +93,14 @@ fn stored_definitions_are_written_and_read_as_ever() {
     assert_eq!(Definition::default().to_json(), GOLDEN_DEFAULT.trim_end());
     assert_eq!(full().to_json(), GOLDEN_FULL.trim_end());
     assert_eq!(Definition::from_json(GOLDEN_FULL), Ok(full()));
+    for (definition, golden) in [
+        (field_hash(), GOLDEN_FIELD_HASH),
+        (field_range(), GOLDEN_FIELD_RANGE),
+        (plugins(), GOLDEN_PLUGINS),
+    ] {
+        assert_eq!(definition.to_json(), golden.trim_end());
+        assert_eq!(Definition::from_json(golden), Ok(definition));
+    }
 }
 
 #[test]
@@ -75,29 +120,31 @@ fn null_is_the_same_as_left_out() {
 
 #[test]
 fn every_kind_is_read_by_its_name() {
-    for kind in SelectorKind::ALL {
-        let text = format!(r#"{{"partition_selector": {{"type": "{kind}"}}}}"#);
-        let definition = Definition::from_json(&text).unwrap();
-        assert_eq!(definition.partition_selector(), *kind);
+    let more = |name: &str| match name {
+        "schema" => r#", "schema": {}"#,
+        "plugin" => r#", "name": "a:b""#,
+        "field_hash" => r#", "field": "a""#,
+        "field_range" => r#", "field": "a", "boundaries": [0, 1]"#,
+        _ => "",
+    };
+    let read = |key: &str, name: &str| {
+        let text = format!(r#"{{"{key}": {{"type": "{name}"{}}}}}"#, more(name));
+        Definition::from_json(&text).unwrap()
+    };
+    for name in SelectorKind::NAMES {
+        let definition = read("partition_selector", name);
+        assert_eq!(definition.partition_selector().name(), *name);
     }
-    for kind in SerializerKind::ALL {
-        let text = format!(r#"{{"serializer": {{"type": "{kind}"}}}}"#);
-        assert_eq!(Definition::from_json(&text).unwrap().serializer(), *kind);
+    for name in SerializerKind::NAMES {
+        assert_eq!(read("serializer", name).serializer().name(), *name);
+    }
+    for name in ValidatorKind::NAMES {
+        assert_eq!(read("validator", name).validator().name(), *name);
     }
     for durability in [Durability::Memory, Durability::Written, Durability::Synced] {
         let text = format!(r#"{{"durability": "{durability}"}}"#);
         let definition = Definition::from_json(&text).unwrap();
         assert_eq!(definition.durability(), Some(durability));
-    }
-    for name in ValidatorKind::NAMES {
-        let schema = if *name == "schema" {
-            r#", "schema": {}"#
-        } else {
-            ""
-        };
-        let text = format!(r#"{{"validator": {{"type": "{name}"{schema}}}}}"#);
-        let definition = Definition::from_json(&text).unwrap();
-        assert_eq!(definition.validator().name(), *name);
     }
     for log2 in 9..=12 {
         let text = format!(r#"{{"data_block_bytes": {}}}"#, 1 << log2);
@@ -160,12 +207,12 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"validator": {}}"#,
             "validator.type",
-            "is missing; known: none, json, schema",
+            "is missing; known: none, json, schema, plugin",
         ),
         (
             r#"{"validator": {"type": "eventbridge"}}"#,
             "validator.type",
-            "unknown type \"eventbridge\"; known: none, json, schema",
+            "unknown type \"eventbridge\"; known: none, json, schema, plugin",
         ),
         (
             r#"{"validator": {"type": "json", "schema": {}}}"#,
@@ -207,7 +254,8 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"partition_selector": {"type": "sticky"}}"#,
             "partition_selector.type",
-            "unknown type \"sticky\"; known: round_robin, key_hash, explicit",
+            "unknown type \"sticky\"; known: round_robin, random, key_hash, field_hash, \
+             field_range, explicit, plugin",
         ),
         (
             r#"{"partition_selector": {"type": "key_hash", "seed": 1}}"#,
@@ -222,12 +270,82 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"serializer": {"type": "protobuf"}}"#,
             "serializer.type",
-            "unknown type \"protobuf\"; known: json, raw",
+            "unknown type \"protobuf\"; known: json, raw, msgpack, plugin",
         ),
         (
             r#"{"serializer": {}}"#,
             "serializer.type",
-            "is missing; known: json, raw",
+            "is missing; known: json, raw, msgpack, plugin",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_hash"}}"#,
+            "partition_selector.field",
+            "is missing",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_hash", "field": "a..b"}}"#,
+            "partition_selector.field",
+            "expected names with dots between them, found \"a..b\"",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_hash", "field": "a", "missing": 1}}"#,
+            "partition_selector.missing",
+            "expected \"refuse\" or \"round_robin\", found 1",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_range", "field": "a"}}"#,
+            "partition_selector.boundaries",
+            "is missing",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_range", "field": "a", "boundaries": 7}}"#,
+            "partition_selector.boundaries",
+            "expected a list of numbers, found 7",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_range", "field": "a", "boundaries": ["7"]}}"#,
+            "partition_selector.boundaries",
+            "expected numbers, found \"7\"",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_range", "field": "a", "boundaries": [1, 0]}}"#,
+            "partition_selector.boundaries",
+            "boundaries ascend, but 1 is followed by 0",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_range", "field": "a", "boundaries": [0, 1], "missing": -1}}"#,
+            "partition_selector.missing",
+            "expected \"refuse\" or a partition, found -1",
+        ),
+        (
+            r#"{"partition_selector": {"type": "field_range", "field": "a", "boundaries": [0, 1], "outside": "drop"}}"#,
+            "partition_selector.outside",
+            "expected \"refuse\" or \"clamp\", found \"drop\"",
+        ),
+        (
+            r#"{"validator": {"type": "plugin"}}"#,
+            "validator.name",
+            "is missing",
+        ),
+        (
+            r#"{"validator": {"type": "plugin", "name": "libenergy.so"}}"#,
+            "validator.name",
+            "plugin name \"libenergy.so\" is not name:library.so or module:object",
+        ),
+        (
+            r#"{"serializer": {"type": "plugin", "name": "a:/tmp/b.so"}}"#,
+            "serializer.name",
+            "plugin name \"a:/tmp/b.so\" has a \"/\": where plugins are looked for is up to each client",
+        ),
+        (
+            r#"{"serializer": {"type": "plugin", "name": "a:b.so", "options": [1]}}"#,
+            "serializer.options",
+            "expected an object, found a list",
+        ),
+        (
+            r#"{"serializer": {"type": "plugin", "name": "a:b.so"}, "validate_on_server": true}"#,
+            "validate_on_server",
+            "the server has no plugins, and serializer is the plugin \"a:b.so\"",
         ),
         (
             r#"{"durability": "fsync"}"#,
@@ -370,6 +488,39 @@ fn a_definition_that_does_not_fit_a_message_is_refused() {
 }
 
 #[test]
+fn ranges_of_a_field_say_how_many_partitions_there_are() {
+    let definition = field_range();
+    for count in [0, 2] {
+        assert_eq!(definition.check_partition_count(count), Ok(()));
+    }
+    for count in [1, 3] {
+        assert_eq!(
+            definition
+                .check_partition_count(count)
+                .unwrap_err()
+                .to_string(),
+            format!(
+                "topic definition: key \"partition_selector.boundaries\": 3 boundaries are for 2 \
+                 partitions; the topic would have {count}"
+            )
+        );
+    }
+    assert_eq!(Definition::default().check_partition_count(77), Ok(()));
+}
+
+#[test]
+fn a_plugin_may_select_where_the_server_validates() {
+    let text = r#"{"partition_selector": {"type": "plugin", "name": "a:b.so"},
+        "validator": {"type": "json"}, "validate_on_server": true}"#;
+    let definition = Definition::from_json(text).unwrap();
+    let named: Vec<_> = definition
+        .plugins()
+        .map(|(key, by)| (key, by.name()))
+        .collect();
+    assert_eq!(named, [("partition_selector", "a:b.so")]);
+}
+
+#[test]
 fn metadata_beyond_the_limit_is_named_with_both_numbers() {
     let definition = Definition::builder()
         .metadata_bytes_max(10)
@@ -387,7 +538,7 @@ fn metadata_beyond_the_limit_is_named_with_both_numbers() {
 fn a_definition_inside_another_file_is_checked_too() {
     let value = json!({"serializer": {"type": "raw"}});
     let definition: Definition = serde_json::from_value(value).unwrap();
-    assert_eq!(definition.serializer(), SerializerKind::Raw);
+    assert_eq!(definition.serializer(), &SerializerKind::Raw);
     let error = serde_json::from_value::<Definition>(json!({"retention": {"bytes": 0}}));
     assert_eq!(
         error.unwrap_err().to_string(),
@@ -398,7 +549,7 @@ fn a_definition_inside_another_file_is_checked_too() {
 
 #[test]
 fn validators_are_shared_by_threads() {
-    let validator = full().validator().build();
+    let validator = full().validator().build(&NoPlugins).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let validator = std::sync::Arc::clone(&validator);
@@ -426,13 +577,15 @@ fn anything_is_read_alike_twice_or_refused() {
             accepted += 1;
         }
     };
-    let bytes = GOLDEN_FULL.trim_end().as_bytes();
-    for at in 0..bytes.len() {
-        try_text(&bytes[..at]);
-        try_text(&[&bytes[..at], &bytes[at + 1..]].concat());
-        for new in interesting {
-            try_text(&[&bytes[..at], &[*new], &bytes[at..]].concat());
-            try_text(&[&bytes[..at], &[*new], &bytes[at + 1..]].concat());
+    for golden in [GOLDEN_FULL, GOLDEN_FIELD_RANGE, GOLDEN_PLUGINS] {
+        let bytes = golden.trim_end().as_bytes();
+        for at in 0..bytes.len() {
+            try_text(&bytes[..at]);
+            try_text(&[&bytes[..at], &bytes[at + 1..]].concat());
+            for new in interesting {
+                try_text(&[&bytes[..at], &[*new], &bytes[at..]].concat());
+                try_text(&[&bytes[..at], &[*new], &bytes[at + 1..]].concat());
+            }
         }
     }
     assert!(accepted > 100, "only {accepted} edits left a definition");
@@ -457,8 +610,9 @@ fn the_examples_of_the_page_are_true() {
     assert!(full.validate_on_server());
     // Each kind, and each key with its default, has its line.
     let names = [
-        SelectorKind::ALL.iter().map(|it| it.name()).collect(),
-        ValidatorKind::NAMES.to_vec(),
+        SelectorKind::NAMES,
+        SerializerKind::NAMES,
+        ValidatorKind::NAMES,
     ];
     for name in names.concat() {
         assert!(page.contains(&format!("\n| `{name}` |")), "{name}");

@@ -474,6 +474,27 @@ fn the_server_validates_if_the_topic_says_so() {
 }
 
 #[test]
+fn the_server_validates_what_the_serializer_stands_for() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let definition = r#"{"validator":{"type":"schema","schema":{"type":"array"}},
+        "serializer":{"type":"msgpack"},"validate_on_server":true}"#;
+    let topic = world
+        .create(link, "t", definition, &["disk"])
+        .unwrap()
+        .topic;
+    // The number 1, then a number with more behind it.
+    for (bad, what) in [("\u{1}", "\"array\""), ("[1]", "MessagePack")] {
+        let id = world.produce(link, topic, &batch(topic, 5, 0, 0, &[bad]));
+        let error = world.error(link, id).unwrap();
+        assert_eq!(error.code, ErrorCode::InvalidEvent);
+        assert!(error.message.contains("event "), "{error}");
+        assert!(error.message.contains(what), "{error}");
+    }
+}
+
+#[test]
 fn a_deadline_ends_the_wait_and_a_retry_finds_what_was_stored() {
     let mut ground = Ground::new();
     let mut world = ground.start();

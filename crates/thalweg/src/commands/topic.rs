@@ -60,19 +60,35 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
             let text = std::fs::read_to_string(path).about(&subject)?;
             (subject, text)
         }
-        (None, None) => ("--durability".to_owned(), "{}".to_owned()),
+        (None, None) => (String::new(), "{}".to_owned()),
     };
-    let refuse = |why: String| Failure::usage(&subject, why);
-    let Some(level) = &args.durability else {
-        return Definition::from_json(&text).map_err(|error| refuse(error.to_string()));
-    };
-    let mut document: Value =
-        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    let Some(fields) = document.as_object_mut() else {
-        return Err(refuse("a definition is a JSON object".to_owned()));
-    };
-    fields.insert("durability".to_owned(), level.clone().into());
-    Definition::from_json(&document.to_string()).map_err(|error| refuse(error.to_string()))
+    let refuse = |subject: &str, why: String| Failure::usage(subject, why);
+    let given = Definition::from_json(&text);
+    let mut whole = given.map_err(|error| refuse(&subject, error.to_string()))?;
+    for (option, key, value) in [
+        ("--validator", "validator", &args.validator),
+        (
+            "--partition-selector",
+            "partition_selector",
+            &args.partition_selector,
+        ),
+        ("--serializer", "serializer", &args.serializer),
+        ("--durability", "durability", &args.durability),
+    ] {
+        let Some(value) = value else { continue };
+        let part = match key {
+            "durability" => Value::from(value.as_str()),
+            _ if value.trim_start().starts_with('{') => serde_json::from_str(value)
+                .map_err(|error| refuse(option, format!("not JSON: {error}")))?,
+            _ => json!({"type": value}),
+        };
+        let mut document: Value =
+            serde_json::from_str(&whole.to_json()).expect("a definition is JSON");
+        document[key] = part;
+        whole = Definition::from_json(&document.to_string())
+            .map_err(|error| refuse(option, error.to_string()))?;
+    }
+    Ok(whole)
 }
 
 fn storage(args: &Storage) -> Vec<PartitionStorage> {

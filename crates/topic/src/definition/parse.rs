@@ -3,11 +3,14 @@
 use super::Retention;
 use super::{
     DATA_BLOCK_BYTES_RANGE, DEFINITION_BYTES_MAX, DEFINITION_VERSION, Definition,
-    DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, RETENTION_RANGE, named,
-    unknown_type,
+    DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, RETENTION_RANGE, unknown_type,
 };
+use crate::field::FieldPath;
+use crate::plugin::PluginRef;
 use crate::schema::Schema;
-use crate::selector::SelectorKind;
+use crate::selector::{
+    FieldHash, FieldRange, MissingFromHash, MissingFromRange, Outside, SelectorKind,
+};
 use crate::serializer::SerializerKind;
 use crate::validator::ValidatorKind;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -62,10 +65,10 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         builder = builder.validator(validator(&object)?);
     }
     if let Some(object) = root.object("partition_selector")? {
-        builder = builder.partition_selector(object.only_type(SelectorKind::ALL, |k| k.name())?);
+        builder = builder.partition_selector(partition_selector(&object)?);
     }
     if let Some(object) = root.object("serializer")? {
-        builder = builder.serializer(object.only_type(SerializerKind::ALL, |k| k.name())?);
+        builder = builder.serializer(serializer(&object)?);
     }
     if let Some(name) = root.string("durability")? {
         let durability: Durability = name
@@ -94,28 +97,112 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
 }
 
 fn validator(object: &Object<'_>) -> Result<ValidatorKind> {
-    let name = object.r#type(ValidatorKind::NAMES)?;
-    match name {
-        "none" | "json" => object.only(&["type"])?,
-        _ => object.only(&["type", "schema"])?,
-    }
-    match name {
-        "none" => Ok(ValidatorKind::None),
-        "json" => Ok(ValidatorKind::Json),
+    let known = ValidatorKind::NAMES;
+    match object.r#type(known)? {
+        "none" => object.plain(ValidatorKind::None),
+        "json" => object.plain(ValidatorKind::Json),
         "schema" => {
-            let Some(source) = object.get("schema") else {
-                return Err(DefinitionError::new(object.key("schema"), "is missing"));
-            };
-            let schema = Schema::new(source.clone());
+            object.only(&["type", "schema"])?;
+            let schema = Schema::new(object.required("schema")?.clone());
             schema
                 .map(ValidatorKind::Schema)
                 .map_err(|error| DefinitionError::schema(&error))
         }
-        other => Err(DefinitionError::new(
-            object.key("type"),
-            unknown_type(other, ValidatorKind::NAMES),
-        )),
+        "plugin" => plugin(object).map(ValidatorKind::Plugin),
+        other => Err(object.unknown_type(other, known)),
     }
+}
+
+fn partition_selector(object: &Object<'_>) -> Result<SelectorKind> {
+    let known = SelectorKind::NAMES;
+    match object.r#type(known)? {
+        "round_robin" => object.plain(SelectorKind::RoundRobin),
+        "random" => object.plain(SelectorKind::Random),
+        "key_hash" => object.plain(SelectorKind::KeyHash),
+        "explicit" => object.plain(SelectorKind::Explicit),
+        "field_hash" => {
+            object.only(&["type", "field", "missing"])?;
+            let field = field(object)?;
+            let missing = match object.get("missing") {
+                None => MissingFromHash::Refuse,
+                Some(Value::String(text)) if text == "refuse" => MissingFromHash::Refuse,
+                Some(Value::String(text)) if text == "round_robin" => MissingFromHash::RoundRobin,
+                Some(other) => {
+                    let key = object.key("missing");
+                    return Err(expected(&key, "\"refuse\" or \"round_robin\"", other));
+                }
+            };
+            Ok(SelectorKind::FieldHash(FieldHash { field, missing }))
+        }
+        "field_range" => field_range(object),
+        "plugin" => plugin(object).map(SelectorKind::Plugin),
+        other => Err(object.unknown_type(other, known)),
+    }
+}
+
+fn field_range(object: &Object<'_>) -> Result<SelectorKind> {
+    object.only(&["type", "field", "boundaries", "missing", "outside"])?;
+    let field = field(object)?;
+    let key = object.key("boundaries");
+    let boundaries = match object.required("boundaries")? {
+        Value::Array(items) => items
+            .iter()
+            .map(|item| item.as_f64().ok_or_else(|| expected(&key, "numbers", item)))
+            .collect::<Result<Vec<f64>>>()?,
+        other => return Err(expected(&key, "a list of numbers", other)),
+    };
+    let missing = match object.get("missing") {
+        None => MissingFromRange::Refuse,
+        Some(Value::String(text)) if text == "refuse" => MissingFromRange::Refuse,
+        Some(other) => match other.as_u64().map(u32::try_from) {
+            Some(Ok(partition)) => MissingFromRange::Partition(partition),
+            _ => {
+                let key = object.key("missing");
+                return Err(expected(&key, "\"refuse\" or a partition", other));
+            }
+        },
+    };
+    let outside = match object.get("outside") {
+        None => Outside::Refuse,
+        Some(Value::String(text)) if text == "refuse" => Outside::Refuse,
+        Some(Value::String(text)) if text == "clamp" => Outside::Clamp,
+        Some(other) => {
+            let key = object.key("outside");
+            return Err(expected(&key, "\"refuse\" or \"clamp\"", other));
+        }
+    };
+    FieldRange::new(field, boundaries, missing, outside)
+        .map(SelectorKind::FieldRange)
+        .map_err(|reason| DefinitionError::new(key, reason))
+}
+
+fn field(object: &Object<'_>) -> Result<FieldPath> {
+    object.required("field")?;
+    let text = object.string("field")?.unwrap_or_default();
+    FieldPath::new(text).map_err(|reason| DefinitionError::new(object.key("field"), reason))
+}
+
+fn serializer(object: &Object<'_>) -> Result<SerializerKind> {
+    let known = SerializerKind::NAMES;
+    match object.r#type(known)? {
+        "json" => object.plain(SerializerKind::Json),
+        "raw" => object.plain(SerializerKind::Raw),
+        "msgpack" => object.plain(SerializerKind::MessagePack),
+        "plugin" => plugin(object).map(SerializerKind::Plugin),
+        other => Err(object.unknown_type(other, known)),
+    }
+}
+
+fn plugin(object: &Object<'_>) -> Result<PluginRef> {
+    object.only(&["type", "name", "options"])?;
+    object.required("name")?;
+    let name = object.string("name")?.unwrap_or_default();
+    let options = match object.get("options") {
+        None => Map::new(),
+        Some(Value::Object(options)) => options.clone(),
+        Some(other) => return Err(expected(&object.key("options"), "an object", other)),
+    };
+    PluginRef::new(name, options).map_err(|reason| DefinitionError::new(object.key("name"), reason))
 }
 
 /// An object of the definition, which knows where it is. A member that is
@@ -202,12 +289,20 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The type of something that has no other members.
-    fn only_type<T: Copy>(&self, all: &[T], name: fn(T) -> &'static str) -> Result<T> {
-        let known: Vec<_> = all.iter().map(|one| name(*one)).collect();
-        let found = self.r#type(&known)?;
+    /// `kind`, whose type is all that there is of it.
+    fn plain<T>(&self, kind: T) -> Result<T> {
         self.only(&["type"])?;
-        named(found, all, name).map_err(|reason| DefinitionError::new(self.key("type"), reason))
+        Ok(kind)
+    }
+
+    /// A member that must be there.
+    fn required(&self, key: &str) -> Result<&'a Value> {
+        self.get(key)
+            .ok_or_else(|| DefinitionError::new(self.key(key), "is missing"))
+    }
+
+    fn unknown_type(&self, found: &str, known: &[&str]) -> DefinitionError {
+        DefinitionError::new(self.key("type"), unknown_type(found, known))
     }
 }
 
