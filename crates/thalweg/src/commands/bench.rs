@@ -92,6 +92,12 @@ pub struct BenchArgs {
     /// clients
     #[arg(long)]
     pub no_pin: bool,
+    /// Count the first repetition, too
+    #[arg(long)]
+    pub count_first: bool,
+    /// Leave the topics in place at the end
+    #[arg(long)]
+    pub leave_topics: bool,
     /// Do not measure the limits beside each repetition
     #[arg(long)]
     pub no_limits: bool,
@@ -210,11 +216,12 @@ fn measure(args: &BenchArgs, cases: Vec<Case>, place: Option<Place>) -> Result<(
     }
     for case in cases {
         let mut repetitions = Vec::new();
-        for index in 0..=args.repetitions {
+        // The first warms caches, pools and the page tables.
+        let uncounted = usize::from(!args.count_first);
+        for index in 0..args.repetitions + uncounted {
             let limits = limits_beside(args, &case, &cores, scratch.path())?;
             let repetition = rig.repeat(&case, limits)?;
-            // The first warms caches, pools and the page tables.
-            if index > 0 {
+            if index >= uncounted {
                 repetitions.push(repetition);
             }
         }
@@ -226,7 +233,9 @@ fn measure(args: &BenchArgs, cases: Vec<Case>, place: Option<Place>) -> Result<(
         )?;
         output.flush()?;
     }
-    kept.delete_all(&driver)?;
+    if !args.leave_topics {
+        kept.delete_all(&driver)?;
+    }
     clients.end(&driver)?;
     drop(driver);
     server.stop()
