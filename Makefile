@@ -1,11 +1,11 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel install demo test kill bench clean
+.PHONY: help setup wheel install demo test kill bench bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1:  \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1:  \2/p' $(MAKEFILE_LIST)
 
 demo: ## a pipeline from instrument to picture, with a kill in the middle
 	@scripts/setup demo
@@ -19,6 +19,9 @@ kill: setup ## kill the server ROUNDS=200 times under load, and audit what it ke
 
 bench: setup ## measure the event path beside the limits of this machine
 	@scripts/bench
+
+bench-peers: ## measure beside Kafka, Redis and ZeroMQ, which it sets up: ROUNDS=5 CASES="produce-1k latency"
+	@scripts/bench-peers --rounds $(or $(ROUNDS),5) $(CASES)
 
 setup: ## get this machine ready for tests (called by the others)
 	@scripts/setup test

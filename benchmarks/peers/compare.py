@@ -1,0 +1,330 @@
+"""Measures Thalweg and its peers in turn: A, B, C, A, B, C, ... on loopback,
+every server on one core and every client on the other.
+
+    compare.py --thalweg PROGRAM --build DIR --output DIR [--rounds N] [--scale F] [CASE ...]
+
+Prints tables in Markdown; writes peers.json and one SVG a case to the output
+directory. Nothing is left running, and no file outside --build and --output.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import plots
+from servers import CLIENT_CORE, SERVER_CORE, Kafka, Redis, Thalweg, client, cpu_seconds, free_port
+
+HERE = Path(__file__).parent
+
+
+class Bench:
+    """What the cases need: servers that live for one case, and counts."""
+
+    def __init__(self, options, stack: ExitStack):
+        self.options, self.stack = options, stack
+        self.scratch = options.build / "run"
+
+    def count(self, full: int) -> int:
+        return max(100, round(full * self.options.scale))
+
+    def thalweg(self, transport: str = "tcp") -> Thalweg:
+        directory = self.scratch / f"thalweg-{transport}"
+        return self.stack.enter_context(Thalweg(directory, self.options.thalweg, transport))
+
+    def kafka(self) -> Kafka:
+        jars, settings = self.options.build / "kafka", HERE / "kafka-server.properties"
+        program = self.options.build / "bin" / "kafka"
+        server = Kafka(self.scratch / "kafka", jars, settings, program)
+        return self.stack.enter_context(server)
+
+    def redis(self) -> Redis:
+        program = self.options.build / "bin" / "redis"
+        return self.stack.enter_context(Redis(self.scratch / "redis", program))
+
+    def zeromq(self, work: str, endpoint: str, events: int, size: int) -> dict:
+        program = self.options.build / "bin" / "zeromq"
+        if endpoint == "tcp":
+            endpoint = f"tcp://127.0.0.1:{free_port()}"
+        else:
+            endpoint = f"ipc://{self.scratch / 'zeromq'}"
+        return client([program, work, endpoint, events, size, SERVER_CORE])
+
+
+def produce_case(size: int, events: int, redis: bool, zeromq: bool, levels: list[str]):
+    def make(bench: Bench):
+        count = bench.count(events)
+        thalweg, kafka = bench.thalweg(), bench.kafka()
+
+        def ours(level):
+            storage = "memory" if level == "memory" else "disk"
+            return lambda: thalweg.bench(
+                "produce", metadata_bytes=size, events=count, storage=storage, durability=level
+            )
+
+        def theirs():
+            topic = kafka.fresh_name()
+            kafka.create(topic)
+            return kafka.run("produce", topic, count, size, kafka.producer)
+
+        contenders = {f"Thalweg, {level}": (thalweg, ours(level)) for level in levels}
+        contenders["Kafka, acks=1, no fsync"] = (kafka, theirs)
+        if redis:
+            server = bench.redis()
+
+            def streams():
+                result = server.run("stream-produce", "s", count, size, 1000)
+                server.delete("s")
+                return result
+
+            contenders["Redis streams, in memory"] = (server, streams)
+        if zeromq:
+            contenders["ZeroMQ, no log"] = (
+                None,
+                lambda: bench.zeromq("stream", "tcp", count, size),
+            )
+        return contenders
+
+    return make
+
+
+def consume_case(size: int, events: int, redis: bool):
+    def make(bench: Bench):
+        count = bench.count(events)
+        thalweg, kafka = bench.thalweg(), bench.kafka()
+        topic = kafka.fresh_name()
+        kafka.create(topic)
+        kafka.run("produce", topic, count, size, kafka.producer)
+        contenders = {
+            "Thalweg": (
+                thalweg,
+                lambda: thalweg.bench(
+                    "consume", metadata_bytes=size, events=count, durability="written"
+                ),
+            ),
+            "Kafka": (kafka, lambda: kafka.run("consume", topic, count, size, kafka.consumer)),
+        }
+        if redis:
+            server = bench.redis()
+            server.run("stream-produce", "s", count, size, 1000)
+            contenders["Redis streams, in memory"] = (
+                server,
+                lambda: server.run("stream-consume", "s", count, size, 1000),
+            )
+        return contenders
+
+    return make
+
+
+def large_case(work: str):
+    """Events of 10 MB of data, without metadata to speak of."""
+
+    def make(bench: Bench):
+        count, size = max(5, round(100 * bench.options.scale)), 10_000_000
+        thalweg, kafka, redis = bench.thalweg(), bench.kafka(), bench.redis()
+        given = {"metadata_bytes": 16, "data_bytes": size, "events": count}
+
+        def ours(storage, level):
+            return lambda: thalweg.bench(work, **given, storage=storage, durability=level)
+
+        contenders = {
+            "Thalweg, memory": (thalweg, ours("memory", "memory")),
+            "Thalweg, written": (thalweg, ours("disk", "written")),
+        }
+        if work == "produce":
+            contenders["Thalweg, synced"] = (thalweg, ours("disk", "synced"))
+
+            def kafka_produces():
+                topic = kafka.fresh_name()
+                kafka.create(topic)
+                return kafka.run("produce", topic, count, size, kafka.producer)
+
+            def redis_produces():
+                result = redis.run("stream-produce", "s", count, size, 4)
+                redis.delete("s")
+                return result
+
+            contenders["Kafka, no fsync"] = (kafka, kafka_produces)
+            contenders["Redis streams, in memory"] = (redis, redis_produces)
+            contenders["ZeroMQ tcp, no log"] = (
+                None,
+                lambda: bench.zeromq("stream", "tcp", count, size),
+            )
+        else:
+            topic = kafka.fresh_name()
+            kafka.create(topic)
+            kafka.run("produce", topic, count, size, kafka.producer)
+            redis.run("stream-produce", "s", count, size, 4)
+            contenders["Kafka"] = (
+                kafka,
+                lambda: kafka.run("consume", topic, count, size, kafka.consumer),
+            )
+            contenders["Redis streams, in memory"] = (
+                redis,
+                lambda: redis.run("stream-consume", "s", count, size, 4),
+            )
+        return contenders
+
+    return make
+
+
+def latency_case(bench: Bench):
+    count, size = bench.count(10_000), 128
+    tcp, unix, redis, kafka = (
+        bench.thalweg(),
+        bench.thalweg("unix"),
+        bench.redis(),
+        bench.kafka(),
+    )
+
+    def ours(server, storage, level):
+        return lambda: server.bench(
+            "latency", metadata_bytes=size, events=count, storage=storage, durability=level
+        )
+
+    def redis_runs(work, is_unix):
+        key = "k" + work
+
+        def run():
+            redis.delete(key)
+            return redis.run(work, key, count, size, unix=is_unix)
+
+        return run
+
+    def kafka_runs():
+        topic = kafka.fresh_name()
+        kafka.create(topic)
+        settings = [*kafka.quick, "--", "fetch.wait.max.ms=500", "fetch.min.bytes=1"]
+        return kafka.run("latency", topic, max(100, count // 10), size, settings)
+
+    return {
+        "Thalweg tcp, written": (tcp, ours(tcp, "disk", "written")),
+        "Thalweg unix, written": (unix, ours(unix, "disk", "written")),
+        "Thalweg unix, memory": (unix, ours(unix, "memory", "memory")),
+        "Redis list, tcp": (redis, redis_runs("list-latency", False)),
+        "Redis stream, tcp": (redis, redis_runs("stream-latency", False)),
+        "Redis list, unix": (redis, redis_runs("list-latency", True)),
+        "Redis stream, unix": (redis, redis_runs("stream-latency", True)),
+        "Kafka": (kafka, kafka_runs),
+        "ZeroMQ tcp, no server": (None, lambda: bench.zeromq("latency", "tcp", count, size)),
+    }
+
+
+LEVELS = ["memory", "written", "synced"]
+CASES = {
+    "produce-1k": ("Producing events of 1,000 B", produce_case(1000, 1_000_000, True, True, LEVELS)),
+    "consume-1k": ("Consuming a history of events of 1,000 B", consume_case(1000, 1_000_000, True)),
+    "produce-256": ("Producing events of 256 B", produce_case(256, 4_000_000, False, False, LEVELS[:2])),
+    "consume-256": ("Consuming a history of events of 256 B", consume_case(256, 4_000_000, False)),
+    "produce-10m": ("Producing events of 10 MB", large_case("produce")),
+    "consume-10m": ("Consuming a history of events of 10 MB", large_case("consume")),
+    "latency": ("Latency of one event of 128 B at a time", latency_case),
+}
+
+
+def spread(values: list[float]) -> dict:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def measure(bench: Bench, make, rounds: int) -> dict:
+    """Every contender once a round; the first round is not counted."""
+    contenders = make(bench)
+    results: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
+    for index in range(rounds + 1):
+        for name, (server, run) in contenders.items():
+            # What others left dirty is written now, not while this one is measured.
+            os.sync()
+            time.sleep(0.2)
+            before = cpu_seconds(server.process.pid) if server else 0.0
+            result = run()
+            if server and "seconds" in result:
+                used = cpu_seconds(server.process.pid) - before
+                result["server_cpu_ns"] = used / result["events"] * 1e9
+            if index > 0:
+                for key, value in result.items():
+                    results[name].setdefault(key, []).append(value)
+    return {
+        name: {key: spread(values) for key, values in keys.items()}
+        for name, keys in results.items()
+    }
+
+
+def told(value: dict, scale: float, digits: int) -> str:
+    median, least, most = (value[key] * scale for key in ("median", "min", "max"))
+    return f"{median:.{digits}f} [{least:.{digits}f} to {most:.{digits}f}]"
+
+
+def table(case: str, title: str, results: dict, output: Path) -> str:
+    lines = [f"### {title}", ""]
+    if case == "latency":
+        lines += ["| | p50, us | p99, us |", "| --- | --- | --- |"]
+        for name, keys in results.items():
+            lines.append(f"| {name} | {told(keys['p50_us'], 1, 1)} | {told(keys['p99_us'], 1, 1)} |")
+        rows = [(name, keys["p50_us"]) for name, keys in results.items()]
+        plots.bars(output / f"{case}.svg", title, "us, median", rows)
+    elif case.endswith("10m"):
+        lines += ["| | MB/s |", "| --- | --- |"]
+        for name, keys in results.items():
+            lines.append(f"| {name} | {told(keys['events_per_s'], 10, 0)} |")
+        rows = [
+            (name, {key: value * 10 for key, value in keys["events_per_s"].items()})
+            for name, keys in results.items()
+        ]
+        plots.bars(output / f"{case}.svg", title, "MB/s", rows)
+    else:
+        lines += ["| | million events/s |", "| --- | --- |"]
+        for name, keys in results.items():
+            lines.append(f"| {name} | {told(keys['events_per_s'], 1e-6, 2)} |")
+        rows = [
+            (name, {key: value * 1e-6 for key, value in keys["events_per_s"].items()})
+            for name, keys in results.items()
+        ]
+        plots.bars(output / f"{case}.svg", title, "million events/s", rows)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures Thalweg and its peers in turn.")
+    parser.add_argument("--thalweg", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the counts of events")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    options = parser.parse_args()
+    for case in options.cases:
+        if case not in CASES:
+            parser.error(f"{case}: no such case; there are {', '.join(CASES)}")
+    for name in ("thalweg", "build", "output"):
+        setattr(options, name, getattr(options, name).resolve())
+    options.output.mkdir(parents=True, exist_ok=True)
+    if len(os.sched_getaffinity(0)) <= max(SERVER_CORE, CLIENT_CORE):
+        sys.exit("bench-peers: two cores are needed, one for each side")
+    kept = options.output / "peers.json"
+    everything = json.loads(kept.read_text()) if kept.exists() else {}
+    version = subprocess.run(
+        [str(options.thalweg), "--version"], check=True, capture_output=True, text=True
+    )
+    for case in options.cases or CASES:
+        title, make = CASES[case]
+        with ExitStack() as stack:
+            results = measure(Bench(options, stack), make, options.rounds)
+        everything[case] = {
+            "title": title,
+            "version": version.stdout.strip(),
+            "commit": os.environ.get("THALWEG_COMMIT", "unknown"),
+            "rounds": options.rounds,
+            "scale": options.scale,
+            "results": results,
+        }
+        kept.write_text(json.dumps(everything, indent=1) + "\n")
+        print(table(case, title, results, options.output), flush=True)
+
+
+if __name__ == "__main__":
+    main()

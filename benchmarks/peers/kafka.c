@@ -1,0 +1,219 @@
+/* Drives Kafka through librdkafka.
+ *
+ *   kafka create  BROKER TOPIC
+ *   kafka produce BROKER TOPIC EVENTS BYTES [key=value ...]
+ *   kafka consume BROKER TOPIC EVENTS BYTES [key=value ...]
+ *   kafka latency BROKER TOPIC EVENTS BYTES producer-key=value ... -- consumer-key=value ...
+ *
+ * The clock runs from the first event to the last acknowledgement, or from
+ * the request to read to the last event. Latency is that of one event at a
+ * time, from a producing process through the broker to a consuming one.
+ */
+#include "measure.h"
+#include <librdkafka/rdkafka.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char error[512];
+static long acknowledged, refused;
+
+static void delivered(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
+    (void)client, (void)opaque;
+    if (message->err) refused++;
+    else acknowledged++;
+}
+
+static rd_kafka_conf_t *configure(const char *broker, char **settings, int count) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (rd_kafka_conf_set(conf, "bootstrap.servers", broker, error, sizeof error))
+        fail("bootstrap.servers", error);
+    for (int index = 0; index < count; index++) {
+        char *value = strchr(settings[index], '=');
+        if (!value) fail(settings[index], "not key=value");
+        *value = 0;
+        if (rd_kafka_conf_set(conf, settings[index], value + 1, error, sizeof error))
+            fail(settings[index], error);
+        *value = '=';
+    }
+    return conf;
+}
+
+static rd_kafka_t *open_client(rd_kafka_type_t type, rd_kafka_conf_t *conf) {
+    rd_kafka_t *client = rd_kafka_new(type, conf, error, sizeof error);
+    if (!client) fail("rd_kafka_new", error);
+    return client;
+}
+
+/* The topic, once its partition is known: that is no part of any measurement. */
+static rd_kafka_topic_t *open_topic(rd_kafka_t *client, const char *name) {
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+    const struct rd_kafka_metadata *metadata;
+    rd_kafka_resp_err_t result = rd_kafka_metadata(client, 0, topic, &metadata, 10000);
+    if (result) fail(name, rd_kafka_err2str(result));
+    rd_kafka_metadata_destroy(metadata);
+    return topic;
+}
+
+static int create(const char *broker, const char *name) {
+    rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, configure(broker, NULL, 0));
+    rd_kafka_NewTopic_t *topic = rd_kafka_NewTopic_new(name, 1, 1, error, sizeof error);
+    if (!topic) fail(name, error);
+    rd_kafka_NewTopic_set_config(topic, "max.message.bytes", "26214400");
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    rd_kafka_CreateTopics(client, &topic, 1, NULL, queue);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 30000);
+    if (!event) fail(name, "no answer to its creation");
+    if (rd_kafka_event_error(event)) fail(name, rd_kafka_event_error_string(event));
+    size_t count;
+    const rd_kafka_topic_result_t **results =
+        rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event), &count);
+    if (count != 1 || rd_kafka_topic_result_error(results[0]))
+        fail(name, "it could not be made");
+    rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_NewTopic_destroy(topic);
+    rd_kafka_destroy(client);
+    return 0;
+}
+
+static void push(rd_kafka_t *client, rd_kafka_topic_t *topic, char *event, size_t bytes) {
+    while (rd_kafka_produce(topic, 0, RD_KAFKA_MSG_F_COPY, event, bytes, NULL, 0, NULL)) {
+        if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+            fail("produce", rd_kafka_err2str(rd_kafka_last_error()));
+        rd_kafka_poll(client, 1);
+    }
+}
+
+static int produce(const char *broker, const char *name, long events, size_t bytes,
+                   char **settings, int count) {
+    rd_kafka_conf_t *conf = configure(broker, settings, count);
+    rd_kafka_conf_set_dr_msg_cb(conf, delivered);
+    rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf);
+    rd_kafka_topic_t *topic = open_topic(client, name);
+    char *event = payload(bytes);
+    double began = seconds();
+    for (long index = 0; index < events; index++) {
+        memcpy(event, &index, bytes < sizeof index ? bytes : sizeof index);
+        push(client, topic, event, bytes);
+        if (index % 1024 == 0) rd_kafka_poll(client, 0);
+    }
+    rd_kafka_flush(client, 120000);
+    double elapsed = seconds() - began;
+    if (acknowledged != events) {
+        fprintf(stderr, "%ld of %ld events acknowledged, %ld refused\n", acknowledged, events,
+                refused);
+        return 1;
+    }
+    print_rate(events, bytes, elapsed);
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(client);
+    return 0;
+}
+
+static int consume(const char *broker, const char *name, long events, size_t bytes,
+                   char **settings, int count) {
+    enum { AT_ONCE = 4096 };
+    static rd_kafka_message_t *messages[AT_ONCE];
+    rd_kafka_t *client = open_client(RD_KAFKA_CONSUMER, configure(broker, settings, count));
+    rd_kafka_topic_t *topic = open_topic(client, name);
+    double began = seconds(), heard = began;
+    if (rd_kafka_consume_start(topic, 0, RD_KAFKA_OFFSET_BEGINNING))
+        fail(name, rd_kafka_err2str(rd_kafka_last_error()));
+    long seen = 0;
+    size_t total = 0;
+    while (seen < events) {
+        ssize_t got = rd_kafka_consume_batch(topic, 0, 100, messages, AT_ONCE);
+        for (ssize_t index = 0; index < got; index++) {
+            if (!messages[index]->err) {
+                seen++;
+                total += messages[index]->len;
+            }
+            rd_kafka_message_destroy(messages[index]);
+        }
+        if (got > 0) heard = seconds();
+        else if (seconds() - heard > 60) fail(name, "no event came for 60 s");
+    }
+    double elapsed = seconds() - began;
+    if (total != (size_t)events * bytes) fail(name, "other bytes came than were sent");
+    print_rate(events, bytes, elapsed);
+    rd_kafka_consume_stop(topic, 0);
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(client);
+    return 0;
+}
+
+/* The consuming process: tells by a byte that it is ready, and then each event. */
+static void receive(const char *broker, const char *name, long events, int tell, char **settings,
+                    int count) {
+    rd_kafka_conf_t *conf = configure(broker, settings, count);
+    rd_kafka_conf_set(conf, "enable.partition.eof", "true", error, sizeof error);
+    rd_kafka_t *client = open_client(RD_KAFKA_CONSUMER, conf);
+    rd_kafka_topic_t *topic = open_topic(client, name);
+    rd_kafka_consume_start(topic, 0, RD_KAFKA_OFFSET_BEGINNING);
+    double *delays = calloc((size_t)events, sizeof *delays), heard = seconds();
+    for (long seen = 0; seen < events;) {
+        rd_kafka_message_t *message = rd_kafka_consume(topic, 0, 1000);
+        if (!message) {
+            if (seconds() - heard > 60) fail(name, "no event came for 60 s");
+            continue;
+        }
+        heard = seconds();
+        int is_event = !message->err;
+        int is_end = message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF;
+        if (is_event) {
+            double sent;
+            memcpy(&sent, message->payload, sizeof sent);
+            delays[seen++] = seconds() - sent;
+        }
+        rd_kafka_message_destroy(message);
+        /* The end of what is there comes once before the first event: ready. */
+        if ((is_event || (is_end && seen == 0)) && write(tell, "x", 1) != 1) _exit(1);
+    }
+    print_delays(delays, events);
+    fflush(stdout);
+    _exit(0);
+}
+
+static int latency(const char *broker, const char *name, long events, size_t bytes,
+                   char **settings, int count) {
+    int split = 0, told[2];
+    while (split < count && strcmp(settings[split], "--")) split++;
+    if (pipe(told)) fail("pipe", "could not be made");
+    pid_t receiver = fork();
+    if (!receiver) {
+        int from = split < count ? split + 1 : count;
+        receive(broker, name, events, told[1], settings + from, count - from);
+    }
+    close(told[1]);
+    rd_kafka_conf_t *conf = configure(broker, settings, split);
+    rd_kafka_conf_set_dr_msg_cb(conf, delivered);
+    rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf);
+    rd_kafka_topic_t *topic = open_topic(client, name);
+    char *event = payload(bytes), byte;
+    if (read(told[0], &byte, 1) != 1) fail(name, "the receiver ended");
+    for (long index = 0; index < events; index++) {
+        double now = seconds();
+        memcpy(event, &now, sizeof now);
+        push(client, topic, event, bytes);
+        if (read(told[0], &byte, 1) != 1) fail(name, "the receiver ended");
+        rd_kafka_poll(client, 0);
+    }
+    rd_kafka_flush(client, 10000);
+    int status;
+    waitpid(receiver, &status, 0);
+    return status != 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 4 && !strcmp(argv[1], "create")) return create(argv[2], argv[3]);
+    if (argc < 6) {
+        fputs("usage: kafka create|produce|consume|latency BROKER TOPIC [EVENTS BYTES ...]\n",
+              stderr);
+        return 2;
+    }
+    long events = atol(argv[4]);
+    size_t bytes = (size_t)atol(argv[5]);
+    int (*work)(const char *, const char *, long, size_t, char **, int) =
+        !strcmp(argv[1], "produce") ? produce : !strcmp(argv[1], "consume") ? consume : latency;
+    return work(argv[2], argv[3], events, bytes, argv + 6, argc - 6);
+}

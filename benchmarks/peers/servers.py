@@ -1,0 +1,233 @@
+"""The servers that are measured beside each other: started here, on loopback
+and on one core, and ended here, each by its own process id."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+SERVER_CORE, CLIENT_CORE = 0, 1
+
+
+def on_core(core: int, command: list) -> list[str]:
+    return ["taskset", "-c", str(core), *map(str, command)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(ready, what: str, process: subprocess.Popen, seconds: float = 60.0) -> None:
+    """Waits for a server that was just started, and not for one that ended."""
+    end = time.monotonic() + seconds
+    while not ready():
+        if process.poll() is not None:
+            raise RuntimeError(f"{what} ended with status {process.returncode}")
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what} is not ready after {seconds:.0f} s")
+        time.sleep(0.05)
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time of all threads of a process on a core."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((thread / "schedstat").read_text().split()[0])
+        except OSError:
+            pass  # It ended meanwhile.
+    return total * 1e-9
+
+
+def client(command: list) -> dict:
+    """Runs a load program on the clients' core; returns the line that it prints."""
+    done = subprocess.run(
+        on_core(CLIENT_CORE, command), check=True, capture_output=True, text=True, timeout=600
+    )
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+class Server:
+    """One server with a directory of its own, which goes with it."""
+
+    name = "server"
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        self.process: subprocess.Popen | None = None
+        self.rounds = 0
+
+    def spawn(self, command: list, **options) -> subprocess.Popen:
+        with open(self.directory / "output.txt", "wb") as output:
+            self.process = subprocess.Popen(
+                on_core(SERVER_CORE, command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                **options,
+            )
+        return self.process
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def fresh_name(self) -> str:
+        self.rounds += 1
+        return f"measured-{self.rounds}"
+
+
+class Thalweg(Server):
+    name = "Thalweg"
+
+    def __init__(self, directory: Path, program: Path, transport: str = "tcp"):
+        super().__init__(directory)
+        self.program, self.transport = program, transport
+        self.group_file = directory / "thalweg.json"
+
+    def start(self) -> None:
+        listen = {
+            "tcp": "tcp://127.0.0.1:0",
+            "unix": f"unix://{self.directory / 'socket'}",
+        }[self.transport]
+        data = self.directory / "data"
+        process = self.spawn(
+            [self.program, "serve", data, "--group-file", self.group_file, "--listen", listen]
+        )
+        wait_until(self.group_file.exists, "thalweg serve", process)
+
+    def bench(self, work: str, **settings) -> dict:
+        """One counted repetition of `thalweg bench`, whose topics stay where they
+        lie on disk: removing them would disturb whoever comes next. (The benchmark
+        places its processes itself.)"""
+        words = []
+        for key, value in settings.items():
+            words += [f"--{key.replace('_', '-')}", str(value)]
+        if settings.get("storage") != "memory":
+            words.append("--leave-topics")
+        command = [self.program, "bench", work, *words, "--group-file", self.group_file]
+        command += ["--repetitions", "1", "--count-first", "--no-limits", "--json"]
+        done = subprocess.run(
+            list(map(str, command)), check=True, capture_output=True, text=True, timeout=600
+        )
+        line = json.loads(done.stdout)
+        result = {"events_per_s": line["events_per_s"]["median"]}
+        for name, spread in (line["delay_ns"] or {}).items():
+            result[f"{name}_us"] = spread["median"] / 1000
+        return result
+
+
+class Kafka(Server):
+    name = "Kafka"
+    producer = [
+        "acks=1",
+        "linger.ms=5",
+        "batch.size=1000000",
+        "batch.num.messages=100000",
+        "queue.buffering.max.messages=2000000",
+        "queue.buffering.max.kbytes=1048576",
+        "message.max.bytes=26214400",
+        "socket.send.buffer.bytes=1048576",
+        "compression.codec=none",
+    ]
+    consumer = [
+        "fetch.message.max.bytes=8388608",
+        "fetch.max.bytes=52428800",
+        "receive.message.max.bytes=104857600",
+        "queued.min.messages=1000000",
+        "queued.max.messages.kbytes=262144",
+        "fetch.wait.max.ms=10",
+        "socket.receive.buffer.bytes=1048576",
+    ]
+    quick = ["acks=1", "linger.ms=0", "socket.nagle.disable=true"]
+
+    def __init__(self, directory: Path, jars: Path, settings: Path, program: Path):
+        super().__init__(directory)
+        self.jars, self.settings, self.program = jars, settings, program
+
+    def start(self) -> None:
+        port, controller = free_port(), free_port()
+        self.broker = f"127.0.0.1:{port}"
+        text = self.settings.read_text()
+        for mark, value in [
+            ("@DATA@", str(self.directory / "data")),
+            ("@PORT@", str(port)),
+            ("@CONTROLLER@", str(controller)),
+        ]:
+            text = text.replace(mark, value)
+        settings = self.directory / "server.properties"
+        settings.write_text(text)
+        java = ["java", "-cp", f"{self.jars}/*"]
+        tool = [*java, "kafka.tools.StorageTool"]
+        made = subprocess.run([*tool, "random-uuid"], check=True, capture_output=True, text=True)
+        subprocess.run(
+            [*tool, "format", "-t", made.stdout.split()[-1], "-c", str(settings)],
+            check=True,
+            capture_output=True,
+        )
+        # Heap and collector of Kafka's own start script.
+        heap = ["-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        heap += ["-XX:InitiatingHeapOccupancyPercent=35", "-Djava.awt.headless=true"]
+        process = self.spawn([*java[:1], *heap, *java[1:], "kafka.Kafka", settings])
+        wait_until(lambda: answers(port), "Kafka", process)
+
+    def create(self, topic: str) -> None:
+        subprocess.run(
+            [str(self.program), "create", self.broker, topic],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+    def run(self, work: str, topic: str, events: int, size: int, settings: list[str]) -> dict:
+        return client([self.program, work, self.broker, topic, events, size, *settings])
+
+
+class Redis(Server):
+    name = "Redis"
+
+    def __init__(self, directory: Path, program: Path):
+        super().__init__(directory)
+        self.program = program
+
+    def start(self) -> None:
+        self.port = free_port()
+        self.socket = self.directory / "socket"
+        process = self.spawn(
+            ["redis-server", "--bind", "127.0.0.1", "--port", self.port]
+            + ["--unixsocket", self.socket, "--dir", self.directory, "--daemonize", "no"]
+            + ["--save", "", "--appendonly", "no"],
+        )
+        wait_until(lambda: answers(self.port), "redis-server", process)
+
+    def run(self, work: str, key: str, *counts: int, unix: bool = False) -> dict:
+        return client([self.program, work, self.socket if unix else self.port, key, *counts])
+
+    def delete(self, key: str) -> None:
+        command = [str(self.program), "delete", str(self.port), key]
+        subprocess.run(command, check=True, timeout=60)

@@ -1,0 +1,64 @@
+"""scripts/bench-peers on machines that lack something, and its plots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+REAL = ("bash", "dirname", "head", "sed", "sort")
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+
+
+def run_with(directory: Path, tools: dict[str, str]) -> tuple[int, str]:
+    """Runs the script where nothing but `tools`, and a little else, is on the PATH."""
+    bin = directory / "bin"
+    bin.mkdir()
+    for name in REAL:
+        real = shutil.which(name)
+        assert real is not None
+        (bin / name).symlink_to(real)
+    for name, script in tools.items():
+        (bin / name).write_text(f"#!{bin}/bash\n{script}\n")
+        (bin / name).chmod(0o755)
+    done = subprocess.run(
+        [str(bin / "bash"), str(ROOT / "scripts" / "bench-peers")],
+        env={**os.environ, "PATH": str(bin), "HOME": str(directory)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    return done.returncode, done.stdout
+
+
+def test_an_ordinary_user_is_told_what_is_missing(tmp_path: Path) -> None:
+    asked = tmp_path / "asked-of-apt"
+    status, output = run_with(
+        tmp_path, {"id": "echo 1000", "apt-get": f"echo >> {asked}", "cc": "true", "mvn": "true"}
+    )
+    assert status == 1
+    assert "redis-server" in output and "apt-get update && apt-get install" in output
+    assert "maven" not in output, "what is there is not asked for"
+    assert not asked.exists()
+
+
+def test_root_has_it_installed_and_is_told_so(tmp_path: Path) -> None:
+    asked = tmp_path / "asked-of-apt"
+    tools = {"id": "echo 0", "apt-get": f'echo "$@" >> {asked}', "cc": "false"}
+    status, output = run_with(tmp_path, tools)
+    assert status == 1, "the installer here installs nothing"
+    assert "you are root, so they are installed now" in output
+    assert "librdkafka-dev libhiredis-dev libzmq3-dev redis-server" in asked.read_text()
+
+
+def test_plots_are_svg_with_every_bar(tmp_path: Path) -> None:
+    import plots
+
+    spread = {"median": 2.0, "min": 1.0, "max": 3.0}
+    path = tmp_path / "a.svg"
+    plots.bars(path, "Rates & more", "GB/s", [("Thalweg", spread), ("<others>", spread)])
+    root = xml.etree.ElementTree.parse(path).getroot()
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert "<others>" in texts and "Rates & more" in texts and texts.count("2") == 2
