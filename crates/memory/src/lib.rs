@@ -11,6 +11,8 @@ mod buffer;
 pub mod copies;
 pub mod fork;
 mod target;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};

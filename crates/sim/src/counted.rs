@@ -18,7 +18,7 @@ use topic::Definition;
 use wire::Durability;
 use wire::frame::FrameKind;
 
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// What is consumed, and how.
 #[derive(Debug, Clone)]
@@ -57,18 +57,45 @@ pub struct Counted {
     pub frames_after_heartbeat: u64,
 }
 
-struct Rig {
+pub(crate) struct Rig {
     net: SimNet,
-    machine: Machine,
-    producer: Program,
-    consumer: Program,
-    now: u64,
+    pub(crate) machine: Machine,
+    pub(crate) producer: Program,
+    pub(crate) consumer: Program,
+    pub(crate) now: u64,
     /// Bytes that were copied while the server had its turns, and the clients.
     copied: [u64; 2],
+    /// Allocations likewise, where they are counted.
+    pub(crate) allocated: [u64; 2],
+}
+
+/// What this process has made so far.
+struct Made {
+    copied: u64,
+    allocations: u64,
+}
+
+impl Made {
+    fn now() -> Self {
+        Self {
+            copied: memory::copies::bytes(),
+            allocations: memory::testing::allocations().0,
+        }
+    }
 }
 
 impl Rig {
+    /// With the frames of the consumer's program counted.
     fn new(counters: Counters, heartbeat: Duration) -> Self {
+        Self::with([Counters::default(), counters], heartbeat)
+    }
+
+    /// With the frames of both programs counted together.
+    pub(crate) fn counting_both(counters: Counters, heartbeat: Duration) -> Self {
+        Self::with([counters.clone(), counters], heartbeat)
+    }
+
+    fn with([producing, consuming]: [Counters; 2], heartbeat: Duration) -> Self {
         let net = SimNet::new(1, SimFaults::none());
         let plan = MachinePlan {
             limits: Limits {
@@ -88,24 +115,31 @@ impl Rig {
             Program::counted(&net, name.to_owned(), session, Trace::default(), counters)
         };
         Self {
-            producer: program("producer", 1, Counters::default()),
-            consumer: program("consumer", 2, counters),
+            producer: program("producer", 1, producing),
+            consumer: program("consumer", 2, consuming),
             net,
             machine,
             now: 0,
             copied: [0; 2],
+            allocated: [0; 2],
         }
     }
 
     fn settle(&mut self) {
         loop {
-            let before = memory::copies::bytes();
+            let before = Made::now();
             let mut moved = self.machine.turn(self.now).expect("nothing is wrong here");
-            let between = memory::copies::bytes();
+            let between = Made::now();
             moved |= self.producer.turn(self.now);
             moved |= self.consumer.turn(self.now);
-            self.copied[0] += between - before;
-            self.copied[1] += memory::copies::bytes() - between;
+            let after = Made::now();
+            for (side, (from, to)) in [(&before, &between), (&between, &after)]
+                .into_iter()
+                .enumerate()
+            {
+                self.copied[side] += to.copied - from.copied;
+                self.allocated[side] += to.allocations - from.allocations;
+            }
             if !moved {
                 return;
             }
@@ -113,7 +147,7 @@ impl Rig {
     }
 
     /// Lets the next thing happen; false when `until` has come.
-    fn step(&mut self, until: u64) -> bool {
+    pub(crate) fn step(&mut self, until: u64) -> bool {
         self.settle();
         let programs = [self.producer.next_event(), self.consumer.next_event()];
         let others = [self.net.next_event(), self.machine.next_event()];
@@ -124,7 +158,7 @@ impl Rig {
         next < until
     }
 
-    fn wait<T>(&mut self, mut pending: Pending<T>) -> T {
+    pub(crate) fn wait<T>(&mut self, mut pending: Pending<T>) -> T {
         loop {
             if let Some(result) = pending.try_get() {
                 return result.expect("in calm weather every call succeeds");
@@ -224,7 +258,7 @@ impl Consuming {
     }
 }
 
-fn make_topic(rig: &mut Rig) -> TopicHandle {
+pub(crate) fn make_topic(rig: &mut Rig) -> TopicHandle {
     let definition = Definition::builder().durability(Durability::Written);
     let definition = definition.build().expect("a good definition");
     let storage = PartitionStorage {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod consumer;
+mod costs;
 mod counted;
 mod machine;
 mod model;
@@ -23,6 +24,7 @@ mod trace;
 mod wired;
 mod world;
 
+pub use costs::{Cost, Costs};
 pub use counted::{Consuming, Copied, Counted, Moving};
 pub use plan::Weather;
 pub use planted::Planted;
