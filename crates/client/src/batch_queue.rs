@@ -451,9 +451,7 @@ impl ProducerShared {
                         self.mailbox.liveness.describe_now()
                     ),
                 };
-                self.budget
-                    .reserve(cost, Some(started + timeout))
-                    .map_err(full)?
+                self.reserve_by(cost, started + timeout).map_err(full)?
             }
         };
         let mut queue = self.lock();
@@ -466,6 +464,21 @@ impl ProducerShared {
             lane.close_open();
         }
         Ok((queue, Some(reservation)))
+    }
+
+    /// Waits for room; where there is no thread, by driving the client.
+    fn reserve_by(&self, cost: u64, until: Instant) -> Result<Reservation, memory::BudgetError> {
+        let Some(turns) = self.mailbox.turns() else {
+            return self.budget.reserve(cost, Some(until));
+        };
+        let mut reserved = self.budget.try_reserve(cost);
+        turns.drive(Some(until), || {
+            if reserved.is_err() {
+                reserved = self.budget.try_reserve(cost);
+            }
+            reserved.is_ok()
+        });
+        reserved
     }
 
     /// Closes what gathers; the future resolves when everything is acknowledged.

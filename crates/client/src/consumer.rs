@@ -202,7 +202,7 @@ impl Consumer {
             Ok(open) => open,
             Err(error) => return Pending::failed(error),
         };
-        let promise = Promise::new();
+        let promise = Promise::new(&open.shared.mailbox);
         open.shared.mailbox.send(Command::FlushAcknowledgements {
             consumer: open.shared.key,
             timeout,
@@ -219,7 +219,7 @@ impl Consumer {
     pub fn seek(&self, partition: PartitionIndex, position: Position) -> Result<(), ClientError> {
         let open = self.open()?;
         self.move_cursor(&open, partition, position)?.wait()?;
-        let promise = Promise::new();
+        let promise = Promise::new(&open.shared.mailbox);
         open.resubscribe(partition, position, Some(promise.clone()));
         let what = format!("the subscription to {}/{partition}", self.topic.name());
         let timeout = self.topic.driver.request_timeout();
@@ -263,7 +263,7 @@ impl Consumer {
             how: CursorMove::Seek,
             positions: vec![(partition, position)],
         };
-        let promise = Promise::new();
+        let promise = Promise::new(&open.shared.mailbox);
         let timeout = self.topic.driver.request_timeout();
         let what = format!(
             "the cursor of consumer {} of {}/{partition}",
@@ -382,7 +382,7 @@ impl Open {
             share,
             partitions.len(),
         ));
-        let promise = Promise::new();
+        let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
         session.mailbox.send(Command::OpenConsumer {
             consumer: shared.clone(),

@@ -10,6 +10,7 @@ use crate::topic_handle::{TopicHandle, TopicState};
 use memory::Target;
 use memory::fork::ForkSlot;
 use std::fmt;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use topic::Definition;
@@ -413,6 +414,39 @@ impl Driver {
         let result = session.drain(timeout);
         session.close();
         result
+    }
+
+    /// Drives the network, on the calling thread, where the driver has none of
+    /// its own ([`crate::Progress::Caller`]): does what there is to do; if there was
+    /// nothing, waits up to `wait` for it first. Callbacks come meanwhile.
+    ///
+    /// To be called whenever [`Driver::descriptor`] is readable. Every call that
+    /// waits does the same while it waits. One thread drives at a time;
+    /// another one waits until it has.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if a thread drives, or from a callback;
+    /// [`ClientError::Closed`] when the driver is closed.
+    pub fn progress(&self, wait: Duration) -> Result<(), ClientError> {
+        self.session()?.turns()?.progress(wait)
+    }
+
+    /// The descriptor that is readable when [`Driver::progress`] has something
+    /// to do: messages, timers, and what other threads want. It covers all of
+    /// the driver's networks, stays the same for as long as the driver is open
+    /// in this process, and is to be waited for only.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if the driver has a thread.
+    pub fn descriptor(&self) -> Result<RawFd, ClientError> {
+        Ok(self.session()?.turns()?.descriptor())
+    }
+
+    /// Makes a [`Driver::progress`] that waits return.
+    pub fn wake(&self) {
+        if let Some(session) = self.inner.slot.get() {
+            session.mailbox.ring();
+        }
     }
 
     /// How often things happened on this driver's connection.

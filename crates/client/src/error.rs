@@ -53,6 +53,8 @@ pub enum ClientError {
     /// The handle belongs to the process that this one was forked from: what
     /// became of it is known there.
     Forked,
+    /// It was given up in time, by the caller.
+    Cancelled,
     /// The operating system says no.
     Io {
         /// What was tried.
@@ -126,6 +128,7 @@ impl fmt::Display for ClientError {
             }
             Self::Damaged { what } => write!(f, "damaged: {what}"),
             Self::Forked => f.write_str("the handle belongs to the parent of this forked process"),
+            Self::Cancelled => f.write_str("cancelled"),
             Self::Io { what, source } => write!(f, "{what}: {source}"),
         }
     }

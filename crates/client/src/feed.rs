@@ -202,6 +202,9 @@ impl ConsumerShared {
 
     /// Waits for news after `seen`; false when `until` has passed.
     pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
+        if let Some(turns) = self.mailbox.turns() {
+            return turns.drive(until, || self.lock().news != seen);
+        }
         let mut feeds = self.lock();
         while feeds.news == seen {
             let Some(until) = until else {

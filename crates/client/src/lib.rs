@@ -1,8 +1,9 @@
 //! The client: [`Driver`], [`Producer`], [`Consumer`], and what is asked of
 //! topics and servers.
 //!
-//! The logic is [`core`], a plain state machine; `runtime` is the one thread
-//! that drives it, and everything else is what callers' threads do. Every
+//! The logic is [`core`], a plain state machine; `runtime` is what drives it,
+//! on one thread of its own or, by `turns`, on callers' threads, and
+//! everything else is what callers' threads do. Every
 //! wait has a deadline, and its error says what was waited for.
 
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod puller;
 mod runtime;
 mod session;
 mod topic_handle;
+mod turns;
 
 pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
@@ -39,7 +41,7 @@ pub use future::{FlushFuture, PushFuture};
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
-    Endpoint, Linger, ProducerOptions,
+    Endpoint, Linger, ProducerOptions, Progress,
 };
 pub use producer::Producer;
 pub use promise::Pending;

@@ -5,10 +5,11 @@ use crate::batch_queue::ProducerShared;
 use crate::error::ClientError;
 use crate::feed::ConsumerShared;
 use crate::promise::Promise;
+use crate::turns::Turns;
 use memory::Target;
 use net::Bell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use wire::message::{Method, Start};
@@ -45,6 +46,8 @@ pub(crate) enum Command {
         timeout: Duration,
         promise: Arc<Promise>,
     },
+    /// Nobody wants the answer to this call any more.
+    Cancel(Arc<Promise>),
     /// The producer has batches to look at.
     KickProducer(u64),
     /// The producer's handle is gone and everything was flushed, or given up.
@@ -202,6 +205,8 @@ pub(crate) struct Mailbox {
     bell: OnceLock<Bell>,
     /// The thread that drives the core.
     thread: OnceLock<ThreadId>,
+    /// Who drives the core, where there is no thread for it. The session owns it.
+    turns: OnceLock<Weak<Turns>>,
     next_key: AtomicU64,
     /// Set when the core has ended; nothing is answered any more.
     ended: OnceLock<ClientError>,
@@ -216,6 +221,7 @@ impl Mailbox {
             asleep: AtomicBool::new(false),
             bell: OnceLock::new(),
             thread: OnceLock::new(),
+            turns: OnceLock::new(),
             next_key: AtomicU64::new(1),
             ended: OnceLock::new(),
             liveness: Liveness {
@@ -240,9 +246,30 @@ impl Mailbox {
     /// Whether the calling thread may wait for the core: not in a callback on
     /// the runtime's own thread, and not where a simulation drives the core.
     pub fn can_wait(&self) -> bool {
+        if let Some(turns) = self.turns() {
+            return turns.can_wait();
+        }
         self.thread
             .get()
             .is_some_and(|thread| *thread != std::thread::current().id())
+    }
+
+    /// There is no thread: whoever waits drives by these.
+    pub fn set_turns(&self, turns: &Arc<Turns>) {
+        // There is one of a session.
+        let _ = self.turns.set(Arc::downgrade(turns));
+    }
+
+    /// How to drive the core while waiting, where callers do.
+    pub fn turns(&self) -> Option<Arc<Turns>> {
+        self.turns.get()?.upgrade()
+    }
+
+    /// Has whoever drives look up.
+    pub fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell();
+        }
     }
 
     pub fn set_bell(&self, bell: Bell) {
@@ -266,9 +293,7 @@ impl Mailbox {
         drop(commands);
         if self.asleep.swap(false, Ordering::SeqCst) {
             Counters::add(&self.counters.wakeups);
-            if let Some(bell) = self.bell.get() {
-                bell();
-            }
+            self.ring();
         }
     }
 
@@ -315,6 +340,7 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::OpenConsumer { promise, .. }
         | Command::FlushAcknowledgements { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } => promise,
+        Command::Cancel(promise) => Some(promise),
         Command::Acknowledge { .. }
         | Command::KickProducer(_)
         | Command::CloseProducer(_)

@@ -49,6 +49,18 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Who drives a driver's network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// A thread of the driver's own.
+    #[default]
+    Thread,
+    /// The caller: by [`crate::Driver::progress`], whenever
+    /// [`crate::Driver::descriptor`] is readable, and by every call that
+    /// waits. There is no thread; callbacks come on those that drive.
+    Caller,
+}
+
 /// What a driver can choose.
 #[derive(Clone)]
 pub struct DriverOptions {
@@ -65,6 +77,8 @@ pub struct DriverOptions {
     pub transports: Arc<Transports>,
     /// Bytes that all producers and consumers may hold together. Default 512 MiB.
     pub memory_bytes_max: u64,
+    /// Who drives the network. Default: a thread.
+    pub progress: Progress,
     /// Where plugins of topics come from. Default: nowhere.
     pub plugins: Arc<dyn Plugins>,
 }
@@ -87,6 +101,7 @@ impl Default for DriverOptions {
             request_timeout: Duration::from_secs(120),
             transports: Arc::new(transports),
             memory_bytes_max: 512 << 20,
+            progress: Progress::Thread,
             plugins: Arc::new(NoPlugins),
         }
     }
@@ -100,6 +115,7 @@ impl fmt::Debug for DriverOptions {
             .field("connect_timeout", &self.connect_timeout)
             .field("request_timeout", &self.request_timeout)
             .field("memory_bytes_max", &self.memory_bytes_max)
+            .field("progress", &self.progress)
             .finish_non_exhaustive()
     }
 }

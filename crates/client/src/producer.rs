@@ -65,7 +65,7 @@ impl Open {
             session.seed(),
         )?);
         session.register(&shared);
-        let promise = Promise::new();
+        let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
         session.mailbox.send(Command::OpenProducer {
             producer: shared.clone(),

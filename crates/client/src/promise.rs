@@ -1,10 +1,11 @@
 //! The answer to a call that is under way.
 
 use crate::error::ClientError;
+use crate::mailbox::{Command, Mailbox};
 use bytes::Bytes;
 use memory::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,8 @@ pub(crate) struct Promise {
     done: Condvar,
     /// The process that made it: in a child nobody will ever resolve it.
     generation: u64,
+    /// By which it will be resolved.
+    mailbox: Weak<Mailbox>,
 }
 
 #[derive(Default)]
@@ -61,11 +64,17 @@ struct State {
 }
 
 impl Promise {
-    pub fn new() -> Arc<Self> {
+    /// One that whoever is behind `mailbox` will resolve.
+    pub fn new(mailbox: &Arc<Mailbox>) -> Arc<Self> {
+        Self::of(Arc::downgrade(mailbox))
+    }
+
+    fn of(mailbox: Weak<Mailbox>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             done: Condvar::new(),
             generation: memory::fork::generation(),
+            mailbox,
         })
     }
 
@@ -118,6 +127,10 @@ impl Promise {
             return Some(Err(ClientError::Forked));
         }
         let until = Instant::now() + timeout;
+        if let Some(turns) = self.mailbox.upgrade().and_then(|mailbox| mailbox.turns()) {
+            turns.drive(Some(until), || self.lock().reply.is_some());
+            return self.try_take();
+        }
         let mut state = self.lock();
         loop {
             if let Some(reply) = state.reply.take() {
@@ -167,7 +180,7 @@ impl<T> Pending<T> {
 
     /// One that has failed already.
     pub(crate) fn failed(error: ClientError) -> Self {
-        let promise = Promise::new();
+        let promise = Promise::of(Weak::new());
         promise.resolve(Err(error));
         Self::new(promise, "", Duration::ZERO, |_| Err(ClientError::Closed))
     }
@@ -193,6 +206,16 @@ impl<T> Pending<T> {
         match self.convert.take() {
             Some(convert) => convert(reply?),
             None => Err(ClientError::Closed),
+        }
+    }
+
+    /// Gives the call up, if it is one to the server: it resolves to
+    /// [`ClientError::Cancelled`] soon, unless its answer is there before, and
+    /// all memory that was lent for it is free then. The server may have done
+    /// what it was asked for, or do so yet. Never blocks.
+    pub fn cancel(&self) {
+        if let Some(mailbox) = self.promise.mailbox.upgrade() {
+            mailbox.send(Command::Cancel(self.promise.clone()));
         }
     }
 

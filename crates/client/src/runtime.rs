@@ -1,4 +1,5 @@
-//! The thread that drives the core: a reactor, a clock, the group file.
+//! What drives the core, on a thread or on callers': a reactor, a clock, the
+//! group file.
 
 use crate::core::{ClientCore, Input, Output};
 use crate::error::ClientError;
@@ -7,11 +8,15 @@ use crate::mailbox::Mailbox;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How many events a caller's turn takes before it ends.
+const EVENTS_PER_TURN: u32 = 256;
 
 /// How long a connection that was told to end may take to send what it holds.
 const FAREWELL_TURNS_MAX: u32 = 64;
@@ -30,22 +35,22 @@ pub(crate) struct Runtime {
     links: BTreeMap<LinkId, u64>,
     /// The present attempt's link.
     present: Option<LinkId>,
+    /// Where callers drive: whether one has, and when the reactor's alarm is set for.
+    has_begun: bool,
+    alarm: Option<Duration>,
 }
 
 impl Runtime {
-    /// Starts the thread.
-    pub fn start(
+    /// Drives `core`, once it is told to.
+    pub fn new(
         core: ClientCore,
         mailbox: &Arc<Mailbox>,
         transports: &Arc<Transports>,
         epoch: Instant,
-    ) -> Result<JoinHandle<()>, ClientError> {
-        let failed = |what: &str, error: std::io::Error| ClientError::io(what, error);
+    ) -> Result<Self, ClientError> {
         let reactor = Reactor::new().map_err(|error| {
-            failed(
-                "starting the client's reactor",
-                std::io::Error::other(error),
-            )
+            let error = std::io::Error::other(error);
+            ClientError::io("starting the client's reactor", error)
         })?;
         let waker = reactor.waker();
         mailbox.set_bell(Arc::new(move || waker.wake()));
@@ -58,23 +63,112 @@ impl Runtime {
             links: BTreeMap::new(),
             present: None,
             closed_in_child: BTreeMap::new(),
+            has_begun: false,
+            alarm: None,
         };
         runtime.register_descriptors();
+        Ok(runtime)
+    }
+
+    /// Starts a thread that drives until the end.
+    pub fn start(mut self) -> Result<JoinHandle<()>, ClientError> {
         std::thread::Builder::new()
             .name("thalweg-client".to_owned())
             .spawn(move || {
-                // Whatever waits is to be told, should there be a bug.
-                let run = AssertUnwindSafe(|| runtime.run());
-                if catch_unwind(run).is_err() {
-                    let error = ClientError::io(
-                        "the client's thread has ended",
-                        std::io::Error::other("it panicked, which is a bug of the client's"),
-                    );
-                    let end = AssertUnwindSafe(|| runtime.core.abandon(error));
-                    let _ = catch_unwind(end);
-                }
+                self.guarded(Self::run);
             })
-            .map_err(|error| failed("starting the client's thread", error))
+            .map_err(|error| ClientError::io("starting the client's thread", error))
+    }
+
+    /// What is readable when a caller's turn has something to do.
+    pub fn descriptor(&self) -> RawFd {
+        self.reactor.as_raw_fd()
+    }
+
+    /// Runs a part of the driving. Whatever waits is to be told, should there
+    /// be a bug; `None` then.
+    fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(self)));
+        if outcome.is_err() {
+            let error = ClientError::io(
+                "the client's network has ended",
+                std::io::Error::other("what drives it panicked, which is a bug of the client's"),
+            );
+            let end = AssertUnwindSafe(|| self.core.abandon(error));
+            let _ = catch_unwind(end);
+        }
+        outcome.ok()
+    }
+
+    /// A caller's turn: does what there is to do; if there was nothing, waits
+    /// up to `wait` for it first. True when the core has ended.
+    pub fn turn(&mut self, wait: Duration) -> bool {
+        self.guarded(|runtime| runtime.drive(wait)).unwrap_or(true)
+    }
+
+    fn drive(&mut self, wait: Duration) -> bool {
+        self.mailbox.wake_up();
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.handle(Input::Kick);
+        }
+        let mut wait = Some(wait);
+        let mut has_looked = false;
+        for _ in 0..EVENTS_PER_TURN {
+            if self.carry_out() {
+                return true;
+            }
+            if let Some(event) = self.reactor.next() {
+                self.event(event);
+                (wait, has_looked) = (None, false);
+                continue;
+            }
+            let now = self.epoch.elapsed();
+            let timer = self.core.next_timer();
+            if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
+                self.handle(Input::Kick);
+                (wait, has_looked) = (None, false);
+                continue;
+            }
+            if has_looked {
+                // From here on whoever has something for us makes the
+                // descriptor readable.
+                return self.set_alarm(timer, now);
+            }
+            // Also if there is no time: what the system told of is taken from it.
+            let until_timer = timer.map_or(Duration::MAX, |at| at - now);
+            let waited = self
+                .reactor
+                .wait(Some(wait.take().unwrap_or_default().min(until_timer)));
+            self.mailbox.wake_up();
+            if let Err(error) = waited {
+                return self.give_up(error);
+            }
+            has_looked = true;
+        }
+        // There is more: the descriptor is to be readable at once.
+        self.set_alarm(Some(Duration::ZERO), Duration::ZERO)
+    }
+
+    fn set_alarm(&mut self, at: Option<Duration>, now: Duration) -> bool {
+        if self.alarm == at {
+            return false;
+        }
+        self.alarm = at;
+        match self.reactor.set_alarm(at.map(|at| at.saturating_sub(now))) {
+            Ok(()) => {
+                self.register_descriptors();
+                false
+            }
+            Err(error) => self.give_up(error),
+        }
+    }
+
+    /// Without a reactor there is no way on; everybody is told.
+    fn give_up(&mut self, error: NetError) -> bool {
+        let what = "waiting for the network";
+        self.core
+            .abandon(ClientError::io(what, std::io::Error::other(error)));
+        true
     }
 
     fn run(&mut self) {
@@ -97,10 +191,8 @@ impl Runtime {
             let result = self.reactor.wait(timer.map(|at| at - now));
             self.mailbox.wake_up();
             if let Err(error) = result {
-                // Without a reactor there is no way on; everybody is told.
-                let what = "waiting for the network";
-                let error = ClientError::io(what, std::io::Error::other(error));
-                return self.core.abandon(error);
+                self.give_up(error);
+                return;
             }
             self.handle(Input::Kick);
         }

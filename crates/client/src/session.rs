@@ -5,9 +5,10 @@ use crate::batch_queue::ProducerShared;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Command, Mailbox};
-use crate::options::{DriverOptions, Endpoint};
+use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
 use crate::runtime::Runtime;
+use crate::turns::Turns;
 use memory::{Budget, Reservation, Target};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ pub(crate) struct Session {
     /// Every producer, to be drained at close.
     producers: Mutex<Vec<Weak<ProducerShared>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// What callers drive, where there is no thread.
+    turns: Option<Arc<Turns>>,
 }
 
 impl Session {
@@ -34,9 +37,20 @@ impl Session {
         })?;
         let epoch = Instant::now();
         let session_id = SessionId(u128::from_le_bytes(id));
-        let (session, core, connected) = Self::without_thread(endpoint, options, session_id, epoch);
-        let thread = Runtime::start(core, &session.mailbox, &options.transports, epoch)?;
-        *session.thread.lock().expect("no holder panics here") = Some(thread);
+        let (mut session, core, connected) =
+            Self::without_thread(endpoint, options, session_id, epoch);
+        let runtime = Runtime::new(core, &session.mailbox, &options.transports, epoch)?;
+        match options.progress {
+            Progress::Thread => {
+                let thread = runtime.start()?;
+                *session.thread.lock().expect("no holder panics here") = Some(thread);
+            }
+            Progress::Caller => {
+                let turns = Arc::new(Turns::new(runtime));
+                session.mailbox.set_turns(&turns);
+                session.turns = Some(turns);
+            }
+        }
         let what = format!("a connection to {endpoint}");
         Pending::new(connected, what, options.connect_timeout, |_| Ok(())).wait()?;
         Ok(session)
@@ -50,7 +64,7 @@ impl Session {
         epoch: Instant,
     ) -> (Self, ClientCore, Arc<Promise>) {
         let mailbox = Mailbox::new(epoch);
-        let connected = Promise::new();
+        let connected = Promise::new(&mailbox);
         let core = ClientCore::new(
             endpoint.clone(),
             options,
@@ -64,6 +78,7 @@ impl Session {
             memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
             producers: Mutex::default(),
             thread: Mutex::default(),
+            turns: None,
         };
         (session, core, connected)
     }
@@ -106,7 +121,7 @@ impl Session {
         what: String,
         convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
     ) -> Pending<T> {
-        let promise = Promise::new();
+        let promise = Promise::new(&self.mailbox);
         let pending = Pending::new(promise.clone(), what.clone(), timeout, convert);
         self.mailbox.send(Command::Call(CallRequest {
             method,
@@ -146,7 +161,22 @@ impl Session {
         self.join();
     }
 
+    /// What callers drive.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if a thread does.
+    pub fn turns(&self) -> Result<&Turns, ClientError> {
+        self.turns.as_deref().ok_or_else(|| {
+            ClientError::Invalid(
+                "the driver has a thread of its own: progress is not caller".into(),
+            )
+        })
+    }
+
     fn join(&self) {
+        if let Some(turns) = &self.turns {
+            return turns.finish();
+        }
         let thread = self.thread.lock().expect("no holder panics here").take();
         // A callback on the runtime's own thread may drop the last handle.
         if let Some(thread) = thread

@@ -174,6 +174,7 @@ impl From<ClientError> for Failure {
             ClientError::Unreachable { .. } => Code::Unreachable,
             ClientError::Damaged { .. } => Code::Damaged,
             ClientError::Forked => Code::Forked,
+            ClientError::Cancelled => Code::Cancelled,
             ClientError::Io { .. } => Code::Io,
         };
         Self::new(code, message)

@@ -5,6 +5,10 @@ use crate::spin::Spin;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -14,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// The waker's place among the ids, which count up from 1.
 const WAKER: u64 = 0;
+
+/// The alarm's place: no id counts up to it.
+const ALARM: usize = usize::MAX;
 
 /// How many turns are given before the system is asked who else is ready.
 const TURNS_PER_LOOK: u32 = 32;
@@ -89,6 +96,8 @@ pub struct Reactor {
     /// sides do not ring, so they have to be looked at.
     awake: Vec<u64>,
     spin: Spin,
+    /// Made when it is first set.
+    alarm: Option<OwnedFd>,
 }
 
 struct Entry {
@@ -188,6 +197,7 @@ impl Reactor {
             stalled: Vec::new(),
             awake: Vec::new(),
             spin: Spin::default(),
+            alarm: None,
         })
     }
 
@@ -197,6 +207,51 @@ impl Reactor {
     /// while looking finds nothing, it is tried more and more rarely.
     pub fn set_spin(&mut self, most: Duration) {
         self.spin = Spin::new(most);
+    }
+
+    /// Makes the descriptor readable when this time has passed as well, in
+    /// place of what was set before; `None`: never. For whoever waits for the
+    /// descriptor elsewhere and has timers: the next [`Reactor::wait`] then
+    /// does not wait, and tells of nothing.
+    ///
+    /// # Errors
+    /// [`NetError::System`] if the system has no descriptors left.
+    pub fn set_alarm(&mut self, after: Option<Duration>) -> Result<(), NetError> {
+        let descriptor = match &self.alarm {
+            Some(descriptor) => descriptor,
+            None => {
+                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+                let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)
+                    .map_err(io::Error::from)
+                    .map_err(system("making a timer"))?;
+                self.poll
+                    .registry()
+                    .register(
+                        &mut SourceFd(&descriptor.as_raw_fd()),
+                        Token(ALARM),
+                        Interest::READABLE,
+                    )
+                    .map_err(system("watching the timer"))?;
+                self.alarm.insert(descriptor)
+            }
+        };
+        // Zero would be never.
+        let after = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));
+        let never = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = Itimerspec {
+            it_interval: never,
+            it_value: Timespec {
+                tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
+                tv_nsec: after.subsec_nanos().into(),
+            },
+        };
+        timerfd_settime(descriptor, TimerfdTimerFlags::empty(), &value)
+            .map(drop)
+            .map_err(io::Error::from)
+            .map_err(system("setting the timer"))
     }
 
     /// What wakes this reactor.
@@ -543,7 +598,8 @@ impl Reactor {
             Driven::Listener(listener) => listener.descriptor().into_iter().collect(),
         });
         let own = [self.poll.as_raw_fd(), self.shared.descriptor.as_raw_fd()];
-        own.into_iter().chain(driven).collect()
+        let alarm = self.alarm.as_ref().map(AsRawFd::as_raw_fd);
+        own.into_iter().chain(alarm).chain(driven).collect()
     }
 }
 

@@ -31,7 +31,8 @@ pub fn raise(py: Python<'_>, error: ClientError) -> PyErr {
     let class = match &error {
         ClientError::Server(reply) => return from_server(py, reply),
         ClientError::Timeout { .. } => "Timeout",
-        ClientError::Closed => "Closed",
+        // Nothing that Python gives up is waited for.
+        ClientError::Closed | ClientError::Cancelled => "Closed",
         ClientError::Invalid(_) => "InvalidArgument",
         ClientError::Plugin(_) => "PluginError",
         ClientError::Budget(_) => "BudgetExceeded",

@@ -5,9 +5,10 @@ use super::Timer;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Seek};
-use crate::promise::Reply;
+use crate::promise::{Promise, Reply};
 use memory::Target;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::ErrorReply;
 use wire::codec::Codec;
@@ -167,12 +168,7 @@ impl Calls {
             }
             return None;
         }
-        let mut call = self.calls.remove(&key).expect("found above");
-        if let Some(id) = call.id {
-            self.sent.remove(&id);
-            wire.cancel(id);
-        }
-        call.take_back(wire);
+        let call = self.give_up(wire, key);
         let what = format!(
             "{} ({:.1} s); {}",
             call.request.what,
@@ -182,6 +178,32 @@ impl Calls {
         let seek = self.over(wire, &call);
         call.end(Err(ClientError::Timeout { what }));
         seek
+    }
+
+    /// Nobody wants the answer any more. A seek stays, for acknowledgements
+    /// wait for its answer.
+    pub fn cancel(&mut self, wire: &mut Wire<'_>, promise: &Arc<Promise>) {
+        let is_it =
+            |call: &Call| call.seek.is_none() && Arc::ptr_eq(&call.request.promise, promise);
+        let key = self.calls.iter().find(|(_, call)| is_it(call));
+        if let Some((&key, _)) = key {
+            let call = self.give_up(wire, key);
+            call.end(Err(ClientError::Cancelled));
+        }
+    }
+
+    /// Waits for a call no more; the memory that it lent is its own again.
+    fn give_up(&mut self, wire: &mut Wire<'_>, key: u64) -> Call {
+        let mut call = self.calls.remove(&key).expect("found by the caller");
+        wire.context
+            .timers
+            .remove(&(call.deadline, Timer::Call(key)));
+        if let Some(id) = call.id {
+            self.sent.remove(&id);
+            wire.cancel(id);
+        }
+        call.take_back(wire);
+        call
     }
 
     /// There is a connection: whatever waits is sent.

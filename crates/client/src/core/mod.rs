@@ -415,6 +415,7 @@ impl ClientCore {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
         match command {
             Command::Call(call) => self.calls.begin(&mut wire, call, None),
+            Command::Cancel(promise) => self.calls.cancel(&mut wire, &promise),
             Command::OpenProducer {
                 producer,
                 timeout,

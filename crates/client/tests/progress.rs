@@ -1,0 +1,308 @@
+//! A client that has no thread: callers drive it, by calls that wait and by a
+//! loop of their own over its descriptor.
+
+use bytes::Bytes;
+use client::*;
+use mio::unix::SourceFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Against hangs only.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn start(directory: &Path, listen: &str) -> server::Server {
+    let config = server::Config {
+        directory: directory.join("data"),
+        listen: vec![listen.to_owned()],
+        group_file: Some(directory.join("group.json")),
+        ..server::Config::default()
+    };
+    server::Server::start(config, Arc::new(|_: &str| {})).unwrap()
+}
+
+fn connect(directory: &Path) -> Driver {
+    let endpoint = Endpoint::GroupFile(directory.join("group.json"));
+    let options = DriverOptions {
+        progress: Progress::Caller,
+        ..DriverOptions::default()
+    };
+    Driver::connect(endpoint, options).unwrap()
+}
+
+fn topic(driver: &Driver) -> TopicHandle {
+    let definition = Definition::builder()
+        .validator(topic::ValidatorKind::None)
+        .build()
+        .unwrap();
+    let storage = PartitionStorage {
+        kind: "memory".into(),
+        config: String::new(),
+    };
+    driver
+        .create_topic("events", &definition, &[storage])
+        .unwrap()
+}
+
+/// Waits, by nothing but the descriptor, until a turn has something to do.
+/// False if it is not readable within `timeout`.
+fn readable(driver: &Driver, timeout: Duration) -> bool {
+    let mut poll = mio::Poll::new().unwrap();
+    let descriptor = driver.descriptor().unwrap();
+    poll.registry()
+        .register(
+            &mut SourceFd(&descriptor),
+            mio::Token(0),
+            mio::Interest::READABLE,
+        )
+        .unwrap();
+    let mut events = mio::Events::with_capacity(1);
+    poll.poll(&mut events, Some(timeout)).unwrap();
+    !events.is_empty()
+}
+
+/// A loop as others have one: it never waits but for the descriptor.
+fn run(driver: &Driver, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + WATCHDOG;
+    while !done() {
+        assert!(Instant::now() < until, "nothing comes of it");
+        readable(driver, WATCHDOG);
+        driver.progress(Duration::ZERO).unwrap();
+    }
+}
+
+/// Until the descriptor says that there is nothing to do.
+fn settle(driver: &Driver) {
+    let until = Instant::now() + WATCHDOG;
+    while readable(driver, Duration::from_millis(20)) {
+        assert!(Instant::now() < until, "the descriptor stays readable");
+        driver.progress(Duration::ZERO).unwrap();
+    }
+}
+
+fn threads_of_clients() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|name| name.trim() == "thalweg-client")
+        .count()
+}
+
+fn exercise(listen: impl Fn(&Path) -> String) {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), &listen(directory.path()));
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let large = Bytes::from(vec![7; 1 << 20]);
+    let futures: Vec<_> = (0..1000u32)
+        .map(|index| {
+            let text = index.to_string();
+            let event = match index % 100 {
+                0 => Event::new(text.as_bytes()).with_data(large.clone()),
+                _ => Event::new(text.as_bytes()),
+            };
+            producer.push(event).unwrap()
+        })
+        .collect();
+    producer.flush(WATCHDOG).unwrap();
+    for (index, future) in futures.iter().enumerate() {
+        let id = future.try_get().expect("it was flushed").unwrap();
+        assert_eq!(id.offset, Offset(index as u64));
+    }
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    for index in 0..1000u32 {
+        let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+        assert_eq!(event.metadata(), index.to_string().as_bytes());
+        consumer.acknowledge(event.id()).unwrap();
+    }
+    assert!(consumer.pull(Some(Duration::ZERO)).unwrap().is_none());
+    consumer.flush_acknowledgements(WATCHDOG).unwrap();
+    // The others of this file have none, either.
+    assert_eq!(threads_of_clients(), 0);
+    driver.close(WATCHDOG).unwrap();
+    let refused = driver.progress(Duration::ZERO);
+    assert!(matches!(refused, Err(ClientError::Closed)), "{refused:?}");
+}
+
+#[test]
+fn calls_that_wait_drive_over_tcp() {
+    exercise(|_| "tcp://127.0.0.1:0".to_owned());
+}
+
+#[test]
+fn calls_that_wait_drive_over_a_unix_socket() {
+    exercise(|directory| format!("unix://{}/socket", directory.display()));
+}
+
+#[test]
+fn a_loop_over_the_descriptor_drives_and_sleeps_when_there_is_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    settle(&driver);
+    // A push is something to do, although nobody has told the kernel yet.
+    let done = Arc::new(AtomicUsize::new(0));
+    for _ in 0..3 {
+        let done = done.clone();
+        let future = producer.push_metadata(b"{}").unwrap();
+        future.on_done(Box::new(move || {
+            done.fetch_add(1, Ordering::Relaxed);
+        }));
+    }
+    assert!(readable(&driver, Duration::ZERO));
+    run(&driver, || done.load(Ordering::Relaxed) == 3);
+    // Events come by the descriptor, too.
+    let mut pulled = 0;
+    run(&driver, || {
+        while consumer.pull(Some(Duration::ZERO)).unwrap().is_some() {
+            pulled += 1;
+        }
+        pulled == 3
+    });
+    settle(&driver);
+}
+
+#[test]
+fn timers_make_the_descriptor_readable() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let options = ProducerOptions {
+        batch: BatchPolicy {
+            linger: Linger::Wait(Duration::from_millis(30)),
+            ..BatchPolicy::default()
+        },
+        ..ProducerOptions::default()
+    };
+    let producer = topic.producer(options).unwrap();
+    let pushed = Instant::now();
+    let future = producer.push_metadata(b"{}").unwrap();
+    run(&driver, || future.try_get().is_some());
+    assert!(pushed.elapsed() >= Duration::from_millis(30));
+}
+
+#[test]
+fn other_threads_wake_the_loop_and_wait_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        // All wait at once: one drives for them, and when it is done another.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let future = producer.push_metadata(b"{}").unwrap();
+                    future.wait(Some(WATCHDOG)).unwrap();
+                }
+            });
+        }
+    });
+    settle(&driver);
+    let future = std::thread::scope(|scope| {
+        let push = scope.spawn(|| producer.push_metadata(b"{}").unwrap());
+        push.join().unwrap()
+    });
+    assert!(readable(&driver, WATCHDOG), "the other thread's push");
+    run(&driver, || future.try_get().is_some());
+    assert_eq!(
+        future.try_get().unwrap().unwrap().offset,
+        Offset(4 * 50),
+        "each was stored once"
+    );
+}
+
+#[test]
+fn a_full_budget_is_waited_for_by_driving() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let options = ProducerOptions {
+        budget_bytes: 100_000,
+        ..ProducerOptions::default()
+    };
+    let producer = topic.producer(options).unwrap();
+    for _ in 0..200 {
+        producer.push_metadata(&[b'1'; 10_000]).unwrap();
+    }
+    producer.flush(WATCHDOG).unwrap();
+}
+
+#[test]
+fn a_callback_that_waits_is_refused_and_does_not_hang() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let said = Arc::new(Mutex::new(None));
+    let future = producer.push_metadata(b"{}").unwrap();
+    let (heard, inside) = (said.clone(), driver.clone());
+    future.on_done(Box::new(move || {
+        let refused = inside.progress(WATCHDOG);
+        let timed_out = inside.list_topics();
+        *heard.lock().unwrap() = Some((refused, timed_out));
+    }));
+    future.wait(Some(WATCHDOG)).unwrap();
+    let (refused, timed_out) = said.lock().unwrap().take().expect("it was called");
+    assert!(matches!(refused, Err(ClientError::Invalid(_))));
+    assert!(timed_out.is_err_and(|error| error.is_timeout()));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let endpoint = Endpoint::address("inproc://nowhere");
+    let options = DriverOptions {
+        connect_timeout: Duration::from_millis(50),
+        progress: Progress::Caller,
+        ..DriverOptions::default()
+    };
+    let unreachable = Driver::connect(endpoint, options);
+    assert!(
+        matches!(unreachable, Err(ClientError::Unreachable { .. })),
+        "{unreachable:?}"
+    );
+}
+
+#[test]
+fn a_call_that_is_given_up_ends_at_once_and_gives_its_memory_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    // The server waits for an event that does not come.
+    let fetch = topic.begin_fetch(FetchRequest {
+        partition: PartitionIndex(0),
+        from: Position {
+            incarnation: Incarnation(0),
+            offset: Offset(0),
+        },
+        bytes_max: 1000,
+        wait_max: Duration::from_secs(3600),
+        inline_data: false,
+    });
+    settle(&driver);
+    fetch.cancel();
+    let outcome = fetch.wait();
+    assert!(
+        matches!(outcome, Err(ClientError::Cancelled)),
+        "{:?}",
+        outcome.err()
+    );
+    // The driver is as it was.
+    assert!(driver.topic_exists("events").unwrap());
+}
