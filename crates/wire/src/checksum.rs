@@ -1,17 +1,21 @@
 //! CRC32C (Castagnoli), the one checksum of every Thalweg format.
 
+use crc_fast::{CrcAlgorithm, Digest};
 use std::sync::OnceLock;
 
 /// The checksum of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
+    crc_fast::crc32_iscsi(bytes)
 }
 
 /// The checksum of the bytes that `crc` covers followed by `bytes`.
 #[inline]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc, bytes)
+    let state = u64::from(!crc);
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, state);
+    digest.update(bytes);
+    digest.finalize() as u32
 }
 
 /// The checksum of A followed by B, from their checksums and the length of B.
@@ -59,7 +63,8 @@ fn zeros(log2: u32) -> &'static Zeros {
     static TABLES: [OnceLock<Box<Zeros>>; 64] = [const { OnceLock::new() }; 64];
     TABLES[log2 as usize].get_or_init(|| {
         Box::new(match log2 {
-            0 => Zeros::of_bits(|crc| crc32c::crc32c_combine(crc, 0, 1)),
+            // What a byte of zero adds by itself taken off again.
+            0 => Zeros::of_bits(|crc| crc32c_append(crc, &[0]) ^ crc32c(&[0])),
             _ => {
                 let half = zeros(log2 - 1);
                 Zeros::of_bits(|crc| half.append_to(half.append_to(crc)))
@@ -95,6 +100,17 @@ pub fn combine_blocks(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crc_fast::checksum_combine;
+
+    #[test]
+    fn appending_is_the_checksum_of_both() {
+        let bytes: Vec<u8> = (0..5_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+        for cut in [0, 1, 15, 16, 17, 255, 256, 1023, 4096, 5000] {
+            let (a, b) = bytes.split_at(cut);
+            assert_eq!(crc32c_append(crc32c(a), b), crc32c(&bytes));
+        }
+        assert_eq!(crc32c_append(0, b"123456789"), 0xe306_9283);
+    }
 
     #[test]
     fn known_value() {
@@ -116,8 +132,12 @@ mod tests {
         }
         // Lengths that no test can hold, against the library's own arithmetic.
         for b_bytes in [1 << 33, (5 << 30) + 4097, u64::MAX >> 1] {
-            let expected = crc32c::crc32c_combine(0x1234_5678, 0x9abc_def0, b_bytes as usize);
-            assert_eq!(crc32c_combine(0x1234_5678, 0x9abc_def0, b_bytes), expected);
+            let (a, b) = (0x1234_5678, 0x9abc_def0);
+            let expected = checksum_combine(CrcAlgorithm::Crc32Iscsi, a, b, b_bytes);
+            assert_eq!(
+                u64::from(crc32c_combine(a as u32, b as u32, b_bytes)),
+                expected
+            );
         }
     }
 
