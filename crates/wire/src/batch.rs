@@ -12,7 +12,7 @@ mod columns;
 pub use build::{BatchBuilder, EventParts, Origin, SealedBatch, gap_batch, state_batch};
 pub use columns::{Columns, EventRef, Headers, Survey};
 
-use crate::checksum::crc32c;
+use crate::checksum::{crc32c, crc32c_append};
 use crate::codec::{DecodeError, Problem};
 use crate::id::{GroupId, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
 
