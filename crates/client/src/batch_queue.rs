@@ -32,35 +32,58 @@ const RESERVE_STEP_BYTES: u64 = 64 << 10;
 /// full batches follow: one on its way to the server while the other's
 /// acknowledgement is on its way back.
 const ADAPTIVE_IN_FLIGHT: usize = 2;
-/// Buffers kept for reuse, and the largest that is kept.
-const SHELF_COUNT_MAX: usize = 16;
+/// The largest buffer that is kept for reuse.
 const SHELF_BUFFER_BYTES_MAX: usize = 8 << 20;
+/// Full batches of a partition that wait above which whoever fills another
+/// one lets others run first: where the runtime thread has no core of its own,
+/// a batch is then sent while it is in the cache.
+const BACKLOG: usize = 2;
 
 const _: () = assert!(PIECES_MAX * 300 < wire::frame::HEAD_BYTES_MAX as usize);
 
 /// Buffers of batches that were sent, for the next ones: fresh pages cost
 /// more than the bytes put into them.
-#[derive(Default)]
 pub(crate) struct Shelf {
-    free: Mutex<Vec<Vec<u8>>>,
+    /// The last one put is the first one taken: it may still be in the cache.
+    free: Mutex<Free>,
+    /// As many bytes as the producer may use anyhow.
+    kept_bytes_max: u64,
+}
+
+#[derive(Default)]
+struct Free {
+    buffers: Vec<Vec<u8>>,
+    bytes: u64,
 }
 
 impl Shelf {
+    fn new(kept_bytes_max: u64) -> Self {
+        Self {
+            free: Mutex::default(),
+            kept_bytes_max,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().expect("no holder panics here")
+    }
+
     fn take(&self) -> Vec<u8> {
-        self.free
-            .lock()
-            .expect("no holder panics here")
-            .pop()
-            .unwrap_or_default()
+        let mut free = self.lock();
+        let buffer = free.buffers.pop().unwrap_or_default();
+        free.bytes -= buffer.capacity() as u64;
+        buffer
     }
 
     fn put(&self, buffer: Vec<u8>) {
-        if buffer.capacity() == 0 || buffer.capacity() > SHELF_BUFFER_BYTES_MAX {
+        let bytes = buffer.capacity() as u64;
+        if bytes == 0 || bytes > SHELF_BUFFER_BYTES_MAX as u64 {
             return;
         }
-        let mut free = self.free.lock().expect("no holder panics here");
-        if free.len() < SHELF_COUNT_MAX {
-            free.push(buffer);
+        let mut free = self.lock();
+        if free.bytes + bytes <= self.kept_bytes_max {
+            free.bytes += bytes;
+            free.buffers.push(buffer);
         }
     }
 
@@ -195,6 +218,7 @@ impl ProducerShared {
         share: Reservation,
         seed: u64,
     ) -> Result<Self, ClientError> {
+        let share_bytes = share.bytes();
         let validator = topic.definition.validator().build(&*topic.plugins)?;
         let serializer = topic.serializer()?.clone();
         let selector = topic.definition.partition_selector();
@@ -211,7 +235,7 @@ impl ProducerShared {
                 "the producer's budget_bytes",
                 match planted(Fault::NoBudget) {
                     true => u64::MAX,
-                    false => share.bytes(),
+                    false => share_bytes,
                 },
             ),
             _share: share,
@@ -221,7 +245,7 @@ impl ProducerShared {
             options,
             mailbox,
             journal,
-            shelf: Arc::default(),
+            shelf: Arc::new(Shelf::new(share_bytes)),
             identity: RwLock::default(),
         })
     }
@@ -399,7 +423,11 @@ impl ProducerShared {
             lane.close_open();
             kick |= lane.in_flight < self.options.batches_in_flight_max;
         }
+        let is_behind = index == 0 && lane.closed.len() >= BACKLOG;
         self.kick(queue, kick);
+        if is_behind {
+            std::thread::yield_now();
+        }
         Ok(PushFuture {
             batch: promise,
             index,

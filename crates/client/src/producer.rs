@@ -100,13 +100,18 @@ impl Producer {
 
     /// This process's producer.
     #[inline]
-    fn open(&self) -> Result<Arc<Open>, ClientError> {
-        match self.slot.get() {
+    fn open(&self) -> Result<&Open, ClientError> {
+        match self.slot.get_ref() {
             Some(open) => Ok(open),
-            None => self
-                .slot
-                .get_or_make(|| Open::begin(&self.topic, &self.options)?.wait()),
+            None => self.open_anew(),
         }
+    }
+
+    #[cold]
+    fn open_anew(&self) -> Result<&Open, ClientError> {
+        self.slot
+            .get_or_make(|| Open::begin(&self.topic, &self.options)?.wait())?;
+        Ok(self.slot.get_ref().expect("the slot was just filled"))
     }
 
     /// Pushes an event; the future resolves when it is as durable as was asked.
