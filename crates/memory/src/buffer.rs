@@ -1,34 +1,47 @@
 //! Reusable buffers.
 //!
 //! Fresh pages cost more than the bytes that are put into them (2.7 GB/s into
-//! fresh pages against 17 GB/s into used ones), so buffers go back to a pool.
+//! fresh pages against 17 GB/s into used ones), so buffers go back to a pool,
+//! and nothing is zeroed for them.
 
+use crate::arena::{Block, Cutter, PAGE_BYTES};
 use crate::fork::{self, ForkSlot};
 use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The memory of a buffer begins at a multiple of this, as O_DIRECT wants it.
-const ALIGNMENT: usize = 4096;
-/// Smallest and largest size class, as powers of two.
-const CLASSES: std::ops::RangeInclusive<u32> = 12..=26;
+/// Buffers above this are mapped for one use.
+const CLASS_BYTES_MAX: usize = 64 << 20;
+/// Sizes of buffers between a power of two and the next: an eighth of a
+/// buffer is unused at most, but for the smallest, which are whole pages.
+const CLASSES_PER_DOUBLING: usize = 8;
 
 /// Owned, writable, aligned bytes, which return to their pool when dropped.
 ///
 /// The content of a new buffer is whatever its last user left there.
 pub struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
+    memory: Memory,
     bytes: usize,
-    pool: Weak<Shelves>,
 }
 
-/// A pool of [`Buffer`]s in size classes of powers of two. Cloning shares it.
+enum Memory {
+    /// Of the allocator; the bytes begin at `start`, which is aligned.
+    Own { memory: Vec<u8>, start: usize },
+    /// Of a pool, which may be gone; `None` once it was given back.
+    Pooled {
+        block: Option<Block>,
+        pool: Weak<Shelves>,
+    },
+}
+
+/// A pool of [`Buffer`]s, in classes of size. Cloning shares it.
 ///
 /// It never refuses: what it holds back for reuse is bounded, what is in use
-/// is bounded by the budgets of whoever takes.
+/// is bounded by the budgets of whoever takes. Buffers that come back beyond
+/// what is kept give their pages to the system.
 ///
 /// A forked child begins with an empty one: the parent's lock may be held for
 /// ever there.
@@ -48,8 +61,86 @@ struct Shelves {
 
 #[derive(Default)]
 struct Free {
-    classes: Vec<Vec<Vec<u8>>>,
+    classes: BTreeMap<usize, Class>,
     kept_bytes: usize,
+}
+
+/// Blocks of one size.
+#[derive(Default)]
+struct Class {
+    /// The last one that came back is the first that is taken: it may still
+    /// be in the cache.
+    warm: VecDeque<Block>,
+    /// Without pages.
+    cold: Vec<Block>,
+    /// The fewest warm ones since the last look at what is idle.
+    idle: usize,
+    cutter: Cutter,
+}
+
+impl Shelves {
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().expect("no user of the pool panics in it")
+    }
+
+    fn take(&self, class_bytes: usize) -> Option<Block> {
+        let mut free = self.lock();
+        let class = free.class(class_bytes);
+        let Some(block) = class.warm.pop_back() else {
+            let cold = class.cold.pop();
+            return cold.or_else(|| class.cutter.cut(class_bytes));
+        };
+        class.idle = class.idle.min(class.warm.len());
+        free.kept_bytes -= class_bytes;
+        Some(block)
+    }
+
+    fn put(&self, block: Block) {
+        let mut free = self.lock();
+        free.kept_bytes += block.bytes();
+        free.class(block.bytes()).warm.push_back(block);
+        while free.kept_bytes > self.kept_bytes_max {
+            let Some(mut block) = free.take_excess() else {
+                return;
+            };
+            drop(free);
+            block.cool();
+            free = self.lock();
+            free.class(block.bytes()).cold.push(block);
+        }
+    }
+}
+
+impl Free {
+    fn class(&mut self, bytes: usize) -> &mut Class {
+        self.classes.entry(bytes).or_default()
+    }
+
+    /// The oldest warm block of the class that has most: sizes that are used
+    /// no more make room for those that are.
+    fn take_excess(&mut self) -> Option<Block> {
+        let most = self
+            .classes
+            .iter_mut()
+            .max_by_key(|(bytes, class)| *bytes * class.warm.len());
+        let block = most.and_then(|(_, class)| class.warm.pop_front())?;
+        self.kept_bytes -= block.bytes();
+        Some(block)
+    }
+
+    /// A warm block that was not needed since the last look.
+    fn take_idle(&mut self) -> Option<Block> {
+        for class in self.classes.values_mut() {
+            if class.idle > 0
+                && let Some(block) = class.warm.pop_front()
+            {
+                class.idle -= 1;
+                self.kept_bytes -= block.bytes();
+                return Some(block);
+            }
+        }
+        None
+    }
 }
 
 impl Pool {
@@ -64,10 +155,7 @@ impl Pool {
     fn shelves(&self) -> Arc<Shelves> {
         let make = || {
             Ok::<_, Infallible>(Shelves {
-                free: Mutex::new(Free {
-                    classes: CLASSES.map(|_| Vec::new()).collect(),
-                    kept_bytes: 0,
-                }),
+                free: Mutex::default(),
                 kept_bytes_max: self.kept_bytes_max,
                 generation: fork::generation(),
             })
@@ -78,64 +166,74 @@ impl Pool {
 
     /// A buffer of `bytes` bytes.
     pub fn take(&self, bytes: usize) -> Buffer {
-        let shelves = self.shelves();
-        let pool = Arc::downgrade(&shelves);
-        let Some(class) = class_of(bytes) else {
-            return Buffer::from_memory(vec![0; bytes + ALIGNMENT], bytes, pool);
+        let class_bytes = class_bytes(bytes);
+        let (block, pool) = if class_bytes <= CLASS_BYTES_MAX {
+            let shelves = self.shelves();
+            (shelves.take(class_bytes), Arc::downgrade(&shelves))
+        } else {
+            (Cutter::default().cut(class_bytes), Weak::new())
         };
-        let mut free = shelves
-            .free
-            .lock()
-            .expect("no user of the pool panics in it");
-        let memory = free.classes[class].pop();
-        if let Some(memory) = &memory {
-            free.kept_bytes -= memory.len();
+        match block {
+            // The system maps no more; the allocator may still have some.
+            None => Buffer::zeroed(bytes),
+            block => Buffer {
+                memory: Memory::Pooled { block, pool },
+                bytes,
+            },
         }
-        drop(free);
-        let memory = memory.unwrap_or_else(|| vec![0; class_bytes(class) + ALIGNMENT]);
-        Buffer::from_memory(memory, bytes, pool)
+    }
+
+    /// Gives the system what was not needed since the last call. Called now
+    /// and then, it leaves about what the load needs.
+    pub fn give_back_idle(&self) {
+        let shelves = self.shelves();
+        let mut free = shelves.lock();
+        while let Some(mut block) = free.take_idle() {
+            drop(free);
+            block.cool();
+            free = shelves.lock();
+            free.class(block.bytes()).cold.push(block);
+        }
+        for class in free.classes.values_mut() {
+            class.idle = class.warm.len();
+        }
     }
 
     /// Bytes that lie ready for reuse.
     pub fn kept_bytes(&self) -> usize {
-        self.shelves()
-            .free
-            .lock()
-            .expect("no user of the pool panics in it")
-            .kept_bytes
+        self.shelves().lock().kept_bytes
     }
 }
 
-fn class_bytes(class: usize) -> usize {
-    1 << (*CLASSES.start() as usize + class)
-}
-
-/// The class whose buffers hold `bytes`; `None` beyond the largest.
-fn class_of(bytes: usize) -> Option<usize> {
-    let log2 = bytes
-        .max(1)
-        .next_power_of_two()
-        .trailing_zeros()
-        .max(*CLASSES.start());
-    CLASSES
-        .contains(&log2)
-        .then(|| (log2 - CLASSES.start()) as usize)
+/// The memory that a buffer of `bytes` takes.
+fn class_bytes(bytes: usize) -> usize {
+    let bytes = bytes.max(1);
+    let step = (bytes.next_power_of_two() / 2 / CLASSES_PER_DOUBLING).max(PAGE_BYTES);
+    bytes.next_multiple_of(step)
 }
 
 impl Buffer {
     /// A buffer without bytes or memory.
     pub const fn empty() -> Self {
         Self {
-            memory: Vec::new(),
-            start: 0,
+            memory: Memory::Own {
+                memory: Vec::new(),
+                start: 0,
+            },
             bytes: 0,
-            pool: Weak::new(),
         }
     }
 
     /// A buffer of zeros that belongs to no pool.
     pub fn zeroed(bytes: usize) -> Self {
-        Self::from_memory(vec![0; bytes + ALIGNMENT], bytes, Weak::new())
+        let memory = vec![0; bytes + PAGE_BYTES];
+        let start = memory.as_ptr().align_offset(PAGE_BYTES);
+        // `align_offset` may say "impossible"; then alignment is forgone.
+        let start = if start <= PAGE_BYTES { start } else { 0 };
+        Self {
+            memory: Memory::Own { memory, start },
+            bytes,
+        }
     }
 
     /// A buffer of its own with a copy of `bytes`.
@@ -145,25 +243,17 @@ impl Buffer {
         buffer
     }
 
-    fn from_memory(memory: Vec<u8>, bytes: usize, pool: Weak<Shelves>) -> Self {
-        let start = memory.as_ptr().align_offset(ALIGNMENT);
-        // `align_offset` may say "impossible"; then alignment is forgone.
-        let start = if start + bytes <= memory.len() {
-            start
-        } else {
-            0
-        };
-        Self {
-            memory,
-            start,
-            bytes,
-            pool,
-        }
-    }
-
     /// Forgets the bytes from `bytes` on. Longer than now is ignored.
     pub fn truncate(&mut self, bytes: usize) {
         self.bytes = self.bytes.min(bytes);
+    }
+
+    /// How much memory it takes, which is more than it has bytes.
+    pub fn memory_bytes(&self) -> usize {
+        match &self.memory {
+            Memory::Own { memory, .. } => memory.len(),
+            Memory::Pooled { block, .. } => block.as_ref().map_or(0, Block::bytes),
+        }
     }
 
     /// The bytes, shared from now on; the memory returns to its pool when
@@ -175,19 +265,14 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let Some(pool) = self.pool.upgrade() else {
+        let Memory::Pooled { block, pool } = &mut self.memory else {
             return;
         };
-        if pool.generation != fork::generation() {
-            return;
-        }
-        let Some(class) = class_of(self.memory.len() - ALIGNMENT) else {
-            return;
-        };
-        let mut free = pool.free.lock().expect("no user of the pool panics in it");
-        if free.kept_bytes + self.memory.len() <= pool.kept_bytes_max {
-            free.kept_bytes += self.memory.len();
-            free.classes[class].push(std::mem::take(&mut self.memory));
+        if let Some(block) = block.take()
+            && let Some(pool) = pool.upgrade()
+            && pool.generation == fork::generation()
+        {
+            pool.put(block);
         }
     }
 }
@@ -195,13 +280,25 @@ impl Drop for Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.bytes]
+        match &self.memory {
+            Memory::Own { memory, start } => &memory[*start..*start + self.bytes],
+            Memory::Pooled { block, .. } => {
+                let block = block.as_ref().expect("it is given back by drop alone");
+                &block[..self.bytes]
+            }
+        }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.bytes]
+        match &mut self.memory {
+            Memory::Own { memory, start } => &mut memory[*start..*start + self.bytes],
+            Memory::Pooled { block, .. } => {
+                let block = block.as_mut().expect("it is given back by drop alone");
+                &mut block[..self.bytes]
+            }
+        }
     }
 }
 
@@ -238,17 +335,49 @@ mod tests {
         let pool = Pool::new(1 << 20);
         let buffer = pool.take(100_000);
         assert_eq!(buffer.len(), 100_000);
-        assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+        assert_eq!(buffer.as_ptr() as usize % PAGE_BYTES, 0);
         let place = buffer.as_ptr();
         drop(buffer.freeze());
-        assert_eq!(pool.take(70_000).as_ptr(), place);
+        assert_eq!(pool.take(99_000).as_ptr(), place);
+    }
+
+    #[test]
+    fn little_of_a_buffer_is_unused() {
+        for bytes in [1, 4096, 4097, 40_000, (1 << 20) + 4096, 5_000_000, 1 << 30] {
+            let class = class_bytes(bytes);
+            assert!(class >= bytes && class - bytes < PAGE_BYTES.max(bytes / 8 + 1));
+        }
+        assert_eq!(class_bytes(1 << 20), 1 << 20);
+        assert_eq!(class_bytes((1 << 20) + 1), (1 << 20) + (1 << 17));
+    }
+
+    #[test]
+    fn what_is_not_needed_is_given_back_at_the_second_look() {
+        let pool = Pool::new(1 << 20);
+        drop((0..10).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        pool.give_back_idle();
+        assert_eq!(pool.kept_bytes(), 10 * 4096);
+        drop((0..3).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        pool.give_back_idle();
+        assert_eq!(pool.kept_bytes(), 3 * 4096);
+        pool.give_back_idle();
+        assert_eq!(pool.kept_bytes(), 0);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Pool::new(20_000);
-        drop((0..10).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        let filled = |_| {
+            let mut buffer = pool.take(4096);
+            buffer.fill(1);
+            buffer
+        };
+        drop((0..10).map(filled).collect::<Vec<_>>());
         assert!(pool.kept_bytes() <= 20_000 && pool.kept_bytes() > 0);
+        // Some come from memory that was given back meanwhile.
+        let again: Vec<Buffer> = (0..10).map(filled).collect();
+        assert!(again.iter().all(|buffer| buffer[..] == [1; 4096]));
+        drop(again);
         drop(pool.take(1 << 30));
         assert!(Buffer::empty().freeze().is_empty());
         assert!(pool.kept_bytes() <= 20_000);

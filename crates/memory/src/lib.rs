@@ -6,6 +6,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod arena;
 mod budget;
 mod buffer;
 pub mod copies;

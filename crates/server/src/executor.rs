@@ -6,6 +6,7 @@ use broker::node::{
     Input, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Now, Output, StorageId,
 };
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
+use memory::Pool;
 use net::{LinkEvent, Listener, NetError, Reactor, ReactorEvent};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const OUTBOX_MAX: usize = 1024;
 const CLOSING: Duration = Duration::from_secs(5);
 /// How often it is looked whether crowded links have sent what waited.
 const CROWDED_WAIT: Duration = Duration::from_millis(1);
+/// How often memory that lies idle is looked for.
+const IDLE_MEMORY: Duration = Duration::from_secs(10);
 /// How often farewells are tried to be sent at the end.
 const FAREWELL_TURNS: u32 = 1000;
 
@@ -75,6 +78,9 @@ pub struct Executor {
     reactor: Reactor,
     threads: DiskThreads,
     disk: Arc<dyn Disk>,
+    pool: Pool,
+    /// When memory that lies idle is given back.
+    give_back_at: Instant,
     report: Report,
     wish: Arc<Wish>,
     started: Instant,
@@ -109,6 +115,8 @@ pub struct Parts {
     pub disk: Arc<dyn Disk>,
     /// Carry out the others.
     pub threads: DiskThreads,
+    /// Where buffers come from; what it keeps and nobody needs is given back.
+    pub pool: Pool,
     /// Where lines for the operator go.
     pub report: Report,
     /// What others want.
@@ -140,6 +148,8 @@ impl Executor {
             reactor,
             threads: parts.threads,
             disk: parts.disk,
+            pool: parts.pool,
+            give_back_at: Instant::now() + IDLE_MEMORY,
             report: parts.report,
             wish: parts.wish,
             started: parts.started,
@@ -192,8 +202,22 @@ impl Executor {
                 // Links without a socket do not say when their other end takes.
                 timeout = Some(timeout.map_or(CROWDED_WAIT, |at| at.min(CROWDED_WAIT)));
             }
+            if let Some(left) = self.give_back_idle_memory() {
+                timeout = Some(timeout.map_or(left, |at| at.min(left)));
+            }
             self.reactor.wait(timeout)?;
         }
+    }
+
+    /// Gives back what lies idle if it is time. Says in how long to come
+    /// again; a server without idle memory need not be woken.
+    fn give_back_idle_memory(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if now >= self.give_back_at {
+            self.pool.give_back_idle();
+            self.give_back_at = now + IDLE_MEMORY;
+        }
+        (self.pool.kept_bytes() > 0).then(|| self.give_back_at - now)
     }
 
     /// Takes everything that has happened, and sends what came of it.

@@ -70,7 +70,9 @@ impl Server {
         if !embedded {
             report_storage(&report, directory.path(), file_system)?;
         }
-        let pool = Pool::new((config.memory_bytes_max / 4) as usize);
+        // What memory partitions and readers give up is what the next ones
+        // need; what nobody needs is given back.
+        let pool = Pool::new(config.memory_bytes_max as usize);
         let listeners = listen(&config, &directory, file_system, &pool, embedded)?;
         let endpoints: Vec<String> = listeners
             .iter()
@@ -79,7 +81,15 @@ impl Server {
 
         let started = Instant::now();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk::with_pool(pool.clone()));
-        let node = open_node(&config, &directory, &host, &disk, pool, started, &report)?;
+        let node = open_node(
+            &config,
+            &directory,
+            &host,
+            &disk,
+            pool.clone(),
+            started,
+            &report,
+        )?;
         let reactor = Reactor::new().map_err(net_system)?;
         let waker = reactor.waker();
         let threads = DiskThreads::start(disk.clone(), waker.clone(), config.disk_threads)
@@ -91,6 +101,7 @@ impl Server {
             listeners,
             disk,
             threads,
+            pool,
             report: report.clone(),
             wish: wish.clone(),
             started,
