@@ -8,6 +8,7 @@ use crate::future::{BatchPromise, FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, Linger, ProducerOptions};
+use crate::shelf::Shelf;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
 use memory::{Budget, Reservation};
@@ -32,90 +33,12 @@ const RESERVE_STEP_BYTES: u64 = 64 << 10;
 /// full batches follow: one on its way to the server while the other's
 /// acknowledgement is on its way back.
 const ADAPTIVE_IN_FLIGHT: usize = 2;
-/// The largest buffer that is kept for reuse.
-const SHELF_BUFFER_BYTES_MAX: usize = 8 << 20;
 /// Full batches of a partition that wait above which whoever fills another
 /// one lets others run first: where the runtime thread has no core of its own,
 /// a batch is then sent while it is in the cache.
 const BACKLOG: usize = 2;
 
 const _: () = assert!(PIECES_MAX * 300 < wire::frame::HEAD_BYTES_MAX as usize);
-
-/// Buffers of batches that were sent, for the next ones: fresh pages cost
-/// more than the bytes put into them.
-pub(crate) struct Shelf {
-    /// The last one put is the first one taken: it may still be in the cache.
-    free: Mutex<Free>,
-    /// As many bytes as the producer may use anyhow.
-    kept_bytes_max: u64,
-}
-
-#[derive(Default)]
-struct Free {
-    buffers: Vec<Vec<u8>>,
-    bytes: u64,
-}
-
-impl Shelf {
-    fn new(kept_bytes_max: u64) -> Self {
-        Self {
-            free: Mutex::default(),
-            kept_bytes_max,
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().expect("no holder panics here")
-    }
-
-    fn take(&self) -> Vec<u8> {
-        let mut free = self.lock();
-        let buffer = free.buffers.pop().unwrap_or_default();
-        free.bytes -= buffer.capacity() as u64;
-        buffer
-    }
-
-    fn put(&self, buffer: Vec<u8>) {
-        let bytes = buffer.capacity() as u64;
-        if bytes == 0 || bytes > SHELF_BUFFER_BYTES_MAX as u64 {
-            return;
-        }
-        let mut free = self.lock();
-        if free.bytes + bytes <= self.kept_bytes_max {
-            free.bytes += bytes;
-            free.buffers.push(buffer);
-        }
-    }
-
-    /// `buffer` as shared bytes, whose memory comes back when nobody needs them.
-    pub fn lend(self: &Arc<Self>, buffer: Vec<u8>) -> Bytes {
-        if buffer.is_empty() {
-            self.put(buffer);
-            return Bytes::new();
-        }
-        Bytes::from_owner(Shelved {
-            buffer,
-            shelf: self.clone(),
-        })
-    }
-}
-
-struct Shelved {
-    buffer: Vec<u8>,
-    shelf: Arc<Shelf>,
-}
-
-impl AsRef<[u8]> for Shelved {
-    fn as_ref(&self) -> &[u8] {
-        &self.buffer
-    }
-}
-
-impl Drop for Shelved {
-    fn drop(&mut self) {
-        self.shelf.put(std::mem::take(&mut self.buffer));
-    }
-}
 
 /// A batch that gathers events, or waits to be sealed.
 pub(crate) struct Gathering {

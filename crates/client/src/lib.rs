@@ -27,6 +27,7 @@ mod promise;
 mod puller;
 mod runtime;
 mod session;
+mod shelf;
 mod topic_handle;
 mod turns;
 
