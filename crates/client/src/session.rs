@@ -39,7 +39,7 @@ impl Session {
         let session_id = SessionId(u128::from_le_bytes(id));
         let (mut session, core, connected) =
             Self::without_thread(endpoint, options, session_id, epoch);
-        let runtime = Runtime::new(core, &session.mailbox, &options.transports, epoch)?;
+        let runtime = Runtime::new(core, &session.mailbox, options, epoch)?;
         match options.progress {
             Progress::Thread => {
                 let thread = runtime.start()?;

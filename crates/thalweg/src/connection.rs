@@ -4,7 +4,10 @@ use crate::failure::{About, Failure};
 use bytes::Bytes;
 use clap::Args;
 use client::{Driver, DriverOptions, Endpoint};
+use fabric::{Shm, ShmOptions};
+use net::Transports;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the server is, and how long to wait for it.
@@ -81,10 +84,36 @@ impl Connection {
             namespace: self.namespace.clone(),
             connect_timeout: Duration::from_secs_f64(self.connect_timeout),
             request_timeout: self.timeout(),
-            ..DriverOptions::default()
+            ..driver_options()
         };
         Driver::connect(endpoint, options).about(self.subject())
     }
+}
+
+/// What every driver of a command has: shared memory among its transports,
+/// and the spinning that the environment asks for (THALWEG_SPIN_US).
+pub fn driver_options() -> DriverOptions {
+    let options = DriverOptions::default();
+    DriverOptions {
+        transports: Arc::new(with_shared_memory(&options.transports)),
+        spin: spin(),
+        ..options
+    }
+}
+
+/// `transports`, and shared memory with them.
+pub fn with_shared_memory(transports: &Transports) -> Transports {
+    transports.clone().with(Shm::new(ShmOptions {
+        report: Arc::new(|line| eprintln!("note: {line}")),
+        ..ShmOptions::default()
+    }))
+}
+
+/// How long to look before sleeping, as the environment has it.
+pub fn spin() -> Duration {
+    let text = std::env::var("THALWEG_SPIN_US");
+    let spin_us = text.ok().and_then(|text| text.parse().ok());
+    Duration::from_micros(spin_us.unwrap_or(0))
 }
 
 fn read_token(path: &std::path::Path) -> Result<Bytes, Failure> {
