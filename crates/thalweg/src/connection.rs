@@ -49,16 +49,20 @@ pub struct Connection {
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        // Beyond this no Duration can be made of it.
-        Ok(seconds) if (0.0..1e9).contains(&seconds) => Ok(seconds),
+        Ok(seconds) if seconds >= 0.0 => Ok(seconds),
         _ => Err("must be a number of seconds from 0 on".to_owned()),
     }
+}
+
+/// Of a number of seconds that was checked: what is too much is for ever.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 impl Connection {
     /// How long to wait for an answer.
     pub fn timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.timeout)
+        duration(self.timeout)
     }
 
     /// What error messages call the server.
@@ -82,7 +86,7 @@ impl Connection {
         let options = DriverOptions {
             client_name: format!("thalweg {}", std::process::id()),
             namespace: self.namespace.clone(),
-            connect_timeout: Duration::from_secs_f64(self.connect_timeout),
+            connect_timeout: duration(self.connect_timeout),
             request_timeout: self.timeout(),
             ..driver_options()
         };
