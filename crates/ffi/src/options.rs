@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::ffi::c_char;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads options; NULL and empty text are the defaults.
@@ -58,7 +59,10 @@ pub struct Driver {
 
 impl Driver {
     pub fn to_client(&self) -> DriverOptions {
-        let mut options = DriverOptions::default();
+        let mut options = DriverOptions {
+            plugins: Arc::new(plugin::Loader::from_environment()),
+            ..DriverOptions::default()
+        };
         if let Some(name) = &self.client_name {
             options.client_name.clone_from(name);
         }
