@@ -3,6 +3,7 @@
 use crate::callbacks::Callbacks;
 use crate::connection::{Connection, Embedded};
 use crate::describe;
+use crate::plugins::PythonPlugins;
 use crate::topic::{Topic, durability, invalid};
 use crate::{error, json, wait};
 use bytes::Bytes;
@@ -69,14 +70,19 @@ struct Options<'a> {
 fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions> {
     let mut options = DriverOptions {
         namespace: given.namespace.to_owned(),
+        plugins: Arc::new(PythonPlugins::from_environment()),
         ..DriverOptions::default()
     };
     options.client_name = match given.client_name {
         Some(name) => name,
         None => program(py)?,
     };
-    options.connect_timeout = wait::number("connect_timeout", given.connect_timeout)?;
-    options.request_timeout = wait::number("request_timeout", given.request_timeout)?;
+    if let Some(timeout) = wait::seconds("connect_timeout", Some(given.connect_timeout))? {
+        options.connect_timeout = timeout;
+    }
+    if let Some(timeout) = wait::seconds("request_timeout", Some(given.request_timeout))? {
+        options.request_timeout = timeout;
+    }
     if let Some(bytes) = given.memory_bytes_max {
         options.memory_bytes_max = bytes;
     }

@@ -103,7 +103,7 @@ impl Future {
                 .map(EventId)
                 .map_err(|reason| error::raise(py, reason));
         }
-        self.producer.get().send_soon();
+        self.producer.get().send_soon(py);
         let timeout = wait::seconds("timeout", timeout)?;
         let wait = |slice| self.push.wait(Some(slice));
         wait::until_done(py, timeout, wait, || self.push.try_get()).map(EventId)
@@ -136,7 +136,7 @@ impl Future {
             call_reporting(py, &function, || future);
             return Ok(());
         }
-        this.producer.get().send_soon();
+        this.producer.get().send_soon(py);
         let callbacks = Callbacks::get(py)?;
         this.push.on_done(Box::new(move || {
             callbacks.call(Box::new(move |py| call_reporting(py, &function, || future)));

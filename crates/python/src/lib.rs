@@ -19,6 +19,7 @@ mod event;
 mod future;
 mod json;
 mod lend;
+mod plugins;
 mod producer;
 mod select;
 mod topic;
@@ -31,7 +32,7 @@ use pyo3::prelude::*;
 #[pyfunction]
 #[pyo3(signature = (timeout, /))]
 fn _close_all(py: Python<'_>, timeout: f64) -> PyResult<()> {
-    let timeout = wait::number("timeout", timeout)?;
+    let timeout = wait::seconds("timeout", Some(timeout))?.unwrap_or(wait::FOREVER);
     let (open, draining) = (connection::take_open(), connection::take_draining());
     if open.is_empty() && draining.is_empty() {
         return Ok(());

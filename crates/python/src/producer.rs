@@ -6,13 +6,12 @@ use crate::topic::Topic;
 use crate::{error, lend, wait};
 use bytes::Bytes;
 use client::{ClientError, Event, PushFuture};
-use memory::Deadline;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Metadata and data of one event longer than this are copied without the GIL.
 const COPY_BYTES_WITH_GIL_MAX: usize = 64 << 10;
@@ -39,12 +38,16 @@ pub struct Producer {
     room_timeout: Option<Duration>,
     /// Whether batches are sent without anybody asking.
     sends_by_itself: bool,
+    /// Whether the client calls Python with its queue locked, so that nobody
+    /// may wait for the queue with the GIL.
+    selects_in_python: bool,
 }
 
 /// What is chosen of a producer that is not the client's to know.
 pub struct Policy {
     pub room_timeout: Option<Duration>,
     pub sends_by_itself: bool,
+    pub selects_in_python: bool,
 }
 
 impl Producer {
@@ -56,6 +59,20 @@ impl Producer {
             generation: AtomicU64::new(memory::fork::generation()),
             room_timeout: policy.room_timeout,
             sends_by_itself: policy.sends_by_itself,
+            selects_in_python: policy.selects_in_python,
+        }
+    }
+
+    /// Makes a short call that takes the client's queue.
+    fn client_call<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&client::Producer) -> T + Send,
+    ) -> T {
+        let client = self.client();
+        match self.selects_in_python {
+            true => py.detach(|| call(client)),
+            false => call(client),
         }
     }
 
@@ -84,9 +101,9 @@ impl Producer {
     }
 
     /// Has batches sent that wait for more events, because somebody waits for them.
-    pub fn send_soon(&self) {
+    pub fn send_soon(&self, py: Python<'_>) {
         if !self.sends_by_itself {
-            drop(self.client().flush_future());
+            drop(self.client_call(py, client::Producer::flush_future));
         }
     }
 
@@ -101,9 +118,9 @@ impl Producer {
             return Err(error::raise(py, full));
         };
         let mut last = full;
-        self.send_soon();
-        let pushed = wait::until(py, Deadline::after(timeout), |slice| {
-            let deadline = Deadline::after(slice);
+        self.send_soon(py);
+        let pushed = wait::until(py, Some(timeout), |slice| {
+            let end = Instant::now() + slice;
             loop {
                 std::thread::sleep(ROOM_SLEEP.min(slice));
                 match self.client().push(event.clone()) {
@@ -111,7 +128,7 @@ impl Producer {
                     Err(ClientError::Invalid(reason)) => return Ok(Some(Err(reason))),
                     outcome => return outcome.map(|push| Some(Ok(push))),
                 }
-                if deadline.has_passed() {
+                if Instant::now() >= end {
                     return Ok(None);
                 }
             }
@@ -127,7 +144,7 @@ impl Producer {
         let client = self.open(py)?;
         let copied = event.metadata.len() + event.data.iter().map(Bytes::len).sum::<usize>();
         let again = self.room_timeout.is_some().then(|| event.clone());
-        let outcome = if copied > COPY_BYTES_WITH_GIL_MAX {
+        let outcome = if copied > COPY_BYTES_WITH_GIL_MAX || self.selects_in_python {
             py.detach(|| client.push(event))
         } else {
             lend::giving_back_at_once(py, || client.push(event))
@@ -185,7 +202,8 @@ impl Producer {
             && partition.is_none()
             && !tombstone;
         let push = if plain && bytes.len() <= COPY_BYTES_WITH_GIL_MAX {
-            match this.open(py)?.push_metadata(bytes) {
+            this.open(py)?;
+            match this.client_call(py, |client| client.push_metadata(bytes)) {
                 Ok(push) => push,
                 Err(full @ ClientError::Budget(_)) => {
                     this.push_when_room(py, &Event::new(bytes), full)?

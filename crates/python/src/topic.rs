@@ -241,9 +241,9 @@ impl Topic {
         let py = slf.py();
         let linger_ms = linger_ms.map(|milliseconds| milliseconds / 1e3);
         let linger = wait::seconds("linger_ms", linger_ms)?;
-        let block_timeout = wait::number("block_timeout", block_timeout)?;
+        let block_timeout = wait::seconds("block_timeout", Some(block_timeout))?;
         let room_timeout = match at_budget {
-            "block" => Some(block_timeout),
+            "block" => Some(block_timeout.unwrap_or(wait::FOREVER)),
             "fail" => None,
             other => {
                 let message = format!("at_budget is block or fail, not {other:?}");
@@ -263,12 +263,17 @@ impl Topic {
         if let Some(bytes) = budget_bytes {
             options.budget_bytes = bytes;
         }
-        options.ack_timeout = wait::number("ack_timeout", ack_timeout)?;
+        if let Some(timeout) = wait::seconds("ack_timeout", Some(ack_timeout))? {
+            options.ack_timeout = timeout;
+        }
+        let selector = slf.get().handle.definition().partition_selector();
+        let selects_in_python = selector.plugin().is_some_and(|plugin| !plugin.is_library());
         let sends_by_itself = options.batch.linger == Linger::Adaptive;
         let client = slf.get().call(py, move |handle| handle.producer(options))?;
         let policy = Policy {
             room_timeout,
             sends_by_itself,
+            selects_in_python,
         };
         Ok(Producer::new(client, slf.clone().unbind(), policy))
     }
@@ -376,7 +381,8 @@ impl Topic {
     ) -> PyResult<Vec<Event>> {
         let index = PartitionIndex(partition);
         let from = self.position(index, position)?;
-        let timeout = wait::number("timeout", timeout)?.min(FETCH_TIMEOUT_MAX);
+        let timeout = wait::seconds("timeout", Some(timeout))?.unwrap_or(FETCH_TIMEOUT_MAX);
+        let timeout = timeout.min(FETCH_TIMEOUT_MAX);
         let fetched = self.call(py, move |handle| {
             handle.fetch(index, from, bytes_max, timeout, false)
         })?;

@@ -5,44 +5,45 @@
 
 use crate::{error, lend};
 use client::ClientError;
-use memory::Deadline;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest that Ctrl-C waits.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// No call ends that late: [`Deadline`] takes it for never.
-pub const FOREVER: Duration = Duration::MAX;
+/// Longer than any program runs, and short enough to be added to a time.
+pub const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
 /// Seconds as users give them; `None` is for ever.
 pub fn seconds(name: &str, value: Option<f64>) -> PyResult<Option<Duration>> {
-    value.map(|value| number(name, value)).transpose()
-}
-
-/// Seconds where there must be a number; infinity is for ever.
-pub fn number(name: &str, value: f64) -> PyResult<Duration> {
-    if value.is_nan() || value < 0.0 {
-        let reason = format!("{name} is a number of seconds from 0, not {value}");
-        return Err(PyValueError::new_err(reason));
+    match value {
+        None => Ok(None),
+        Some(value) if value.is_nan() || value < 0.0 => Err(PyValueError::new_err(format!(
+            "{name} is a number of seconds from 0, not {value}"
+        ))),
+        // `Duration` would panic at infinity.
+        Some(value) => Ok((value < FOREVER.as_secs_f64()).then(|| Duration::from_secs_f64(value))),
     }
-    // What is too much for a `Duration` is so for any program.
-    Ok(Duration::try_from_secs_f64(value).unwrap_or(FOREVER))
 }
 
 /// Calls `wait` with ever new slices of time until it returns a value or an
-/// error, `deadline` has passed (`None`), or a signal handler raises.
+/// error, `timeout` has passed (`None`), or a signal handler raises.
 ///
 /// `wait` runs without the GIL and says `None` when its slice has passed.
 pub fn until<T: Send>(
     py: Python<'_>,
-    deadline: Deadline,
+    timeout: Option<Duration>,
     mut wait: impl FnMut(Duration) -> Result<Option<T>, ClientError> + Send,
 ) -> PyResult<Option<T>> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
     loop {
-        let slice = deadline.left().min(SLICE);
+        let slice = deadline.map_or(SLICE, |deadline| {
+            deadline
+                .saturating_duration_since(Instant::now())
+                .min(SLICE)
+        });
         let outcome = py.detach(|| wait(slice));
         lend::release_returned(py);
         match outcome {
@@ -51,7 +52,7 @@ pub fn until<T: Send>(
             Err(error) => return Err(error::raise(py, error)),
         }
         py.check_signals()?;
-        if deadline.has_passed() {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
         }
     }
@@ -69,7 +70,7 @@ pub fn until_done<T: Send>(
     outcome: impl Fn() -> Option<Result<T, ClientError>> + Sync,
 ) -> PyResult<T> {
     let mut last = None;
-    let done = until(py, Deadline::within(timeout), |slice| match wait(slice) {
+    let done = until(py, timeout, |slice| match wait(slice) {
         Err(error) if error.is_timeout() => match outcome() {
             Some(outcome) => outcome.map(Some),
             None => {
