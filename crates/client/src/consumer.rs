@@ -8,11 +8,10 @@ use crate::options::ConsumerOptions;
 use crate::promise::{Pending, Promise};
 use crate::puller::Puller;
 use crate::topic_handle::TopicHandle;
-use memory::Deadline;
 use memory::fork::ForkSlot;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors};
 use wire::record::{Gap, Position};
@@ -106,14 +105,14 @@ impl Consumer {
         if let Some(event) = open.try_pull()? {
             return Ok(Some(event));
         }
-        let deadline = Deadline::within(timeout);
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let seen = open.shared.news();
             if let Some(event) = open.try_pull()? {
                 return Ok(Some(event));
             }
             open.health()?;
-            if !open.shared.wait(seen, deadline) {
+            if !open.shared.wait(seen, until) {
                 return Ok(None);
             }
         }

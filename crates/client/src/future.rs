@@ -3,12 +3,11 @@
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
 use crate::promise;
-use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{EventId, Incarnation, Offset, PartitionIndex};
 
 /// Where a batch was stored.
@@ -77,23 +76,33 @@ impl BatchPromise {
         self.generation != memory::fork::generation()
     }
 
-    /// Waits until there is an outcome; `false` if `deadline` passes before.
-    fn wait(&self, deadline: Deadline) -> Result<bool, ClientError> {
+    /// Waits until there is an outcome; `false` if `timeout` passes before.
+    fn wait(&self, timeout: Option<Duration>) -> Result<bool, ClientError> {
         if self.outcome.get().is_some() {
             return Ok(true);
         }
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         if let Some(turns) = self.mailbox.turns() {
-            return Ok(turns.drive(deadline, || self.outcome.get().is_some()));
+            return Ok(turns.drive(until, || self.outcome.get().is_some()));
         }
         let mut waiters = self.lock();
         while self.outcome.get().is_none() {
-            waiters = match deadline.wait(&self.done, waiters) {
-                Ok(waiters) => waiters,
-                Err(_) => return Ok(false),
+            let Some(until) = until else {
+                waiters = self.done.wait(waiters).expect("no holder panics here");
+                continue;
             };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            waiters = self
+                .done
+                .wait_timeout(waiters, left)
+                .expect("no holder panics here")
+                .0;
         }
         Ok(true)
     }
@@ -162,7 +171,7 @@ impl PushFuture {
     /// the producer's `ack_timeout` lasts); the event is still under way then
     /// and one may wait again.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<EventId, ClientError> {
-        if !self.batch.wait(Deadline::within(timeout))? {
+        if !self.batch.wait(timeout)? {
             return Err(self.batch.timeout_error());
         }
         self.result().expect("waited for")
@@ -223,9 +232,10 @@ impl FlushFuture {
 
     /// Waits for it. After a timeout one may wait again.
     pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
-        let deadline = Deadline::after(timeout);
+        let until = Instant::now() + timeout;
         for batch in &self.last {
-            if !batch.wait(deadline)? {
+            let left = until.saturating_duration_since(Instant::now());
+            if !batch.wait(Some(left))? {
                 return Err(batch.timeout_error());
             }
         }

@@ -3,11 +3,11 @@
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use bytes::Bytes;
-use memory::{Deadline, Target};
+use memory::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time beyond a call's own deadline after which a waiter stops believing
 /// that the runtime thread will answer.
@@ -126,9 +126,9 @@ impl Promise {
         if self.generation != memory::fork::generation() {
             return Some(Err(ClientError::Forked));
         }
-        let deadline = Deadline::after(timeout);
+        let until = Instant::now() + timeout;
         if let Some(turns) = self.mailbox.upgrade().and_then(|mailbox| mailbox.turns()) {
-            turns.drive(deadline, || self.lock().reply.is_some());
+            turns.drive(Some(until), || self.lock().reply.is_some());
             return self.try_take();
         }
         let mut state = self.lock();
@@ -137,7 +137,15 @@ impl Promise {
                 state.taken = true;
                 return Some(reply);
             }
-            state = deadline.wait(&self.done, state).ok()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            state = self
+                .done
+                .wait_timeout(state, left)
+                .expect("no holder panics here")
+                .0;
         }
     }
 }

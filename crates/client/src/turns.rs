@@ -2,11 +2,10 @@
 
 use crate::error::ClientError;
 use crate::runtime::Runtime;
-use memory::Deadline;
 use std::os::fd::RawFd;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest turn: a bound for waits that have none of their own.
 const TURN_MAX: Duration = Duration::from_secs(3600);
@@ -95,17 +94,20 @@ impl Turns {
         }
     }
 
-    /// Drives until `done` says so; false when `deadline` has passed before, or
+    /// Drives until `done` says so; false when `until` has passed before, or
     /// there is no way that it could come to be.
-    pub fn drive(&self, deadline: Deadline, mut done: impl FnMut() -> bool) -> bool {
+    pub fn drive(&self, until: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
         loop {
             if done() {
                 return true;
             }
-            if deadline.has_passed() {
+            let left = until.map_or(TURN_MAX, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
                 return false;
             }
-            match self.take(deadline.left()) {
+            match self.take(left) {
                 Turn::Taken => {}
                 Turn::Ended | Turn::InCallback => return done(),
             }

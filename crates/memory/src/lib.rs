@@ -1,6 +1,5 @@
 //! Memory that events live in: reusable buffers, destinations owned by
-//! others, byte budgets and how long one waits for them, and what survives a
-//! `fork`.
+//! others, byte budgets, and what survives a `fork`.
 //!
 //! Shared immutable memory is [`bytes::Bytes`]; memory of a user enters as
 //! `Bytes::from_owner`, which keeps its owner alive.
@@ -11,7 +10,6 @@ mod arena;
 mod budget;
 mod buffer;
 pub mod copies;
-mod deadline;
 pub mod fork;
 mod target;
 #[cfg(feature = "testing")]
@@ -19,5 +17,4 @@ pub mod testing;
 
 pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};
-pub use deadline::Deadline;
 pub use target::Target;
