@@ -585,3 +585,6 @@ fn follow(pid: Option<u32>, what: Reference, from: u64, into: &mut [u8]) -> io::
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,19 +58,19 @@ pub fn check_all(place: &mut dyn Place) {
 }
 
 /// One side of a connection, and what came of it.
-struct Side {
-    link: Box<dyn Link>,
-    events: Vec<LinkEvent>,
+pub(super) struct Side {
+    pub(super) link: Box<dyn Link>,
+    pub(super) events: Vec<LinkEvent>,
 }
 
 impl Side {
-    fn new(link: Box<dyn Link>) -> Self {
+    pub(super) fn new(link: Box<dyn Link>) -> Self {
         let events = Vec::new();
         Self { link, events }
     }
 
     /// Polls until nothing more can be done. Whether anything came of it.
-    fn pump(&mut self) -> bool {
+    pub(super) fn pump(&mut self) -> bool {
         let before = self.events.len();
         self.link.source_ready(SourceReady::ALL);
         loop {
@@ -82,15 +82,15 @@ impl Side {
         }
     }
 
-    fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         matches!(self.events.first(), Some(LinkEvent::Up))
     }
 
-    fn is_down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         matches!(self.events.last(), Some(LinkEvent::Down(_)))
     }
 
-    fn messages(&self) -> impl Iterator<Item = &Received> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Received> {
         self.events.iter().filter_map(|event| match event {
             LinkEvent::Message(received) => Some(received),
             _ => None,
@@ -98,7 +98,7 @@ impl Side {
     }
 
     /// Answers to reads and writes, in order: token and error, if any.
-    fn answers(&self) -> Vec<(u64, Option<NetError>)> {
+    pub(super) fn answers(&self) -> Vec<(u64, Option<NetError>)> {
         let answers = self.events.iter().filter_map(|event| match event {
             LinkEvent::ReadDone { token, result } => Some((token.0, result.as_ref().err())),
             LinkEvent::WriteDone { token, result } => Some((token.0, result.as_ref().err())),
@@ -109,7 +109,7 @@ impl Side {
             .collect()
     }
 
-    fn assert_down_is_last(&self) {
+    pub(super) fn assert_down_is_last(&self) {
         let downs = self
             .events
             .iter()
@@ -120,13 +120,13 @@ impl Side {
 }
 
 /// Both sides of a connection: [0] connected, [1] accepted.
-struct Pair {
-    sides: [Side; 2],
+pub(super) struct Pair {
+    pub(super) sides: [Side; 2],
     _listener: Box<dyn Listener>,
 }
 
 /// Long enough for anything that works at all.
-const WATCHDOG: Duration = Duration::from_secs(60);
+pub(super) const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn until(
     place: &mut dyn Place,
@@ -144,7 +144,7 @@ fn until(
 }
 
 impl Pair {
-    fn connect(place: &mut dyn Place) -> Self {
+    pub(super) fn connect(place: &mut dyn Place) -> Self {
         let mut pair = Self::begin(place);
         pair.until(place, "both sides up", |sides| {
             sides.iter().all(Side::is_up)
@@ -177,7 +177,12 @@ impl Pair {
         }
     }
 
-    fn until(&mut self, place: &mut dyn Place, what: &str, done: impl Fn(&[Side; 2]) -> bool) {
+    pub(super) fn until(
+        &mut self,
+        place: &mut dyn Place,
+        what: &str,
+        done: impl Fn(&[Side; 2]) -> bool,
+    ) {
         let began = Instant::now();
         while !done(&self.sides) {
             let [a, b] = &mut self.sides;
@@ -195,7 +200,7 @@ impl Pair {
     }
 }
 
-fn pattern(seed: u64, bytes: usize) -> Bytes {
+pub(super) fn pattern(seed: u64, bytes: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(bytes + 8);
     while out.len() < bytes {

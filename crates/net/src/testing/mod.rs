@@ -3,4 +3,5 @@
 
 pub mod conformance;
 pub mod counted;
+pub mod faults;
 pub mod sim;
