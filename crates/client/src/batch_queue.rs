@@ -11,10 +11,10 @@ use crate::options::{AtBudget, Linger, ProducerOptions};
 use crate::shelf::Shelf;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
-use memory::{Budget, Reservation};
+use memory::{Budget, Deadline, Reservation};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use topic::{PartitionSelector, SelectorInput, Serializer, Validator};
 use wire::batch::{BatchBuilder, EventParts, Headers};
 use wire::codec::Codec;
@@ -387,7 +387,6 @@ impl ProducerShared {
         mut queue: MutexGuard<'a, Queue>,
         cost: u64,
     ) -> Result<(MutexGuard<'a, Queue>, Option<Reservation>), ClientError> {
-        let started = Instant::now();
         for lane in &mut queue.partitions {
             lane.close_open();
         }
@@ -402,7 +401,8 @@ impl ProducerShared {
                         self.mailbox.liveness.describe_now()
                     ),
                 };
-                self.reserve_by(cost, started + timeout).map_err(full)?
+                self.reserve_by(cost, Deadline::after(timeout))
+                    .map_err(full)?
             }
         };
         let mut queue = self.lock();
@@ -418,12 +418,16 @@ impl ProducerShared {
     }
 
     /// Waits for room; where there is no thread, by driving the client.
-    fn reserve_by(&self, cost: u64, until: Instant) -> Result<Reservation, memory::BudgetError> {
+    fn reserve_by(
+        &self,
+        cost: u64,
+        deadline: Deadline,
+    ) -> Result<Reservation, memory::BudgetError> {
         let Some(turns) = self.mailbox.turns() else {
-            return self.budget.reserve(cost, Some(until));
+            return self.budget.reserve(cost, deadline);
         };
         let mut reserved = self.budget.try_reserve(cost);
-        turns.drive(Some(until), || {
+        turns.drive(deadline, || {
             if reserved.is_err() {
                 reserved = self.budget.try_reserve(cost);
             }
@@ -522,7 +526,7 @@ impl ProducerShared {
             Linger::Adaptive => lane.in_flight < self.adaptive_in_flight(),
             Linger::UntilFull => false,
             Linger::Wait(linger) => {
-                let until = *open.seen.get_or_insert(now) + linger;
+                let until = open.seen.get_or_insert(now).saturating_add(linger);
                 if until > now {
                     *linger_until = Some(linger_until.map_or(until, |other| other.min(until)));
                 }

@@ -8,10 +8,11 @@ use crate::options::ConsumerOptions;
 use crate::promise::{Pending, Promise};
 use crate::puller::Puller;
 use crate::topic_handle::TopicHandle;
+use memory::Deadline;
 use memory::fork::ForkSlot;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors};
 use wire::record::{Gap, Position};
@@ -105,14 +106,14 @@ impl Consumer {
         if let Some(event) = open.try_pull()? {
             return Ok(Some(event));
         }
-        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::within(timeout);
         loop {
             let seen = open.shared.news();
             if let Some(event) = open.try_pull()? {
                 return Ok(Some(event));
             }
             open.health()?;
-            if !open.shared.wait(seen, until) {
+            if !open.shared.wait(seen, deadline) {
                 return Ok(None);
             }
         }

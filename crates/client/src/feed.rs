@@ -8,10 +8,9 @@ use crate::options::{ConsumerOptions, DataMode};
 use crate::promise;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
-use memory::{Pool, Reservation};
+use memory::{Deadline, Pool, Reservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
 use wire::record::{Gap, Position};
 use wire::{Incarnation, PartitionIndex};
 
@@ -200,26 +199,17 @@ impl ConsumerShared {
         self.lock().news
     }
 
-    /// Waits for news after `seen`; false when `until` has passed.
-    pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
+    /// Waits for news after `seen`; false when `deadline` has passed.
+    pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
         if let Some(turns) = self.mailbox.turns() {
-            return turns.drive(until, || self.lock().news != seen);
+            return turns.drive(deadline, || self.lock().news != seen);
         }
         let mut feeds = self.lock();
         while feeds.news == seen {
-            let Some(until) = until else {
-                feeds = self.arrived.wait(feeds).expect("no holder panics here");
-                continue;
+            feeds = match deadline.wait(&self.arrived, feeds) {
+                Ok(feeds) => feeds,
+                Err(_) => return false,
             };
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            feeds = self
-                .arrived
-                .wait_timeout(feeds, left)
-                .expect("no holder panics here")
-                .0;
         }
         true
     }

@@ -3,11 +3,12 @@
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
 use crate::promise;
+use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::{EventId, Incarnation, Offset, PartitionIndex};
 
 /// Where a batch was stored.
@@ -76,33 +77,23 @@ impl BatchPromise {
         self.generation != memory::fork::generation()
     }
 
-    /// Waits until there is an outcome; `false` if `timeout` passes before.
-    fn wait(&self, timeout: Option<Duration>) -> Result<bool, ClientError> {
+    /// Waits until there is an outcome; `false` if `deadline` passes before.
+    fn wait(&self, deadline: Deadline) -> Result<bool, ClientError> {
         if self.outcome.get().is_some() {
             return Ok(true);
         }
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let until = timeout.map(|timeout| Instant::now() + timeout);
         if let Some(turns) = self.mailbox.turns() {
-            return Ok(turns.drive(until, || self.outcome.get().is_some()));
+            return Ok(turns.drive(deadline, || self.outcome.get().is_some()));
         }
         let mut waiters = self.lock();
         while self.outcome.get().is_none() {
-            let Some(until) = until else {
-                waiters = self.done.wait(waiters).expect("no holder panics here");
-                continue;
+            waiters = match deadline.wait(&self.done, waiters) {
+                Ok(waiters) => waiters,
+                Err(_) => return Ok(false),
             };
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            waiters = self
-                .done
-                .wait_timeout(waiters, left)
-                .expect("no holder panics here")
-                .0;
         }
         Ok(true)
     }
@@ -171,7 +162,7 @@ impl PushFuture {
     /// the producer's `ack_timeout` lasts); the event is still under way then
     /// and one may wait again.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<EventId, ClientError> {
-        if !self.batch.wait(timeout)? {
+        if !self.batch.wait(Deadline::within(timeout))? {
             return Err(self.batch.timeout_error());
         }
         self.result().expect("waited for")
@@ -232,10 +223,9 @@ impl FlushFuture {
 
     /// Waits for it. After a timeout one may wait again.
     pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
-        let until = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         for batch in &self.last {
-            let left = until.saturating_duration_since(Instant::now());
-            if !batch.wait(Some(left))? {
+            if !batch.wait(deadline)? {
                 return Err(batch.timeout_error());
             }
         }

@@ -189,7 +189,7 @@ pub(crate) fn is_local(address: &str) -> bool {
     let Some((scheme, rest)) = address.split_once("://") else {
         return true;
     };
-    if scheme == "unix" || scheme == "inproc" {
+    if ["unix", "shm", "inproc"].contains(&scheme) {
         return true;
     }
     let host = match rest.rsplit_once(':') {

@@ -81,6 +81,11 @@ pub struct DriverOptions {
     pub progress: Progress,
     /// Where plugins of topics come from. Default: nowhere.
     pub plugins: Arc<dyn Plugins>,
+    /// How long the client's thread looks, on its processor, for what the
+    /// server wrote into shared memory before it sleeps. Of use where a
+    /// processor is free for it; as long as looking finds nothing, it is done
+    /// more and more rarely. Default zero: not at all.
+    pub spin: Duration,
 }
 
 impl Default for DriverOptions {
@@ -103,6 +108,7 @@ impl Default for DriverOptions {
             memory_bytes_max: 512 << 20,
             progress: Progress::Thread,
             plugins: Arc::new(NoPlugins),
+            spin: Duration::ZERO,
         }
     }
 }

@@ -3,11 +3,11 @@
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use bytes::Bytes;
-use memory::Target;
+use memory::{Deadline, Target};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time beyond a call's own deadline after which a waiter stops believing
 /// that the runtime thread will answer.
@@ -126,9 +126,9 @@ impl Promise {
         if self.generation != memory::fork::generation() {
             return Some(Err(ClientError::Forked));
         }
-        let until = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         if let Some(turns) = self.mailbox.upgrade().and_then(|mailbox| mailbox.turns()) {
-            turns.drive(Some(until), || self.lock().reply.is_some());
+            turns.drive(deadline, || self.lock().reply.is_some());
             return self.try_take();
         }
         let mut state = self.lock();
@@ -137,15 +137,7 @@ impl Promise {
                 state.taken = true;
                 return Some(reply);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            state = self
-                .done
-                .wait_timeout(state, left)
-                .expect("no holder panics here")
-                .0;
+            state = deadline.wait(&self.done, state).ok()?;
         }
     }
 }

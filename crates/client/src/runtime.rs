@@ -5,6 +5,7 @@ use crate::core::{ClientCore, Input, Output};
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
+use crate::options::DriverOptions;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
@@ -45,19 +46,20 @@ impl Runtime {
     pub fn new(
         core: ClientCore,
         mailbox: &Arc<Mailbox>,
-        transports: &Arc<Transports>,
+        options: &DriverOptions,
         epoch: Instant,
     ) -> Result<Self, ClientError> {
-        let reactor = Reactor::new().map_err(|error| {
+        let mut reactor = Reactor::new().map_err(|error| {
             let error = std::io::Error::other(error);
             ClientError::io("starting the client's reactor", error)
         })?;
+        reactor.set_spin(options.spin);
         let waker = reactor.waker();
         mailbox.set_bell(Arc::new(move || waker.wake()));
         let mut runtime = Self {
             core,
             mailbox: mailbox.clone(),
-            transports: transports.clone(),
+            transports: options.transports.clone(),
             reactor,
             epoch,
             links: BTreeMap::new(),

@@ -9,7 +9,7 @@ use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
 use crate::runtime::Runtime;
 use crate::turns::Turns;
-use memory::{Budget, Reservation, Target};
+use memory::{Budget, Deadline, Reservation, Target};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl Session {
         let session_id = SessionId(u128::from_le_bytes(id));
         let (mut session, core, connected) =
             Self::without_thread(endpoint, options, session_id, epoch);
-        let runtime = Runtime::new(core, &session.mailbox, &options.transports, epoch)?;
+        let runtime = Runtime::new(core, &session.mailbox, options, epoch)?;
         match options.progress {
             Progress::Thread => {
                 let thread = runtime.start()?;
@@ -137,7 +137,7 @@ impl Session {
 
     /// Waits until every producer is drained.
     pub fn drain(&self, timeout: Duration) -> Result<(), ClientError> {
-        let until = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let producers: Vec<_> = self
             .producers
             .lock()
@@ -149,8 +149,7 @@ impl Session {
         let flushes: Vec<_> = producers.iter().map(|producer| producer.flush()).collect();
         let mut result = Ok(());
         for flush in flushes {
-            let left = until.saturating_duration_since(Instant::now());
-            result = result.and(flush.wait(left));
+            result = result.and(flush.wait(deadline.left()));
         }
         result
     }

@@ -2,10 +2,11 @@
 
 use crate::error::ClientError;
 use crate::runtime::Runtime;
+use memory::Deadline;
 use std::os::fd::RawFd;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest turn: a bound for waits that have none of their own.
 const TURN_MAX: Duration = Duration::from_secs(3600);
@@ -94,20 +95,17 @@ impl Turns {
         }
     }
 
-    /// Drives until `done` says so; false when `until` has passed before, or
+    /// Drives until `done` says so; false when `deadline` has passed before, or
     /// there is no way that it could come to be.
-    pub fn drive(&self, until: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
+    pub fn drive(&self, deadline: Deadline, mut done: impl FnMut() -> bool) -> bool {
         loop {
             if done() {
                 return true;
             }
-            let left = until.map_or(TURN_MAX, |until| {
-                until.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
+            if deadline.has_passed() {
                 return false;
             }
-            match self.take(left) {
+            match self.take(deadline.left()) {
                 Turn::Taken => {}
                 Turn::Ended | Turn::InCallback => return done(),
             }

@@ -309,6 +309,60 @@ fn what_was_acknowledged_is_sent_when_everything_closes() {
     assert_eq!(cursors[0].position.offset.0, 1);
 }
 
+/// Every wait, with a timeout that no clock can tell.
+#[test]
+fn a_timeout_without_an_end_is_for_ever() {
+    const EVER: Duration = Duration::MAX;
+    let running = Running::start();
+    let options = DriverOptions {
+        connect_timeout: EVER,
+        request_timeout: EVER,
+        ..DriverOptions::default()
+    };
+    let driver = Driver::connect(Endpoint::address(&running.address), options).unwrap();
+    let topic = topic(&driver, 1);
+    let options = ProducerOptions {
+        ack_timeout: EVER,
+        at_budget: AtBudget::Block(EVER),
+        budget_bytes: 2_000,
+        batch: BatchPolicy {
+            linger: Linger::Wait(EVER),
+            ..BatchPolicy::default()
+        },
+        ..ProducerOptions::default()
+    };
+    let producer = topic.producer(options).unwrap();
+    // More than the budget: later ones wait for the acks of earlier ones.
+    let text = [b'x'; 500];
+    let futures: Vec<PushFuture> = (0..20)
+        .map(|_| producer.push_metadata(&text).unwrap())
+        .collect();
+    producer.flush(EVER).unwrap();
+    futures[0].wait(Some(EVER)).unwrap();
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    let event = consumer.pull(Some(EVER)).unwrap().unwrap();
+    let from = Position {
+        incarnation: event.id().incarnation,
+        offset: event.id().offset,
+    };
+    consumer.acknowledge(event.id()).unwrap();
+    consumer.flush_acknowledgements(EVER).unwrap();
+    consumer.seek(PartitionIndex(0), from).unwrap();
+    assert_eq!(
+        consumer.pull_batch(20, Some(EVER)).unwrap()[0].id(),
+        event.id()
+    );
+    let fetched = topic
+        .fetch(PartitionIndex(0), from, 1000, EVER, true)
+        .unwrap();
+    assert_eq!(fetched.events().next().unwrap().id(), event.id());
+    consumer.close().unwrap();
+    producer.close(EVER).unwrap();
+    driver.close(EVER).unwrap();
+}
+
 #[test]
 fn a_callback_that_panics_harms_nobody_else() {
     let running = Running::start();

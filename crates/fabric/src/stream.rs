@@ -524,7 +524,8 @@ impl ByteStream for ShmBytes {
             return false;
         }
         let room = if wants_room { WANTS_ROOM } else { 0 };
-        rings.doze = (rings.doze & !(ASLEEP | WANTS_ROOM)) + DOZE_STEP | ASLEEP | room;
+        let step = (rings.doze & !(ASLEEP | WANTS_ROOM)) + DOZE_STEP;
+        rings.doze = step | ASLEEP | room;
         rings.tell_doze();
         fence(Ordering::SeqCst);
         if rings.stirs(wants_room) {
@@ -572,7 +573,7 @@ fn follow(pid: Option<u32>, what: Reference, from: u64, into: &mut [u8]) -> io::
     match what {
         Reference::Foreign { address } => {
             let pid = pid.ok_or_else(|| insane("referred to memory we cannot read".to_owned()))?;
-            let address = address.checked_add(from).unwrap_or(u64::MAX);
+            let address = address.saturating_add(from);
             remote::read(pid, address, into).map_err(|error| match error.raw_os_error() {
                 Some(libc::EFAULT | libc::EPERM | libc::EINVAL) => {
                     insane(format!("referred to memory that cannot be read: {error}"))

@@ -1,8 +1,8 @@
 //! Byte budgets: how much may be held, and what happens at the bound.
 
+use crate::Deadline;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Instant;
 
 /// A bound in bytes, shared by whoever clones it.
 ///
@@ -95,32 +95,13 @@ impl Budget {
         })
     }
 
-    /// Takes `bytes`, waiting for them until `deadline` (`None`: for ever).
-    pub fn reserve(
-        &self,
-        bytes: u64,
-        deadline: Option<Instant>,
-    ) -> Result<Reservation, BudgetError> {
+    /// Takes `bytes`, waiting for them until `deadline`.
+    pub fn reserve(&self, bytes: u64, deadline: Deadline) -> Result<Reservation, BudgetError> {
         let mut held = self.shared.held.lock().expect("no holder panics here");
         while !self.fits(*held, bytes) {
-            let Some(deadline) = deadline else {
-                held = self
-                    .shared
-                    .released
-                    .wait(held)
-                    .expect("no holder panics here");
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.full(*held, bytes));
-            }
-            held = self
-                .shared
-                .released
-                .wait_timeout(held, left)
-                .expect("no holder panics here")
-                .0;
+            held = deadline
+                .wait(&self.shared.released, held)
+                .map_err(|held| self.full(*held, bytes))?;
         }
         *held += bytes;
         Ok(Reservation {
@@ -193,6 +174,7 @@ impl fmt::Debug for Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_bound_holds_and_one_larger_is_let_in_alone() {
@@ -223,11 +205,11 @@ mod tests {
         let held = budget.try_reserve(100).unwrap();
         let waiter = {
             let budget = budget.clone();
-            std::thread::spawn(move || budget.reserve(50, None).map(|r| r.bytes()))
+            std::thread::spawn(move || budget.reserve(50, Deadline::NEVER).map(|r| r.bytes()))
         };
         drop(held);
         assert_eq!(waiter.join().unwrap(), Ok(50));
         let _held = budget.try_reserve(100).unwrap();
-        assert!(budget.reserve(1, Some(Instant::now())).is_err());
+        assert!(budget.reserve(1, Deadline::after(Duration::ZERO)).is_err());
     }
 }

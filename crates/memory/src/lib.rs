@@ -1,5 +1,6 @@
 //! Memory that events live in: reusable buffers, destinations owned by
-//! others, byte budgets, and what survives a `fork`.
+//! others, byte budgets and how long one waits for them, and what survives a
+//! `fork`.
 //!
 //! Shared immutable memory is [`bytes::Bytes`]; memory of a user enters as
 //! `Bytes::from_owner`, which keeps its owner alive.
@@ -10,6 +11,7 @@ mod arena;
 mod budget;
 mod buffer;
 pub mod copies;
+mod deadline;
 pub mod fork;
 mod target;
 #[cfg(feature = "testing")]
@@ -17,4 +19,5 @@ pub mod testing;
 
 pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};
+pub use deadline::Deadline;
 pub use target::Target;

@@ -2,12 +2,13 @@
 //! when nobody else does.
 
 use client::{ClientError, Consumer, Driver, Endpoint};
+use memory::Deadline;
 use server::{Config, Report, Server};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a driver that nobody closed may take to drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -95,8 +96,8 @@ impl Closing {
     /// Sends all acknowledgements, drains every producer, then ends the
     /// embedded server, if there is one. All of it is tried.
     pub fn finish(self, timeout: Duration) -> Result<(), ClientError> {
-        let end = Instant::now() + timeout;
-        let left = || end.saturating_duration_since(Instant::now());
+        let deadline = Deadline::after(timeout);
+        let left = || deadline.left();
         let mut outcome = Ok(());
         for consumer in self.consumers.iter().filter_map(Weak::upgrade) {
             outcome = outcome.and(consumer.flush_acknowledgements(left()));
@@ -153,14 +154,13 @@ pub fn close_all(
     draining: Vec<JoinHandle<()>>,
     timeout: Duration,
 ) -> Result<(), ClientError> {
-    let end = Instant::now() + timeout;
+    let deadline = Deadline::after(timeout);
     let mut outcome = Ok(());
     for closing in open {
-        let left = end.saturating_duration_since(Instant::now());
-        outcome = outcome.and(closing.finish(left));
+        outcome = outcome.and(closing.finish(deadline.left()));
     }
     for thread in draining {
-        while !thread.is_finished() && Instant::now() < end {
+        while !thread.is_finished() && !deadline.has_passed() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

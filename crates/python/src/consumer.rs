@@ -9,12 +9,13 @@ use crate::select::Parsed;
 use crate::topic::Topic;
 use crate::{error, lend, wait};
 use client::{ClientError, ConsumedEvent};
+use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::record::Position;
 
 /// Events that are taken from the client at once, so that one costs little.
@@ -143,10 +144,9 @@ impl Consumer {
         if let Some(event) = Self::take_ahead(slf) {
             return Ok(Some(event));
         }
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::within(timeout);
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if !Self::fetch_ahead(slf, left)? {
+            if !Self::fetch_ahead(slf, deadline)? {
                 return Ok(None);
             }
             // Another thread may have been faster.
@@ -157,7 +157,7 @@ impl Consumer {
     }
 
     /// Takes events and gaps from the client; `false` if there are none in time.
-    fn fetch_ahead(slf: &Bound<'_, Self>, timeout: Option<Duration>) -> PyResult<bool> {
+    fn fetch_ahead(slf: &Bound<'_, Self>, deadline: Deadline) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let generation = memory::fork::generation();
         if this.generation.load(Ordering::Relaxed) != generation {
@@ -166,7 +166,7 @@ impl Consumer {
         let client = this.open(py)?;
         // A number that only guides: nothing is ordered by it.
         let max = this.ahead_max.load(Ordering::Relaxed);
-        let pulled = wait::until(py, timeout, |slice| {
+        let pulled = wait::until(py, deadline, |slice| {
             if this.closed.load(Ordering::Relaxed) {
                 return Err(ClientError::Closed);
             }

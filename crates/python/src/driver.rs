@@ -77,12 +77,8 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
         Some(name) => name,
         None => program(py)?,
     };
-    if let Some(timeout) = wait::seconds("connect_timeout", Some(given.connect_timeout))? {
-        options.connect_timeout = timeout;
-    }
-    if let Some(timeout) = wait::seconds("request_timeout", Some(given.request_timeout))? {
-        options.request_timeout = timeout;
-    }
+    options.connect_timeout = wait::number("connect_timeout", given.connect_timeout)?;
+    options.request_timeout = wait::number("request_timeout", given.request_timeout)?;
     if let Some(bytes) = given.memory_bytes_max {
         options.memory_bytes_max = bytes;
     }

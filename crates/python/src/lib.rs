@@ -32,7 +32,7 @@ use pyo3::prelude::*;
 #[pyfunction]
 #[pyo3(signature = (timeout, /))]
 fn _close_all(py: Python<'_>, timeout: f64) -> PyResult<()> {
-    let timeout = wait::seconds("timeout", Some(timeout))?.unwrap_or(wait::FOREVER);
+    let timeout = wait::number("timeout", timeout)?;
     let (open, draining) = (connection::take_open(), connection::take_draining());
     if open.is_empty() && draining.is_empty() {
         return Ok(());

@@ -6,12 +6,13 @@ use crate::topic::Topic;
 use crate::{error, lend, wait};
 use bytes::Bytes;
 use client::{ClientError, Event, PushFuture};
+use memory::Deadline;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Metadata and data of one event longer than this are copied without the GIL.
 const COPY_BYTES_WITH_GIL_MAX: usize = 64 << 10;
@@ -119,8 +120,8 @@ impl Producer {
         };
         let mut last = full;
         self.send_soon(py);
-        let pushed = wait::until(py, Some(timeout), |slice| {
-            let end = Instant::now() + slice;
+        let pushed = wait::until(py, Deadline::after(timeout), |slice| {
+            let deadline = Deadline::after(slice);
             loop {
                 std::thread::sleep(ROOM_SLEEP.min(slice));
                 match self.client().push(event.clone()) {
@@ -128,7 +129,7 @@ impl Producer {
                     Err(ClientError::Invalid(reason)) => return Ok(Some(Err(reason))),
                     outcome => return outcome.map(|push| Some(Ok(push))),
                 }
-                if Instant::now() >= end {
+                if deadline.has_passed() {
                     return Ok(None);
                 }
             }

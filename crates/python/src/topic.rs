@@ -241,9 +241,9 @@ impl Topic {
         let py = slf.py();
         let linger_ms = linger_ms.map(|milliseconds| milliseconds / 1e3);
         let linger = wait::seconds("linger_ms", linger_ms)?;
-        let block_timeout = wait::seconds("block_timeout", Some(block_timeout))?;
+        let block_timeout = wait::number("block_timeout", block_timeout)?;
         let room_timeout = match at_budget {
-            "block" => Some(block_timeout.unwrap_or(wait::FOREVER)),
+            "block" => Some(block_timeout),
             "fail" => None,
             other => {
                 let message = format!("at_budget is block or fail, not {other:?}");
@@ -263,9 +263,7 @@ impl Topic {
         if let Some(bytes) = budget_bytes {
             options.budget_bytes = bytes;
         }
-        if let Some(timeout) = wait::seconds("ack_timeout", Some(ack_timeout))? {
-            options.ack_timeout = timeout;
-        }
+        options.ack_timeout = wait::number("ack_timeout", ack_timeout)?;
         let selector = slf.get().handle.definition().partition_selector();
         let selects_in_python = selector.plugin().is_some_and(|plugin| !plugin.is_library());
         let sends_by_itself = options.batch.linger == Linger::Adaptive;
@@ -381,8 +379,7 @@ impl Topic {
     ) -> PyResult<Vec<Event>> {
         let index = PartitionIndex(partition);
         let from = self.position(index, position)?;
-        let timeout = wait::seconds("timeout", Some(timeout))?.unwrap_or(FETCH_TIMEOUT_MAX);
-        let timeout = timeout.min(FETCH_TIMEOUT_MAX);
+        let timeout = wait::number("timeout", timeout)?.min(FETCH_TIMEOUT_MAX);
         let fetched = self.call(py, move |handle| {
             handle.fetch(index, from, bytes_max, timeout, false)
         })?;

@@ -5,45 +5,44 @@
 
 use crate::{error, lend};
 use client::ClientError;
+use memory::Deadline;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest that Ctrl-C waits.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Longer than any program runs, and short enough to be added to a time.
-pub const FOREVER: Duration = Duration::from_secs(1_000_000_000);
+/// No call ends that late: [`Deadline`] takes it for never.
+pub const FOREVER: Duration = Duration::MAX;
 
 /// Seconds as users give them; `None` is for ever.
 pub fn seconds(name: &str, value: Option<f64>) -> PyResult<Option<Duration>> {
-    match value {
-        None => Ok(None),
-        Some(value) if value.is_nan() || value < 0.0 => Err(PyValueError::new_err(format!(
-            "{name} is a number of seconds from 0, not {value}"
-        ))),
-        // `Duration` would panic at infinity.
-        Some(value) => Ok((value < FOREVER.as_secs_f64()).then(|| Duration::from_secs_f64(value))),
+    value.map(|value| number(name, value)).transpose()
+}
+
+/// Seconds where there must be a number; infinity is for ever.
+pub fn number(name: &str, value: f64) -> PyResult<Duration> {
+    if value.is_nan() || value < 0.0 {
+        let reason = format!("{name} is a number of seconds from 0, not {value}");
+        return Err(PyValueError::new_err(reason));
     }
+    // What is too much for a `Duration` is so for any program.
+    Ok(Duration::try_from_secs_f64(value).unwrap_or(FOREVER))
 }
 
 /// Calls `wait` with ever new slices of time until it returns a value or an
-/// error, `timeout` has passed (`None`), or a signal handler raises.
+/// error, `deadline` has passed (`None`), or a signal handler raises.
 ///
 /// `wait` runs without the GIL and says `None` when its slice has passed.
 pub fn until<T: Send>(
     py: Python<'_>,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     mut wait: impl FnMut(Duration) -> Result<Option<T>, ClientError> + Send,
 ) -> PyResult<Option<T>> {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
     loop {
-        let slice = deadline.map_or(SLICE, |deadline| {
-            deadline
-                .saturating_duration_since(Instant::now())
-                .min(SLICE)
-        });
+        let slice = deadline.left().min(SLICE);
         let outcome = py.detach(|| wait(slice));
         lend::release_returned(py);
         match outcome {
@@ -52,7 +51,7 @@ pub fn until<T: Send>(
             Err(error) => return Err(error::raise(py, error)),
         }
         py.check_signals()?;
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if deadline.has_passed() {
             return Ok(None);
         }
     }
@@ -70,7 +69,7 @@ pub fn until_done<T: Send>(
     outcome: impl Fn() -> Option<Result<T, ClientError>> + Sync,
 ) -> PyResult<T> {
     let mut last = None;
-    let done = until(py, timeout, |slice| match wait(slice) {
+    let done = until(py, Deadline::within(timeout), |slice| match wait(slice) {
         Err(error) if error.is_timeout() => match outcome() {
             Some(outcome) => outcome.map(Some),
             None => {

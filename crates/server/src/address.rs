@@ -13,7 +13,7 @@ pub enum Reach {
 
 /// Who can reach a listener at `address`; says why if it is no address to listen at.
 pub fn reach(address: &str) -> Result<Reach, String> {
-    if let Some(path) = address.strip_prefix("unix://") {
+    if let Some(path) = socket_path(address) {
         return match path.starts_with('/') {
             true => Ok(Reach::Host),
             false => Err(format!(
@@ -22,7 +22,9 @@ pub fn reach(address: &str) -> Result<Reach, String> {
         };
     }
     let Some(authority) = address.strip_prefix("tcp://") else {
-        return Err(format!("{address}: the schemes are tcp:// and unix://"));
+        return Err(format!(
+            "{address}: the schemes are tcp://, unix:// and shm://"
+        ));
     };
     let Some((host, port)) = authority.rsplit_once(':') else {
         return Err(format!(
@@ -46,6 +48,13 @@ pub fn reach(address: &str) -> Result<Reach, String> {
     }
 }
 
+/// The path of the unix socket that `address` names, if it is one: shared
+/// memory is agreed on over a socket as well.
+pub fn socket_path(address: &str) -> Option<&str> {
+    let path = address.strip_prefix("unix://");
+    path.or_else(|| address.strip_prefix("shm://"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +63,7 @@ mod tests {
     fn loopback_and_sockets_stay_on_the_host() {
         for address in [
             "unix:///a/b",
+            "shm:///a/b",
             "tcp://127.0.0.1:0",
             "tcp://127.9.9.9:1",
             "tcp://[::1]:0",

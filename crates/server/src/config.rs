@@ -94,7 +94,8 @@ settings! {
     directory: PathBuf = PathBuf::from("thalweg-data"), "path";
     /// Addresses to listen at, for example `tcp://127.0.0.1:0` (port 0: the system chooses one).
     ///
-    /// None is a unix socket inside the data directory.
+    /// None is a unix socket inside the data directory. `unix:///path` and `shm:///path` are the
+    /// same: who connects chooses between the socket and shared memory.
     listen: Vec<String> = Vec::new(), "address";
     /// Where the group file is written, by which clients find the server.
     ///
@@ -112,6 +113,13 @@ settings! {
     disk_threads: u32 = 4, "count";
     /// Silence after which a sign of life is asked for; twice this is taken for death, milliseconds.
     heartbeat_ms: u32 = 10_000, "milliseconds";
+    /// Serve clients of this host over the unix socket alone, not over shared memory.
+    no_shared_memory: bool = false, "yes or no";
+    /// How long the server looks for what clients wrote into shared memory before it sleeps, microseconds.
+    ///
+    /// 0 does not. It takes a processor while it looks, and pays where one is free for that: 50 is a
+    /// good value then. As long as looking finds nothing, it is done more and more rarely.
+    spin_us: u32 = 0, "microseconds";
     /// How long a draining server waits for what it has taken, milliseconds.
     drain_timeout_ms: u32 = 30_000, "milliseconds";
     /// Allow addresses that other hosts can reach, although nothing is encrypted.
@@ -385,7 +393,7 @@ mod tests {
             ),
             (
                 "listen = [\"carrier-pigeon://x\"]",
-                "listen: carrier-pigeon://x: the schemes are tcp:// and unix://",
+                "listen: carrier-pigeon://x: the schemes are tcp://, unix:// and shm://",
             ),
             (
                 "directory = [\"a\", \"b\"]",

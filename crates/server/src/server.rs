@@ -1,5 +1,6 @@
 //! A running server.
 
+use crate::address;
 use crate::config::Config;
 use crate::directory::DataDirectory;
 use crate::disk_threads::DiskThreads;
@@ -9,6 +10,7 @@ use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
 use broker::{Limits, Node, NodeOptions};
+use fabric::{Shm, ShmOptions};
 use log::{Disk, DiskKind, MemoryKind, OsDisk, StorageKind};
 use memory::Pool;
 use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
@@ -73,10 +75,10 @@ impl Server {
         // What memory partitions and readers give up is what the next ones
         // need; what nobody needs is given back.
         let pool = Pool::new(config.memory_bytes_max as usize);
-        let listeners = listen(&config, &directory, file_system, &pool, embedded)?;
+        let listeners = listen(&config, &directory, file_system, &pool, embedded, &report)?;
         let endpoints: Vec<String> = listeners
             .iter()
-            .map(|listener| listener.address())
+            .flat_map(|listener| endpoints(listener.address()))
             .collect();
 
         let started = Instant::now();
@@ -90,7 +92,8 @@ impl Server {
             started,
             &report,
         )?;
-        let reactor = Reactor::new().map_err(net_system)?;
+        let mut reactor = Reactor::new().map_err(net_system)?;
+        reactor.set_spin(Duration::from_micros(config.spin_us.into()));
         let waker = reactor.waker();
         let threads = DiskThreads::start(disk.clone(), waker.clone(), config.disk_threads)
             .map_err(ServerError::System)?;
@@ -297,6 +300,7 @@ fn listen(
     file_system: FileSystem,
     pool: &Pool,
     embedded: bool,
+    report: &Report,
 ) -> Result<Vec<Box<dyn Listener>>, ServerError> {
     let options = LinkOptions {
         payload_bytes_max: config.payload_bytes_max,
@@ -306,7 +310,12 @@ fn listen(
     let transports = Transports::new()
         .with(Inproc::new(options.clone()))
         .with(Unix::new(options.clone()))
-        .with(Tcp::new(options));
+        .with(Tcp::new(options.clone()))
+        .with(Shm::new(ShmOptions {
+            links: options,
+            report: report.clone(),
+            ..ShmOptions::default()
+        }));
     let addresses = match (embedded, config.listen.as_slice()) {
         (true, _) => vec![format!("inproc://thalweg-{}", directory.instance())],
         (false, []) => vec![format!(
@@ -316,11 +325,26 @@ fn listen(
         (false, listen) => listen.to_vec(),
     };
     let listen = |address: String| {
+        // One socket serves both kinds of clients.
+        let scheme = if config.no_shared_memory {
+            "unix"
+        } else {
+            "shm"
+        };
+        let door = address::socket_path(&address).map(|path| format!("{scheme}://{path}"));
         transports
-            .listen(&address)
+            .listen(door.as_ref().unwrap_or(&address))
             .map_err(|source| ServerError::Listen { address, source })
     };
     addresses.into_iter().map(listen).collect()
+}
+
+/// By which addresses clients can reach who listens at `address`.
+fn endpoints(address: String) -> Vec<String> {
+    match address.strip_prefix("shm://") {
+        Some(path) => vec![format!("unix://{path}"), address],
+        None => vec![address],
+    }
 }
 
 /// In the data directory; or, if its path is too long for a socket or lies on

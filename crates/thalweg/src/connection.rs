@@ -4,6 +4,8 @@ use crate::failure::{About, Failure};
 use bytes::Bytes;
 use clap::Args;
 use client::{Driver, DriverOptions, Endpoint};
+use fabric::{Shm, ShmOptions};
+use net::Transports;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,16 +49,20 @@ pub struct Connection {
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        // Beyond this no Duration can be made of it.
-        Ok(seconds) if (0.0..1e9).contains(&seconds) => Ok(seconds),
+        Ok(seconds) if seconds >= 0.0 => Ok(seconds),
         _ => Err("must be a number of seconds from 0 on".to_owned()),
     }
+}
+
+/// Of a number of seconds that was checked: what is too much is for ever.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 impl Connection {
     /// How long to wait for an answer.
     pub fn timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.timeout)
+        duration(self.timeout)
     }
 
     /// What error messages call the server.
@@ -80,13 +86,39 @@ impl Connection {
         let options = DriverOptions {
             client_name: format!("thalweg {}", std::process::id()),
             namespace: self.namespace.clone(),
-            connect_timeout: Duration::from_secs_f64(self.connect_timeout),
+            connect_timeout: duration(self.connect_timeout),
             request_timeout: self.timeout(),
             plugins: Arc::new(plugin::Loader::from_environment()),
-            ..DriverOptions::default()
+            ..driver_options()
         };
         Driver::connect(endpoint, options).about(self.subject())
     }
+}
+
+/// What every driver of a command has: shared memory among its transports,
+/// and the spinning that the environment asks for (THALWEG_SPIN_US).
+pub fn driver_options() -> DriverOptions {
+    let options = DriverOptions::default();
+    DriverOptions {
+        transports: Arc::new(with_shared_memory(&options.transports)),
+        spin: spin(),
+        ..options
+    }
+}
+
+/// `transports`, and shared memory with them.
+pub fn with_shared_memory(transports: &Transports) -> Transports {
+    transports.clone().with(Shm::new(ShmOptions {
+        report: Arc::new(|line| eprintln!("note: {line}")),
+        ..ShmOptions::default()
+    }))
+}
+
+/// How long to look before sleeping, as the environment has it.
+pub fn spin() -> Duration {
+    let text = std::env::var("THALWEG_SPIN_US");
+    let spin_us = text.ok().and_then(|text| text.parse().ok());
+    Duration::from_micros(spin_us.unwrap_or(0))
 }
 
 fn read_token(path: &std::path::Path) -> Result<Bytes, Failure> {

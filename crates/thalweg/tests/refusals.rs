@@ -149,6 +149,26 @@ fn a_topic_that_is_not_there() {
 }
 
 #[test]
+fn a_timeout_that_is_no_number_of_seconds() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    for wrong in ["-1", "nan", "soon"] {
+        let ran = rig.run(&["topic", "list", &format!("--timeout={wrong}")]);
+        let ran = ran.exits(2);
+        let reason = "must be a number of seconds from 0 on";
+        assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+    }
+    // One that no clock can tell is for ever.
+    for ever in ["inf", "1e300"] {
+        let timeouts = [
+            format!("--timeout={ever}"),
+            format!("--connect-timeout={ever}"),
+        ];
+        rig.run(&["topic", "list", &timeouts[0], &timeouts[1]]).ok();
+    }
+}
+
+#[test]
 fn a_stale_group_file() {
     let rig = Rig::default();
     let server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);

@@ -66,7 +66,7 @@ impl Calls {
     pub fn begin(&mut self, wire: &mut Wire<'_>, request: CallRequest, seek: Option<Seek>) {
         self.last_key += 1;
         let key = self.last_key;
-        let deadline = wire.now() + request.timeout;
+        let deadline = wire.now().saturating_add(request.timeout);
         wire.context.arm(deadline, Timer::Call(key));
         let call = Call {
             request,

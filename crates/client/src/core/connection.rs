@@ -94,7 +94,10 @@ impl Connection {
     /// Begins the first round; `now` is when the connect timeout counts from.
     pub fn start(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
         self.down_since = context.now;
-        context.arm(context.now + self.connect_timeout, Timer::Connection);
+        context.arm(
+            context.now.saturating_add(self.connect_timeout),
+            Timer::Connection,
+        );
         self.begin_round(context, outputs);
     }
 
@@ -320,7 +323,10 @@ impl Connection {
                 context.mailbox.liveness.disconnected();
                 self.unreachable(address, reason);
                 self.down_since = context.now;
-                context.arm(context.now + self.connect_timeout, Timer::Connection);
+                context.arm(
+                    context.now.saturating_add(self.connect_timeout),
+                    Timer::Connection,
+                );
                 self.begin_round(context, outputs);
             }
             Phase::Connecting { address, .. } | Phase::Greeting { address, .. } => {
@@ -339,7 +345,7 @@ impl Connection {
     ) -> Option<String> {
         let now = context.now;
         let is_up = matches!(self.phase, Phase::Up { .. });
-        if self.was_up && !is_up && now >= self.down_since + self.connect_timeout {
+        if self.was_up && !is_up && now >= self.down_since.saturating_add(self.connect_timeout) {
             let error = self.last_failure();
             context.mailbox.liveness.lose(error);
         }
@@ -373,7 +379,7 @@ impl Connection {
         if matches!(self.phase, Phase::Up { .. }) {
             return None;
         }
-        let passed = |since: Duration| context.now >= since + self.connect_timeout;
+        let passed = |since: Duration| context.now >= since.saturating_add(self.connect_timeout);
         let hopeless = self.is_final
             || (!self.was_up && passed(self.down_since))
             || self.foreign_since.is_some_and(passed);

@@ -54,7 +54,7 @@ impl ConsumerCore {
         timeout: Duration,
         promise: Arc<Promise>,
     ) -> Self {
-        let open_deadline = wire.now() + timeout;
+        let open_deadline = wire.now().saturating_add(timeout);
         wire.context.arm(open_deadline, Timer::Consumer(shared.key));
         Self {
             cursors: Cursors::new(shared.clone()),

@@ -83,7 +83,7 @@ impl ProducerCore {
         promise: Arc<Promise>,
     ) -> Self {
         let mut core = Self {
-            open_deadline: wire.now() + timeout,
+            open_deadline: wire.now().saturating_add(timeout),
             shared,
             state: State::Opening,
             asked: false,
@@ -231,7 +231,9 @@ impl ProducerCore {
             wire.now(),
         );
         flow.next_sequence += u64::from(batch.count);
-        let deadline = batch.taken_at + self.shared.options.ack_timeout;
+        let deadline = batch
+            .taken_at
+            .saturating_add(self.shared.options.ack_timeout);
         flow.in_flight.push_back(batch);
         self.arm(wire, deadline);
         if self.state == State::Open && wire.is_up() {
@@ -284,7 +286,9 @@ impl ProducerCore {
                     .unwrap_or_else(|| self.shared.topic.durability(partition)),
                 regions: batch.expose(wire),
             };
-            let deadline = batch.taken_at + self.shared.options.ack_timeout;
+            let deadline = batch
+                .taken_at
+                .saturating_add(self.shared.options.ack_timeout);
             let request = Request {
                 method: Method::Produce,
                 topic: self.shared.topic.id,
@@ -478,7 +482,7 @@ impl ProducerCore {
                 continue;
             }
             if let Some(front) = flow.in_flight.front() {
-                let deadline = front.taken_at + ack_timeout;
+                let deadline = front.taken_at.saturating_add(ack_timeout);
                 if deadline <= now {
                     let error = self.ack_timeout(wire, *partition, flow);
                     return self.fail(wire, &error);

@@ -259,6 +259,7 @@ fn heading(args: &BenchArgs, cores: &Cores) -> String {
         (Some(_), _) => "a running server",
         (None, Way::Tcp) => "TCP over loopback",
         (None, Way::Unix) => "unix socket",
+        (None, Way::Shm) => "shared memory",
         (None, Way::Inproc) => "within one process",
     };
     format!(

@@ -67,7 +67,7 @@ fn one(seat: &mut Seat, driver: &Driver, job: &Job) -> Result<(), Failure> {
 pub fn connect(endpoint: Endpoint) -> Result<Driver, Failure> {
     let options = DriverOptions {
         client_name: format!("thalweg bench {}", std::process::id()),
-        ..DriverOptions::default()
+        ..crate::connection::driver_options()
     };
     Driver::connect(endpoint, options).about("the server")
 }

@@ -50,7 +50,9 @@ impl Limits {
         let mut limits = Self::default();
         let bytes = case.measured_bytes().min(BESIDE_BYTES_MAX);
         match way {
-            Way::Inproc => limits.set("copy_and_crc_cold_bytes_per_s", memory::copy_and_crc_cold()),
+            Way::Inproc | Way::Shm => {
+                limits.set("copy_and_crc_cold_bytes_per_s", memory::copy_and_crc_cold())
+            }
             Way::Tcp | Way::Unix => {
                 let socket = match way {
                     Way::Unix => Socket::Unix,

@@ -3,6 +3,7 @@
 use super::meter::Usage;
 use crate::failure::{About, Code, Failure};
 use clap::ValueEnum;
+use client::group_file::GroupFile;
 use client::{Driver, Endpoint};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -20,6 +21,8 @@ pub enum Way {
     Tcp,
     /// A unix socket
     Unix,
+    /// Shared memory
+    Shm,
     /// No process border: the server is embedded, clients are threads
     Inproc,
 }
@@ -30,6 +33,7 @@ impl Way {
         match self {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
+            Self::Shm => "shm",
             Self::Inproc => "inproc",
         }
     }
@@ -222,7 +226,7 @@ impl ServerProcess {
     ) -> Result<Self, Failure> {
         let group_file = scratch.join("thalweg.json");
         let listen = match way {
-            Way::Unix => format!("unix://{}", scratch.join("socket").display()),
+            Way::Unix | Way::Shm => format!("unix://{}", scratch.join("socket").display()),
             Way::Tcp | Way::Inproc => "tcp://127.0.0.1:0".to_owned(),
         };
         let mut command = Command::new(std::env::current_exe().about(SUBJECT)?);
@@ -246,7 +250,20 @@ impl ServerProcess {
             let what = "ended before it was ready";
             return Err(Failure::new(Code::Failure, SUBJECT, what));
         }
+        server.offer_only(way)?;
         Ok(server)
+    }
+
+    /// Leaves in the group file what is to be measured: a server of this host
+    /// can be reached in several ways.
+    fn offer_only(&self, way: Way) -> Result<(), Failure> {
+        let failed = |why| Failure::new(Code::Failure, SUBJECT, why);
+        let mut group = GroupFile::read(&self.group_file).map_err(failed)?;
+        let scheme = format!("{}://", way.name());
+        group
+            .endpoints
+            .retain(|address| address.starts_with(&scheme));
+        std::fs::write(&self.group_file, group.to_json()).about(SUBJECT)
     }
 
     /// Ends it cleanly.

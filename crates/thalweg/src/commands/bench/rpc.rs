@@ -55,10 +55,17 @@ pub struct ResponderArgs {
 
 fn transports() -> Transports {
     let options = LinkOptions::default();
-    Transports::new()
+    let transports = Transports::new()
         .with(Unix::new(options.clone()))
         .with(Tcp::new(options.clone()))
-        .with(Inproc::new(options))
+        .with(Inproc::new(options));
+    crate::connection::with_shared_memory(&transports)
+}
+
+fn reactor() -> Result<Reactor, Failure> {
+    let mut reactor = net(Reactor::new())?;
+    reactor.set_spin(crate::connection::spin());
+    Ok(reactor)
 }
 
 fn net<T>(result: Result<T, NetError>) -> Result<T, Failure> {
@@ -73,7 +80,7 @@ pub fn respond(args: &ResponderArgs) -> Result<(), Failure> {
 fn answer(address: &str, tell: impl FnOnce(&str)) -> Result<(), Failure> {
     let listener = net(transports().listen(address))?;
     tell(&listener.address());
-    let mut reactor = net(Reactor::new())?;
+    let mut reactor = reactor()?;
     net(reactor.add_listener(listener))?;
     loop {
         while let Some(event) = reactor.next() {
@@ -104,7 +111,7 @@ struct Asker {
 
 impl Asker {
     fn connect(address: &str) -> Result<Self, Failure> {
-        let mut reactor = net(Reactor::new())?;
+        let mut reactor = reactor()?;
         let link = net(transports().connect(address))?;
         let link = net(reactor.add_link(link))?;
         let mut asker = Self {
@@ -183,7 +190,9 @@ impl Responder {
     fn start(way: Way, scratch: &Path, cores: &Cores) -> Result<(Self, String), Failure> {
         let address = match way {
             Way::Tcp => "tcp://127.0.0.1:0".to_owned(),
-            Way::Unix => format!("unix://{}", scratch.join("rpc").display()),
+            Way::Unix | Way::Shm => {
+                format!("{}://{}", way.name(), scratch.join("rpc").display())
+            }
             Way::Inproc => {
                 let address = format!("inproc://rpc-{}", std::process::id());
                 let (told, heard) = std::sync::mpsc::channel();
