@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel install demo test kill bench bench-peers clean
+.PHONY: help setup wheel install demo test kill bench bench-peers bench-scenarios clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -22,6 +22,9 @@ bench: setup ## measure the event path beside the limits of this machine
 
 bench-peers: ## measure beside Kafka, Redis and ZeroMQ, which it sets up: ROUNDS=5 CASES="produce-1k latency"
 	@scripts/bench-peers --rounds $(or $(ROUNDS),5) $(CASES)
+
+bench-scenarios: setup ## measure many events, many topics, parts of data, restarts, a stopped consumer (needs 45 GB)
+	@scripts/bench-scenarios
 
 setup: ## get this machine ready for tests (called by the others)
 	@scripts/setup test

@@ -100,6 +100,7 @@ def consume_case(size: int, events: int, redis: bool):
         topic = kafka.fresh_name()
         kafka.create(topic)
         kafka.run("produce", topic, count, size, kafka.producer)
+        kafka.keep()
         contenders = {
             "Thalweg": (
                 thalweg,
@@ -159,6 +160,7 @@ def large_case(work: str):
             topic = kafka.fresh_name()
             kafka.create(topic)
             kafka.run("produce", topic, count, size, kafka.producer)
+            kafka.keep()
             redis.run("stream-produce", "s", count, size, 4)
             contenders["Kafka"] = (
                 kafka,
@@ -232,7 +234,8 @@ def spread(values: list[float]) -> dict:
 
 
 def measure(bench: Bench, make, rounds: int) -> dict:
-    """Every contender once a round; the first round is not counted."""
+    """Every contender once a round; the first round is not counted. What a round
+    wrote is removed between it and the next."""
     contenders = make(bench)
     results: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
     for index in range(rounds + 1):
@@ -241,13 +244,18 @@ def measure(bench: Bench, make, rounds: int) -> dict:
             os.sync()
             time.sleep(0.2)
             before = cpu_seconds(server.process.pid) if server else 0.0
+            began = time.monotonic()
             result = run()
+            took = time.monotonic() - began
+            print(f"round {index}: {name}: {took:.1f} s", file=sys.stderr, flush=True)
             if server and "seconds" in result:
                 used = cpu_seconds(server.process.pid) - before
                 result["server_cpu_ns"] = used / result["events"] * 1e9
             if index > 0:
                 for key, value in result.items():
                     results[name].setdefault(key, []).append(value)
+        for server in {id(server): server for server, _ in contenders.values() if server}.values():
+            server.clean()
     return {
         name: {key: spread(values) for key, values in keys.items()}
         for name, keys in results.items()

@@ -1,6 +1,7 @@
 /* Drives Kafka through librdkafka.
  *
  *   kafka create  BROKER TOPIC
+ *   kafka delete  BROKER TOPIC
  *   kafka produce BROKER TOPIC EVENTS BYTES [key=value ...]
  *   kafka consume BROKER TOPIC EVENTS BYTES [key=value ...]
  *   kafka latency BROKER TOPIC EVENTS BYTES producer-key=value ... -- consumer-key=value ...
@@ -72,6 +73,21 @@ static int create(const char *broker, const char *name) {
     rd_kafka_event_destroy(event);
     rd_kafka_queue_destroy(queue);
     rd_kafka_NewTopic_destroy(topic);
+    rd_kafka_destroy(client);
+    return 0;
+}
+
+static int delete(const char *broker, const char *name) {
+    rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, configure(broker, NULL, 0));
+    rd_kafka_DeleteTopic_t *topic = rd_kafka_DeleteTopic_new(name);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    rd_kafka_DeleteTopics(client, &topic, 1, NULL, queue);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 30000);
+    if (!event) fail(name, "no answer to its deletion");
+    if (rd_kafka_event_error(event)) fail(name, rd_kafka_event_error_string(event));
+    rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_DeleteTopic_destroy(topic);
     rd_kafka_destroy(client);
     return 0;
 }
@@ -206,8 +222,9 @@ static int latency(const char *broker, const char *name, long events, size_t byt
 
 int main(int argc, char **argv) {
     if (argc == 4 && !strcmp(argv[1], "create")) return create(argv[2], argv[3]);
+    if (argc == 4 && !strcmp(argv[1], "delete")) return delete(argv[2], argv[3]);
     if (argc < 6) {
-        fputs("usage: kafka create|produce|consume|latency BROKER TOPIC [EVENTS BYTES ...]\n",
+        fputs("usage: kafka create|delete|produce|consume|latency BROKER TOPIC [EVENTS BYTES ...]\n",
               stderr);
         return 2;
     }

@@ -55,15 +55,29 @@ def cpu_seconds(pid: int) -> float:
 def client(command: list) -> dict:
     """Runs a load program on the clients' core; returns the line that it prints."""
     done = subprocess.run(
-        on_core(CLIENT_CORE, command), check=True, capture_output=True, text=True, timeout=600
+        on_core(CLIENT_CORE, command), stdout=subprocess.PIPE, text=True, timeout=600
     )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: status {done.returncode}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def bytes_below(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.lstat().st_blocks * 512
+        except OSError:
+            pass  # It was removed meanwhile.
+    return total
 
 
 class Server:
     """One server with a directory of its own, which goes with it."""
 
     name = "server"
+    # What a server keeps for itself, and room that it makes ahead.
+    rest_bytes = 512 << 20
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -97,6 +111,18 @@ class Server:
                 self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def remove_topics(self) -> None:
+        """Removes what a round has left behind, where that is on disk."""
+
+    def clean(self) -> None:
+        """Between two rounds: within one, nobody pays for another's removal."""
+        self.remove_topics()
+        end = time.monotonic() + 90
+        while bytes_below(self.directory) > self.rest_bytes:
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self.name} still holds what was deleted")
+            time.sleep(0.1)
+
     def fresh_name(self) -> str:
         self.rounds += 1
         return f"measured-{self.rounds}"
@@ -120,6 +146,14 @@ class Thalweg(Server):
             [self.program, "serve", data, "--group-file", self.group_file, "--listen", listen]
         )
         wait_until(self.group_file.exists, "thalweg serve", process)
+
+    def remove_topics(self) -> None:
+        common = ["--group-file", str(self.group_file), "--json"]
+        topic = [str(self.program), "topic"]
+        listed = subprocess.run([*topic, "list", *common], check=True, capture_output=True)
+        for line in listed.stdout.splitlines():
+            name = json.loads(line)["name"]
+            subprocess.run([*topic, "delete", name, *common], check=True, capture_output=True)
 
     def bench(self, work: str, **settings) -> dict:
         """One counted repetition of `thalweg bench`, whose topics stay where they
@@ -169,6 +203,7 @@ class Kafka(Server):
     def __init__(self, directory: Path, jars: Path, settings: Path, program: Path):
         super().__init__(directory)
         self.jars, self.settings, self.program = jars, settings, program
+        self.topics: list[str] = []
 
     def start(self) -> None:
         port, controller = free_port(), free_port()
@@ -196,13 +231,24 @@ class Kafka(Server):
         process = self.spawn([*java[:1], *heap, *java[1:], "kafka.Kafka", settings])
         wait_until(lambda: answers(port), "Kafka", process)
 
+    def admin(self, what: str, topic: str) -> None:
+        command = [str(self.program), what, self.broker, topic]
+        subprocess.run(command, check=True, timeout=60)
+
     def create(self, topic: str) -> None:
-        subprocess.run(
-            [str(self.program), "create", self.broker, topic],
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
+        """Makes a topic that the end of the round removes."""
+        self.admin("create", topic)
+        self.topics.append(topic)
+
+    def keep(self) -> None:
+        """What was made so far stays, for every round to read."""
+        self.topics.clear()
+        self.rest_bytes += bytes_below(self.directory)
+
+    def remove_topics(self) -> None:
+        for topic in self.topics:
+            self.admin("delete", topic)
+        self.topics.clear()
 
     def run(self, work: str, topic: str, events: int, size: int, settings: list[str]) -> dict:
         return client([self.program, work, self.broker, topic, events, size, *settings])

@@ -21,6 +21,8 @@ pub const WAIT: Duration = Duration::from_secs(120);
 const REUSED_FROM: usize = 64 << 10;
 /// Events that are not yet handled hold no more data than this.
 const HELD_BYTES_MAX: usize = 64 << 20;
+/// What the producers of one client hold together: less than its driver may.
+const BUDGETS_BYTES: u64 = 384 << 20;
 /// One in so many events is looked at for its delay.
 const SAMPLED: u64 = 16;
 
@@ -357,12 +359,16 @@ fn open_producers(driver: &Driver, job: &Job) -> Result<Vec<Producer>, Failure> 
             None => Linger::Adaptive,
         },
     };
+    // The default, unless there are so many that the driver's memory is short.
+    let budget = BUDGETS_BYTES / job.shares.len().max(1) as u64;
+    let budget_bytes = budget.min(ProducerOptions::default().budget_bytes);
     let shares = job.shares.iter();
     shares
         .map(|share| {
             let topic = driver.open_topic(&share.topic).about(&share.topic)?;
             let options = ProducerOptions {
                 batch,
+                budget_bytes,
                 ..ProducerOptions::default()
             };
             topic.producer(options).about(&share.topic)
