@@ -118,7 +118,7 @@ def test_partitions_are_chosen_and_keep_their_order(driver: thalweg.Driver, name
     with topic.consumer("some", partitions=[2]) as consumer:
         assert numbers(consumer, 10) == list(range(2, 30, 3))
         assert consumer.pull(timeout=0) is None
-    with pytest.raises(thalweg.InvalidArgument, match="3"):
+    with pytest.raises(thalweg.UnknownPartition, match="3"):
         topic.consumer("wrong", partitions=[3])
 
 

@@ -136,14 +136,14 @@ def test_partitions_are_added_to_a_live_topic(driver: thalweg.Driver, name: str)
     topic = driver.create_topic(name, partitions=0)
     assert topic.partitions == ()
     with topic.producer() as producer:
-        with pytest.raises(thalweg.InvalidEvent, match="no partitions"):
+        with pytest.raises(thalweg.UnknownPartition, match="no partitions"):
             producer.push({})
         described = driver.add_partitions(name, 2, storage="memory")
         assert len(described.partitions) == 2
         topic.refresh()
         assert len(topic.partitions) == 2
         assert producer.push({"a": 1}, partition=1).result().partition == 1
-        with pytest.raises(thalweg.InvalidEvent, match="2"):
+        with pytest.raises(thalweg.UnknownPartition, match="2"):
             producer.push({}, partition=2)
 
 
@@ -191,3 +191,22 @@ def test_errors_are_what_they_say() -> None:
     for name in thalweg.exceptions.__all__:
         if name != "GapWarning":
             assert issubclass(getattr(thalweg, name), thalweg.Error)
+
+
+def test_a_partition_that_is_not_there_is_always_the_same_error(
+    driver: thalweg.Driver, name: str
+) -> None:
+    topic = driver.create_topic(name, partitions=2, storage="memory")
+    with topic.producer() as producer, topic.consumer("c", partitions=[1]) as consumer:
+        for call in (
+            lambda: producer.push({}, partition=2),
+            lambda: producer.push_many([{}, {}], partition=2),
+            lambda: topic.consumer("other", partitions=[0, 2]),
+            lambda: topic.fetch(2, 0),
+            lambda: consumer.seek(2, 0),
+        ):
+            with pytest.raises(thalweg.UnknownPartition, match="2"):
+                call()
+        # This one is there, and is not read.
+        with pytest.raises(thalweg.InvalidArgument, match="does not read partition 0"):
+            consumer.seek(0, 0)

@@ -371,7 +371,8 @@ class Producer:
 
         Does not block unless the producer's budget is full, see
         `Topic.producer`. Raises `InvalidEvent` if the event is refused,
-        `BudgetExceeded`, `Closed`, and what the producer has failed with.
+        `UnknownPartition`, `BudgetExceeded`, `Closed`, and what the producer has
+        failed with.
         """
     def push_many(
         self,

@@ -277,10 +277,7 @@ impl ProducerShared {
         if let Some(failure) = &queue.failure {
             return Err(failure.clone());
         }
-        let partition = queue
-            .selector
-            .select(input, self.topic.partition_count())
-            .map_err(ClientError::invalid)?;
+        let partition = queue.selector.select(input, self.topic.partition_count())?;
         if queue.partitions.len() <= partition as usize {
             queue
                 .partitions

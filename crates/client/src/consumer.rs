@@ -158,7 +158,8 @@ impl Consumer {
     /// a little later; [`Consumer::flush_acknowledgements`] waits for that.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] for a partition that is not read, and whatever
+    /// [`ClientError::UnknownPartition`] for a partition that is not there,
+    /// [`ClientError::Invalid`] for one that is not read, and whatever
     /// the server had against acknowledgements sent before.
     pub fn acknowledge(&self, id: EventId) -> Result<(), ClientError> {
         let open = self.open()?;
@@ -175,7 +176,7 @@ impl Consumer {
             *newest = (*newest).max(position);
         } else {
             if !open.shared.reads(partition) {
-                return Err(not_read(&self.name, id.partition));
+                return Err(not_read(&self.name, &self.topic, id.partition));
             }
             waiting.positions.insert(partition, position);
         }
@@ -216,7 +217,8 @@ impl Consumer {
     /// Goes to `position`, be it backwards; the cursor moves there, durably.
     ///
     /// # Errors
-    /// As any call; [`ClientError::Invalid`] for a partition that is not read.
+    /// As any call; [`ClientError::UnknownPartition`] for a partition that is
+    /// not there, [`ClientError::Invalid`] for one that is not read.
     pub fn seek(&self, partition: PartitionIndex, position: Position) -> Result<(), ClientError> {
         let open = self.open()?;
         self.move_cursor(&open, partition, position)?.wait()?;
@@ -237,7 +239,8 @@ impl Consumer {
     /// answer to another one follows it in the same way.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] for a partition that is not read.
+    /// [`ClientError::UnknownPartition`] for a partition that is not there,
+    /// [`ClientError::Invalid`] for one that is not read.
     pub fn begin_seek(
         &self,
         partition: PartitionIndex,
@@ -256,7 +259,7 @@ impl Consumer {
         position: Position,
     ) -> Result<Pending<()>, ClientError> {
         if !open.shared.reads(partition.0) {
-            return Err(not_read(&self.name, partition));
+            return Err(not_read(&self.name, &self.topic, partition));
         }
         open.acknowledgements().begin_seek(partition.0);
         let body = MoveCursors {
@@ -347,7 +350,14 @@ impl Consumer {
     }
 }
 
-fn not_read(consumer: &str, partition: PartitionIndex) -> ClientError {
+fn not_read(consumer: &str, topic: &TopicHandle, partition: PartitionIndex) -> ClientError {
+    let count = topic.state.partition_count();
+    if partition.0 >= count {
+        return ClientError::UnknownPartition(format!(
+            "partition {partition} is out of range: {} has {count}, counted from 0",
+            topic.name()
+        ));
+    }
     ClientError::Invalid(format!(
         "consumer {consumer} does not read partition {partition}"
     ))
@@ -366,7 +376,7 @@ impl Open {
             Some(partitions) => partitions.clone(),
         };
         if let Some(wrong) = partitions.iter().find(|partition| **partition >= count) {
-            return Err(ClientError::Invalid(format!(
+            return Err(ClientError::UnknownPartition(format!(
                 "partition {wrong} is out of range: {} has {count}, counted from 0",
                 topic.name()
             )));

@@ -3,7 +3,7 @@
 use memory::BudgetError;
 use std::fmt;
 use std::sync::Arc;
-use topic::PluginError;
+use topic::{PluginError, SelectorError};
 use wire::{DirectoryId, ErrorCode, ErrorReply};
 
 /// A variant for each thing that a caller would do differently.
@@ -23,6 +23,8 @@ pub enum ClientError {
     Server(ErrorReply),
     /// What the caller gave cannot be right.
     Invalid(String),
+    /// The topic has no such partition, or none at all; in words.
+    UnknownPartition(String),
     /// The topic needs a plugin that this client cannot have.
     Plugin(PluginError),
     /// A budget is full and its policy is to fail.
@@ -102,7 +104,7 @@ impl fmt::Display for ClientError {
             Self::Timeout { what } => write!(f, "timed out waiting for {what}"),
             Self::Closed => f.write_str("closed"),
             Self::Server(reply) => write!(f, "the server refuses: {reply}"),
-            Self::Invalid(reason) => f.write_str(reason),
+            Self::Invalid(reason) | Self::UnknownPartition(reason) => f.write_str(reason),
             Self::Plugin(error) => error.fmt(f),
             Self::Budget(error) => error.fmt(f),
             Self::WrongServer {
@@ -142,6 +144,17 @@ impl std::error::Error for ClientError {
             Self::Budget(error) => Some(error),
             Self::Io { source, .. } => Some(&**source),
             _ => None,
+        }
+    }
+}
+
+impl From<SelectorError> for ClientError {
+    fn from(error: SelectorError) -> Self {
+        match error {
+            SelectorError::NoPartitions | SelectorError::OutOfRange { .. } => {
+                Self::UnknownPartition(error.to_string())
+            }
+            SelectorError::PartitionRequired | SelectorError::Refused(_) => Self::invalid(error),
         }
     }
 }

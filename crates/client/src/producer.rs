@@ -122,6 +122,8 @@ impl Producer {
     /// # Errors
     /// - [`ClientError::Invalid`] when the topic's validator, limit or
     ///   partition selector refuses the event;
+    /// - [`ClientError::UnknownPartition`] when the topic has no such
+    ///   partition, or none yet;
     /// - [`ClientError::Budget`] or [`ClientError::Timeout`] at the budget;
     /// - what the producer has failed with, if it has.
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {

@@ -402,7 +402,7 @@ fn what_the_topic_refuses_is_raised_by_push() {
         })
         .err()
         .unwrap();
-    assert!(matches!(error, ClientError::Invalid(_)));
+    assert!(matches!(error, ClientError::UnknownPartition(_)));
     assert!(error.to_string().contains("partition 2"), "{error}");
     let long = vec![0; topic.definition().metadata_bytes_max() as usize + 1];
     let error = producer.push_metadata(&long).err().unwrap();

@@ -168,6 +168,15 @@ impl From<ClientError> for Failure {
             ClientError::Timeout { .. } => Code::Timeout,
             ClientError::Closed => Code::Closed,
             ClientError::Invalid(_) => Code::InvalidArgument,
+            // The client knows first what the server would say.
+            ClientError::UnknownPartition(_) => {
+                return Self {
+                    code: SERVER_CODES + i32::from(ErrorCode::UnknownPartition as u16),
+                    retryable: false,
+                    retry_after_ms: 0,
+                    message,
+                };
+            }
             ClientError::Plugin(_) => Code::PluginUnusable,
             ClientError::Budget(_) => Code::Budget,
             ClientError::WrongServer { .. } => Code::WrongServer,

@@ -34,6 +34,7 @@ pub fn raise(py: Python<'_>, error: ClientError) -> PyErr {
         // Nothing that Python gives up is waited for.
         ClientError::Closed | ClientError::Cancelled => "Closed",
         ClientError::Invalid(_) => "InvalidArgument",
+        ClientError::UnknownPartition(_) => "UnknownPartition",
         ClientError::Plugin(_) => "PluginError",
         ClientError::Budget(_) => "BudgetExceeded",
         ClientError::WrongServer { .. } => "WrongServer",

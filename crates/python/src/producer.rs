@@ -178,7 +178,8 @@ impl Producer {
     ///
     /// Does not block unless the producer's budget is full, see
     /// `Topic.producer`. Raises `InvalidEvent` if the event is refused,
-    /// `BudgetExceeded`, `Closed`, and what the producer has failed with.
+    /// `UnknownPartition`, `BudgetExceeded`, `Closed`, and what the producer has
+    /// failed with.
     #[pyo3(signature = (metadata = None, data = None, *, key = None, headers = None, time = None,
                         partition = None, tombstone = false))]
     #[allow(clippy::too_many_arguments)]

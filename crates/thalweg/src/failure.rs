@@ -125,7 +125,7 @@ impl<T> About<T> for Result<T, ClientError> {
             let code = match &error {
                 ClientError::Timeout { .. } => Code::Timeout,
                 ClientError::Unreachable { .. } | ClientError::WrongServer { .. } => Code::NoServer,
-                ClientError::Invalid(_) => Code::Usage,
+                ClientError::Invalid(_) | ClientError::UnknownPartition(_) => Code::Usage,
                 _ => Code::Failure,
             };
             Failure::new(code, subject, error)
