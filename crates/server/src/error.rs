@@ -142,6 +142,8 @@ pub enum ServerError {
         /// Why.
         source: net::NetError,
     },
+    /// A kind of storage has no name, or one that is taken.
+    StorageName(&'static str),
     /// The node cannot start: the data in the directory is not usable.
     Node(String),
     /// The operating system refuses a thread or an event queue.
@@ -181,6 +183,8 @@ impl fmt::Display for ServerError {
             Self::Directory { directory, why } => write!(f, "{}: {why}", directory.display()),
             Self::File { attempt, source } => write!(f, "{attempt}: {source}"),
             Self::Listen { address, source } => write!(f, "listening at {address}: {source}"),
+            Self::StorageName("") => f.write_str("a kind of storage has no name"),
+            Self::StorageName(name) => write!(f, "there are two kinds of storage named {name:?}"),
             Self::Node(why) => f.write_str(why),
             Self::System(error) => write!(f, "{error}"),
             Self::DrainTimeout { waited_ms } => {

@@ -17,6 +17,7 @@ mod file_system;
 mod group_file;
 mod host;
 mod server;
+mod storages;
 
 pub use config::Config;
 pub use directory::{DataDirectory, TOKEN_BYTES};
@@ -26,3 +27,4 @@ pub use file_system::{FileSystem, measure_sync};
 pub use group_file::{Group, GroupFile};
 pub use host::Host;
 pub use server::{DrainHandle, Server};
+pub use storages::Storages;

@@ -9,9 +9,10 @@ use crate::executor::{self, End, Executor, Parts, Report, Wish};
 use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
+use crate::storages::Storages;
 use broker::{Limits, Node, NodeOptions};
 use fabric::{Shm, ShmOptions};
-use log::{Disk, DiskKind, MemoryKind, OsDisk, StorageKind};
+use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
 use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
 use std::path::{Path, PathBuf};
@@ -55,16 +56,39 @@ impl Server {
     /// Starts a server that listens, and writes its group file. Lines for the
     /// operator go to `report`, from any thread.
     pub fn start(config: Config, report: Report) -> Result<Self, ServerError> {
-        Self::launch(config, report, false)
+        Self::start_with(config, Storages::new(), report)
     }
 
     /// Starts a server within this program: it listens at an `inproc://`
     /// address only, of which [`Server::endpoints`] tells, and writes no group file.
     pub fn embedded(config: Config, report: Report) -> Result<Self, ServerError> {
-        Self::launch(config, report, true)
+        Self::embedded_with(config, Storages::new(), report)
     }
 
-    fn launch(config: Config, report: Report, embedded: bool) -> Result<Self, ServerError> {
+    /// [`Server::start`] with kinds of storage of the caller's.
+    pub fn start_with(
+        config: Config,
+        storages: Storages,
+        report: Report,
+    ) -> Result<Self, ServerError> {
+        Self::launch(config, storages, report, false)
+    }
+
+    /// [`Server::embedded`] with kinds of storage of the caller's.
+    pub fn embedded_with(
+        config: Config,
+        storages: Storages,
+        report: Report,
+    ) -> Result<Self, ServerError> {
+        Self::launch(config, storages, report, true)
+    }
+
+    fn launch(
+        config: Config,
+        storages: Storages,
+        report: Report,
+        embedded: bool,
+    ) -> Result<Self, ServerError> {
         config.validate()?;
         let host = Host::this();
         let directory = DataDirectory::open(&config.directory, &host, config.take_over)?;
@@ -88,6 +112,7 @@ impl Server {
             &directory,
             &host,
             &disk,
+            storages.into_kinds(&disk)?,
             pool.clone(),
             started,
             &report,
@@ -257,6 +282,7 @@ fn open_node(
     directory: &DataDirectory,
     host: &Host,
     disk: &Arc<dyn Disk>,
+    kinds: Vec<Arc<dyn StorageKind>>,
     pool: Pool,
     started: Instant,
     report: &Report,
@@ -270,8 +296,6 @@ fn open_node(
         drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
         ..Limits::default()
     };
-    let kinds: Vec<Arc<dyn StorageKind>> =
-        vec![Arc::new(DiskKind::new(disk.clone())), Arc::new(MemoryKind)];
     let mut options = NodeOptions::new(directory.path().to_owned(), disk.clone(), kinds);
     options.limits = limits;
     options.directory_id = directory.id();
