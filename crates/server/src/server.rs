@@ -111,9 +111,11 @@ impl Server {
             &config,
             &directory,
             &host,
-            &disk,
-            storages.into_kinds(&disk)?,
-            pool.clone(),
+            Stores {
+                disk: disk.clone(),
+                kinds: storages.into_kinds(&disk)?,
+                pool: pool.clone(),
+            },
             started,
             &report,
         )?;
@@ -277,13 +279,18 @@ fn report_storage(
     Ok(())
 }
 
+/// What partitions are kept on and in.
+struct Stores {
+    disk: Arc<dyn Disk>,
+    kinds: Vec<Arc<dyn StorageKind>>,
+    pool: Pool,
+}
+
 fn open_node(
     config: &Config,
     directory: &DataDirectory,
     host: &Host,
-    disk: &Arc<dyn Disk>,
-    kinds: Vec<Arc<dyn StorageKind>>,
-    pool: Pool,
+    stores: Stores,
     started: Instant,
     report: &Report,
 ) -> Result<Node, ServerError> {
@@ -296,7 +303,7 @@ fn open_node(
         drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
         ..Limits::default()
     };
-    let mut options = NodeOptions::new(directory.path().to_owned(), disk.clone(), kinds);
+    let mut options = NodeOptions::new(directory.path().to_owned(), stores.disk, stores.kinds);
     options.limits = limits;
     options.directory_id = directory.id();
     options.instance = directory.instance();
@@ -304,7 +311,7 @@ fn open_node(
     options.owner_uid = Some(rustix::process::geteuid().as_raw());
     options.boot_id = host.boot_id.clone();
     options.server_version = env!("CARGO_PKG_VERSION").to_owned();
-    options.pool = pool;
+    options.pool = stores.pool;
     options.seed = random_u128();
     let (node, start) = Node::open(options, executor::now(started))
         .map_err(|error| ServerError::Node(error.to_string()))?;
