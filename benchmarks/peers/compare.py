@@ -72,7 +72,14 @@ def produce_case(size: int, events: int, redis: bool, zeromq: bool, levels: list
             kafka.create(topic)
             return kafka.run("produce", topic, count, size, kafka.producer)
 
-        contenders = {f"Thalweg, {level}": (thalweg, ours(level)) for level in levels}
+        contenders = {f"Thalweg tcp, {level}": (thalweg, ours(level)) for level in levels}
+        near = bench.thalweg("shm")
+        contenders["Thalweg shm, memory"] = (
+            near,
+            lambda: near.bench(
+                "produce", metadata_bytes=size, events=count, storage="memory", durability="memory"
+            ),
+        )
         contenders["Kafka, acks=1, no fsync"] = (kafka, theirs)
         if redis:
             server = bench.redis()
@@ -101,11 +108,22 @@ def consume_case(size: int, events: int, redis: bool):
         kafka.create(topic)
         kafka.run("produce", topic, count, size, kafka.producer)
         kafka.keep()
+        near = bench.thalweg("shm")
         contenders = {
-            "Thalweg": (
+            "Thalweg tcp, written": (
                 thalweg,
                 lambda: thalweg.bench(
                     "consume", metadata_bytes=size, events=count, durability="written"
+                ),
+            ),
+            "Thalweg shm, memory": (
+                near,
+                lambda: near.bench(
+                    "consume",
+                    metadata_bytes=size,
+                    events=count,
+                    storage="memory",
+                    durability="memory",
                 ),
             ),
             "Kafka": (kafka, lambda: kafka.run("consume", topic, count, size, kafka.consumer)),
@@ -130,15 +148,17 @@ def large_case(work: str):
         thalweg, kafka, redis = bench.thalweg(), bench.kafka(), bench.redis()
         given = {"metadata_bytes": 16, "data_bytes": size, "events": count}
 
-        def ours(storage, level):
-            return lambda: thalweg.bench(work, **given, storage=storage, durability=level)
+        def ours(server, storage, level):
+            return lambda: server.bench(work, **given, storage=storage, durability=level)
 
+        near = bench.thalweg("shm")
         contenders = {
-            "Thalweg, memory": (thalweg, ours("memory", "memory")),
-            "Thalweg, written": (thalweg, ours("disk", "written")),
+            "Thalweg tcp, memory": (thalweg, ours(thalweg, "memory", "memory")),
+            "Thalweg tcp, written": (thalweg, ours(thalweg, "disk", "written")),
+            "Thalweg shm, memory": (near, ours(near, "memory", "memory")),
         }
         if work == "produce":
-            contenders["Thalweg, synced"] = (thalweg, ours("disk", "synced"))
+            contenders["Thalweg tcp, synced"] = (thalweg, ours(thalweg, "disk", "synced"))
 
             def kafka_produces():
                 topic = kafka.fresh_name()
@@ -177,9 +197,10 @@ def large_case(work: str):
 
 def latency_case(bench: Bench):
     count, size = bench.count(10_000), 128
-    tcp, unix, redis, kafka = (
+    tcp, unix, near, redis, kafka = (
         bench.thalweg(),
         bench.thalweg("unix"),
+        bench.thalweg("shm"),
         bench.redis(),
         bench.kafka(),
     )
@@ -208,6 +229,7 @@ def latency_case(bench: Bench):
         "Thalweg tcp, written": (tcp, ours(tcp, "disk", "written")),
         "Thalweg unix, written": (unix, ours(unix, "disk", "written")),
         "Thalweg unix, memory": (unix, ours(unix, "memory", "memory")),
+        "Thalweg shm, written": (near, ours(near, "disk", "written")),
         "Redis list, tcp": (redis, redis_runs("list-latency", False)),
         "Redis stream, tcp": (redis, redis_runs("stream-latency", False)),
         "Redis list, unix": (redis, redis_runs("list-latency", True)),

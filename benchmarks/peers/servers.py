@@ -137,15 +137,20 @@ class Thalweg(Server):
         self.group_file = directory / "thalweg.json"
 
     def start(self) -> None:
-        listen = {
-            "tcp": "tcp://127.0.0.1:0",
-            "unix": f"unix://{self.directory / 'socket'}",
-        }[self.transport]
+        # Shared memory is offered beside the unix socket.
+        tcp, unix = "tcp://127.0.0.1:0", f"unix://{self.directory / 'socket'}"
+        listen = tcp if self.transport == "tcp" else unix
         data = self.directory / "data"
         process = self.spawn(
             [self.program, "serve", data, "--group-file", self.group_file, "--listen", listen]
         )
         wait_until(self.group_file.exists, "thalweg serve", process)
+        group = json.loads(self.group_file.read_text())
+        # Clients take the one way that is left to them.
+        group["endpoints"] = [
+            address for address in group["endpoints"] if address.startswith(self.transport)
+        ]
+        self.group_file.write_text(json.dumps(group))
 
     def remove_topics(self) -> None:
         common = ["--group-file", str(self.group_file), "--json"]
