@@ -189,6 +189,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the largest counts")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     options = parser.parse_args()
+    # What was started ends with this program, also when it is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in options.names:
         if name not in NAMES:
             parser.error(f"{name}: no such scenario; there are {', '.join(NAMES)}")

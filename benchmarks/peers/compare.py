@@ -10,6 +10,7 @@ directory. Nothing is left running, and no file outside --build and --output.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -327,6 +328,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the counts of events")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     options = parser.parse_args()
+    # What was started ends with this program, also when it is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for case in options.cases:
         if case not in CASES:
             parser.error(f"{case}: no such case; there are {', '.join(CASES)}")
