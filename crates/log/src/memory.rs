@@ -172,8 +172,12 @@ impl MemoryLog {
         }
     }
 
-    fn make_room(&self, bytes: u64) -> Result<(), StorageError> {
-        let (held, most) = (self.bytes, self.settings.bytes_max);
+    fn make_room(&mut self, bytes: u64) -> Result<(), StorageError> {
+        let most = self.settings.bytes_max;
+        if self.bytes.saturating_add(bytes) > most {
+            self.apply_retention();
+        }
+        let held = self.bytes;
         if held > 0 && held.saturating_add(bytes) > most {
             return Err(StorageError::Full(format!(
                 "{bytes} bytes asked of a memory partition: {held} of {most} bytes (bytes_max) are held"
@@ -231,6 +235,19 @@ impl MemoryLog {
             remove_to = stored.next;
         }
         self.remove(remove_to, GapReason::Retention);
+    }
+
+    /// Applies the retention when a sixteenth more than it allows is held:
+    /// each time costs a gap record, and a tick may be far.
+    fn apply_retention_if_due(&mut self) {
+        let beyond = |most: u64| most.saturating_add(most / 16);
+        let keep = self.retention;
+        let held = self.end.0 - self.first.0;
+        if keep.bytes.is_some_and(|most| self.bytes > beyond(most))
+            || keep.count.is_some_and(|most| held > beyond(most))
+        {
+            self.apply_retention();
+        }
     }
 
     /// Index of the batch that holds `offset`, or of the first behind it.
@@ -508,6 +525,7 @@ impl Storage for MemoryLog {
             bytes: batch_bytes + data_bytes,
         });
         self.events.push_back(StorageEvent::Progress);
+        self.apply_retention_if_due();
         Ok(base_offset)
     }
 

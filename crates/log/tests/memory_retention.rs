@@ -1,0 +1,88 @@
+//! What a memory partition keeps while events come faster than ticks.
+
+use log::testing::{EventSpec, make_batch};
+use log::*;
+use memory::Buffer;
+use std::path::PathBuf;
+use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::*;
+
+const BATCH_BYTES: usize = 1000;
+
+fn fill(config: &str, retention: Retention, batches: u64) -> Box<dyn Storage> {
+    let open = OpenPartition {
+        directory: PathBuf::from("/p"),
+        topic: TopicId(7),
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        durability: Durability::Memory,
+        config: config.into(),
+        retention,
+        boot_id: "boot".into(),
+        unix_ns: 1,
+        create: true,
+    };
+    let (mut storage, _) = MemoryKind.open(open).unwrap();
+    for number in 0..batches {
+        let event = EventSpec {
+            metadata: vec![b'x'; BATCH_BYTES],
+            ..EventSpec::default()
+        };
+        let origin = Origin {
+            topic: TopicId(7),
+            producer: ProducerId(1),
+            epoch: ProducerEpoch(0),
+            first_sequence: Sequence(number),
+        };
+        let batch = Buffer::copy_of(&make_batch(origin, &[event], 4096));
+        let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
+        let append = Append {
+            batch,
+            header,
+            header_crc,
+            place: None,
+            durability: Durability::Memory,
+            append_time: number,
+            leader_epoch: 0,
+        };
+        storage.append(append).expect("retention makes room");
+    }
+    storage
+}
+
+fn gap_count(storage: &mut dyn Storage) -> usize {
+    std::iter::from_fn(|| storage.poll_event())
+        .filter(|event| matches!(event, StorageEvent::Lost(_)))
+        .count()
+}
+
+#[test]
+fn retention_needs_no_tick_and_few_records() {
+    let by_bytes = Retention {
+        bytes: Some(1_000_000),
+        ..Retention::default()
+    };
+    let by_count = Retention {
+        count: Some(1000),
+        ..Retention::default()
+    };
+    for retention in [by_bytes, by_count] {
+        let mut storage = fill("", retention, 5000);
+        let state = storage.state();
+        assert!(state.bytes < 1_500_000, "{} bytes are held", state.bytes);
+        assert!(state.end.0 - state.first.0 >= 700);
+        let gaps = gap_count(&mut *storage);
+        assert!((10..=100).contains(&gaps), "{gaps} gap records");
+    }
+}
+
+#[test]
+fn retention_makes_room_before_the_partition_is_full() {
+    // Beyond its sixteenth more, the retention is more than the partition may hold.
+    let retention = Retention {
+        bytes: Some(95_000),
+        ..Retention::default()
+    };
+    let storage = fill(r#"{"bytes_max": 100000}"#, retention, 1000);
+    assert!(storage.state().bytes <= 100_000);
+}
