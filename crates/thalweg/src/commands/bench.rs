@@ -122,19 +122,29 @@ pub fn run(command: BenchCommand) -> Result<(), Failure> {
     }
 }
 
+/// What a topic keeps that is measured in its steady state: a segment of the
+/// default size.
+const STEADY_BYTES: u64 = 256 << 20;
+
 fn floors(load: &LoadArgs) -> Result<Vec<Case>, Failure> {
-    let case = |work, storage: &str, durability| {
-        let load = LoadArgs {
+    let case = |work, storage: &str, durability, steady| {
+        let mut load = LoadArgs {
             storage: storage.to_owned(),
             durability: Some(durability),
             ..load.clone()
         };
+        if steady {
+            load.retention_bytes.get_or_insert(STEADY_BYTES);
+            load.warmup = load.warmup.max(1_000_000);
+        }
         Case::new(work, load)
     };
     Ok(vec![
-        case(Work::Produce, "memory", Durability::Memory)?,
-        case(Work::Produce, "disk", Durability::Written)?,
-        case(Work::Consume, "disk", Durability::Written)?,
+        case(Work::Produce, "memory", Durability::Memory, true)?,
+        case(Work::Produce, "memory", Durability::Memory, false)?,
+        case(Work::Produce, "disk", Durability::Written, true)?,
+        case(Work::Produce, "disk", Durability::Written, false)?,
+        case(Work::Consume, "disk", Durability::Written, false)?,
     ])
 }
 

@@ -76,6 +76,11 @@ pub struct LoadArgs {
     /// What an acknowledgement survives [default: the strongest that the storage can give]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
+    /// What a topic keeps: older events leave, and their memory or files are used again for newer
+    /// ones. With a warm-up of several times this, a stream in its steady state is measured, and
+    /// without, one that fills fresh memory [default: everything]
+    #[arg(long, value_name = "BYTES")]
+    pub retention_bytes: Option<u64>,
     /// The most bytes in a batch
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub batch_bytes: u32,
@@ -156,6 +161,9 @@ impl Case {
         if piece == Some(0) || piece.zip(every).is_some_and(|(piece, every)| every < piece) {
             return wrong("pieces have bytes and do not overlap");
         }
+        if load.retention_bytes.is_some() && work == Work::Consume {
+            return wrong("history is measured of topics that keep everything");
+        }
         let lanes = load.topics as u64 * u64::from(load.partitions);
         if events < lanes.max(load.clients as u64) {
             return wrong("every client and every partition needs an event");
@@ -204,11 +212,12 @@ impl Case {
             .collect()
     }
 
-    /// Bytes of metadata and data that are stored in a repetition.
+    /// Bytes of metadata and data that are kept of a repetition.
     pub fn stored_bytes(&self) -> u64 {
         let load = &self.load;
         let event = (load.metadata_bytes + load.data_bytes) as u64;
-        (self.events + load.warmup) * event
+        let all = (self.events + load.warmup) * event;
+        all.min(load.retention_bytes.unwrap_or(u64::MAX))
     }
 
     /// Bytes that are moved while it is measured.
@@ -268,6 +277,7 @@ impl Case {
             "clients": load.clients,
             "topics": load.topics,
             "partitions": load.partitions,
+            "retention_bytes": load.retention_bytes,
             "batch_bytes": load.batch_bytes,
             "batch_count": load.batch_count,
             "linger_us": load.linger_us,
@@ -309,6 +319,12 @@ impl Case {
             if count > 1 {
                 title.push_str(&format!(", {count} {name}"));
             }
+        }
+        if let Some(bytes) = load.retention_bytes {
+            title.push_str(&format!(", {} MiB kept", bytes >> 20));
+        }
+        if load.warmup > 0 {
+            title.push_str(&format!(", after {} more", load.warmup));
         }
         title
     }

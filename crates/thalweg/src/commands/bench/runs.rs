@@ -10,7 +10,7 @@ use super::peer::Server;
 use crate::failure::{About, Failure};
 use client::{Definition, Driver, PartitionStorage};
 use std::path::Path;
-use topic::SerializerKind;
+use topic::{Retention, SerializerKind};
 
 /// One repetition beside its limits.
 #[derive(Debug)]
@@ -102,6 +102,12 @@ fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<(), Failure> {
     let mut definition = Definition::builder().serializer(SerializerKind::Raw);
     if let Some(level) = load.durability {
         definition = definition.durability(level);
+    }
+    if load.retention_bytes.is_some() {
+        definition = definition.retention(Retention {
+            bytes: load.retention_bytes,
+            ..Retention::default()
+        });
     }
     if load.metadata_bytes > 1 << 20 {
         definition = definition.metadata_bytes_max(load.metadata_bytes as u32);
