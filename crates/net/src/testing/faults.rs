@@ -181,15 +181,13 @@ impl Other {
     /// Whole messages in order, then the end.
     fn assert_whole_until_closed(&self) {
         self.side.assert_down_is_last();
-        let mut expected = 0;
-        for received in self.side.messages() {
-            assert_eq!(received.id, expected);
+        for (expected, received) in self.side.messages().enumerate() {
+            assert_eq!(received.id, expected as u64);
             let whole = pattern(received.id, TALK_BYTES);
             assert!(
                 received.payload[..] == whole[..],
                 "message {expected} is torn"
             );
-            expected += 1;
         }
         let end = self.side.events.last();
         assert!(
