@@ -6,6 +6,7 @@
 //! it is read once, checked, and copied before it is used.
 
 mod copying;
+mod examine;
 mod handshake;
 mod remote;
 mod ring;
@@ -13,4 +14,5 @@ mod segment;
 mod shm;
 mod stream;
 
+pub use examine::{Agreement, agree, read_process, sealed_memory};
 pub use shm::{Report, Shm, ShmOptions};

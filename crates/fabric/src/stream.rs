@@ -11,7 +11,7 @@ use net::{Bell, ByteStream, Readiness, SourceReady};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -54,6 +54,17 @@ enum Phase {
     /// Shared memory is used.
     Rings(Box<Rings>),
     /// It is not: bytes go over the socket.
+    Plain,
+}
+
+/// What a handshake has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Something has to come first.
+    Pending,
+    /// Shared memory is used; whether the other side reads our memory too.
+    Rings { refers: bool },
+    /// The socket is used.
     Plain,
 }
 
@@ -145,6 +156,28 @@ impl ShmBytes {
             Err(error) => stream.fall_back(&error.to_string()),
         }
         stream
+    }
+
+    /// How the handshake has gone so far.
+    pub(crate) fn outcome(&mut self) -> io::Result<Outcome> {
+        self.shake_hands()?;
+        Ok(match &self.phase {
+            Phase::Rings(rings) => Outcome::Rings {
+                refers: rings.refers,
+            },
+            Phase::Plain => Outcome::Plain,
+            _ => Outcome::Pending,
+        })
+    }
+
+    /// Whether the other side has closed its end.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// The socket, to wait for.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// The side that accepts.

@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub use crate::commands::bench::BenchCommand;
+pub use crate::commands::doctor::DoctorArgs;
 pub use crate::commands::serve::ServeArgs;
 
 /// Persistent event streaming for high-performance computing and experimental science.
@@ -51,6 +52,11 @@ pub enum Command {
     /// Starts a server of its own, on a directory of its own.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Say what this host offers, measured, and how a client here would reach a server
+    ///
+    /// For each ENDPOINT, a group file or an address, it tries what a client would try, in its
+    /// order, and says which transport would be used, and why.
+    Doctor(DoctorArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Write manual pages

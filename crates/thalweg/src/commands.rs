@@ -5,6 +5,7 @@ pub mod bench;
 pub mod completions;
 pub mod consume;
 pub mod cursor;
+pub mod doctor;
 pub mod man;
 pub mod produce;
 pub mod serve;

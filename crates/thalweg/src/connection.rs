@@ -114,9 +114,13 @@ pub fn with_shared_memory(transports: &Transports) -> Transports {
     }))
 }
 
+/// The variable that says how long to look before sleeping, microseconds; a
+/// server has it as a setting.
+pub const SPIN_VARIABLE: &str = "THALWEG_SPIN_US";
+
 /// How long to look before sleeping, as the environment has it.
 pub fn spin() -> Duration {
-    let text = std::env::var("THALWEG_SPIN_US");
+    let text = std::env::var(SPIN_VARIABLE);
     let spin_us = text.ok().and_then(|text| text.parse().ok());
     Duration::from_micros(spin_us.unwrap_or(0))
 }

@@ -45,6 +45,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Audit(args) => commands::audit::run(&args),
         Command::Bench(command) => commands::bench::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => commands::doctor::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Man(args) => commands::man::run(&args).map(|()| ExitCode::SUCCESS),
     }

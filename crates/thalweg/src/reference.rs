@@ -73,7 +73,9 @@ fn describe_connection(page: &mut String, root: &Command) {
             Some("Connection") => arg,
             _ => arg.hide(true),
         })
-        .override_usage("every command that follows, but for serve, bench, completions and man");
+        .override_usage(
+            "every command that follows, but for serve, bench, doctor, completions and man",
+        );
     push_help(page, "Connection", &mut command);
 }
 

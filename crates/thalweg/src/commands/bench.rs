@@ -12,11 +12,11 @@ mod control;
 mod job;
 mod kept;
 mod launcher;
-mod limits;
+pub mod limits;
 mod meter;
-mod peer;
+pub mod peer;
 mod report;
-mod rpc;
+pub mod rpc;
 mod runs;
 mod work;
 

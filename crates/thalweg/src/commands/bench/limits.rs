@@ -1,9 +1,9 @@
 //! What this machine can do, measured the way it is used: every result of the
 //! benchmark can be read as a fraction of one of these.
 
-mod files;
-mod memory;
-mod stream;
+pub mod files;
+pub mod memory;
+pub mod stream;
 
 pub use stream::{ReceiverArgs, receive};
 

@@ -5,6 +5,7 @@ use super::job::Delays;
 use super::meter::Usage;
 use super::peer::{Cores, Way};
 use super::report::Spread;
+use crate::connection::{SPIN_VARIABLE, spin};
 use crate::failure::{About, Code, Failure};
 use crate::output::Output;
 use bytes::Bytes;
@@ -62,9 +63,9 @@ fn transports() -> Transports {
     crate::connection::with_shared_memory(&transports)
 }
 
-fn reactor() -> Result<Reactor, Failure> {
+fn reactor(spin: Duration) -> Result<Reactor, Failure> {
     let mut reactor = net(Reactor::new())?;
-    reactor.set_spin(crate::connection::spin());
+    reactor.set_spin(spin);
     Ok(reactor)
 }
 
@@ -80,7 +81,7 @@ pub fn respond(args: &ResponderArgs) -> Result<(), Failure> {
 fn answer(address: &str, tell: impl FnOnce(&str)) -> Result<(), Failure> {
     let listener = net(transports().listen(address))?;
     tell(&listener.address());
-    let mut reactor = reactor()?;
+    let mut reactor = reactor(spin())?;
     net(reactor.add_listener(listener))?;
     loop {
         while let Some(event) = reactor.next() {
@@ -110,8 +111,8 @@ struct Asker {
 }
 
 impl Asker {
-    fn connect(address: &str) -> Result<Self, Failure> {
-        let mut reactor = reactor()?;
+    fn connect(address: &str, spin: Duration) -> Result<Self, Failure> {
+        let mut reactor = reactor(spin)?;
         let link = net(transports().connect(address))?;
         let link = net(reactor.add_link(link))?;
         let mut asker = Self {
@@ -187,7 +188,12 @@ enum Responder {
 }
 
 impl Responder {
-    fn start(way: Way, scratch: &Path, cores: &Cores) -> Result<(Self, String), Failure> {
+    fn start(
+        way: Way,
+        scratch: &Path,
+        cores: &Cores,
+        spin: Duration,
+    ) -> Result<(Self, String), Failure> {
         let address = match way {
             Way::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Way::Unix | Way::Shm => {
@@ -210,6 +216,7 @@ impl Responder {
         let mut command = Command::new(std::env::current_exe().about(SUBJECT)?);
         command
             .args(["bench", "rpc-responder", &address])
+            .env(SPIN_VARIABLE, spin.as_micros().to_string())
             .stdout(Stdio::piped());
         let mut child = cores.spawn_server(&mut command).about(SUBJECT)?;
         let stdout = child.stdout.take().expect("its output is piped");
@@ -235,6 +242,19 @@ impl Responder {
     }
 }
 
+/// How long empty calls take, one at a time, over a transport and nothing else.
+pub fn round_trips(way: Way, spin_us: u64, calls: u64, cores: &Cores) -> Result<Delays, Failure> {
+    let spin = Duration::from_micros(spin_us);
+    let scratch = tempfile::tempdir().about("a temporary directory")?;
+    let (responder, address) = Responder::start(way, scratch.path(), cores, spin)?;
+    let mut asker = Asker::connect(&address, spin)?;
+    asker.run(calls / 10 + 1, 1)?;
+    let delays = asker.run(calls, 1)?;
+    drop(asker);
+    responder.wait()?;
+    Ok(Delays::of(delays).expect("one call at least is timed"))
+}
+
 /// One repetition.
 struct Repetition {
     calls_per_s: f64,
@@ -250,8 +270,8 @@ pub fn run(args: &RpcArgs) -> Result<(), Failure> {
     }
     let cores = Cores::choose(args.no_pin)?;
     let scratch = tempfile::tempdir().about("a temporary directory")?;
-    let (responder, address) = Responder::start(args.transport, scratch.path(), &cores)?;
-    let mut asker = Asker::connect(&address)?;
+    let (responder, address) = Responder::start(args.transport, scratch.path(), &cores, spin())?;
+    let mut asker = Asker::connect(&address, spin())?;
     let mut repetitions = Vec::new();
     for index in 0..=args.repetitions {
         let before = (Usage::own(0).about("the usage")?, responder.usage()?);
