@@ -240,10 +240,34 @@ def latency_case(bench: Bench):
     }
 
 
+def tail_case(bench: Bench):
+    """A consumer that is there before the first event."""
+    count, size = bench.count(1_000_000), 1000
+    thalweg, near, kafka = bench.thalweg(), bench.thalweg("shm"), bench.kafka()
+
+    def ours(server, storage, level):
+        given = {"metadata_bytes": size, "events": count}
+        return lambda: server.bench("pipeline", **given, storage=storage, durability=level)
+
+    def theirs():
+        topic = kafka.fresh_name()
+        kafka.create(topic)
+        settings = [*kafka.producer, "--", *kafka.consumer]
+        return kafka.run("tail", topic, count, size, settings)
+
+    return {
+        "Thalweg tcp, memory": (thalweg, ours(thalweg, "memory", "memory")),
+        "Thalweg tcp, written": (thalweg, ours(thalweg, "disk", "written")),
+        "Thalweg shm, memory": (near, ours(near, "memory", "memory")),
+        "Kafka, acks=1, no fsync": (kafka, theirs),
+    }
+
+
 LEVELS = ["memory", "written", "synced"]
 CASES = {
     "produce-1k": ("Producing events of 1,000 B", produce_case(1000, 1_000_000, True, True, LEVELS)),
     "consume-1k": ("Consuming a history of events of 1,000 B", consume_case(1000, 1_000_000, True)),
+    "tail-1k": ("Producing events of 1,000 B while another process consumes them", tail_case),
     "produce-256": ("Producing events of 256 B", produce_case(256, 4_000_000, False, False, LEVELS[:2])),
     "consume-256": ("Consuming a history of events of 256 B", consume_case(256, 4_000_000, False)),
     "produce-10m": ("Producing events of 10 MB", large_case("produce")),

@@ -4,11 +4,13 @@
  *   kafka delete  BROKER TOPIC
  *   kafka produce BROKER TOPIC EVENTS BYTES [key=value ...]
  *   kafka consume BROKER TOPIC EVENTS BYTES [key=value ...]
+ *   kafka tail    BROKER TOPIC EVENTS BYTES producer-key=value ... -- consumer-key=value ...
  *   kafka latency BROKER TOPIC EVENTS BYTES producer-key=value ... -- consumer-key=value ...
  *
  * The clock runs from the first event to the last acknowledgement, or from
- * the request to read to the last event. Latency is that of one event at a
- * time, from a producing process through the broker to a consuming one.
+ * the request to read to the last event. Tailing, a consuming process is there
+ * before the first event is pushed. Latency is that of one event at a time,
+ * from a producing process through the broker to a consuming one.
  */
 #include "measure.h"
 #include <librdkafka/rdkafka.h>
@@ -100,13 +102,16 @@ static void push(rd_kafka_t *client, rd_kafka_topic_t *topic, char *event, size_
     }
 }
 
-static int produce(const char *broker, const char *name, long events, size_t bytes,
-                   char **settings, int count) {
+/* Pushes all events, to the last acknowledgement; returns how long that took.
+ * Before the first one a byte is read from `wait_for`, unless that is -1. */
+static double push_all(const char *broker, const char *name, long events, size_t bytes,
+                       char **settings, int count, int wait_for) {
     rd_kafka_conf_t *conf = configure(broker, settings, count);
     rd_kafka_conf_set_dr_msg_cb(conf, delivered);
     rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf);
     rd_kafka_topic_t *topic = open_topic(client, name);
-    char *event = payload(bytes);
+    char *event = payload(bytes), byte;
+    if (wait_for >= 0 && read(wait_for, &byte, 1) != 1) fail(name, "the consumer ended");
     double began = seconds();
     for (long index = 0; index < events; index++) {
         memcpy(event, &index, bytes < sizeof index ? bytes : sizeof index);
@@ -118,19 +123,29 @@ static int produce(const char *broker, const char *name, long events, size_t byt
     if (acknowledged != events) {
         fprintf(stderr, "%ld of %ld events acknowledged, %ld refused\n", acknowledged, events,
                 refused);
-        return 1;
+        exit(1);
     }
-    print_rate(events, bytes, elapsed);
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(client);
+    return elapsed;
+}
+
+static int produce(const char *broker, const char *name, long events, size_t bytes,
+                   char **settings, int count) {
+    print_rate(events, bytes, push_all(broker, name, events, bytes, settings, count, -1));
     return 0;
 }
 
-static int consume(const char *broker, const char *name, long events, size_t bytes,
-                   char **settings, int count) {
+/* Reads all events. If `tell` is not -1, a byte is written there, and the clock
+ * starts, when the end of the topic was reached with nothing read: it is empty
+ * then, and the consumer waits. */
+static int read_all(const char *broker, const char *name, long events, size_t bytes,
+                    char **settings, int count, int tell) {
     enum { AT_ONCE = 4096 };
     static rd_kafka_message_t *messages[AT_ONCE];
-    rd_kafka_t *client = open_client(RD_KAFKA_CONSUMER, configure(broker, settings, count));
+    rd_kafka_conf_t *conf = configure(broker, settings, count);
+    if (tell >= 0) rd_kafka_conf_set(conf, "enable.partition.eof", "true", error, sizeof error);
+    rd_kafka_t *client = open_client(RD_KAFKA_CONSUMER, conf);
     rd_kafka_topic_t *topic = open_topic(client, name);
     double began = seconds(), heard = began;
     if (rd_kafka_consume_start(topic, 0, RD_KAFKA_OFFSET_BEGINNING))
@@ -143,6 +158,10 @@ static int consume(const char *broker, const char *name, long events, size_t byt
             if (!messages[index]->err) {
                 seen++;
                 total += messages[index]->len;
+            } else if (tell >= 0 && seen == 0) {
+                began = seconds();
+                if (write(tell, "x", 1) != 1) fail(name, "the producer ended");
+                tell = -1;
             }
             rd_kafka_message_destroy(messages[index]);
         }
@@ -156,6 +175,36 @@ static int consume(const char *broker, const char *name, long events, size_t byt
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(client);
     return 0;
+}
+
+static int consume(const char *broker, const char *name, long events, size_t bytes,
+                   char **settings, int count) {
+    return read_all(broker, name, events, bytes, settings, count, -1);
+}
+
+/* Where the consumer's settings begin: behind `--`. */
+static int split_settings(char **settings, int count, int *producer_count) {
+    int split = 0;
+    while (split < count && strcmp(settings[split], "--")) split++;
+    *producer_count = split;
+    return split < count ? split + 1 : count;
+}
+
+static int tail(const char *broker, const char *name, long events, size_t bytes, char **settings,
+                int count) {
+    int told[2], producer_count, from = split_settings(settings, count, &producer_count);
+    if (pipe(told)) fail("pipe", "could not be made");
+    pid_t consumer = fork();
+    if (!consumer) {
+        int status = read_all(broker, name, events, bytes, settings + from, count - from, told[1]);
+        fflush(stdout);
+        _exit(status);
+    }
+    close(told[1]);
+    push_all(broker, name, events, bytes, settings, producer_count, told[0]);
+    int status;
+    waitpid(consumer, &status, 0);
+    return status != 0;
 }
 
 /* The consuming process: tells by a byte that it is ready, and then each event. */
@@ -192,12 +241,10 @@ static void receive(const char *broker, const char *name, long events, int tell,
 
 static int latency(const char *broker, const char *name, long events, size_t bytes,
                    char **settings, int count) {
-    int split = 0, told[2];
-    while (split < count && strcmp(settings[split], "--")) split++;
+    int told[2], split, from = split_settings(settings, count, &split);
     if (pipe(told)) fail("pipe", "could not be made");
     pid_t receiver = fork();
     if (!receiver) {
-        int from = split < count ? split + 1 : count;
         receive(broker, name, events, told[1], settings + from, count - from);
     }
     close(told[1]);
@@ -224,13 +271,16 @@ int main(int argc, char **argv) {
     if (argc == 4 && !strcmp(argv[1], "create")) return create(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "delete")) return delete(argv[2], argv[3]);
     if (argc < 6) {
-        fputs("usage: kafka create|delete|produce|consume|latency BROKER TOPIC [EVENTS BYTES ...]\n",
+        fputs("usage: kafka create|delete|produce|consume|tail|latency BROKER TOPIC [EVENTS BYTES ...]\n",
               stderr);
         return 2;
     }
     long events = atol(argv[4]);
     size_t bytes = (size_t)atol(argv[5]);
     int (*work)(const char *, const char *, long, size_t, char **, int) =
-        !strcmp(argv[1], "produce") ? produce : !strcmp(argv[1], "consume") ? consume : latency;
+        !strcmp(argv[1], "produce")   ? produce
+        : !strcmp(argv[1], "consume") ? consume
+        : !strcmp(argv[1], "tail")    ? tail
+                                      : latency;
     return work(argv[2], argv[3], events, bytes, argv + 6, argc - 6);
 }
