@@ -1,6 +1,8 @@
 //! The callers' side of a producer: events gather into batches here, under
 //! one short lock, until the core takes them.
 
+mod cancel;
+
 use crate::error::ClientError;
 use crate::event::{Data, Event};
 use crate::faults::{Fault, planted};
@@ -86,6 +88,8 @@ struct PartitionQueue {
     in_flight: usize,
     /// The promise of the newest batch.
     last: Option<Arc<BatchPromise>>,
+    /// The last batch that the core has taken.
+    last_taken: Option<Arc<BatchPromise>>,
 }
 
 impl PartitionQueue {
@@ -504,6 +508,7 @@ impl ProducerShared {
             };
             if let Some(batch) = batch {
                 lane.in_flight += 1;
+                lane.last_taken = Some(batch.promise.clone());
                 take.next = index + 1;
                 take.batch = Some((index as u32, batch));
                 return;

@@ -5,7 +5,7 @@ use crate::mailbox::Mailbox;
 use crate::promise;
 use memory::Deadline;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -22,8 +22,12 @@ pub(crate) struct Stored {
 pub(crate) struct BatchPromise {
     /// Written once; reading it takes no lock, so a forked child may too.
     outcome: OnceLock<Result<Stored, ClientError>>,
-    /// Guards who is to be told; `done` is signalled after `outcome` is written.
+    /// Guards who is to be told, and which events were taken back; `done` is
+    /// signalled after `outcome` is written, and after that.
     waiters: Mutex<Waiters>,
+    /// Whether any was taken back. Set under the lock; read without, which is
+    /// how a future that nobody touched stays without a lock.
+    has_cancelled: AtomicBool,
     done: Condvar,
     generation: u64,
     partition: PartitionIndex,
@@ -33,7 +37,20 @@ pub(crate) struct BatchPromise {
 
 #[derive(Default)]
 struct Waiters {
-    callbacks: Vec<Box<dyn FnOnce() + Send>>,
+    /// Each with the event that it is about, or with [`WHOLE_BATCH`].
+    callbacks: Vec<(u32, Box<dyn FnOnce() + Send>)>,
+    wakers: Vec<Waker>,
+    /// Events that were taken back before the batch was sent, in order: those
+    /// behind them move up.
+    cancelled: Vec<u32>,
+}
+
+/// In place of an event's index: whoever asks is asked about none of them.
+const WHOLE_BATCH: u32 = u32::MAX;
+
+/// Who is to hear that an event was taken back.
+pub(crate) struct Cancelled {
+    callbacks: Vec<(u32, Box<dyn FnOnce() + Send>)>,
     wakers: Vec<Waker>,
 }
 
@@ -42,6 +59,7 @@ impl BatchPromise {
         Arc::new(Self {
             outcome: OnceLock::new(),
             waiters: Mutex::default(),
+            has_cancelled: AtomicBool::new(false),
             done: Condvar::new(),
             generation: memory::fork::generation(),
             partition,
@@ -59,14 +77,75 @@ impl BatchPromise {
         if self.outcome.set(outcome).is_err() {
             return;
         }
-        let waiters = std::mem::take(&mut *self.lock());
+        let mut waiters = self.lock();
+        let wakers = std::mem::take(&mut waiters.wakers);
+        let callbacks = std::mem::take(&mut waiters.callbacks);
+        drop(waiters);
         self.done.notify_all();
-        for waker in waiters.wakers {
+        for waker in wakers {
             waker.wake();
         }
-        for callback in waiters.callbacks {
+        for (_, callback) in callbacks {
             promise::call(callback);
         }
+    }
+
+    pub fn partition(&self) -> PartitionIndex {
+        self.partition
+    }
+
+    /// Where an event of the batch is now that others may have been taken
+    /// back; `None` if it was itself.
+    pub fn place(&self, index: u32) -> Option<u32> {
+        // Acquire: whoever was told that an event was taken back sees it here.
+        if !self.has_cancelled.load(Ordering::Acquire) {
+            return Some(index);
+        }
+        match self.lock().cancelled.binary_search(&index) {
+            Ok(_) => None,
+            Err(before) => Some(index - before as u32),
+        }
+    }
+
+    /// Notes that an event was taken back. Who is to hear of it is returned,
+    /// for [`BatchPromise::tell_cancelled`].
+    pub fn cancel(&self, index: u32) -> Cancelled {
+        let mut waiters = self.lock();
+        if let Err(place) = waiters.cancelled.binary_search(&index) {
+            waiters.cancelled.insert(place, index);
+        }
+        self.has_cancelled.store(true, Ordering::Release);
+        let about_it = |(about, _): &mut (u32, _)| *about == index;
+        Cancelled {
+            callbacks: waiters.callbacks.extract_if(.., about_it).collect(),
+            wakers: std::mem::take(&mut waiters.wakers),
+        }
+    }
+
+    /// Tells those who wait for an event that it was taken back.
+    pub fn tell_cancelled(&self, who: Cancelled) {
+        self.done.notify_all();
+        self.mailbox.ring();
+        for waker in who.wakers {
+            waker.wake();
+        }
+        for (_, callback) in who.callbacks {
+            promise::call(callback);
+        }
+    }
+
+    /// Calls `callback` when the batch has an outcome, at once if it has.
+    pub fn on_outcome(self: &Arc<Self>, callback: Box<dyn FnOnce() + Send>) {
+        let whole = PushFuture {
+            batch: self.clone(),
+            index: WHOLE_BATCH,
+        };
+        whole.on_done(callback);
+    }
+
+    /// Whether there is something to say about an event.
+    fn is_done(&self, index: u32) -> bool {
+        self.outcome.get().is_some() || self.place(index).is_none()
     }
 
     pub fn outcome(&self) -> Option<&Result<Stored, ClientError>> {
@@ -77,8 +156,9 @@ impl BatchPromise {
         self.generation != memory::fork::generation()
     }
 
-    /// Waits until there is an outcome; `false` if `deadline` passes before.
-    fn wait(&self, deadline: Deadline) -> Result<bool, ClientError> {
+    /// Waits until there is something to say about an event; `false` if
+    /// `deadline` passes before.
+    fn wait(&self, index: u32, deadline: Deadline) -> Result<bool, ClientError> {
         if self.outcome.get().is_some() {
             return Ok(true);
         }
@@ -86,10 +166,10 @@ impl BatchPromise {
             return Err(ClientError::Forked);
         }
         if let Some(turns) = self.mailbox.turns() {
-            return Ok(turns.drive(deadline, || self.outcome.get().is_some()));
+            return Ok(turns.drive(deadline, || self.is_done(index)));
         }
         let mut waiters = self.lock();
-        while self.outcome.get().is_none() {
+        while self.outcome.get().is_none() && waiters.cancelled.binary_search(&index).is_err() {
             waiters = match deadline.wait(&self.done, waiters) {
                 Ok(waiters) => waiters,
                 Err(_) => return Ok(false),
@@ -109,13 +189,13 @@ impl BatchPromise {
         }
     }
 
-    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+    fn poll(&self, index: u32, context: &Context<'_>) -> Poll<()> {
         if self.outcome.get().is_some() || self.is_foreign() {
             return Poll::Ready(());
         }
         let mut waiters = self.lock();
         // Looked at again under the lock: `resolve` takes it after writing.
-        if self.outcome.get().is_some() {
+        if self.outcome.get().is_some() || waiters.cancelled.binary_search(&index).is_ok() {
             return Poll::Ready(());
         }
         if !waiters
@@ -138,15 +218,23 @@ pub struct PushFuture {
 
 impl PushFuture {
     fn result(&self) -> Option<Result<EventId, ClientError>> {
-        match self.batch.outcome() {
-            Some(Ok(stored)) => Some(Ok(EventId {
+        let outcome = self.batch.outcome();
+        // In a child nobody resolves it, and its lock may be held for ever.
+        if (outcome.is_none() || self.batch.has_cancelled.load(Ordering::Acquire))
+            && self.batch.is_foreign()
+        {
+            return Some(Err(ClientError::Forked));
+        }
+        let Some(place) = self.batch.place(self.index) else {
+            return Some(Err(ClientError::Cancelled));
+        };
+        match outcome? {
+            Ok(stored) => Some(Ok(EventId {
                 partition: self.batch.partition,
                 incarnation: stored.incarnation,
-                offset: stored.base_offset.plus(u64::from(self.index)),
+                offset: stored.base_offset.plus(u64::from(place)),
             })),
-            Some(Err(error)) => Some(Err(error.clone())),
-            None if self.batch.is_foreign() => Some(Err(ClientError::Forked)),
-            None => None,
+            Err(error) => Some(Err(error.clone())),
         }
     }
 
@@ -162,7 +250,7 @@ impl PushFuture {
     /// the producer's `ack_timeout` lasts); the event is still under way then
     /// and one may wait again.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<EventId, ClientError> {
-        if !self.batch.wait(Deadline::within(timeout))? {
+        if !self.batch.wait(self.index, Deadline::within(timeout))? {
             return Err(self.batch.timeout_error());
         }
         self.result().expect("waited for")
@@ -176,11 +264,12 @@ impl PushFuture {
             return callback();
         }
         let mut waiters = self.batch.lock();
-        if self.batch.outcome().is_some() {
+        let is_cancelled = waiters.cancelled.binary_search(&self.index).is_ok();
+        if is_cancelled || self.batch.outcome().is_some() {
             drop(waiters);
             callback();
         } else {
-            waiters.callbacks.push(callback);
+            waiters.callbacks.push((self.index, callback));
         }
     }
 }
@@ -190,7 +279,7 @@ impl Future for PushFuture {
 
     fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.batch
-            .poll(context)
+            .poll(self.index, context)
             .map(|()| self.result().expect("polled to be ready"))
     }
 }
@@ -225,7 +314,7 @@ impl FlushFuture {
     pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
         let deadline = Deadline::after(timeout);
         for batch in &self.last {
-            if !batch.wait(deadline)? {
+            if !batch.wait(WHOLE_BATCH, deadline)? {
                 return Err(batch.timeout_error());
             }
         }
@@ -243,11 +332,7 @@ impl FlushFuture {
         });
         for batch in &self.last {
             let countdown = countdown.clone();
-            let future = PushFuture {
-                batch: batch.clone(),
-                index: 0,
-            };
-            future.on_done(Box::new(move || countdown.step()));
+            batch.on_outcome(Box::new(move || countdown.step()));
         }
         countdown.step();
     }
@@ -275,7 +360,7 @@ impl Future for FlushFuture {
 
     fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         for batch in &self.last {
-            if batch.poll(context).is_pending() {
+            if batch.poll(WHOLE_BATCH, context).is_pending() {
                 return Poll::Pending;
             }
         }

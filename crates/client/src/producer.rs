@@ -139,6 +139,18 @@ impl Producer {
         self.open()?.shared.push_metadata(metadata)
     }
 
+    /// Takes an event back. True if its batch was not closed and handed to
+    /// the network yet: its future resolves to [`ClientError::Cancelled`], its
+    /// data is not used any more, and the event is never stored. False if it
+    /// was, or if the event is not of this producer: nothing changes, and the
+    /// future resolves to what becomes of the event. Never blocks.
+    pub fn cancel(&self, future: &PushFuture) -> bool {
+        match self.slot.get() {
+            Some(open) => open.shared.cancel(future),
+            None => false,
+        }
+    }
+
     /// Waits until everything that was pushed is acknowledged, and the
     /// journal, if there is one, is synced.
     ///

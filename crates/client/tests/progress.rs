@@ -306,3 +306,129 @@ fn a_call_that_is_given_up_ends_at_once_and_gives_its_memory_back() {
     // The driver is as it was.
     assert!(driver.topic_exists("events").unwrap());
 }
+
+/// Counts the buffers that are lent.
+struct Lent(Vec<u8>, Arc<AtomicUsize>);
+
+impl Lent {
+    fn bytes(lent: &Arc<AtomicUsize>) -> Bytes {
+        lent.fetch_add(1, Ordering::Relaxed);
+        Bytes::from_owner(Self(vec![3; 1 << 20], lent.clone()))
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_event_that_is_not_sent_can_be_taken_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let lent = Arc::new(AtomicUsize::new(0));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    // Nobody drives, so nothing is sent.
+    let futures: Vec<PushFuture> = (0..6u32)
+        .map(|index| {
+            let text = index.to_string();
+            let mut event = Event::new(text.as_bytes());
+            event.key = Some(text.as_bytes());
+            if index % 2 == 1 {
+                event = event.with_data(Lent::bytes(&lent));
+            }
+            let future = producer.push(event).unwrap();
+            let told = told.clone();
+            future.on_done(Box::new(move || told.lock().unwrap().push(index)));
+            future
+        })
+        .collect();
+    assert_eq!(lent.load(Ordering::Relaxed), 3);
+    let held = producer.held_bytes();
+    assert!(producer.cancel(&futures[3]));
+    assert_eq!(
+        lent.load(Ordering::Relaxed),
+        2,
+        "its memory is free at once"
+    );
+    assert!(producer.cancel(&futures[0]));
+    assert!(!producer.cancel(&futures[0]), "once");
+    for index in [0, 3] {
+        let outcome = futures[index].wait(Some(Duration::ZERO));
+        assert!(matches!(outcome, Err(ClientError::Cancelled)));
+    }
+    assert_eq!(*told.lock().unwrap(), [3, 0]);
+    assert!(futures[1].try_get().is_none());
+    let after = producer.push_metadata(b"6").unwrap();
+    producer.flush(WATCHDOG).unwrap();
+    assert!(held > 0 && producer.held_bytes() == 0);
+    assert_eq!(lent.load(Ordering::Relaxed), 0);
+    assert_eq!(*told.lock().unwrap(), [3, 0, 1, 2, 4, 5]);
+    let stored = [(1, 0), (2, 1), (4, 2), (5, 3)];
+    for (index, offset) in stored {
+        let id = futures[index].try_get().unwrap().unwrap();
+        assert_eq!(id.offset, Offset(offset), "event {index}");
+    }
+    assert_eq!(after.try_get().unwrap().unwrap().offset, Offset(4));
+    assert!(!producer.cancel(&futures[1]), "it is stored");
+    assert!(futures[1].try_get().unwrap().is_ok());
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    for index in [1, 2, 4, 5, 6] {
+        let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+        let text = index.to_string();
+        assert_eq!(event.metadata(), text.as_bytes());
+        assert_eq!(event.key(), (index != 6).then_some(text.as_bytes()));
+        assert_eq!(
+            event.data_bytes_total(),
+            if [1, 5].contains(&index) { 1 << 20 } else { 0 }
+        );
+    }
+    assert!(consumer.pull(Some(Duration::ZERO)).unwrap().is_none());
+}
+
+#[test]
+fn a_flush_waits_for_what_is_before_an_event_that_was_taken_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), "tcp://127.0.0.1:0");
+    let driver = connect(directory.path());
+    let topic = topic(&driver);
+    let options = ProducerOptions {
+        batch: BatchPolicy {
+            count_max: Some(1),
+            linger: Linger::UntilFull,
+            ..BatchPolicy::default()
+        },
+        batches_in_flight_max: 1,
+        ..ProducerOptions::default()
+    };
+    let producer = topic.producer(options).unwrap();
+    let first = producer.push_metadata(b"first").unwrap();
+    // It is on its way, and its answer is not looked at.
+    driver.progress(Duration::ZERO).unwrap();
+    let second = producer.push_metadata(b"second").unwrap();
+    let third = producer.push_metadata(b"third").unwrap();
+    assert!(!producer.cancel(&first));
+    let flush = producer.flush_future();
+    assert!(producer.cancel(&third));
+    assert!(producer.cancel(&second));
+    if first.try_get().is_none() {
+        assert!(flush.try_get().is_none(), "the first is not acknowledged");
+    }
+    run(&driver, || flush.try_get().is_some());
+    flush.try_get().unwrap().unwrap();
+    assert_eq!(first.try_get().unwrap().unwrap().offset, Offset(0));
+    let last = producer.push_metadata(b"last").unwrap();
+    assert_eq!(last.wait(Some(WATCHDOG)).unwrap().offset, Offset(1));
+}

@@ -4,6 +4,7 @@ use super::columns::NULL;
 use super::*;
 use crate::codec::{Codec, Write};
 use crate::record::Gap;
+use std::ops::Range;
 
 /// One event as it is added to a batch.
 #[derive(Debug, Clone, Copy, Default)]
@@ -203,6 +204,60 @@ impl BatchBuilder {
         }
     }
 
+    /// The same without event `index`, and where that event's external data
+    /// lay among that of all events. Takes as long as adding the others again.
+    ///
+    /// # Panics
+    /// If there is no such event.
+    pub fn without(self, index: u32) -> (Self, Range<u64>) {
+        assert!(index < self.event_count, "{index} of {}", self.event_count);
+        let mut rest = Self::default();
+        let mut removed = 0..0;
+        let (mut metadata_at, mut inline_at, mut key_at, mut headers_at) = (0, 0, 0, 0);
+        let mut external_at = 0;
+        for at in 0..self.event_count as usize {
+            let word = |column: &[u8]| {
+                let place = column.get(at * 4..at * 4 + 4)?;
+                Some(u32::from_le_bytes(place.try_into().ok()?))
+            };
+            let long = |column: &[u8]| {
+                let place = column.get(at * 8..at * 8 + 8)?;
+                Some(u64::from_le_bytes(place.try_into().ok()?))
+            };
+            let metadata = cut(
+                &self.metadata,
+                &mut metadata_at,
+                word(&self.metadata_lengths),
+            );
+            let data = long(&self.data_lengths).unwrap_or(0);
+            let external = (data & EXTERNAL_DATA != 0).then_some(data & !EXTERNAL_DATA);
+            let inline = external.is_none().then_some(data as u32);
+            let inline = cut(&self.inline, &mut inline_at, inline);
+            let external_before = external_at;
+            external_at += external.unwrap_or(0);
+            let not_null = |length: &u32| *length != NULL;
+            let key = word(&self.key_lengths).filter(not_null);
+            let headers = word(&self.header_lengths).filter(not_null);
+            let key_bytes = cut(&self.keys, &mut key_at, key);
+            let header_bytes = cut(&self.headers, &mut headers_at, headers);
+            if at == index as usize {
+                removed = external_before..external_at;
+                continue;
+            }
+            let pieces = [inline];
+            rest.push(EventParts {
+                metadata,
+                inline: if inline.is_empty() { &[] } else { &pieces },
+                external_bytes: external,
+                key: key.map(|_| key_bytes),
+                headers: headers.map(|_| header_bytes),
+                producer_time: long(&self.producer_times).unwrap_or(0),
+                tombstone: self.tombstones.get(at).is_some_and(|byte| *byte != 0),
+            });
+        }
+        (rest, removed)
+    }
+
     /// Makes the batch of what was added.
     ///
     /// # Panics
@@ -271,6 +326,13 @@ impl BatchBuilder {
     }
 }
 
+/// The next `length` bytes of a section, of which `at` were cut before.
+fn cut<'a>(section: &'a [u8], at: &mut usize, length: Option<u32>) -> &'a [u8] {
+    let start = *at;
+    *at += length.unwrap_or(0) as usize;
+    &section[start..*at]
+}
+
 fn push_blob(lengths: &mut Vec<u8>, blobs: &mut Vec<u8>, blob: Option<&[u8]>, before: usize) {
     if blob.is_none() && lengths.is_empty() {
         return;
@@ -301,4 +363,69 @@ pub fn state_batch(kind: BatchKind, topic: TopicId, body: &[u8]) -> SealedBatch 
 /// The batch that tells consumers of a [`Gap`]; its one record is the gap.
 pub fn gap_batch(topic: TopicId, gap: &Gap) -> SealedBatch {
     state_batch(BatchKind::Gap, topic, &gap.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_an_event_is_as_if_it_had_never_been_added() {
+        let inline: [&[u8]; 2] = [b"in", b"line"];
+        let plain = |metadata| EventParts {
+            metadata,
+            ..EventParts::default()
+        };
+        let events = [
+            plain(b"first"),
+            EventParts {
+                inline: &inline,
+                key: Some(b"key"),
+                ..plain(b"second")
+            },
+            plain(b""),
+            EventParts {
+                external_bytes: Some(1 << 20),
+                headers: Some(b"headers"),
+                producer_time: 7,
+                ..plain(b"fourth")
+            },
+            EventParts {
+                external_bytes: Some(5),
+                key: Some(b""),
+                tombstone: true,
+                ..plain(b"fifth")
+            },
+        ];
+        let build = |without: Option<usize>| {
+            let mut builder = BatchBuilder::default();
+            for (index, event) in events.iter().enumerate() {
+                if Some(index) != without {
+                    builder.push(*event);
+                }
+            }
+            builder
+        };
+        let sealed = |builder: BatchBuilder| {
+            let origin = Origin {
+                topic: TopicId(1),
+                producer: ProducerId(2),
+                epoch: ProducerEpoch(3),
+                first_sequence: Sequence(4),
+            };
+            builder.seal(origin, 4096).to_vec()
+        };
+        let large = 1 << 20;
+        let external = [0..0, 0..0, 0..0, 0..large, large..large + 5];
+        for (index, expected) in external.into_iter().enumerate() {
+            let (rest, range) = build(None).without(index as u32);
+            assert_eq!(rest.external_bytes(), build(Some(index)).external_bytes());
+            assert_eq!(sealed(rest), sealed(build(Some(index))), "event {index}");
+            if expected.is_empty() {
+                assert!(range.is_empty(), "event {index}");
+            } else {
+                assert_eq!(range, expected, "event {index}");
+            }
+        }
+    }
 }
