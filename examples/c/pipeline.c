@@ -105,6 +105,39 @@ static void consume(thalweg_topic *topic)
     thalweg_consumer_free(consumer);
 }
 
+/* One row of one frame, without a consumer: the rest does not travel. */
+static void look(thalweg_topic *topic)
+{
+    enum { NUMBER = 7, ROW = 3 };
+    static uint16_t row[WIDTH];
+    const thalweg_event_id from = {0, 0, 0, NUMBER}; /* of the present incarnation */
+    const thalweg_segment segment = {ROW * sizeof row, sizeof row};
+    thalweg_event *event;
+    thalweg_event_info info;
+    thalweg_future *future;
+    thalweg_error error;
+    size_t count;
+
+    check(thalweg_topic_fetch(topic, &from, 1 << 20, 10000, &event, 1, &count, &error), &error,
+          "fetching");
+    if (count != 1) {
+        fprintf(stderr, "frame %d is not there\n", NUMBER);
+        exit(1);
+    }
+    check(thalweg_event_info_of(event, &info, &error), &error, "looking at an event");
+    check(thalweg_topic_read_data(topic, &info.id, &segment, 1, row, sizeof row, &future, &error),
+          &error, "reading a row");
+    check(thalweg_future_wait(future, -1, &error), &error, "waiting for a row");
+    for (int column = 0; column < WIDTH; column++) {
+        if (row[column] != pixel(NUMBER, ROW * WIDTH + column)) {
+            fprintf(stderr, "the row differs at column %d\n", column);
+            exit(1);
+        }
+    }
+    thalweg_future_free(future);
+    thalweg_event_free(event);
+}
+
 int main(int argc, char **argv)
 {
     thalweg_driver *driver;
@@ -131,6 +164,7 @@ int main(int argc, char **argv)
           &error, "making a topic");
     produce(topic);
     consume(topic);
+    look(topic);
     printf("%d frames of %d bytes, there and back\n", EVENTS, 2 * WIDTH * HEIGHT);
 
     thalweg_topic_free(topic);

@@ -216,6 +216,27 @@ int32_t thalweg_driver_close(thalweg_driver *driver, int64_t timeout_ms, thalweg
 int32_t thalweg_driver_status(thalweg_driver *driver, char **json, thalweg_error *error);
 
 /*
+ * Drives the network of a driver that was opened with {"progress": "caller"}:
+ * does what there is to do; if there was nothing, waits up to `timeout_ms`
+ * (negative: an hour) for it first. Callbacks come meanwhile, on this thread.
+ * To be called whenever thalweg_driver_fd is readable. Every call that blocks
+ * does the same while it waits; one thread drives at a time, and another one
+ * waits until it has. A driver that is not driven for long is taken for dead
+ * by the server, and connects anew when it is. Errors: THALWEG_CLOSED;
+ * THALWEG_INVALID_ARGUMENT if a thread drives, or from a callback.
+ */
+int32_t thalweg_driver_progress(thalweg_driver *driver, int64_t timeout_ms, thalweg_error *error);
+
+/*
+ * A descriptor for poll, epoll and the like: readable when
+ * thalweg_driver_progress has something to do, be it a message, a timer or what
+ * another thread wants. It covers all of the driver's networks, and stays the
+ * same until the driver is closed. Only to be waited for: never read, written
+ * or closed. THALWEG_INVALID_ARGUMENT if the driver has a thread.
+ */
+int32_t thalweg_driver_fd(thalweg_driver *driver, int *fd, thalweg_error *error);
+
+/*
  * Frees the handle. The connection ends with the last handle of the driver's;
  * a server in this process is drained then, which may block.
  */
@@ -311,6 +332,26 @@ int32_t thalweg_future_event(thalweg_future *future, thalweg_event **event, thal
  */
 int32_t thalweg_future_on_done(thalweg_future *future, void (*callback)(void *context),
                                void *context, thalweg_error *error);
+
+/*
+ * Gives up what the future stands for. Does not block and asks nobody: the
+ * future resolves, soon or at once, as it would if it were waited for, and
+ * then all memory is the caller's again. THALWEG_OK whatever it comes to:
+ *
+ * - a push whose batch is still gathering or waiting here resolves to
+ *   THALWEG_CANCELLED, and the event is never stored. One whose batch is with
+ *   the network stays: the future resolves to what becomes of it, as if this
+ *   had not been called, and its data stays borrowed until then. So
+ *   THALWEG_CANCELLED says for certain that the event is not stored.
+ * - a pull resolves to THALWEG_CANCELLED unless it has its event already; no
+ *   event is lost by it, the next pull gets what this one would have got.
+ *   Buffers of an allocator are not touched: data that is read ahead goes on
+ *   to its event. The consumer is as before.
+ * - a read of data resolves to THALWEG_CANCELLED unless its answer is there;
+ *   what is in the memory then is not specified.
+ * - a flush stays; nobody has to wait for it.
+ */
+int32_t thalweg_future_cancel(thalweg_future *future, thalweg_error *error);
 
 /* Frees a future, resolved or not. Does not block. */
 void thalweg_future_free(thalweg_future *future);

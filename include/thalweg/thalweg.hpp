@@ -667,6 +667,13 @@ public:
         return *std::move(value);
     }
 
+    /*
+     * Gives up what it stands for, if it is not too late, and never blocks: it
+     * resolves to Cancelled, or to what becomes of it all the same. See
+     * thalweg_future_cancel.
+     */
+    void cancel() { detail::call(thalweg_future_cancel, valid()); }
+
     /* Calls `callback` once, when it is resolved: see thalweg_future_on_done. */
     void onDone(std::function<void()> callback)
     {
@@ -1299,6 +1306,21 @@ public:
 
     /* The server's state, as JSON. */
     Metadata status() { return Metadata(detail::text(thalweg_driver_status, handle_.get())); }
+
+    /*
+     * With Options(R"({"progress": "caller"})") the driver has no thread: this
+     * drives it, whenever fd() is readable. See thalweg_driver_progress.
+     */
+    void progress(int64_t timeout_ms = 0)
+    {
+        detail::call(thalweg_driver_progress, handle_.get(), timeout_ms);
+    }
+    int fd() const
+    {
+        int fd = -1;
+        detail::call(thalweg_driver_fd, handle_.get(), &fd);
+        return fd;
+    }
 
     ThreadPool makeThreadPool(ThreadCount count) const { return ThreadPool(count); }
     ThreadPool defaultThreadPool() const { return ThreadPool(); }

@@ -265,7 +265,7 @@ pub extern "C" fn thalweg_consumer_open(
         }
         let client = Arc::new(topic.handle.consumer(name, options)?);
         topic.connection.remember(&client);
-        let pulls = Pulls::new(client.clone());
+        let pulls = Pulls::new(client.clone(), topic.connection.clone());
         let on_ready: Arc<Mutex<Option<OnReady>>> = Arc::default();
         let (weak, told) = (Arc::downgrade(&pulls), on_ready.clone());
         client.on_ready(Box::new(move || {

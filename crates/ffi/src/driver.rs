@@ -5,12 +5,15 @@ use crate::error::{Code, Failure};
 use crate::options;
 use client::{ClientError, Endpoint};
 use server::{Config, Server};
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a server in this process may take to end when nobody says.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a turn waits for something to do when nobody says.
+const TURN_MAX: Duration = Duration::from_secs(3600);
 
 /// What all handles of a driver hold on to.
 pub struct Connection {
@@ -32,6 +35,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Connection {
+    /// Waits until `done`, where the caller drives; `None` where a thread does.
+    pub fn drive(&self, until: Option<Instant>, mut done: impl FnMut() -> bool) -> Option<bool> {
+        self.client.descriptor().ok()?;
+        loop {
+            if done() {
+                return Some(true);
+            }
+            let left = until.map_or(TURN_MAX, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() || self.client.progress(left).is_err() {
+                return Some(done());
+            }
+        }
+    }
+
     fn new(client: client::Driver, server: Option<Server>) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -177,6 +196,33 @@ pub extern "C" fn thalweg_driver_close(
         driver
             .connection
             .close(limit(timeout_ms).unwrap_or(DRAIN_TIMEOUT))
+    })
+}
+
+/// Drives the network.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_progress(
+    driver: Option<&Driver>,
+    timeout_ms: i64,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let client = &given("driver", driver)?.connection.client;
+        Ok(client.progress(limit(timeout_ms).unwrap_or(TURN_MAX))?)
+    })
+}
+
+/// What is readable when there is something to do.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_fd(
+    driver: Option<&Driver>,
+    fd: Out<'_, c_int>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let client = &given("driver", driver)?.connection.client;
+        given("fd", fd)?.write(client.descriptor()?);
+        Ok(())
     })
 }
 

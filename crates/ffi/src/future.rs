@@ -15,8 +15,14 @@ use std::time::{Duration, Instant};
 /// A flush ends with its producer's `ack_timeout` at the latest.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// `thalweg_future`.
-pub struct Future {
+/// How long a wait for a call keeps others from looking at it.
+const CALL_SLICE: Duration = Duration::from_millis(20);
+
+/// `thalweg_future`. A handle of its own, so that a callback may free it while
+/// the function that calls the callback still uses what is behind it.
+pub struct Future(Arc<Inner>);
+
+struct Inner {
     kind: Kind,
     connection: Arc<Connection>,
     has_callback: AtomicBool,
@@ -64,13 +70,21 @@ fn lock(call: &Mutex<Call>) -> std::sync::MutexGuard<'_, Call> {
     call.lock().expect("no holder panics here")
 }
 
+impl Drop for Future {
+    fn drop(&mut self) {
+        if let Kind::Pull(pull) = &self.0.kind {
+            pull.abandon();
+        }
+    }
+}
+
 impl Future {
     fn new(kind: Kind, connection: Arc<Connection>) -> Self {
-        Self {
+        Self(Arc::new(Inner {
             kind,
             connection,
             has_callback: AtomicBool::new(false),
-        }
+        }))
     }
 
     pub fn push(
@@ -108,7 +122,9 @@ impl Future {
         };
         Self::new(Kind::Call(Mutex::new(call), loan), connection)
     }
+}
 
+impl Inner {
     /// What became of it, if that is known and all memory is the caller's again.
     fn result(&self) -> Option<Result<(), Failure>> {
         match &self.kind {
@@ -169,22 +185,46 @@ impl Future {
             }
             Kind::Pull(pull) => pull.wait(until),
             Kind::Call(call, loan) => {
-                let mut call = lock(call);
-                if let Some(pending) = &mut call.pending {
-                    match pending.wait_for(left()) {
-                        Some(answer) => call.take(answer),
-                        None => {
-                            return Err(Failure::new(
-                                Code::Timeout,
-                                "timed out waiting for a read of data",
-                            ));
-                        }
+                // In slices, so that others may look, or give it up.
+                loop {
+                    let slice = left().map_or(CALL_SLICE, |left| left.min(CALL_SLICE));
+                    let mut call = lock(call);
+                    if let Some(pending) = &mut call.pending
+                        && let Some(answer) = pending.wait_for(Some(slice))
+                    {
+                        call.take(answer);
+                    }
+                    if let Some(result) = call.look() {
+                        drop(call);
+                        free(loan)?;
+                        return result;
+                    }
+                    if left().is_some_and(|left| left.is_zero()) {
+                        return Err(Failure::new(
+                            Code::Timeout,
+                            "timed out waiting for a read of data",
+                        ));
                     }
                 }
-                let result = call.look();
-                drop(call);
-                free(loan)?;
-                result.expect("taken above")
+            }
+        }
+    }
+
+    /// Gives it up, where it can be.
+    fn cancel(&self) {
+        match &self.kind {
+            Kind::Push(push) => {
+                if let Some(producer) = push.producer.upgrade() {
+                    producer.cancel(&push.future);
+                }
+            }
+            // Nobody has to wait for it.
+            Kind::Flush(..) => {}
+            Kind::Pull(pull) => pull.cancel(),
+            Kind::Call(call, _) => {
+                if let Some(pending) = &lock(call).pending {
+                    pending.cancel();
+                }
             }
         }
     }
@@ -228,6 +268,14 @@ fn all_ended(mut loans: Vec<Arc<Loan>>, callback: Box<dyn FnOnce() + Send>) {
     }
 }
 
+/// What is behind a handle that a callback may free.
+fn inner(future: *mut Future) -> Result<Arc<Inner>, Failure> {
+    // SAFETY: the header asks for NULL or a future that is not freed yet; the
+    // reference ends here, before any callback is called.
+    let future = unsafe { future.as_ref() };
+    Ok(given("future", future)?.0.clone())
+}
+
 fn not_done() -> Failure {
     Failure::new(Code::Timeout, "the future is not resolved yet")
 }
@@ -241,7 +289,7 @@ pub extern "C" fn thalweg_future_wait(
 ) -> i32 {
     guard(error, || {
         let until = limit(timeout_ms).map(|timeout| Instant::now() + timeout);
-        given("future", future)?.wait(until)
+        given("future", future)?.0.wait(until)
     })
 }
 
@@ -249,7 +297,7 @@ pub extern "C" fn thalweg_future_wait(
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_future_done(future: Option<&Future>) -> i32 {
     let mut done = false;
-    quietly(|| done = future.is_some_and(|future| future.result().is_some()));
+    quietly(|| done = future.is_some_and(|future| future.0.result().is_some()));
     i32::from(done)
 }
 
@@ -261,7 +309,7 @@ pub extern "C" fn thalweg_future_id(
     error: ErrorOut<'_>,
 ) -> i32 {
     guard(error, || {
-        let future = given("future", future)?;
+        let future = &given("future", future)?.0;
         let Kind::Push(push) = &future.kind else {
             return Err(Failure::invalid("only a push resolves to an id"));
         };
@@ -280,7 +328,7 @@ pub extern "C" fn thalweg_future_event(
     error: ErrorOut<'_>,
 ) -> i32 {
     guard(error, || {
-        let Kind::Pull(pull) = &given("future", future)?.kind else {
+        let Kind::Pull(pull) = &given("future", future)?.0.kind else {
             return Err(Failure::invalid("only a pull resolves to an event"));
         };
         let event = given("event", event)?;
@@ -296,13 +344,13 @@ pub extern "C" fn thalweg_future_event(
 /// Has a function called when a future is resolved.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_future_on_done(
-    future: Option<&Future>,
+    future: *mut Future,
     callback: Option<extern "C" fn(*mut c_void)>,
     context: *mut c_void,
     error: ErrorOut<'_>,
 ) -> i32 {
     guard(error, || {
-        let future = given("future", future)?;
+        let future = inner(future)?;
         let callback = given("callback", callback)?;
         if future.has_callback.swap(true, Ordering::Relaxed) {
             return Err(Failure::invalid("a future has one callback"));
@@ -313,6 +361,15 @@ pub extern "C" fn thalweg_future_on_done(
             let context = context;
             callback(context.0);
         }));
+        Ok(())
+    })
+}
+
+/// Gives up what a future stands for, if it is not too late.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_future_cancel(future: *mut Future, error: ErrorOut<'_>) -> i32 {
+    guard(error, || {
+        inner(future)?.cancel();
         Ok(())
     })
 }

@@ -117,6 +117,7 @@ fn in_c(rust: &str) -> String {
         ("ThalwegDataCallbacks", "thalweg_data_callbacks"),
         ("c_char", "char"),
         ("c_void", "void"),
+        ("c_int", "int"),
         ("i32", "int32_t"),
         ("u32", "uint32_t"),
         ("i64", "int64_t"),

@@ -20,4 +20,8 @@ mod topic;
 mod view;
 
 #[cfg(test)]
+mod guide;
+#[cfg(test)]
 mod header;
+#[cfg(test)]
+mod tests;

@@ -191,7 +191,13 @@ impl Loan {
     }
 
     /// Waits until the loan has ended; false when `until` has passed.
-    pub fn wait(&self, _connection: &Connection, until: Option<Instant>) -> bool {
+    pub fn wait(&self, connection: &Connection, until: Option<Instant>) -> bool {
+        if self.has_ended() {
+            return true;
+        }
+        if let Some(ended) = connection.drive(until, || self.has_ended()) {
+            return ended;
+        }
         let mut state = self.lock();
         while !state.has_ended {
             let Some(until) = until else {

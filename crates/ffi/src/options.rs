@@ -50,7 +50,7 @@ pub struct Driver {
     connect_timeout_ms: Option<u64>,
     request_timeout_ms: Option<u64>,
     memory_bytes_max: Option<u64>,
-    pub progress: Progress,
+    progress: Progress,
     /// For an address: the group file's token, in hexadecimal.
     pub token: Option<String>,
     /// For an embedded server: the settings of `thalweg serve`.
@@ -69,6 +69,10 @@ impl Driver {
         options.namespace.clone_from(&self.namespace);
         options.connect_timeout = milliseconds(self.connect_timeout_ms, options.connect_timeout);
         options.request_timeout = milliseconds(self.request_timeout_ms, options.request_timeout);
+        options.progress = match self.progress {
+            Progress::Thread => client::Progress::Thread,
+            Progress::Caller => client::Progress::Caller,
+        };
         options.memory_bytes_max = self.memory_bytes_max.unwrap_or(options.memory_bytes_max);
         options
     }

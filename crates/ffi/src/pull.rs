@@ -4,6 +4,7 @@
 //! one thread at a time takes an event for the first of them. A pull that is
 //! given up leaves its event to the next.
 
+use crate::driver::Connection;
 use crate::error::{Code, Failure};
 use client::ConsumedEvent;
 use std::collections::VecDeque;
@@ -40,6 +41,7 @@ struct State {
 /// The pulls of one consumer.
 pub struct Pulls {
     consumer: Arc<client::Consumer>,
+    connection: Arc<Connection>,
     queue: Mutex<Queue>,
     /// Signalled when a pull was served, and when there may be an event.
     changed: Condvar,
@@ -63,9 +65,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pulls {
-    pub fn new(consumer: Arc<client::Consumer>) -> Arc<Self> {
+    pub fn new(consumer: Arc<client::Consumer>, connection: Arc<Connection>) -> Arc<Self> {
         Arc::new(Self {
             consumer,
+            connection,
             queue: Mutex::default(),
             changed: Condvar::new(),
             count: AtomicUsize::new(0),
@@ -259,6 +262,11 @@ impl Pull {
                 return Err(timed_out());
             }
             let wait = left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY));
+            let changed = || lock(&pulls.queue).news != news || self.peek().is_some();
+            let limit = Instant::now() + wait;
+            if pulls.connection.drive(Some(limit), changed).is_some() {
+                continue;
+            }
             let queue = lock(&pulls.queue);
             let seen = |queue: &mut Queue| queue.news == news && self.peek().is_none();
             let _ = pulls
@@ -295,6 +303,7 @@ impl Pull {
         let failure = Failure::new(Code::Cancelled, "the pull was cancelled");
         let callback = self.resolve(Outcome::Failure(failure));
         pulls.changed.notify_all();
+        pulls.connection.client.wake();
         if let Some(callback) = callback {
             callback();
         }
