@@ -135,7 +135,7 @@ fn floors(load: &LoadArgs) -> Result<Vec<Case>, Failure> {
         };
         if steady {
             load.retention_bytes.get_or_insert(STEADY_BYTES);
-            load.warmup = load.warmup.max(1_000_000);
+            load.warmup = load.warmup.max(load.events.unwrap_or(1_000_000));
         }
         Case::new(work, load)
     };
