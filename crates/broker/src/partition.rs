@@ -2,6 +2,7 @@
 
 use crate::acks::Acks;
 use crate::arrivals::Arrival;
+use crate::controller::Controller;
 use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::session::refuse;
 use crate::timers::Timer;
@@ -207,8 +208,9 @@ impl Node {
             StorageEvent::Refused { from, error } => {
                 let partition = self.partitions.get_mut(&id);
                 let undone = partition.map(|partition| partition.acks.take_from(from));
+                let refusal = self.refusal(id, &error);
                 for ack in undone.into_iter().flatten() {
-                    self.refuse_request(ack.asker, storage_error(&error));
+                    self.refuse_request(ack.asker, refusal.clone());
                 }
                 self.give_up_misplaced(id);
             }
@@ -388,11 +390,31 @@ impl Node {
     }
 }
 
+impl Node {
+    /// What a storage's refusal of a batch is to its producer: with the
+    /// partition's name, which the storage does not know.
+    pub(crate) fn refusal(&self, id: StorageId, error: &StorageError) -> ErrorReply {
+        let reply = storage_error(error);
+        let Some(partition) = self.partitions.get(&id) else {
+            return reply;
+        };
+        let key = partition.key;
+        match self.controller.table().topic(key.topic) {
+            None => reply,
+            Some(entry) => ErrorReply {
+                message: format!("{}/{}: {}", entry.record.name, key.partition, reply.message),
+                ..reply
+            },
+        }
+    }
+}
+
 /// What a storage's error is to whoever asked.
 pub(crate) fn storage_error(error: &StorageError) -> ErrorReply {
     let message = error.to_string();
     match error {
         StorageError::Full(_) => ErrorReply::retryable(ErrorCode::StorageFull, 1000, message),
+        StorageError::Exhausted(_) => refuse(ErrorCode::StorageFull, message),
         StorageError::Failed(_) => refuse(ErrorCode::StorageFailed, message),
         StorageError::OutOfRange { .. } => refuse(ErrorCode::OffsetOutOfRange, message),
         StorageError::Damaged(_) => refuse(ErrorCode::Damaged, message),

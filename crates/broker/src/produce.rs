@@ -5,7 +5,6 @@ use crate::acks::Ack;
 use crate::arrivals::Turn;
 use crate::faults::Fault;
 use crate::node::{Asker, Node, StorageId};
-use crate::partition::storage_error;
 use crate::session::{Refused, malformed, refuse};
 use log::{Append, DataPlace};
 use memory::Buffer;
@@ -182,7 +181,7 @@ impl Node {
                 if let Some(place) = place {
                     partition.storage.abandon(place);
                 }
-                return Err(storage_error(&error));
+                return Err(self.refusal(storage, &error));
             }
         };
         let ack = Ack {

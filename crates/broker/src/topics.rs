@@ -292,7 +292,7 @@ impl Node {
             }
             (Err(error), Some(record)) => {
                 let code = match error {
-                    StorageError::Full(_) => ErrorCode::StorageFull,
+                    StorageError::Full(_) | StorageError::Exhausted(_) => ErrorCode::StorageFull,
                     StorageError::Invalid(_) => ErrorCode::InvalidStorage,
                     _ => ErrorCode::StorageFailed,
                 };

@@ -3,7 +3,6 @@
 
 use crate::arrivals::ArrivalStage;
 use crate::node::{Asker, Bulk, LinkId, Node, Output, StorageId};
-use crate::partition::storage_error;
 use crate::produce::Incoming;
 use crate::session::{Refused, refuse};
 use log::{DataPlace, StorageError};
@@ -166,10 +165,10 @@ impl Node {
             return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
         };
         self.touched.insert(storage);
-        let place = partition
-            .storage
-            .reserve(&layout)
-            .map_err(|error| storage_error(&error))?;
+        let place = match partition.storage.reserve(&layout) {
+            Ok(place) => place,
+            Err(error) => return Err(self.refusal(storage, &error)),
+        };
         partition.places.insert(place, id);
         let transfer = Transfer {
             link,
@@ -373,7 +372,7 @@ impl Node {
         let Some(id) = partition.and_then(|partition| partition.places.remove(&place)) else {
             return;
         };
-        self.fail_transfer(id, storage_error(error));
+        self.fail_transfer(id, self.refusal(storage, error));
     }
 
     /// Gives up a transfer, its batch, and those that wait behind it.

@@ -175,6 +175,9 @@ pub enum StorageEvent {
 pub enum StorageError {
     /// No space left. Nothing acknowledged is lost; it may be tried again.
     Full(String),
+    /// No space left, and nothing will make room by itself. Nothing
+    /// acknowledged is lost; trying again is of no use.
+    Exhausted(String),
     /// An operation failed so that the state on disk is unknown: nothing is
     /// taken until the partition is reopened.
     Failed(String),
@@ -197,9 +200,11 @@ pub enum StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(text) | Self::Failed(text) | Self::Damaged(text) | Self::Invalid(text) => {
-                f.write_str(text)
-            }
+            Self::Full(text)
+            | Self::Exhausted(text)
+            | Self::Failed(text)
+            | Self::Damaged(text)
+            | Self::Invalid(text) => f.write_str(text),
             Self::OutOfRange { offset, first, end } => {
                 write!(f, "offset {offset} is outside {first} to {end}")
             }

@@ -591,6 +591,51 @@ fn a_full_disk_refuses_and_loses_nothing() {
     assert_eq!(world.texts(link, subscription).len(), 2);
 }
 
+#[test]
+fn a_full_memory_partition_says_so_for_good_and_names_its_bound() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let create = CreateTopic {
+        name: "small".into(),
+        definition: "{}".into(),
+        partitions: vec![PartitionStorage {
+            kind: "memory".into(),
+            config: r#"{"bytes_max": 100000}"#.into(),
+        }],
+    };
+    let described: TopicDescription = world
+        .call(link, Method::CreateTopic, TopicId(0), &create)
+        .unwrap();
+    let topic = described.topic;
+    world.stored(link, topic, (5, 0), &["a"]);
+    let text = "x".repeat(100_000);
+    let inline = batch(topic, 5, 0, 1, &[&text]);
+    let inline = world.produce(link, topic, &inline);
+    let data = pattern(100_000, 1);
+    let region = expose(&mut world, link, "r", data.clone());
+    let large = produce_external(
+        &mut world,
+        link,
+        topic,
+        1,
+        &[external("2", &data)],
+        vec![region],
+    );
+    for id in [inline, large] {
+        let error = world.error(link, id).unwrap();
+        assert_eq!(
+            (error.code, error.retryable),
+            (ErrorCode::StorageFull, false)
+        );
+        for part in ["small/0: ", "of 100000 bytes (bytes_max)", "no retention"] {
+            assert!(error.message.contains(part), "{}", error.message);
+        }
+    }
+    // Less than that still fits.
+    world.stored(link, topic, (5, 1), &["b"]);
+}
+
 /// What waits for its data behind a batch that is not stored after all does
 /// not keep that batch from its place when it is sent again.
 #[test]
