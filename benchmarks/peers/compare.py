@@ -379,7 +379,8 @@ def main() -> None:
             "scale": options.scale,
             "results": results,
         }
-        kept.write_text(json.dumps(everything, indent=1) + "\n")
+        lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in everything.items())
+        kept.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         print(table(case, title, results, options.output), flush=True)
 
 
