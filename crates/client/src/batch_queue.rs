@@ -10,6 +10,7 @@ use crate::future::{BatchPromise, FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, Linger, ProducerOptions};
+use crate::refusals::Refusals;
 use crate::shelf::Shelf;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
@@ -125,6 +126,7 @@ pub(crate) struct ProducerShared {
     pub mailbox: Arc<Mailbox>,
     pub journal: Option<Arc<Journal>>,
     pub shelf: Arc<Shelf>,
+    pub refusals: Arc<Refusals>,
     /// Written by the core when the producer was opened.
     pub identity: RwLock<Identity>,
     pub budget: Budget,
@@ -173,6 +175,7 @@ impl ProducerShared {
             mailbox,
             journal,
             shelf: Arc::new(Shelf::new(share_bytes)),
+            refusals: Arc::default(),
             identity: RwLock::default(),
         })
     }
@@ -322,6 +325,7 @@ impl ProducerShared {
                     PartitionIndex(partition),
                     self.topic.name.clone(),
                     self.mailbox.clone(),
+                    self.refusals.clone(),
                 );
                 let mut open = Gathering {
                     builder: BatchBuilder::with_buffers(self.shelf.take(), Vec::new()),
@@ -397,9 +401,10 @@ impl ProducerShared {
             AtBudget::Block(timeout) => {
                 let full = |error| ClientError::Timeout {
                     what: format!(
-                        "room for an event of {}: {error}; {}",
+                        "room for an event of {}: {error}; {}{}",
                         self.topic.name,
-                        self.mailbox.liveness.describe_now()
+                        self.mailbox.liveness.describe_now(),
+                        self.refusals.describe_any()
                     ),
                 };
                 self.reserve_by(cost, Deadline::after(timeout))

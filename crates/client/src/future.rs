@@ -3,6 +3,7 @@
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
 use crate::promise;
+use crate::refusals::Refusals;
 use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ pub(crate) struct BatchPromise {
     partition: PartitionIndex,
     topic: Arc<str>,
     mailbox: Arc<Mailbox>,
+    refusals: Arc<Refusals>,
 }
 
 #[derive(Default)]
@@ -55,7 +57,12 @@ pub(crate) struct Cancelled {
 }
 
 impl BatchPromise {
-    pub fn new(partition: PartitionIndex, topic: Arc<str>, mailbox: Arc<Mailbox>) -> Arc<Self> {
+    pub fn new(
+        partition: PartitionIndex,
+        topic: Arc<str>,
+        mailbox: Arc<Mailbox>,
+        refusals: Arc<Refusals>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             outcome: OnceLock::new(),
             waiters: Mutex::default(),
@@ -65,6 +72,7 @@ impl BatchPromise {
             partition,
             topic,
             mailbox,
+            refusals,
         })
     }
 
@@ -181,10 +189,11 @@ impl BatchPromise {
     fn timeout_error(&self) -> ClientError {
         ClientError::Timeout {
             what: format!(
-                "the acknowledgement of a batch in {}/{}; {}",
+                "the acknowledgement of a batch in {}/{}; {}{}",
                 self.topic,
                 self.partition,
-                self.mailbox.liveness.describe_now()
+                self.mailbox.liveness.describe_now(),
+                self.refusals.describe(self.partition.0)
             ),
         }
     }

@@ -25,6 +25,7 @@ mod options;
 mod producer;
 mod promise;
 mod puller;
+mod refusals;
 mod runtime;
 mod session;
 mod shelf;

@@ -153,6 +153,58 @@ fn a_refusal_that_may_pass_is_tried_again_in_order() {
 }
 
 #[test]
+fn who_waits_in_vain_is_told_what_the_server_refuses() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let options = ProducerOptions {
+        ack_timeout: 5 * SECOND,
+        at_budget: AtBudget::Block(Duration::ZERO),
+        budget_bytes: 2_000,
+        ..small_batches()
+    };
+    let producer = open(&mut world, &topic, options);
+    let reason = "events/0: 100 bytes asked of a memory partition: 990 of 1000 bytes (bytes_max)";
+    for _ in 0..10 {
+        let error = ErrorReply::retryable(ErrorCode::StorageFull, 1000, reason);
+        world.server.refuse(Method::Produce, error);
+    }
+    let futures = push_all(&producer, 0..3);
+    world.run_until(2 * SECOND, |_| false);
+    // Who gives up before the ack timeout, and who has no room.
+    let flush = producer.flush_future().wait(Duration::ZERO).unwrap_err();
+    let push = futures[0].wait(Some(Duration::ZERO)).unwrap_err();
+    let room = loop {
+        match producer.push_metadata(&[b'x'; 500]) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    // And the producer, at the ack timeout.
+    assert!(resolve(&mut world, MINUTE, &futures));
+    let ack = futures[0].try_get().unwrap().unwrap_err();
+    for error in [flush, push, room, ack] {
+        assert!(error.is_timeout(), "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_that_has_passed_is_not_told() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let producer = open(&mut world, &topic, small_batches());
+    let error = ErrorReply::retryable(ErrorCode::StorageFull, 100, "no room");
+    world.server.refuse(Method::Produce, error);
+    let futures = push_all(&producer, 0..3);
+    assert!(resolve(&mut world, MINUTE, &futures));
+    world.server.is_silent = true;
+    let futures = push_all(&producer, 3..4);
+    world.run_until(SECOND, |_| false);
+    let error = futures[0].wait(Some(Duration::ZERO)).unwrap_err();
+    assert!(!error.to_string().contains("no room"), "{error}");
+}
+
+#[test]
 fn a_refusal_for_good_fails_everything_behind_it() {
     let mut world = World::new();
     let topic = world.topic(1);

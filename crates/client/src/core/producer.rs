@@ -55,6 +55,8 @@ struct PartitionFlow {
     /// batch at a time is sent: whatever comes first is taken as the first,
     /// so a second one must not overtake a first that is refused.
     is_known: bool,
+    /// A batch was refused, and none stored since.
+    is_refused: bool,
 }
 
 pub(super) struct ProducerCore {
@@ -338,6 +340,9 @@ impl ProducerCore {
                 batch.stored = Some(produced);
                 flow.repairs = 0;
                 flow.is_known = true;
+                if std::mem::take(&mut flow.is_refused) {
+                    self.shared.refusals.forget(partition);
+                }
                 self.resolve(wire, partition);
             }
             Err(error) => self.refused(wire, partition, place, error),
@@ -434,6 +439,8 @@ impl ProducerCore {
         if !again {
             return self.fail(wire, &ClientError::Server(error));
         }
+        flow.is_refused = true;
+        self.shared.refusals.note(partition, error);
         self.rewind(wire, partition, wait);
     }
 
@@ -517,10 +524,11 @@ impl ProducerCore {
         ClientError::Timeout {
             what: format!(
                 "the acknowledgement of {events} events in {batches} batches ({bytes} bytes) of \
-                 {}/{partition} for {:.1} s; {}; {fate}, and the producer takes nothing more",
+                 {}/{partition} for {:.1} s; {}{}; {fate}, and the producer takes nothing more",
                 self.shared.topic.name,
                 self.shared.options.ack_timeout.as_secs_f64(),
                 wire.context.mailbox.liveness.describe(wire.now()),
+                self.shared.refusals.describe(partition),
             ),
         }
     }
