@@ -7,8 +7,8 @@ use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Pending, Reply};
 use crate::session::Session;
 use crate::topic_handle::{TopicHandle, TopicState};
-use memory::Target;
 use memory::fork::ForkSlot;
+use memory::{Allocation, Target};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -172,6 +172,20 @@ impl Driver {
             what,
             convert,
         )
+    }
+
+    /// Writable memory for data of events, to be filled, frozen and pushed.
+    ///
+    /// Over shared memory it is memory that the server reads where it lies,
+    /// with one copy and none of this process's doing; over any other way, or
+    /// where that memory is used up, it is ordinary memory. Its content is
+    /// undefined. It may be kept across reconnects.
+    pub fn alloc_buffer(&self, bytes: usize) -> Allocation {
+        let address = self
+            .session()
+            .map(|session| session.mailbox.liveness.address())
+            .unwrap_or_default();
+        self.inner.options.transports.allocate(&address, bytes)
     }
 
     /// Makes a topic with its first partitions, which may be none.

@@ -151,6 +151,11 @@ impl Liveness {
         state.lost = None;
     }
 
+    /// Where the server was reached last; empty if it never was.
+    pub fn address(&self) -> String {
+        self.lock().address.clone()
+    }
+
     pub fn disconnected(&self) {
         self.lock().connected = false;
     }

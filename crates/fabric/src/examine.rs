@@ -1,6 +1,7 @@
 //! What shared memory finds on this host, without a server or with one.
 
 use crate::handshake;
+use crate::pool::Pool;
 use crate::remote;
 use crate::segment;
 use crate::shm::ShmOptions;
@@ -69,7 +70,8 @@ pub fn agree(path: &str, timeout: Duration) -> Result<Agreement, NetError> {
         }),
         ..ShmOptions::default()
     };
-    let mut stream = ShmBytes::connecting(socket, peer.pid, Arc::new(options));
+    let mut stream =
+        ShmBytes::connecting(socket, peer.pid, Arc::new(options), &Arc::new(Pool::new(0)));
     let until = Instant::now() + timeout;
     loop {
         let outcome = stream
@@ -140,7 +142,7 @@ mod tests {
             }
             asking.join().unwrap()
         };
-        let agreed = serve(Box::new(Shm::default()), format!("shm://{path}")).unwrap();
+        let agreed = serve(Box::<Shm>::default(), format!("shm://{path}")).unwrap();
         assert_eq!(agreed.refusal, None);
         let off = Shm::new(ShmOptions {
             is_on: false,
@@ -149,7 +151,7 @@ mod tests {
         let refused = serve(Box::new(off), format!("shm://{path}")).unwrap();
         assert!(refused.refusal.unwrap().contains("switched off"));
         // A server that knows nothing of it ends the connection.
-        let plain = serve(Box::new(Unix::default()), format!("unix://{path}"));
+        let plain = serve(Box::<Unix>::default(), format!("unix://{path}"));
         assert!(matches!(plain, Err(NetError::Closed(_))), "{plain:?}");
     }
 }

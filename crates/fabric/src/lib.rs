@@ -8,6 +8,7 @@
 mod copying;
 mod examine;
 mod handshake;
+mod pool;
 mod remote;
 mod ring;
 mod segment;

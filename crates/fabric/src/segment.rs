@@ -32,10 +32,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(memory: impl AsFd, bytes: usize, writable: bool) -> io::Result<Self> {
+    fn new(memory: impl AsFd, bytes: usize, writable: bool, warm: bool) -> io::Result<Self> {
         let access = match writable {
             true => ProtFlags::READ | ProtFlags::WRITE,
             false => ProtFlags::READ,
+        };
+        let warmth = match warm {
+            true => MapFlags::POPULATE,
+            false => MapFlags::empty(),
         };
         // SAFETY: a new mapping at an address of the system's choice touches
         // no memory that anybody uses.
@@ -44,7 +48,7 @@ impl Mapping {
                 std::ptr::null_mut(),
                 bytes,
                 access,
-                MapFlags::SHARED | MapFlags::POPULATE,
+                MapFlags::SHARED | warmth,
                 memory,
                 0,
             )
@@ -59,6 +63,11 @@ impl Mapping {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Where it begins.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     /// The word at `at`. One that the other side owns is for loading alone.
@@ -99,6 +108,16 @@ impl Drop for Mapping {
 /// Makes memory of `bytes` bytes, all there from the beginning, sealed, and
 /// mapped for writing here. The descriptor is for the other side.
 pub(crate) fn make(name: &str, bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
+    make_sealed(name, bytes, true)
+}
+
+/// [`make`], for much memory of which little may be used: pages are mapped
+/// when they are touched.
+pub(crate) fn make_cold(name: &str, bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
+    make_sealed(name, bytes, false)
+}
+
+fn make_sealed(name: &str, bytes: usize, warm: bool) -> io::Result<(Mapping, OwnedFd)> {
     let failed = |doing: &str, error: rustix::io::Errno| {
         io::Error::new(error.kind(), format!("{doing}: {}", io::Error::from(error)))
     };
@@ -109,7 +128,7 @@ pub(crate) fn make(name: &str, bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
     rustix::fs::ftruncate(&memory, bytes as u64)
         .and_then(|()| rustix::fs::fallocate(&memory, FallocateFlags::empty(), 0, bytes as u64))
         .map_err(|error| failed(&format!("allocating {bytes} bytes of shared memory"), error))?;
-    let mapping = Mapping::new(&memory, bytes, true)?;
+    let mapping = Mapping::new(&memory, bytes, true, warm)?;
     rustix::fs::fcntl_add_seals(&memory, SEALS)
         .map_err(|error| failed("sealing shared memory", error))?;
     Ok((mapping, memory))
@@ -118,6 +137,15 @@ pub(crate) fn make(name: &str, bytes: usize) -> io::Result<(Mapping, OwnedFd)> {
 /// Maps memory that the other side made, for reading; says what is wrong
 /// with it.
 pub(crate) fn map(memory: &OwnedFd, bytes_max: usize) -> io::Result<Mapping> {
+    map_sealed(memory, bytes_max, true)
+}
+
+/// [`map`], for what was made by [`make_cold`].
+pub(crate) fn map_cold(memory: &OwnedFd, bytes_max: usize) -> io::Result<Mapping> {
+    map_sealed(memory, bytes_max, false)
+}
+
+fn map_sealed(memory: &OwnedFd, bytes_max: usize, warm: bool) -> io::Result<Mapping> {
     let seals = rustix::fs::fcntl_get_seals(memory)?;
     if !seals.contains(SEALS) {
         return Err(io::Error::other(format!(
@@ -138,7 +166,7 @@ pub(crate) fn map(memory: &OwnedFd, bytes_max: usize) -> io::Result<Mapping> {
             status.st_blocks
         )));
     }
-    Mapping::new(memory, bytes, false)
+    Mapping::new(memory, bytes, false, warm)
 }
 
 #[cfg(test)]
@@ -157,7 +185,7 @@ mod tests {
         assert_eq!(&read, b"hello");
         assert_eq!(theirs.word(64).load(Ordering::Acquire), 7);
         // Neither by another mapping, nor by a write, a hole or another size.
-        assert!(Mapping::new(&descriptor, 8192, true).is_err());
+        assert!(Mapping::new(&descriptor, 8192, true, false).is_err());
         assert!(rustix::io::write(&descriptor, b"x").is_err());
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         assert!(rustix::fs::fallocate(&descriptor, hole, 0, 4096).is_err());

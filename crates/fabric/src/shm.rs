@@ -1,6 +1,8 @@
 //! `shm://path`: shared memory, agreed on over the unix socket at `path`.
 
+use crate::pool::Pool;
 use crate::stream::ShmBytes;
+use memory::Allocation;
 use net::{
     Bell, KEPT_BYTES_MIN, Link, LinkOptions, Listener, NetError, Peer, Readiness, StreamLink,
     Transport, UnixSocket,
@@ -31,6 +33,9 @@ pub struct ShmOptions {
     /// accepting side reads them out of the connecting one's memory, where
     /// the system lets it. At least [`net::KEPT_BYTES_MIN`]. Default 128 KiB.
     pub refer_bytes_min: usize,
+    /// The most memory that buffers which are sent without a copy may take, in
+    /// this process. It is taken as it is needed; 0 is none. Default 1 GiB.
+    pub pool_bytes_max: usize,
     /// Told, in one line, when a connection has to do without shared memory.
     /// Default: nobody.
     pub report: Report,
@@ -43,6 +48,7 @@ impl Default for ShmOptions {
             ring_bytes: 1 << 20,
             is_on: true,
             refer_bytes_min: 128 << 10,
+            pool_bytes_max: 1 << 30,
             report: Arc::new(|_| {}),
         }
     }
@@ -55,6 +61,7 @@ impl fmt::Debug for ShmOptions {
             .field("ring_bytes", &self.ring_bytes)
             .field("is_on", &self.is_on)
             .field("refer_bytes_min", &self.refer_bytes_min)
+            .field("pool_bytes_max", &self.pool_bytes_max)
             .finish_non_exhaustive()
     }
 }
@@ -65,9 +72,16 @@ impl fmt::Debug for ShmOptions {
 /// The two sides exchange memory over the socket and use it when each has
 /// read back what the other put there; else the socket carries everything,
 /// and a line says why. A listener takes clients of `unix://` as well.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Shm {
     options: Arc<ShmOptions>,
+    pool: Arc<Pool>,
+}
+
+impl Default for Shm {
+    fn default() -> Self {
+        Self::new(ShmOptions::default())
+    }
 }
 
 impl Shm {
@@ -86,6 +100,7 @@ impl Shm {
             "a ring of {ring_bytes} bytes: a multiple of 4096 up to 128 MiB it has to be"
         );
         Self {
+            pool: Arc::new(Pool::new(options.pool_bytes_max)),
             options: Arc::new(options),
         }
     }
@@ -112,10 +127,14 @@ impl Transport for Shm {
         }))
     }
 
+    fn allocate(&self, bytes: usize) -> Option<Allocation> {
+        self.pool.take(bytes)
+    }
+
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
         let socket = UnixSocket::connect(path(address)?, address)?;
         let peer = UnixSocket::peer(&socket, address)?;
-        let stream = ShmBytes::connecting(socket, peer.pid, self.options.clone());
+        let stream = ShmBytes::connecting(socket, peer.pid, self.options.clone(), &self.pool);
         Ok(link(stream, peer, &self.options))
     }
 }

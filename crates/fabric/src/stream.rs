@@ -2,12 +2,13 @@
 //! when both sides have seen that they work.
 
 use crate::handshake::{self, Greeting, MAGIC, MESSAGE_BYTES, Nonce};
+use crate::pool::{Pool, SEGMENTS_MAX};
 use crate::remote;
 use crate::ring::{Reader, Reference, Writer, insane, place};
 use crate::segment::{self, Mapping};
 use crate::shm::ShmOptions;
 use mio::net::UnixStream;
-use net::{Bell, ByteStream, Readiness, SourceReady};
+use net::{Bell, ByteStream, KEPT_BYTES_MIN, Readiness, SourceReady};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -18,9 +19,15 @@ use std::sync::atomic::{Ordering, fence};
 /// The largest segment that is taken from the other side.
 const SEGMENT_BYTES_MAX: usize = 256 << 20;
 
+/// Bytes of the other side's pool that are mapped at most: addresses, not memory.
+const POOL_BYTES_MAX: usize = 64 << 30;
+
 /// What the bell is: a byte on the socket. A socket can be told, with every
 /// byte, not to wait; whether an event descriptor waits is up to both sides.
 const BELL: u8 = 1;
+
+/// A byte with which comes a descriptor: the next segment of the pool.
+const SEGMENT: u8 = 2;
 
 /// Asleep, in the word that says so; the bits above count.
 const ASLEEP: u64 = 1;
@@ -38,6 +45,8 @@ pub(crate) struct ShmBytes {
     /// What came over the socket and was not used yet.
     incoming: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
+    /// Memory that the connecting side sends from; empty at the accepting one.
+    pool: Arc<Pool>,
     /// Something may have come over the socket.
     stirs: bool,
     /// The other side has closed its end.
@@ -87,6 +96,10 @@ struct Rings {
     rung: u64,
     /// Whether the other side has proven that it reads our memory.
     refers: bool,
+    /// Segments of our pool that the other side has.
+    handed_over: u32,
+    /// Segments of the other side's pool that we have.
+    segments: Vec<Mapping>,
 }
 
 impl Offer {
@@ -115,6 +128,8 @@ impl Offer {
             doze: 0,
             rung: 0,
             refers,
+            handed_over: 0,
+            segments: Vec::new(),
         }))
     }
 }
@@ -141,8 +156,10 @@ impl ShmBytes {
         socket: UnixStream,
         peer_pid: Option<u32>,
         options: Arc<ShmOptions>,
+        pool: &Arc<Pool>,
     ) -> Self {
         let mut stream = Self::new(socket, peer_pid, options);
+        stream.pool = pool.clone();
         let offered = Offer::make(&stream.options).and_then(|(offer, memory)| {
             let greeting = Greeting {
                 probe_address: offer.probe_address(),
@@ -197,6 +214,7 @@ impl ShmBytes {
             options,
             incoming: Vec::new(),
             descriptors: VecDeque::new(),
+            pool: Arc::new(Pool::new(0)),
             stirs: true,
             gone: false,
         }
@@ -347,34 +365,45 @@ impl ShmBytes {
         self.phase = offer.rings(theirs, refers);
         Ok(())
     }
+}
 
-    /// Takes what came over the socket while the rings are used: bells, and
-    /// the end.
-    fn hear(&mut self) -> io::Result<()> {
-        if !std::mem::take(&mut self.stirs) || self.gone {
-            return Ok(());
-        }
-        let mut bytes = [0; 256];
-        loop {
-            match handshake::receive(&self.socket, &mut bytes, &mut self.descriptors) {
-                Ok(0) => self.gone = true,
-                Ok(count) => {
-                    if let Some(other) = bytes[..count].iter().find(|byte| **byte != BELL) {
-                        return Err(insane(format!("rang with {other:#04x}")));
-                    }
-                    self.descriptors.clear();
-                    if count == bytes.len() {
-                        continue;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // A reset is an end like others.
-                Err(_) => self.gone = true,
+/// Takes what came over the socket while the rings are used: bells, segments
+/// of the other side's pool, and the end. Says whether that has come.
+fn hear(
+    socket: &UnixStream,
+    descriptors: &mut VecDeque<OwnedFd>,
+    segments: &mut Vec<Mapping>,
+) -> io::Result<bool> {
+    let mut bytes = [0; 256];
+    loop {
+        let count = match handshake::receive(socket, &mut bytes, descriptors) {
+            Ok(0) => return Ok(true),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // A reset is an end like others.
+            Err(_) => return Ok(true),
+        };
+        for byte in &bytes[..count] {
+            match *byte {
+                BELL => {}
+                SEGMENT => segments.push(take_segment(descriptors.pop_front(), segments)?),
+                other => return Err(insane(format!("rang with {other:#04x}"))),
             }
-            return Ok(());
         }
+        descriptors.clear();
     }
+}
+
+fn take_segment(memory: Option<OwnedFd>, had: &[Mapping]) -> io::Result<Mapping> {
+    let memory = memory.ok_or_else(|| insane("sent a segment without memory".to_owned()))?;
+    if had.len() == SEGMENTS_MAX {
+        return Err(insane(format!("sent more than {SEGMENTS_MAX} segments")));
+    }
+    let bytes: usize = had.iter().map(Mapping::bytes).sum();
+    let left = POOL_BYTES_MAX - bytes.min(POOL_BYTES_MAX);
+    segment::map_cold(&memory, left)
+        .map_err(|error| insane(format!("sent a segment that is none: {error}")))
 }
 
 impl Rings {
@@ -416,6 +445,21 @@ impl Rings {
     }
 }
 
+/// Sees to it that the other side has a segment of our pool. False if it
+/// cannot be sent now.
+fn hand_over(pool: &Pool, segment: u32, handed_over: &mut u32, socket: &UnixStream) -> bool {
+    while *handed_over <= segment {
+        let Some(next) = pool.segment(*handed_over) else {
+            return false;
+        };
+        if handshake::send(socket, &[SEGMENT], &[next.descriptor()]).is_err() {
+            return false;
+        }
+        *handed_over += 1;
+    }
+    true
+}
+
 fn ring_bell(socket: &UnixStream) {
     // If it cannot be sent, either many bells wait to be heard or nobody is
     // there to hear them.
@@ -441,10 +485,20 @@ impl ByteStream for ShmBytes {
             _ => return read_plain(&mut self.socket, &mut self.incoming, into),
         };
         rings.wake();
-        let pid = self.peer_pid;
-        let read = rings.reader.read(into, |reference, from, into| {
-            follow(pid, reference, from, into)
-        })?;
+        let (pid, socket, descriptors) = (self.peer_pid, &self.socket, &mut self.descriptors);
+        let (segments, gone) = (&mut rings.segments, &mut self.gone);
+        let read = rings
+            .reader
+            .read(into, |reference, from, into| match reference {
+                Reference::Foreign { address } => follow_foreign(pid, address, from, into),
+                Reference::Pooled { segment, offset } => {
+                    if segment as usize >= segments.len() && !*gone {
+                        // It was sent before the record was written.
+                        *gone = hear(socket, descriptors, segments)?;
+                    }
+                    follow_pooled(segments.get(segment as usize), offset, from, into)
+                }
+            })?;
         if read > 0 {
             if rings.has_to_ring(false) {
                 ring_bell(&self.socket);
@@ -476,7 +530,16 @@ impl ByteStream for ShmBytes {
             true => self.options.refer_bytes_min,
             false => usize::MAX,
         };
+        let (pool, socket, handed_over) = (&self.pool, &self.socket, &mut rings.handed_over);
         let written = rings.writer.write(from, |bytes| {
+            if bytes.len() < KEPT_BYTES_MIN {
+                return None;
+            }
+            if let Some((segment, offset)) = pool.find(bytes)
+                && hand_over(pool, segment, handed_over, socket)
+            {
+                return Some(Reference::Pooled { segment, offset });
+            }
             (bytes.len() >= least).then(|| Reference::Foreign {
                 address: bytes.as_ptr().expose_provenance() as u64,
             })
@@ -492,7 +555,9 @@ impl ByteStream for ShmBytes {
 
     fn settled_bytes(&mut self) -> Option<u64> {
         match &mut self.phase {
-            Phase::Rings(rings) if rings.refers => Some(rings.writer.settled()),
+            Phase::Rings(rings) if rings.refers || rings.handed_over > 0 => {
+                Some(rings.writer.settled())
+            }
             _ => None,
         }
     }
@@ -571,10 +636,13 @@ impl ByteStream for ShmBytes {
 
 impl ShmBytes {
     fn hear_if_rings(&mut self) -> io::Result<()> {
-        match self.phase {
-            Phase::Rings(_) => self.hear(),
-            _ => Ok(()),
+        if let Phase::Rings(rings) = &mut self.phase
+            && std::mem::take(&mut self.stirs)
+            && !self.gone
+        {
+            self.gone = hear(&self.socket, &mut self.descriptors, &mut rings.segments)?;
         }
+        Ok(())
     }
 }
 
@@ -601,23 +669,38 @@ fn read_plain(
     Ok(read)
 }
 
-/// Brings what a reference names.
-fn follow(pid: Option<u32>, what: Reference, from: u64, into: &mut [u8]) -> io::Result<()> {
-    match what {
-        Reference::Foreign { address } => {
-            let pid = pid.ok_or_else(|| insane("referred to memory we cannot read".to_owned()))?;
-            let address = address.saturating_add(from);
-            remote::read(pid, address, into).map_err(|error| match error.raw_os_error() {
-                Some(libc::EFAULT | libc::EPERM | libc::EINVAL) => {
-                    insane(format!("referred to memory that cannot be read: {error}"))
-                }
-                _ => error,
-            })
+/// Brings what the other process has at an address.
+fn follow_foreign(pid: Option<u32>, address: u64, from: u64, into: &mut [u8]) -> io::Result<()> {
+    let pid = pid.ok_or_else(|| insane("referred to memory we cannot read".to_owned()))?;
+    let address = address.saturating_add(from);
+    remote::read(pid, address, into).map_err(|error| match error.raw_os_error() {
+        Some(libc::EFAULT | libc::EPERM | libc::EINVAL) => {
+            insane(format!("referred to memory that cannot be read: {error}"))
         }
-        Reference::Pooled { segment, .. } => Err(insane(format!(
-            "referred to segment {segment} of a pool that it does not have"
-        ))),
+        _ => error,
+    })
+}
+
+/// Brings what the other side's pool has.
+fn follow_pooled(
+    segment: Option<&Mapping>,
+    offset: u64,
+    from: u64,
+    into: &mut [u8],
+) -> io::Result<()> {
+    let segment =
+        segment.ok_or_else(|| insane("referred to a segment that never came".to_owned()))?;
+    let at = offset.saturating_add(from);
+    let end = at.saturating_add(into.len() as u64);
+    if end > segment.bytes() as u64 {
+        return Err(insane(format!(
+            "referred to {} bytes at {at} of a segment of {}",
+            into.len(),
+            segment.bytes()
+        )));
     }
+    segment.copy_out(at as usize, into);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod allocation;
 mod arena;
 mod budget;
 mod buffer;
@@ -17,6 +18,7 @@ mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use allocation::Allocation;
 pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};
 pub use deadline::Deadline;

@@ -6,7 +6,7 @@
 //! what came of it, and nothing blocks.
 
 use bytes::Bytes;
-use memory::{Buffer, Target};
+use memory::{Allocation, Buffer, Target};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -355,6 +355,13 @@ pub trait Transport: Send + Sync {
 
     /// Waits for connections at `address`.
     fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError>;
+
+    /// Memory from which this transport sends with fewer copies than from
+    /// elsewhere, if it has such.
+    fn allocate(&self, bytes: usize) -> Option<Allocation> {
+        let _ = bytes;
+        None
+    }
 
     /// Begins a connection to `address`; [`LinkEvent::Up`] or
     /// [`LinkEvent::Down`] tells how it went. Never waits.

@@ -2,6 +2,7 @@
 
 use crate::address;
 use crate::contract::*;
+use memory::{Allocation, Buffer};
 use std::sync::Arc;
 
 /// Transports by the scheme of their addresses. Cloning shares them.
@@ -48,6 +49,14 @@ impl Transports {
     /// As [`Transports::connect`].
     pub fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError> {
         self.find(address)?.listen(address)
+    }
+
+    /// Memory for what is to be sent to `address`: of its transport, if that
+    /// has any that is better than ordinary memory.
+    pub fn allocate(&self, address: &str, bytes: usize) -> Allocation {
+        let transport = self.find(address).ok();
+        let allocated = transport.and_then(|transport| transport.allocate(bytes));
+        allocated.unwrap_or_else(|| Buffer::zeroed(bytes).into())
     }
 
     fn find(&self, address: &str) -> Result<&dyn Transport, NetError> {

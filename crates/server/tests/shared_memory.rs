@@ -63,7 +63,14 @@ fn exchange(producing: &Driver, consuming: &Driver, name: &str) {
     const COUNT: usize = 60;
     for index in 0..COUNT {
         let metadata = index.to_string();
-        let event = Event::new(metadata.as_bytes()).with_data(data(index));
+        let mut buffer = producing.alloc_buffer(data(index).len());
+        buffer.copy_from_slice(&data(index));
+        // Every other one in ordinary memory.
+        let data = match index % 2 {
+            0 => buffer.freeze(),
+            _ => data(index).into(),
+        };
+        let event = Event::new(metadata.as_bytes()).with_data(data);
         producer.push(event).unwrap();
     }
     producer.close(WATCHDOG).unwrap();

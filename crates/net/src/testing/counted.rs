@@ -105,6 +105,10 @@ impl<T: Transport> Transport for Counted<T> {
         Ok(Box::new(CountedListener { inner, counters }))
     }
 
+    fn allocate(&self, bytes: usize) -> Option<memory::Allocation> {
+        self.inner.allocate(bytes)
+    }
+
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
         let inner = self.inner.connect(address)?;
         let counters = self.counters.clone();

@@ -64,7 +64,12 @@ impl<'a> Ready<'a> {
             // Together larger than the caches.
             let count = (HELD_BYTES_MAX / load.data_bytes).clamp(2, 64);
             ready.data = (0..count)
-                .map(|seed| Bytes::from(pattern(load.data_bytes, seed)))
+                .map(|seed| {
+                    // As a program would that makes its data in place.
+                    let mut buffer = driver.alloc_buffer(load.data_bytes);
+                    buffer.copy_from_slice(&pattern(load.data_bytes, seed));
+                    buffer.freeze()
+                })
                 .collect();
         }
         if let Some(path) = &job.meeting {
