@@ -10,7 +10,7 @@ use memory::{Allocation, Buffer, Target};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use wire::frame::FrameKind;
+use wire::frame::{FrameKind, HEAD_BYTES_MAX};
 use wire::message::Region;
 
 /// What a transport can do.
@@ -54,6 +54,20 @@ pub struct Message {
 }
 
 impl Message {
+    /// Panics for a message that [`Link::send`] does not take: a bug of its user's.
+    pub(crate) fn check(&self) {
+        assert!(
+            self.head.len() <= HEAD_BYTES_MAX as usize,
+            "a head of {} bytes: longer things are payload",
+            self.head.len()
+        );
+        assert!(
+            (self.kind as u8) < FrameKind::BulkRead as u8,
+            "{:?} is not for users of a link",
+            self.kind
+        );
+    }
+
     /// A message without payload in the control lane.
     pub fn control(kind: FrameKind, id: u64, head: impl Into<Bytes>) -> Self {
         Self {

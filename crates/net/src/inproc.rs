@@ -6,13 +6,12 @@
 use crate::address;
 use crate::contract::*;
 use crate::options::LinkOptions;
-use crate::regions::{Range, RegionError, Regions, place_in};
+use crate::regions::{Range, RegionError, Regions, check_chunk, place_in};
 use bytes::Bytes;
 use memory::{Buffer, Target, copies};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use wire::checksum::crc32c;
-use wire::frame::{BULK_CHUNK_BYTES, FrameKind, HEAD_BYTES_MAX};
 use wire::message::Region;
 
 const SCHEME: &str = "inproc";
@@ -275,7 +274,7 @@ impl InprocLink {
             mut into,
             block_bytes,
         } = read;
-        check_chunk("read", into.len())?;
+        check_chunk("read", into.len() as u64).map_err(NetError::Region)?;
         let offset = place_in(&region, offset, into.len()).map_err(NetError::Region)?;
         let range = Range {
             key: &region.key,
@@ -284,7 +283,7 @@ impl InprocLink {
         };
         // The memory is shared from here on: withdrawing it does not wait.
         let exposed = self.theirs.state().regions.exposed(range);
-        let from = exposed.map_err(region_error)?;
+        let from = exposed.map_err(|error| NetError::Region(error.to_string()))?;
         let mut checksums = Vec::new();
         if block_bytes == 0 {
             copies::copy(&from, &mut into);
@@ -302,7 +301,7 @@ impl InprocLink {
     fn write_now(&mut self, write: &RegionWrite) -> Result<(), NetError> {
         self.check_open()?;
         let bytes = write.pieces.iter().map(Bytes::len).sum();
-        check_chunk("write", bytes)?;
+        check_chunk("write", bytes as u64).map_err(NetError::Region)?;
         let offset = place_in(&write.region, write.offset, bytes).map_err(NetError::Region)?;
         let range = Range {
             key: &write.region.key,
@@ -314,7 +313,7 @@ impl InprocLink {
             Ok(key) => key,
             // Reclaimed meanwhile: the bytes are lost, as on any other link.
             Err(RegionError::Gone) => return Ok(()),
-            Err(error) => return Err(region_error(error)),
+            Err(error) => return Err(NetError::Region(error.to_string())),
         };
         let mut at = offset as usize;
         for piece in &write.pieces {
@@ -338,22 +337,6 @@ impl InprocLink {
     }
 }
 
-fn region_error(error: RegionError) -> NetError {
-    NetError::Region(match error {
-        RegionError::Gone => "the region is not exposed any more".to_owned(),
-        RegionError::Invalid(problem) => problem,
-    })
-}
-
-fn check_chunk(what: &str, bytes: usize) -> Result<(), NetError> {
-    if bytes <= BULK_CHUNK_BYTES {
-        return Ok(());
-    }
-    Err(NetError::Region(format!(
-        "a {what} of {bytes} bytes; the limit is {BULK_CHUNK_BYTES}"
-    )))
-}
-
 impl Link for InprocLink {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -364,16 +347,7 @@ impl Link for InprocLink {
     }
 
     fn send(&mut self, message: Message) {
-        assert!(
-            message.head.len() <= HEAD_BYTES_MAX as usize,
-            "a head of {} bytes: longer things are payload",
-            message.head.len()
-        );
-        assert!(
-            (message.kind as u8) < FrameKind::BulkRead as u8,
-            "{:?} is not for users of a link",
-            message.kind
-        );
+        message.check();
         if self.is_down {
             return;
         }

@@ -12,6 +12,7 @@ mod inproc;
 mod options;
 mod reactor;
 mod regions;
+mod socket;
 mod spin;
 mod stream;
 mod tcp;

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use memory::Target;
 use std::collections::BTreeMap;
+use std::fmt;
+use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::Region;
 
 /// Exposed and lent memory, by key. Keys count up and are never used again,
@@ -21,6 +23,15 @@ pub(crate) enum RegionError {
     Gone,
     /// It never was there, or the range is outside: no sane peer asks for it.
     Invalid(String),
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the region is not exposed any more",
+            Self::Invalid(problem) => problem,
+        })
+    }
 }
 
 /// A range of a region, as asked for by a peer.
@@ -113,6 +124,16 @@ fn within(range: Range<'_>, had: usize) -> Result<std::ops::Range<usize>, Region
             "{} bytes at {} are outside a region of {had} bytes",
             range.bytes, range.offset
         ))),
+    }
+}
+
+/// Whether `bytes` bytes may be read, or written, at once; whoever asks.
+pub(crate) fn check_chunk(what: &str, bytes: u64) -> Result<(), String> {
+    match bytes <= BULK_CHUNK_BYTES as u64 {
+        true => Ok(()),
+        false => Err(format!(
+            "a {what} of {bytes} bytes; the limit is {BULK_CHUNK_BYTES}"
+        )),
     }
 }
 

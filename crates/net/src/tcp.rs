@@ -3,8 +3,9 @@
 use crate::address;
 use crate::contract::*;
 use crate::options::LinkOptions;
-use crate::stream::{ByteStream, StreamLink};
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use crate::socket::{Socket, SocketBytes, next_connection};
+use crate::stream::StreamLink;
+use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -67,7 +68,7 @@ fn link(stream: mio::net::TcpStream, address: String, options: &LinkOptions) -> 
         address,
         ..Peer::default()
     };
-    Box::new(StreamLink::new(TcpBytes { stream }, peer, options.clone()))
+    Box::new(StreamLink::new(SocketBytes(stream), peer, options.clone()))
 }
 
 struct TcpDoor {
@@ -82,20 +83,13 @@ impl Listener for TcpDoor {
     }
 
     fn accept(&mut self) -> Result<Option<Box<dyn Link>>, NetError> {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, from)) => {
-                    let address = format!("{SCHEME}://{from}");
-                    return Ok(Some(link(stream, address, &self.options)));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    let text = format!("accepting at {}: {error}", self.address);
-                    return Err(NetError::System(text));
-                }
-            }
-        }
+        let accepted = next_connection(|| self.listener.accept());
+        let accepted = accepted
+            .map_err(|error| NetError::System(format!("accepting at {}: {error}", self.address)))?;
+        Ok(accepted.map(|(stream, from)| {
+            let address = format!("{SCHEME}://{from}");
+            link(stream, address, &self.options)
+        }))
     }
 
     fn readiness(&mut self) -> Readiness<'_> {
@@ -109,30 +103,15 @@ impl Listener for TcpDoor {
     }
 }
 
-/// Whether accepting failed for a connection that is gone already, so that
-/// the next one can be taken.
-pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::Interrupted
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-    )
-}
-
-struct TcpBytes {
-    stream: mio::net::TcpStream,
-}
-
-impl ByteStream for TcpBytes {
+impl Socket for mio::net::TcpStream {
     fn is_connected(&mut self) -> io::Result<bool> {
-        if let Some(error) = self.stream.take_error()? {
+        if let Some(error) = self.take_error()? {
             return Err(error);
         }
-        match self.stream.peer_addr() {
+        match self.peer_addr() {
             Ok(_) => {
                 // Frames are written whole; none shall wait for an answer to the last.
-                self.stream.set_nodelay(true)?;
+                self.set_nodelay(true)?;
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
@@ -140,40 +119,7 @@ impl ByteStream for TcpBytes {
         }
     }
 
-    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.stream.read_vectored(into)
-    }
-
-    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream.write_vectored(from)
-    }
-
-    fn finish(&mut self) {
-        finish(&mut self.stream, |stream| stream.shutdown(Shutdown::Write));
-    }
-
-    fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Source(&mut self.stream)
-    }
-
-    fn attach(&mut self, _bell: Bell) {}
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        vec![self.stream.as_raw_fd()]
-    }
-}
-
-/// Ends the writing half and throws away what has arrived: a socket that is
-/// closed over unread bytes resets the connection, and with it may go what
-/// was just written.
-pub(crate) fn finish<S: Read>(stream: &mut S, shutdown: impl FnOnce(&S) -> io::Result<()>) {
-    // A connection that is gone already needs no end.
-    let _ = shutdown(stream);
-    let mut scratch = [0; 16 * 1024];
-    for _ in 0..64 {
-        match stream.read(&mut scratch) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
+    fn shut(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
     }
 }

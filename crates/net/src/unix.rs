@@ -3,13 +3,13 @@
 use crate::address;
 use crate::contract::*;
 use crate::options::LinkOptions;
-use crate::stream::{ByteStream, StreamLink};
-use crate::tcp::finish;
+use crate::socket::{Socket, SocketBytes};
+use crate::stream::StreamLink;
 use crate::unix_socket::UnixSocket;
 use rustix::net::sockopt;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::path::Path;
 
 const SCHEME: &str = "unix";
@@ -59,7 +59,7 @@ fn link(
     let bytes = options.socket_buffer_bytes;
     sockopt::set_socket_send_buffer_size(stream.as_fd(), bytes)
         .map_err(|error| NetError::System(format!("{}: {error}", peer.address)))?;
-    let link = StreamLink::new(UnixBytes { stream }, peer, options.clone());
+    let link = StreamLink::new(SocketBytes(stream), peer, options.clone());
     Ok(Box::new(link))
 }
 
@@ -95,35 +95,13 @@ impl Listener for UnixDoor {
     }
 }
 
-struct UnixBytes {
-    stream: mio::net::UnixStream,
-}
-
-impl ByteStream for UnixBytes {
+impl Socket for mio::net::UnixStream {
     fn is_connected(&mut self) -> io::Result<bool> {
         // Connecting to a unix socket does not take time: it is done or failed.
         Ok(true)
     }
 
-    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.stream.read_vectored(into)
-    }
-
-    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream.write_vectored(from)
-    }
-
-    fn finish(&mut self) {
-        finish(&mut self.stream, |stream| stream.shutdown(Shutdown::Write));
-    }
-
-    fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Source(&mut self.stream)
-    }
-
-    fn attach(&mut self, _bell: Bell) {}
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        vec![self.stream.as_raw_fd()]
+    fn shut(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
     }
 }

@@ -2,7 +2,7 @@
 //! replaced only when it is dead.
 
 use crate::contract::*;
-use crate::tcp::is_of_one_connection;
+use crate::socket::next_connection;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -76,17 +76,11 @@ impl UnixSocket {
     /// # Errors
     /// As [`Listener::accept`].
     pub fn accept(&mut self) -> Result<Option<mio::net::UnixStream>, NetError> {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => return Ok(Some(stream)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    let text = format!("accepting at {}: {error}", self.path.display());
-                    return Err(NetError::System(text));
-                }
-            }
-        }
+        let accepted = next_connection(|| self.listener.accept());
+        let accepted = accepted.map_err(|error| {
+            NetError::System(format!("accepting at {}: {error}", self.path.display()))
+        })?;
+        Ok(accepted.map(|(stream, _)| stream))
     }
 
     /// As [`Listener::readiness`].

@@ -8,7 +8,7 @@ mod send;
 
 use crate::contract::*;
 use crate::options::LinkOptions;
-use crate::regions::{Range, RegionError, Regions, place_in};
+use crate::regions::{Range, Regions, check_chunk, place_in};
 use bytes::Bytes;
 use memory::Target;
 use reads::Reads;
@@ -20,7 +20,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use wire::codec::Codec;
 use wire::error::{ErrorCode, ErrorReply};
-use wire::frame::{BULK_CHUNK_BYTES, FrameKind, HEAD_BYTES_MAX};
+use wire::frame::FrameKind;
 use wire::message::{BulkStatus, BulkWrite, Region};
 
 /// Bytes that one call of `poll` moves before others have their turn.
@@ -222,8 +222,7 @@ impl<S: ByteStream> StreamLink<S> {
         };
         let problem = match self.regions.exposed(range) {
             Ok(bytes) => return self.outbox.push_data(id, bytes, read.block_bytes),
-            Err(RegionError::Gone) => "the region is not exposed any more".to_owned(),
-            Err(RegionError::Invalid(problem)) => problem,
+            Err(error) => error.to_string(),
         };
         let error = Some(ErrorReply::fatal(ErrorCode::InvalidSelection, problem));
         let label = FrameLabel {
@@ -381,16 +380,7 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn send(&mut self, message: Message) {
-        assert!(
-            message.head.len() <= HEAD_BYTES_MAX as usize,
-            "a head of {} bytes: longer things are payload",
-            message.head.len()
-        );
-        assert!(
-            (message.kind as u8) < FrameKind::BulkRead as u8,
-            "{:?} is not for users of a link",
-            message.kind
-        );
+        message.check();
         if self.phase == Phase::Down {
             return;
         }
@@ -436,14 +426,8 @@ impl<S: ByteStream> Link for StreamLink<S> {
             return self.answer_dead(|link, error| link.answer_write(token, Err(error)));
         }
         let bytes = write.pieces.iter().map(Bytes::len).sum();
-        let placed = place_in(&write.region, write.offset, bytes).and_then(|offset| {
-            if bytes <= BULK_CHUNK_BYTES {
-                return Ok(offset);
-            }
-            Err(format!(
-                "a write of {bytes} bytes; the limit is {BULK_CHUNK_BYTES}"
-            ))
-        });
+        let placed = check_chunk("write", bytes as u64)
+            .and_then(|()| place_in(&write.region, write.offset, bytes));
         let offset = match placed {
             Ok(offset) => offset,
             Err(problem) => return self.answer_write(token, Err(NetError::Region(problem))),

@@ -1,6 +1,7 @@
 //! Reads of the other side's memory, emulated by a request and its answer.
 
 use crate::contract::{BulkToken, RegionRead};
+use crate::regions::check_chunk;
 use memory::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use wire::codec::Codec;
@@ -51,11 +52,7 @@ pub(super) fn checksum_count(bytes: usize, block_bytes: u32) -> usize {
 
 /// What is wrong with a read, whoever asks it.
 fn check(bytes: usize, block_bytes: u32) -> Result<(), String> {
-    if bytes > BULK_CHUNK_BYTES {
-        return Err(format!(
-            "a read of {bytes} bytes; the limit is {BULK_CHUNK_BYTES}"
-        ));
-    }
+    check_chunk("read", bytes as u64)?;
     if block_bytes != 0 && block_bytes < BLOCK_BYTES_MIN {
         return Err(format!(
             "a read with blocks of {block_bytes} bytes; the least is {BLOCK_BYTES_MIN}"

@@ -2,12 +2,12 @@
 //! straight into their final memory.
 
 use crate::contract::{BulkToken, NetError, Received};
-use crate::regions::{Range, RegionError, Regions};
+use crate::regions::{Range, RegionError, Regions, check_chunk};
 use bytes::Bytes;
 use memory::{Buffer, Pool, copies};
 use std::io::{self, IoSliceMut};
 use wire::codec::{Codec, DecodeError};
-use wire::frame::{BULK_CHUNK_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameKind};
+use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use wire::message::{BulkData, BulkRead, BulkStatus, BulkWrite};
 
 use super::ByteStream;
@@ -385,11 +385,7 @@ impl Place {
             FrameKind::BulkWrite => {
                 let BulkWrite { key, offset } =
                     BulkWrite::from_bytes("bulk write", &head).map_err(text)?;
-                if payload_bytes > BULK_CHUNK_BYTES as u64 {
-                    return Err(format!(
-                        "a write of {payload_bytes} bytes; the limit is {BULK_CHUNK_BYTES}"
-                    ));
-                }
+                check_chunk("write", payload_bytes)?;
                 let range = Range {
                     key: &key,
                     offset,

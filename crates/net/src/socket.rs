@@ -1,0 +1,74 @@
+//! What all sockets of the system have in common.
+
+use crate::contract::{Bell, Readiness};
+use crate::stream::ByteStream;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// A connected socket, or one that is being connected.
+pub(crate) trait Socket: Read + Write + mio::event::Source + AsRawFd + Send {
+    /// As [`ByteStream::is_connected`].
+    fn is_connected(&mut self) -> io::Result<bool>;
+
+    /// Ends the writing half.
+    fn shut(&self) -> io::Result<()>;
+}
+
+/// A socket's bytes.
+pub(crate) struct SocketBytes<S>(pub S);
+
+impl<S: Socket> ByteStream for SocketBytes<S> {
+    fn is_connected(&mut self) -> io::Result<bool> {
+        self.0.is_connected()
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read_vectored(into)
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(from)
+    }
+
+    /// Ends the writing half and throws away what has arrived: a socket that
+    /// is closed over unread bytes resets the connection, and with it may go
+    /// what was just written.
+    fn finish(&mut self) {
+        // A connection that is gone already needs no end.
+        let _ = self.0.shut();
+        let mut scratch = [0; 16 * 1024];
+        for _ in 0..64 {
+            match self.0.read(&mut scratch) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn readiness(&mut self) -> Readiness<'_> {
+        Readiness::Source(&mut self.0)
+    }
+
+    fn attach(&mut self, _bell: Bell) {}
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.0.as_raw_fd()]
+    }
+}
+
+/// Takes the next connection that `accept` gives, if one waits; passes over
+/// those that are gone already.
+pub(crate) fn next_connection<T>(accept: impl Fn() -> io::Result<T>) -> io::Result<Option<T>> {
+    loop {
+        match accept() {
+            Ok(connection) => return Ok(Some(connection)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return Ok(None),
+                io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionReset => {}
+                _ => return Err(error),
+            },
+        }
+    }
+}
