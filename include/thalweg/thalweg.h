@@ -174,11 +174,14 @@ typedef struct thalweg_header {
  * Connects to a server. Blocks up to `connect_timeout_ms`.
  *
  * endpoint  the path of the group file that `thalweg serve` writes, or an
- *           address, such as "tcp://127.0.0.1:7000" or "unix:///run/t.sock".
+ *           address, such as "tcp://127.0.0.1:7000", "unix:///run/t.sock" or
+           "shm:///run/t.sock" (shared memory, agreed on over the socket).
  * options   client_name (default: program and process id), namespace,
  *           connect_timeout_ms (10000), request_timeout_ms (120000),
  *           memory_bytes_max (536870912; all producers and consumers),
  *           progress ("thread", or "caller": see thalweg_driver_progress),
+           spin_us (0: how long to look for answers before sleeping, for lowest
+             latency over shared memory where a processor can be spared),
  *           token (for an address: the group file's, in hexadecimal).
  *
  * The connection is made again by itself when it is lost, to the same data

@@ -8,6 +8,7 @@ use client::{
     AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, Incarnation, Linger, Offset,
     PartitionStorage, Position, ProducerOptions, Start,
 };
+use fabric::{Shm, ShmOptions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -51,6 +52,8 @@ pub struct Driver {
     request_timeout_ms: Option<u64>,
     memory_bytes_max: Option<u64>,
     progress: Progress,
+    /// How long to look before sleeping, where a processor can be spared for it.
+    spin_us: u64,
     /// For an address: the group file's token, in hexadecimal.
     pub token: Option<String>,
     /// For an embedded server: the settings of `thalweg serve`.
@@ -61,8 +64,12 @@ impl Driver {
     pub fn to_client(&self) -> DriverOptions {
         let mut options = DriverOptions {
             plugins: Arc::new(plugin::Loader::from_environment()),
+            spin: Duration::from_micros(self.spin_us),
             ..DriverOptions::default()
         };
+        // Where shared memory cannot be had, the unix socket beneath it carries on.
+        let shared_memory = Shm::new(ShmOptions::default());
+        options.transports = Arc::new((*options.transports).clone().with(shared_memory));
         if let Some(name) = &self.client_name {
             options.client_name.clone_from(name);
         }
