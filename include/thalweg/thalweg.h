@@ -64,6 +64,7 @@ typedef struct thalweg_consumer thalweg_consumer;
 typedef struct thalweg_future thalweg_future;
 typedef struct thalweg_event thalweg_event;
 typedef struct thalweg_view thalweg_view;
+typedef struct thalweg_memory thalweg_memory;
 
 /* ------------------------------------------------------------ errors --- */
 
@@ -214,6 +215,20 @@ int32_t thalweg_driver_embedded(const char *directory, const char *options,
  * is closed whatever is returned; what is not acknowledged has failed then.
  */
 int32_t thalweg_driver_close(thalweg_driver *driver, int64_t timeout_ms, thalweg_error *error);
+
+/*
+ * Memory for data of events, at `*base`, to be written, pushed and written
+ * again as often as one likes: over shared memory the server reads it where it
+ * lies, and this process does nothing for it; over any other way, or where
+ * that memory is used up, it is ordinary memory. Not initialized. May be kept
+ * across reconnects. Does not block. As any data it is borrowed by a push
+ * until the future has resolved.
+ */
+int32_t thalweg_memory_new(thalweg_driver *driver, size_t size, thalweg_memory **memory,
+                           void **base, thalweg_error *error);
+
+/* Frees the memory; not while it is borrowed. NULL does nothing. */
+void thalweg_memory_free(thalweg_memory *memory);
 
 /* The server's state, as JSON (docs/reference/status.md). Blocks. */
 int32_t thalweg_driver_status(thalweg_driver *driver, char **json, thalweg_error *error);

@@ -754,6 +754,21 @@ public:
     Metadata status() { return Metadata(detail::text(thalweg_driver_status, handle_.get())); }
 
     /*
+     * Memory for data of events, which the view owns: over shared memory it is
+     * sent with fewest copies. See thalweg_memory_new.
+     */
+    DataView allocate(size_t size)
+    {
+        thalweg_memory *memory = nullptr;
+        void *base = nullptr;
+        detail::call(thalweg_memory_new, handle_.get(), size, &memory, &base);
+        return DataView(base, size, std::shared_ptr<const void>(memory, [](const void *owned) {
+                            thalweg_memory_free(
+                                static_cast<thalweg_memory *>(const_cast<void *>(owned)));
+                        }));
+    }
+
+    /*
      * With Options(R"({"progress": "caller"})") the driver has no thread: this
      * drives it, whenever fd() is readable. See thalweg_driver_progress.
      */

@@ -55,7 +55,7 @@ impl Connection {
         Arc::new(Self {
             client,
             server: Mutex::new(server),
-            generation: memory::fork::generation(),
+            generation: ::memory::fork::generation(),
             consumers: Mutex::default(),
         })
     }
@@ -89,7 +89,7 @@ impl Connection {
         let Some(server) = lock(&self.server).take() else {
             return Ok(());
         };
-        if self.generation != memory::fork::generation() {
+        if self.generation != ::memory::fork::generation() {
             // Its threads are the parent's; there is nothing to end here.
             std::mem::forget(server);
             return Ok(());

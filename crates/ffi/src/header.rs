@@ -109,6 +109,7 @@ fn in_c(rust: &str) -> String {
         ("Future", "thalweg_future"),
         ("Event", "thalweg_event"),
         ("View", "thalweg_view"),
+        ("Memory", "thalweg_memory"),
         ("ThalwegSegment", "thalweg_segment"),
         ("ThalwegMessage", "thalweg_message"),
         ("ThalwegEventId", "thalweg_event_id"),

@@ -13,6 +13,7 @@ mod error;
 mod event;
 mod future;
 mod loan;
+mod memory;
 mod options;
 mod producer;
 mod pull;

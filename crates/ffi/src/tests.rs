@@ -6,6 +6,7 @@ use crate::driver::*;
 use crate::error::{Code, ThalwegError};
 use crate::event::*;
 use crate::future::*;
+use crate::memory::*;
 use crate::producer::*;
 use crate::topic::*;
 use crate::view::*;
@@ -202,6 +203,41 @@ fn everything_of_an_event_arrives() {
     thalweg_consumer_free(boxed(consumer));
     assert_eq!(slice(info.metadata), b"{\"a\":1}");
     thalweg_event_free(boxed(event));
+    thalweg_producer_free(boxed(producer));
+    setup.end();
+}
+
+#[test]
+fn memory_of_the_drivers_is_pushed_like_any_other() {
+    let setup = Setup::new(c"");
+    let (producer, consumer) = (setup.producer(c""), setup.consumer(None));
+    let mut base = MaybeUninit::uninit();
+    let size = 100_000;
+    let memory =
+        ok(|out, error| thalweg_memory_new(at(setup.driver), size, out, Some(&mut base), error));
+    // SAFETY: it was written, for the call has succeeded.
+    let base: *mut u8 = unsafe { base.assume_init() }.cast();
+    for value in [1, 2] {
+        // SAFETY: there are that many bytes, and no push borrows them now.
+        unsafe { base.write_bytes(value, size) };
+        let piece = ThalwegBytes {
+            base: base.cast(),
+            size,
+        };
+        let message = ThalwegMessage {
+            data: &raw const piece,
+            data_count: 1,
+            ..message_of(b"{}")
+        };
+        let future = push(producer, &message);
+        done(|error| thalweg_future_wait(at(future), WATCHDOG_MS, error));
+        thalweg_future_free(boxed(future));
+        let (event, info) = pull(consumer);
+        assert_eq!(slice(info.data), vec![value; size]);
+        thalweg_event_free(boxed(event));
+    }
+    thalweg_memory_free(boxed(memory));
+    thalweg_consumer_free(boxed(consumer));
     thalweg_producer_free(boxed(producer));
     setup.end();
 }
