@@ -390,7 +390,10 @@ void thalweg_future_free(thalweg_future *future);
  *           block_timeout_ms (120000), durability ("written", "synced": if more
  *             than the topic promises), journal (a file, for `thalweg audit`),
  *           inline_bytes_max (65536: data up to this is copied),
- *           ack_timeout_ms (120000).
+ *           ack_timeout_ms (120000), threads (0: whoever pushes validates and
+ *           serializes, and is told by the push; else so many threads do,
+ *           pushing returns at once and the future tells), ordering
+ *           ("strict": in the order of pushing; "loose": as threads are done).
  */
 int32_t thalweg_producer_open(thalweg_topic *topic, const char *options,
                               thalweg_producer **producer, thalweg_error *error);

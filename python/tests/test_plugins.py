@@ -208,3 +208,24 @@ def test_threads_that_push_do_not_wait_for_each_other_for_ever(
             thread.join(60)
         assert not errors
         assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.usefixtures("energy")
+@pytest.mark.parametrize("ordering", ["strict", "loose"])
+def test_threads_of_a_producer_call_plugins(
+    driver: thalweg.Driver, name: str, ordering: Any
+) -> None:
+    topic = create(
+        driver, name, "energy:EnergyValidator", "energy:EnergySelector", "energy:EnergySerializer"
+    )
+    with topic.producer(threads=2, ordering=ordering) as producer:
+        futures = [producer.push({"energy": number}) for number in range(100)]
+        bad = producer.push({"energy": -1})
+        ids = [future.result() for future in futures]
+        with pytest.raises(thalweg.InvalidArgument, match="energy -1 is not from 0 to 100"):
+            bad.result()
+    assert [id.partition for id in ids] == [number // 25 for number in range(100)]
+    if ordering == "strict":
+        assert [id.offset for id in ids] == [number % 25 for number in range(100)]
+    with pytest.raises(thalweg.InvalidArgument, match="strict or loose"):
+        topic.producer(ordering="sorted")  # type: ignore[arg-type]

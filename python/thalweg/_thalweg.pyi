@@ -237,6 +237,8 @@ class Topic:
         durability: _Durability | None = None,
         journal: str | os.PathLike[str] | None = None,
         ack_timeout: float = 120.0,
+        threads: int = 0,
+        ordering: Literal["strict", "loose"] = "strict",
     ) -> Producer:
         """Opens a producer.
 
@@ -258,6 +260,11 @@ class Topic:
           `thalweg audit`.
         - `ack_timeout`: seconds until an acknowledgement that does not come is
           an error.
+        - `threads`: with 0, `push` validates and serializes, and raises what is
+          wrong; with more, so many threads do, and the future raises it. Worth
+          it for schemas and plugins that take long, not for those in Python.
+        - `ordering`: how events leave the threads: `"strict"`, in the order of
+          pushing, or `"loose"`, as they are done.
 
         Raises `InvalidArgument`, `UnknownTopic`, `Timeout`, `Unreachable`.
         """

@@ -12,11 +12,12 @@ use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, Linger, ProducerOptions};
 use crate::refusals::Refusals;
 use crate::shelf::Shelf;
+use crate::threads::{Deferred, Threads};
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
 use memory::{Budget, Deadline, Reservation};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 use topic::{PartitionSelector, SelectorInput, Serializer, Validator};
 use wire::batch::{BatchBuilder, EventParts, Headers};
@@ -134,6 +135,8 @@ pub(crate) struct ProducerShared {
     _share: Reservation,
     validator: Option<Arc<dyn Validator>>,
     serializer: Option<Arc<dyn Serializer>>,
+    /// Set when the producer is opened, if it has threads.
+    pub threads: OnceLock<Arc<Threads>>,
     /// Guards the gathering; held to add one event, or for the core to take batches.
     queue: Mutex<Queue>,
 }
@@ -164,12 +167,15 @@ impl ProducerShared {
                 "the producer's budget_bytes",
                 match planted(Fault::NoBudget) {
                     true => u64::MAX,
+                    // The rest is for what waits for the threads.
+                    false if options.threads > 0 => share_bytes - share_bytes / 4,
                     false => share_bytes,
                 },
             ),
             _share: share,
             validator: (!validator.accepts_all()).then_some(validator),
             serializer: (!serializer.is_identity()).then_some(serializer),
+            threads: OnceLock::new(),
             topic,
             options,
             mailbox,
@@ -207,6 +213,15 @@ impl ProducerShared {
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
         let mut serialized = Vec::new();
         let metadata = self.check(event.metadata, &mut serialized)?;
+        self.push_checked(&event, metadata)
+    }
+
+    /// Adds an event whose metadata is serialized already, as given.
+    pub fn push_checked(
+        &self,
+        event: &Event<'_>,
+        metadata: &[u8],
+    ) -> Result<PushFuture, ClientError> {
         let headers = (!event.headers.is_empty()).then(|| {
             let copy =
                 |(name, value): &(&str, &[u8])| (name.to_string(), Bytes::copy_from_slice(value));
@@ -247,7 +262,11 @@ impl ProducerShared {
     }
 
     /// Validates and serializes metadata, into `out` unless it stays as it is.
-    fn check<'a>(&self, metadata: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8], ClientError> {
+    pub fn check<'a>(
+        &self,
+        metadata: &'a [u8],
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ClientError> {
         if let Some(validator) = &self.validator {
             validator.validate(metadata).map_err(ClientError::invalid)?;
         }
@@ -443,7 +462,24 @@ impl ProducerShared {
     }
 
     /// Closes what gathers; the future resolves when everything is acknowledged.
-    pub fn flush(&self) -> FlushFuture {
+    pub fn flush(self: &Arc<Self>) -> FlushFuture {
+        let last = match self.threads.get() {
+            Some(threads) => vec![threads.flush(self)],
+            None => self.close_batches(),
+        };
+        let journal = self.journal.clone();
+        FlushFuture {
+            last,
+            finish: Arc::new(move || match &journal {
+                Some(journal) => journal.sync(),
+                None => Ok(()),
+            }),
+        }
+    }
+
+    /// Closes what gathers, and gives the promises of all batches that are
+    /// not acknowledged, or have failed: one a partition, for they resolve in order.
+    pub fn close_batches(&self) -> Vec<Arc<BatchPromise>> {
         let mut queue = self.lock();
         let mut last = Vec::new();
         for lane in &mut queue.partitions {
@@ -457,14 +493,22 @@ impl ProducerShared {
             }
         }
         self.kick(queue, true);
-        let journal = self.journal.clone();
-        FlushFuture {
-            last,
-            finish: Arc::new(move || match &journal {
-                Some(journal) => journal.sync(),
-                None => Ok(()),
-            }),
-        }
+        last
+    }
+
+    /// Why nothing is taken any more, if nothing is.
+    pub fn failure(&self) -> Option<ClientError> {
+        self.lock().failure.clone()
+    }
+
+    /// A promise for the producer's threads: see [`BatchPromise::of_threads`].
+    pub fn promise_of_threads(&self, deferred: Option<Deferred>) -> Arc<BatchPromise> {
+        BatchPromise::of_threads(
+            deferred,
+            self.topic.name.clone(),
+            self.mailbox.clone(),
+            self.refusals.clone(),
+        )
     }
 
     /// Nothing is taken from now on; what is queued fails, with `error`.
@@ -482,6 +526,13 @@ impl ProducerShared {
 
     /// Whether everything that was pushed was taken and acknowledged.
     pub fn is_drained(&self) -> bool {
+        if self
+            .threads
+            .get()
+            .is_some_and(|threads| !threads.is_drained())
+        {
+            return false;
+        }
         self.lock()
             .partitions
             .iter()

@@ -4,6 +4,7 @@ use crate::error::ClientError;
 use crate::mailbox::Mailbox;
 use crate::promise;
 use crate::refusals::Refusals;
+use crate::threads::Deferred;
 use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,8 +16,20 @@ use wire::{EventId, Incarnation, Offset, PartitionIndex};
 /// Where a batch was stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stored {
+    pub partition: PartitionIndex,
     pub incarnation: Incarnation,
     pub base_offset: Offset,
+}
+
+impl Stored {
+    /// For promises that are of no event.
+    pub fn nowhere() -> Self {
+        Self {
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(0),
+            base_offset: Offset(0),
+        }
+    }
 }
 
 /// What all futures of one batch share.
@@ -31,7 +44,9 @@ pub(crate) struct BatchPromise {
     has_cancelled: AtomicBool,
     done: Condvar,
     generation: u64,
-    partition: PartitionIndex,
+    /// Where the batch goes; `None` where that is still to be chosen.
+    partition: Option<PartitionIndex>,
+    deferred: Option<Deferred>,
     topic: Arc<str>,
     mailbox: Arc<Mailbox>,
     refusals: Arc<Refusals>,
@@ -63,6 +78,27 @@ impl BatchPromise {
         mailbox: Arc<Mailbox>,
         refusals: Arc<Refusals>,
     ) -> Arc<Self> {
+        Self::with(Some(partition), None, topic, mailbox, refusals)
+    }
+
+    /// A promise of one event that a producer's threads have, or, without
+    /// `deferred`, of all that they were given.
+    pub fn of_threads(
+        deferred: Option<Deferred>,
+        topic: Arc<str>,
+        mailbox: Arc<Mailbox>,
+        refusals: Arc<Refusals>,
+    ) -> Arc<Self> {
+        Self::with(None, deferred, topic, mailbox, refusals)
+    }
+
+    fn with(
+        partition: Option<PartitionIndex>,
+        deferred: Option<Deferred>,
+        topic: Arc<str>,
+        mailbox: Arc<Mailbox>,
+        refusals: Arc<Refusals>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             outcome: OnceLock::new(),
             waiters: Mutex::default(),
@@ -70,6 +106,7 @@ impl BatchPromise {
             done: Condvar::new(),
             generation: memory::fork::generation(),
             partition,
+            deferred,
             topic,
             mailbox,
             refusals,
@@ -98,8 +135,14 @@ impl BatchPromise {
         }
     }
 
-    pub fn partition(&self) -> PartitionIndex {
+    /// Where the batch goes; `None` for what is in no batch yet.
+    pub fn partition(&self) -> Option<PartitionIndex> {
         self.partition
+    }
+
+    /// What a producer's threads know of the event, if it is one of theirs.
+    pub fn deferred(&self) -> Option<&Deferred> {
+        self.deferred.as_ref()
     }
 
     /// Where an event of the batch is now that others may have been taken
@@ -187,14 +230,19 @@ impl BatchPromise {
     }
 
     fn timeout_error(&self) -> ClientError {
+        let (topic, liveness) = (&self.topic, self.mailbox.liveness.describe_now());
         ClientError::Timeout {
-            what: format!(
-                "the acknowledgement of a batch in {}/{}; {}{}",
-                self.topic,
-                self.partition,
-                self.mailbox.liveness.describe_now(),
-                self.refusals.describe(self.partition.0)
-            ),
+            what: match self.partition {
+                Some(partition) => format!(
+                    "the acknowledgement of a batch in {topic}/{partition}; {liveness}{}",
+                    self.refusals.describe(partition.0)
+                ),
+                None => format!(
+                    "events of {topic} that the producer's threads were given to be \
+                     acknowledged; {liveness}{}",
+                    self.refusals.describe_any()
+                ),
+            },
         }
     }
 
@@ -239,7 +287,7 @@ impl PushFuture {
         };
         match outcome? {
             Ok(stored) => Some(Ok(EventId {
-                partition: self.batch.partition,
+                partition: stored.partition,
                 incarnation: stored.incarnation,
                 offset: stored.base_offset.plus(u64::from(place)),
             })),

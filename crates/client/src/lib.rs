@@ -29,6 +29,7 @@ mod refusals;
 mod runtime;
 mod session;
 mod shelf;
+mod threads;
 mod topic_handle;
 mod turns;
 
@@ -43,7 +44,7 @@ pub use future::{FlushFuture, PushFuture};
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
-    Endpoint, Linger, ProducerOptions, Progress,
+    Endpoint, Linger, Ordering, ProducerOptions, Progress,
 };
 pub use producer::Producer;
 pub use promise::Pending;

@@ -6,8 +6,9 @@ use crate::event::Event;
 use crate::future::{FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::mailbox::Command;
-use crate::options::ProducerOptions;
+use crate::options::{AtBudget, ProducerOptions};
 use crate::promise::{Pending, Promise};
+use crate::threads::{THREADS_MAX, Threads};
 use crate::topic_handle::TopicHandle;
 use memory::fork::ForkSlot;
 use std::fmt;
@@ -43,6 +44,9 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if let Some(threads) = self.shared.threads.get() {
+            threads.close();
+        }
         let producer = self.shared.key;
         self.shared.mailbox.send(Command::CloseProducer(producer));
     }
@@ -56,14 +60,29 @@ impl Open {
             None => None,
         };
         let share = session.share(options.budget_bytes, SHARE_BYTES_MIN)?;
+        let share_bytes = share.bytes();
+        let mut shared_options = options.clone();
+        if options.threads > 0 {
+            if session.mailbox.turns().is_some() {
+                let reason = "a driver that its caller drives has no producers with threads";
+                return Err(ClientError::Invalid(reason.to_owned()));
+            }
+            // Pushing is over when a thread finds the budget full: it waits.
+            shared_options.at_budget = AtBudget::Block(options.ack_timeout);
+        }
         let shared = Arc::new(ProducerShared::new(
             topic.state.clone(),
-            options.clone(),
+            shared_options,
             session.mailbox.clone(),
             journal,
             share,
             session.seed(),
         )?);
+        if options.threads > 0 {
+            let started = Threads::start(&shared, options.at_budget, share_bytes / 4)?;
+            // It was made a moment ago: nobody has set it.
+            let _ = shared.threads.set(started);
+        }
         session.register(&shared);
         let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
@@ -121,13 +140,18 @@ impl Producer {
     ///
     /// # Errors
     /// - [`ClientError::Invalid`] when the topic's validator, limit or
-    ///   partition selector refuses the event;
+    ///   partition selector refuses the event; with
+    ///   [`ProducerOptions::threads`] that is the future's to tell;
     /// - [`ClientError::UnknownPartition`] when the topic has no such
     ///   partition, or none yet;
     /// - [`ClientError::Budget`] or [`ClientError::Timeout`] at the budget;
     /// - what the producer has failed with, if it has.
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
-        self.open()?.shared.push(event)
+        let open = self.open()?;
+        match open.shared.threads.get() {
+            None => open.shared.push(event),
+            Some(threads) => threads.push(&open.shared, &event),
+        }
     }
 
     /// Pushes an event of metadata alone: the fastest way.
@@ -136,7 +160,11 @@ impl Producer {
     /// As [`Producer::push`].
     #[inline]
     pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
-        self.open()?.shared.push_metadata(metadata)
+        let open = self.open()?;
+        match open.shared.threads.get() {
+            None => open.shared.push_metadata(metadata),
+            Some(threads) => threads.push(&open.shared, &Event::new(metadata)),
+        }
     }
 
     /// Takes an event back. True if its batch was not closed and handed to
@@ -243,6 +271,12 @@ fn check(topic: &TopicHandle, options: &ProducerOptions) -> Result<(), ClientErr
     }
     if options.batch.count_max == Some(0) || options.batch.bytes_max == 0 {
         return invalid("a batch of 0 events or bytes can never be full".to_owned());
+    }
+    if options.threads > THREADS_MAX {
+        return invalid(format!(
+            "{} threads; a producer has {THREADS_MAX} at most",
+            options.threads
+        ));
     }
     if options.batches_in_flight_max == 0 {
         return invalid("batches_in_flight_max is 0: nothing could be sent".to_owned());

@@ -6,7 +6,7 @@ use crate::error::Failure;
 use bytes::Bytes;
 use client::{
     AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, Incarnation, Linger, Offset,
-    PartitionStorage, Position, ProducerOptions, Start,
+    Ordering, PartitionStorage, Position, ProducerOptions, Start,
 };
 use fabric::{Shm, ShmOptions};
 use serde::Deserialize;
@@ -220,6 +220,14 @@ enum Full {
     Fail,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum InOrder {
+    #[default]
+    Strict,
+    Loose,
+}
+
 /// Options of `thalweg_producer_open`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -236,6 +244,8 @@ pub struct Producer {
     journal: Option<PathBuf>,
     inline_bytes_max: Option<u32>,
     ack_timeout_ms: Option<u64>,
+    threads: Option<usize>,
+    ordering: InOrder,
 }
 
 impl Producer {
@@ -260,6 +270,11 @@ impl Producer {
             journal: self.journal.clone(),
             inline_bytes_max: self.inline_bytes_max.unwrap_or(default.inline_bytes_max),
             ack_timeout: milliseconds(self.ack_timeout_ms, default.ack_timeout),
+            threads: self.threads.unwrap_or(default.threads),
+            ordering: match self.ordering {
+                InOrder::Strict => Ordering::Strict,
+                InOrder::Loose => Ordering::Loose,
+            },
         })
     }
 

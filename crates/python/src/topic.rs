@@ -10,8 +10,8 @@ use crate::select::{self, Parsed};
 use crate::view::DataView;
 use crate::{describe, error, json, lend, wait};
 use client::{
-    AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, Linger, ProducerOptions,
-    TopicHandle,
+    AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, Linger, Ordering,
+    ProducerOptions, TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -217,12 +217,17 @@ impl Topic {
     ///   `thalweg audit`.
     /// - `ack_timeout`: seconds until an acknowledgement that does not come is
     ///   an error.
+    /// - `threads`: with 0, `push` validates and serializes, and raises what is
+    ///   wrong; with more, so many threads do, and the future raises it. Worth
+    ///   it for schemas and plugins that take long, not for those in Python.
+    /// - `ordering`: how events leave the threads: `"strict"`, in the order of
+    ///   pushing, or `"loose"`, as they are done.
     ///
     /// Raises `InvalidArgument`, `UnknownTopic`, `Timeout`, `Unreachable`.
     #[pyo3(signature = (name = None, *, batch = None, batch_bytes = None, linger_ms = None,
                         batches_in_flight = 4, budget_bytes = None, at_budget = "block",
                         block_timeout = 120.0, durability = None, journal = None,
-                        ack_timeout = 120.0))]
+                        ack_timeout = 120.0, threads = 0, ordering = "strict"))]
     #[allow(clippy::too_many_arguments)]
     fn producer(
         slf: &Bound<'_, Self>,
@@ -237,6 +242,8 @@ impl Topic {
         durability: Option<&str>,
         journal: Option<PathBuf>,
         ack_timeout: f64,
+        threads: usize,
+        ordering: &str,
     ) -> PyResult<Producer> {
         let py = slf.py();
         let linger_ms = linger_ms.map(|milliseconds| milliseconds / 1e3);
@@ -250,8 +257,18 @@ impl Topic {
                 return Err(invalid(py, message));
             }
         };
+        let ordering = match ordering {
+            "strict" => Ordering::Strict,
+            "loose" => Ordering::Loose,
+            other => {
+                let message = format!("ordering is strict or loose, not {other:?}");
+                return Err(invalid(py, message));
+            }
+        };
         let mut options = ProducerOptions {
             name,
+            threads,
+            ordering,
             batch: batch_policy(batch, batch_bytes, linger)?,
             batches_in_flight_max: batches_in_flight,
             // The client never blocks: only here Ctrl-C is seen while waiting.

@@ -4,15 +4,18 @@ use super::{EVENT_OVERHEAD_BYTES, Gathering, ProducerShared};
 use crate::event::Data;
 use crate::future::{PushFuture, Stored};
 use std::sync::Arc;
-use wire::{Incarnation, Offset};
 
 impl ProducerShared {
     /// Takes an event back, if the core has not taken its batch. False if it
     /// is too late, or was done before.
     pub fn cancel(&self, future: &PushFuture) -> bool {
         let batch = &future.batch;
+        let Some(partition) = batch.partition() else {
+            let threads = self.threads.get();
+            return threads.is_some_and(|threads| threads.cancel(self, batch));
+        };
         let mut queue = self.lock();
-        let Some(lane) = queue.partitions.get_mut(batch.partition().0 as usize) else {
+        let Some(lane) = queue.partitions.get_mut(partition.0 as usize) else {
             return false;
         };
         let is_open = |open: &Gathering| Arc::ptr_eq(&open.promise, batch);
@@ -45,12 +48,12 @@ impl ProducerShared {
             let promise = emptied.promise.clone();
             drop(emptied);
             match before {
-                None => promise.resolve(Ok(NOWHERE)),
+                None => promise.resolve(Ok(Stored::nowhere())),
                 Some(before) => {
                     let outcome = before.clone();
                     before.on_outcome(Box::new(move || {
                         let outcome = outcome.outcome().cloned();
-                        promise.resolve(outcome.unwrap_or(Ok(NOWHERE)));
+                        promise.resolve(outcome.unwrap_or(Ok(Stored::nowhere())));
                     }));
                 }
             }
@@ -59,12 +62,6 @@ impl ProducerShared {
         true
     }
 }
-
-/// Where an empty batch is stored; no event asks.
-const NOWHERE: Stored = Stored {
-    incarnation: Incarnation(0),
-    base_offset: Offset(0),
-};
 
 impl Gathering {
     /// Removes an event; its large data is returned.

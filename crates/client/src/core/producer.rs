@@ -383,6 +383,7 @@ impl ProducerCore {
             Counters::add(&wire.context.mailbox.counters.batches_acknowledged);
             self.shared.acknowledged(partition);
             let stored = Stored {
+                partition: PartitionIndex(partition),
                 incarnation: produced.incarnation,
                 base_offset: produced.base_offset,
             };
