@@ -1,7 +1,7 @@
 //! The C ABI of Thalweg: what `include/thalweg/thalweg.h` declares.
 //!
 //! The header says what each function does; here is how. Every function runs
-//! inside [`boundary::guard`], so that neither an error nor a panic crosses
+//! inside `boundary::guard`, so that neither an error nor a panic crosses
 //! into C. Pointers come in as `Option<&T>`, which has the layout of a pointer
 //! that may be NULL; that what they point to is alive is the caller's part of
 //! the contract, and so is that nobody frees a handle that another thread uses.
