@@ -24,7 +24,8 @@ pub struct DiskSettings {
     pub allocate_bytes_min: u64,
     /// See `allocate_bytes_min`.
     pub allocate_bytes_max: u64,
-    /// How many files of removed segments are kept to be written again. Default 1.
+    /// How many files of removed segments are kept to be written again: that spares
+    /// the file system removing and allocating them. Default 2.
     pub recycle_count: usize,
     /// Files of older segments that are kept open for reading. Default 16.
     pub open_segments_max: usize,
@@ -43,7 +44,7 @@ impl Default for DiskSettings {
             index_bytes: 64 << 10,
             allocate_bytes_min: 64 << 10,
             allocate_bytes_max: 32 << 20,
-            recycle_count: 1,
+            recycle_count: 2,
             open_segments_max: 16,
             producers_max: 4096,
             producer_silence_seconds_max: 7 * 24 * 3600,

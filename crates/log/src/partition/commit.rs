@@ -103,7 +103,9 @@ impl DiskLog {
             segment.durable = true;
             self.checkpoint.want();
             self.segment_sealed(at);
-            return self.begin_commit_of(at + 1);
+            // A stream may fill several segments between two ticks.
+            self.apply_retention();
+            return self.begin_commit();
         }
         let wanted = self.commit.wanted > self.synced
             || self.closing

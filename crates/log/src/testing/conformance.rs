@@ -47,7 +47,7 @@ const BLOCK_BYTES: u32 = 512;
 /// With what is not as it must be.
 pub fn check_storage(subject: &Subject<'_>) {
     type Check = fn(&Subject<'_>, &str);
-    let checks: [(&str, Check); 11] = [
+    let checks: [(&str, Check); 12] = [
         ("configuration", configuration),
         ("order", order_and_bytes),
         ("bounds", reads_stay_in_bounds),
@@ -57,6 +57,7 @@ pub fn check_storage(subject: &Subject<'_>) {
         ("parts", parts_of_data),
         ("removal", removal_leaves_a_gap),
         ("retention", retention_by_bytes_count_and_age),
+        ("fast-retention", retention_needs_no_tick),
         ("closing", a_closed_storage_takes_nothing),
         ("reopening", reopening),
     ];
@@ -530,6 +531,16 @@ fn retention_by_bytes_count_and_age(subject: &Subject<'_>, name: &str) {
             assert!(next > 1130, "{next}");
         }
     }
+}
+
+fn retention_needs_no_tick(subject: &Subject<'_>, name: &str) {
+    let mut partition = subject.partition(name, true);
+    partition.retention.bytes = Some(40_000);
+    let (mut driven, _) = subject.open(partition);
+    fill(&mut driven, 200, subject.durability());
+    let (all, state) = (200 * 1000, driven.storage.state());
+    assert!(!lost(&mut driven).is_empty(), "events came fast, none left");
+    assert!(state.bytes < all / 2, "{} bytes are left", state.bytes);
 }
 
 fn a_closed_storage_takes_nothing(subject: &Subject<'_>, name: &str) {
