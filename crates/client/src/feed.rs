@@ -257,7 +257,8 @@ impl ConsumerShared {
 
     /// For the puller: the next arrival of the partition whose turn it is,
     /// with the partition, and where its subscription began if that is news.
-    pub fn take(&self) -> Option<(u32, Option<Position>, Arrival)> {
+    /// None if that is a gap, and one is not wanted.
+    pub fn take(&self, gap_wanted: bool) -> Option<(u32, Option<Position>, Arrival)> {
         let mut feeds = self.lock();
         let turn = feeds.turn;
         let has_arrivals = |(_, feed): &(&u32, &Feed)| !feed.arrivals.is_empty();
@@ -267,6 +268,10 @@ impl ConsumerShared {
             .find(has_arrivals)
             .or_else(|| feeds.partitions.range(..turn).find(has_arrivals))
             .map(|(partition, _)| *partition)?;
+        let front = feeds.partitions[&partition].arrivals.front();
+        if !gap_wanted && matches!(front, Some(Arrival::Gap { .. })) {
+            return None;
+        }
         feeds.turn = partition.wrapping_add(1);
         let feed = feeds.partitions.get_mut(&partition).expect("found above");
         let arrival = feed.arrivals.pop_front().expect("found above");

@@ -219,7 +219,9 @@ impl Puller {
     /// The next batch that has arrived, verified, and the offset before which
     /// its events are of no interest.
     fn take(&mut self) -> Result<Option<Waiting>, ClientError> {
-        while let Some((partition, begins_at, arrival)) = self.shared.take() {
+        // A gap is told when all events before it were given, not when reading
+        // ahead comes upon it.
+        while let Some((partition, begins_at, arrival)) = self.shared.take(self.begun.is_empty()) {
             if let Some(position) = begins_at {
                 self.positions.insert(partition, position);
             }

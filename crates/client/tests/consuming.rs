@@ -187,6 +187,25 @@ fn a_lost_memory_partition_is_a_gap_and_not_a_mix_up() {
 }
 
 #[test]
+fn a_gap_is_told_when_the_events_before_it_were_given() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..10, 5, 0);
+    let consumer = open(&mut world, &topic, ConsumerOptions::default());
+    world.run_until(SECOND, |_| false);
+    world.server.lose_memory("events", 0);
+    fill(&mut world, &topic, 100..101, 1, 0);
+    world.run_until(SECOND, |_| false);
+    // All of it has arrived.
+    for number in 0..10 {
+        assert_eq!(pull_all(&mut world, &consumer, 1), [number]);
+        assert!(consumer.take_gaps().is_empty(), "before event {number}");
+    }
+    assert_eq!(pull_all(&mut world, &consumer, 1), [100]);
+    assert_eq!(consumer.take_gaps().len(), 1);
+}
+
+#[test]
 fn damage_on_the_way_is_an_error_once_and_then_read_again() {
     let mut world = World::new();
     let topic = world.topic(1);

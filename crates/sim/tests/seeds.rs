@@ -66,5 +66,5 @@ fn calm() {
 
 #[test]
 fn chaos() {
-    run(seeds(0..1500), Weather::Chaos);
+    run(seeds(0..1000), Weather::Chaos);
 }
