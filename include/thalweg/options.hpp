@@ -50,8 +50,9 @@ struct MaxNumBatches {
 };
 
 /*
- * Whether events are stored in the order of their pushes. Thalweg always does;
- * Loose is there for programs that would not need it.
+ * Whether events are stored in the order of their pushes. Loose lets the
+ * threads of a ThreadPool hand them on as they are ready; without threads it
+ * changes nothing.
  */
 enum class Ordering { Strict, Loose };
 
@@ -61,9 +62,9 @@ struct ThreadCount {
 };
 
 /*
- * Threads that a program offers for its callbacks. Thalweg needs none: it
- * validates on the thread that pushes and calls selectors and allocators on
- * the thread that pulls. There for programs that are written with one in mind.
+ * How many threads of its own a producer validates and serializes on; with
+ * none, the default, that is done on the thread that pushes. A consumer calls
+ * selectors and allocators on the thread that pulls, whatever it is given.
  */
 class ThreadPool {
 public:

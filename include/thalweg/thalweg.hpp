@@ -549,8 +549,14 @@ struct ProducerArguments {
     }
     void take(MaxNumBatches max) { object.add("batches_in_flight", std::to_string(max.value)); }
     void take(Durability durability) { object.add("durability", detail::name(durability)); }
-    void take(Ordering) {}
-    void take(const ThreadPool &) {}
+    void take(Ordering ordering)
+    {
+        object.add("ordering", ordering == Ordering::Loose ? "\"loose\"" : "\"strict\"");
+    }
+    void take(const ThreadPool &pool)
+    {
+        object.add("threads", std::to_string(pool.threadCount().value));
+    }
     void take(const Options &options) { object.merge(options.string()); }
 };
 
