@@ -8,6 +8,7 @@ use crate::topic::{Topic, durability, invalid};
 use crate::{error, json, wait};
 use bytes::Bytes;
 use client::{ClientError, DriverOptions, Endpoint};
+use fabric::Shm;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::path::PathBuf;
@@ -73,6 +74,8 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
         plugins: Arc::new(PythonPlugins::from_environment()),
         ..DriverOptions::default()
     };
+    let transports = (*options.transports).clone().with(Shm::default());
+    options.transports = Arc::new(transports);
     options.client_name = match given.client_name {
         Some(name) => name,
         None => program(py)?,
