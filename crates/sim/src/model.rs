@@ -159,10 +159,12 @@ impl Reader {
                 gap.incarnation == position.incarnation
                     && matches!(gap.reason, GapReason::MemoryLost | GapReason::PowerLoss)
             })?;
+            // What retention dropped in that life stays dropped in the next.
+            let reached = self.over_gaps(partition, position).offset;
             position = Position {
                 incarnation: Incarnation(position.incarnation.0 + 1),
                 offset: match gap.reason {
-                    GapReason::PowerLoss => position.offset.min(gap.first),
+                    GapReason::PowerLoss => reached.min(gap.first),
                     _ => Offset(0),
                 },
             };
