@@ -15,6 +15,7 @@ mod describe;
 mod drain;
 mod faults;
 mod fetch;
+mod gaps;
 mod judge;
 pub mod node;
 mod options;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::Watermarks;
-use wire::record::{Gap, GapRecord, Position, Record};
+use wire::record::Position;
 use wire::{
     Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId, TopicId,
 };
@@ -227,23 +227,6 @@ impl Node {
 
     fn take_reading(&mut self, id: StorageId, token: ReadToken) -> Option<Reading> {
         self.partitions.get_mut(&id)?.readings.remove(&token)
-    }
-
-    fn record_gap(&mut self, id: StorageId, gap: Gap) {
-        if self.planted(crate::faults::Fault::NoGap) {
-            return;
-        }
-        if let Some(partition) = self.partitions.get(&id) {
-            let record = GapRecord {
-                topic: partition.key.topic,
-                partition: partition.key.partition,
-                gap,
-            };
-            self.submit(
-                vec![Record::Gap(record)],
-                crate::node::Decided::GapsRecorded,
-            );
-        }
     }
 
     /// What has become durable is answered and shown.

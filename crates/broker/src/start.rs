@@ -93,6 +93,7 @@ impl Node {
             bulk: BTreeMap::new(),
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
+            gap_records: crate::gaps::GapRecords::default(),
             drain: Drain::default(),
             touched: BTreeSet::new(),
             controller_touched: true,

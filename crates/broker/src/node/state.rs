@@ -46,6 +46,7 @@ pub struct Node {
     pub(crate) data: DataBudget,
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
+    pub(crate) gap_records: crate::gaps::GapRecords,
     pub(crate) drain: Drain,
     /// Storages that were called since they were last polled.
     pub(crate) touched: BTreeSet<StorageId>,
@@ -65,8 +66,8 @@ pub(crate) enum Decided {
     CursorsMoved(Asker, crate::cursors::Moved),
     /// A named producer has a new life.
     ProducerOpened(Asker, wire::record::ProducerRecord),
-    /// A loss is recorded.
-    GapsRecorded,
+    /// Losses of a partition are recorded.
+    GapsRecorded(crate::gaps::Lost),
 }
 
 /// What a blocking job is for.
@@ -223,11 +224,7 @@ impl Node {
             Decided::TopicDeleted(asker, topic) => self.topic_deleted(asker, topic, result),
             Decided::CursorsMoved(asker, moved) => self.cursors_moved(asker, moved, result),
             Decided::ProducerOpened(asker, record) => self.producer_opened(asker, record, result),
-            Decided::GapsRecorded => {
-                if let Err(error) = result {
-                    self.report(format!("a gap is not recorded: {error}"));
-                }
-            }
+            Decided::GapsRecorded(lost) => self.gaps_recorded(lost, result),
         }
     }
 
