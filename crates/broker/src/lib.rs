@@ -22,6 +22,7 @@ mod options;
 mod partition;
 mod produce;
 mod producers;
+pub mod queue;
 mod random;
 mod read_data;
 mod requests;

@@ -80,6 +80,18 @@ impl Node {
             Method::DeleteConsumer => self.delete_consumer(asker, &request, &mut from),
             Method::Status => self.status_reply(asker),
             Method::ListGaps => self.list_gaps(asker, &mut from),
+            Method::AlterTopic
+            | Method::SubscribeScoped
+            | Method::Join
+            | Method::Leave
+            | Method::Release
+            | Method::MoveMemberCursors
+            | Method::Settle
+            | Method::ExtendLeases
+            | Method::DescribeConsumers => Err(refuse(
+                ErrorCode::Unsupported,
+                format!("method {:?} is not supported yet", request.method),
+            )),
             Method::Shutdown => {
                 self.reply(asker, Vec::new());
                 self.drain();

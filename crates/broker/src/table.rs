@@ -1,5 +1,9 @@
 //! The state that the internal partition's records add up to.
 
+mod sharing;
+
+pub use sharing::{QueueEntry, Returned, SharedEntry};
+
 use std::collections::BTreeMap;
 use wire::record::*;
 use wire::{Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
@@ -28,6 +32,8 @@ pub struct TopicEntry {
     pub epochs: BTreeMap<ProducerId, ProducerEpoch>,
     /// What was lost, by partition, life and first offset.
     pub gaps: BTreeMap<(PartitionIndex, Incarnation, Offset), Gap>,
+    /// Groups and queues, by name.
+    pub shared: BTreeMap<String, SharedEntry>,
 }
 
 impl Table {
@@ -76,26 +82,45 @@ impl Table {
                 }
             }
             Record::Partition(record) => {
-                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                self.of(record.topic, |entry| {
                     entry.partitions.insert(record.partition, record);
-                }
+                });
             }
-            Record::Cursor(record) => {
-                if let Some(entry) = self.topics.get_mut(&record.topic) {
-                    entry.apply_cursor(record);
-                }
-            }
+            Record::Cursor(record) => self.of(record.topic, |entry| entry.apply_cursor(record)),
             Record::Producer(record) => {
-                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                self.of(record.topic, |entry| {
                     entry.epochs.insert(record.producer, record.epoch);
                     entry.producers.insert(record.name.clone(), record);
-                }
+                });
             }
             Record::Gap(record) => {
-                if let Some(entry) = self.topics.get_mut(&record.topic) {
+                self.of(record.topic, |entry| {
                     entry.apply_gap(record.partition, record.gap);
-                }
+                });
             }
+            Record::Consumer(record) => {
+                self.of(record.topic, |entry| entry.apply_consumer(record));
+            }
+            Record::ConsumerDeleted(record) => {
+                self.of(record.topic, |entry| entry.apply_consumer_deleted(&record));
+            }
+            Record::Member(record) => self.of(record.topic, |entry| entry.apply_member(record)),
+            Record::Assignment(record) => {
+                self.of(record.topic, |entry| entry.apply_assignment(&record));
+            }
+            Record::Settled(record) => self.of(record.topic, |entry| entry.apply_settled(record)),
+            Record::Returned(record) => {
+                self.of(record.topic, |entry| entry.apply_returned(&record));
+            }
+            Record::Rejected(record) => {
+                self.of(record.topic, |entry| entry.apply_rejected(record));
+            }
+        }
+    }
+
+    fn of(&mut self, topic: TopicId, change: impl FnOnce(&mut TopicEntry)) {
+        if let Some(entry) = self.topics.get_mut(&topic) {
+            change(entry);
         }
     }
 
@@ -113,6 +138,7 @@ impl Table {
             producers: BTreeMap::new(),
             epochs: BTreeMap::new(),
             gaps: BTreeMap::new(),
+            shared: BTreeMap::new(),
         };
         self.topics.insert(entry.record.topic, entry);
     }
@@ -204,12 +230,14 @@ impl TopicEntry {
             .chain(self.producers.values().cloned().map(Record::Producer))
             .chain(cursors)
             .chain(gaps)
+            .chain(self.shared_records())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::{MemberId, Sequence};
 
     fn gap(first: u64, end: u64) -> Record {
         Record::Gap(GapRecord {
@@ -238,6 +266,77 @@ mod tests {
         })
     }
 
+    fn queue(consumer: &str) -> Record {
+        Record::Consumer(ConsumerRecord {
+            namespace: String::new(),
+            consumer: consumer.into(),
+            topic: TopicId(1),
+            kind: ConsumerKind::Queue,
+            options: "{}".into(),
+        })
+    }
+
+    fn settled(incarnation: u64, ranges: &[(u64, u64)]) -> Record {
+        let ranges = ranges.iter();
+        Record::Settled(SettledRecord {
+            topic: TopicId(1),
+            consumer: "q".into(),
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(incarnation),
+            ranges: ranges.map(|(a, b)| (Offset(*a), Offset(*b))).collect(),
+            delivered: Offset(50),
+            next_rejected: Sequence(0),
+        })
+    }
+
+    fn returned(first: u64, end: u64, deliveries: u32) -> Record {
+        Record::Returned(ReturnedRecord {
+            topic: TopicId(1),
+            consumer: "q".into(),
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(1),
+            first: Offset(first),
+            end: Offset(end),
+            deliveries,
+            not_before: 0,
+        })
+    }
+
+    fn rejected(offset: u64, sequence: u64) -> Record {
+        Record::Rejected(RejectedRecord {
+            topic: TopicId(1),
+            consumer: "q".into(),
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(1),
+            offset: Offset(offset),
+            deliveries: 3,
+            reason: "no such file".into(),
+            time: 7,
+            sequence: Sequence(sequence),
+        })
+    }
+
+    fn member(id: u128, is_member: bool) -> Record {
+        Record::Member(MemberRecord {
+            topic: TopicId(1),
+            consumer: "q".into(),
+            member: MemberId(id),
+            instance: String::new(),
+            client_name: "worker 1".into(),
+            session_timeout_ms: 10_000,
+            is_member,
+        })
+    }
+
+    fn assignment(partition: u32, owner: u128) -> Record {
+        Record::Assignment(AssignmentRecord {
+            topic: TopicId(1),
+            consumer: "q".into(),
+            partition: PartitionIndex(partition),
+            owner: MemberId(owner),
+        })
+    }
+
     fn topic(id: u128, name: &str) -> Record {
         Record::Topic(TopicRecord {
             namespace: String::new(),
@@ -259,6 +358,39 @@ mod tests {
         assert_eq!(ranges, [(0, 30), (40, 50)]);
     }
 
+    #[test]
+    fn what_is_settled_is_not_returned_and_a_new_life_begins_afresh() {
+        let mut table = Table::default();
+        for record in [
+            topic(1, "a"),
+            queue("q"),
+            returned(0, 10, 1),
+            rejected(3, 0),
+            returned(2, 5, 2),
+            settled(1, &[(4, 6)]),
+        ] {
+            table.apply(record);
+        }
+        let entry = |table: &Table| {
+            let queue = &table.topic(TopicId(1)).unwrap().shared("q").unwrap().queue;
+            queue[&PartitionIndex(0)].clone()
+        };
+        let ranges: Vec<_> = entry(&table)
+            .returned
+            .iter()
+            .map(|(first, end, value)| (first.0, end.0, value.deliveries))
+            .collect();
+        assert_eq!(ranges, [(0, 2, 1), (2, 3, 2), (6, 10, 1)]);
+        assert_eq!(entry(&table).next_rejected, Sequence(1));
+        table.apply(settled(2, &[(0, 1)]));
+        // Late news of the life that ended is of no matter.
+        table.apply(settled(1, &[(1, 2)]));
+        let now = entry(&table);
+        assert_eq!(now.settled.first_missing(), Offset(1));
+        assert!(now.returned.is_empty() && now.rejected.is_empty());
+        assert_eq!(now.next_rejected, Sequence(1));
+    }
+
     /// The property that compaction stands on: any tail of the log, followed
     /// by the records of the table, gives the table.
     #[test]
@@ -275,6 +407,25 @@ mod tests {
             cursor("c", Some(9)),
             Record::TopicDeleted(TopicId(2)),
             topic(3, "b"),
+            queue("p"),
+            queue("q"),
+            member(5, true),
+            member(6, true),
+            settled(1, &[(0, 10), (20, 30)]),
+            returned(5, 25, 1),
+            returned(12, 14, 2),
+            rejected(13, 0),
+            assignment(0, 5),
+            assignment(1, 6),
+            member(5, false),
+            assignment(0, 0),
+            rejected(15, 1),
+            settled(1, &[(13, 14)]),
+            returned(15, 17, 9),
+            Record::ConsumerDeleted(ConsumerDeletedRecord {
+                topic: TopicId(1),
+                consumer: "p".into(),
+            }),
         ];
         let mut table = Table::default();
         log.iter().cloned().for_each(|record| table.apply(record));

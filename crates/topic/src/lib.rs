@@ -17,6 +17,7 @@ mod plugin;
 mod schema;
 mod selector;
 mod serializer;
+mod sharing;
 mod validator;
 
 pub use definition::{
@@ -38,4 +39,5 @@ pub use selector::{
     PartitionSelector, SelectorError, SelectorInput, SelectorKind,
 };
 pub use serializer::{Serializer, SerializerError, SerializerKind};
+pub use sharing::{GroupOptions, QueueOptions, SHARING_OPTIONS_BYTES_MAX, SharingError};
 pub use validator::{ValidationError, Validator, ValidatorKind};

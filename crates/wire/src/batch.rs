@@ -8,6 +8,7 @@
 
 mod build;
 mod columns;
+mod cut;
 
 pub use build::{BatchBuilder, EventParts, Origin, SealedBatch, gap_batch, state_batch};
 pub use columns::{Columns, EventRef, Headers, Survey};

@@ -90,6 +90,12 @@ error_codes! {
     CursorBackwards = 64, "cursor would move back";
     /// No consumer of that name has a cursor there.
     UnknownConsumer = 65, "unknown consumer";
+    /// The consumer's name is of another kind, or its options are refused; the message says why.
+    InvalidConsumer = 66, "invalid consumer";
+    /// Who asks is no member of the group or queue any more, or does not own the partition.
+    MemberFenced = 67, "member fenced";
+    /// The lease has expired, or was given up.
+    LeaseExpired = 68, "lease expired";
 
     /// The storage is full.
     StorageFull = 80, "storage is full";

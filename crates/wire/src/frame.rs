@@ -63,6 +63,10 @@ frame_kinds! {
     GoAway = 11,
     /// The subscription with this id is over: [`crate::error::ErrorReply`].
     Ended = 12,
+    /// What a group's member owns has changed: [`crate::message::Assigned`].
+    Assigned = 13,
+    /// Events for a queue's member: [`crate::message::Leased`], the batches as payload.
+    Leased = 14,
     /// The sender wants bytes of a region: emulation of a one-sided read.
     BulkRead = 32,
     /// The bytes that were wanted, then the checksums of their blocks.

@@ -75,6 +75,15 @@ id!(
     SessionId(u128), "{:032x}"
 );
 
+id!(
+    /// One member of a group or queue; chosen by its client at random. 0 is none.
+    MemberId(u128), "{:032x}"
+);
+id!(
+    /// One lease of a queue, never given twice. 0 is none.
+    LeaseId(u64), "{:016x}"
+);
+
 impl Offset {
     /// The offset `count` events later.
     ///

@@ -8,6 +8,10 @@ use crate::record::{Gap, Position};
 use crate::view::Segment;
 use bytes::Bytes;
 
+mod sharing;
+
+pub use sharing::*;
+
 /// Versions of the protocol that this code speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
 
@@ -103,6 +107,8 @@ pub enum Method {
     DescribeTopic = 4,
     /// [`AddPartitions`] → [`TopicDescription`].
     AddPartitions = 5,
+    /// [`AlterTopic`] → [`TopicDescription`].
+    AlterTopic = 6,
     /// [`OpenProducer`] → [`ProducerOpened`].
     OpenProducer = 16,
     /// [`Produce`], the batch as payload → [`Produced`].
@@ -115,12 +121,28 @@ pub enum Method {
     Fetch = 34,
     /// [`ReadData`] → [`DataRead`], after the data was written into the region.
     ReadData = 35,
+    /// [`SubscribeScoped`] → [`Subscribed`], then deliveries.
+    SubscribeScoped = 36,
     /// [`MoveCursors`] → nothing; durable when answered.
     MoveCursors = 48,
     /// [`ReadCursors`] → [`CursorList`].
     ReadCursors = 49,
     /// [`ConsumerName`] → nothing; forgets all its cursors.
     DeleteConsumer = 50,
+    /// [`Join`] → [`Joined`], then assignments or leased events.
+    Join = 51,
+    /// [`Leave`] → nothing.
+    Leave = 52,
+    /// [`Release`] → nothing.
+    Release = 53,
+    /// [`MoveMemberCursors`] → nothing; durable when answered.
+    MoveMemberCursors = 54,
+    /// [`Settle`] → [`Settled`]; durable when answered.
+    Settle = 55,
+    /// [`ExtendLeases`] → [`LeasesExtended`].
+    ExtendLeases = 56,
+    /// [`ConsumerName`] → [`ConsumerList`]; an empty name is all.
+    DescribeConsumers = 57,
     /// nothing → [`StatusReply`].
     Status = 64,
     /// [`TopicName`] → [`GapList`]: every gap recorded for a topic.
@@ -131,21 +153,30 @@ pub enum Method {
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 26] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
         Self::DescribeTopic,
         Self::AddPartitions,
+        Self::AlterTopic,
         Self::OpenProducer,
         Self::Produce,
         Self::Subscribe,
         Self::Unsubscribe,
         Self::Fetch,
         Self::ReadData,
+        Self::SubscribeScoped,
         Self::MoveCursors,
         Self::ReadCursors,
         Self::DeleteConsumer,
+        Self::Join,
+        Self::Leave,
+        Self::Release,
+        Self::MoveMemberCursors,
+        Self::Settle,
+        Self::ExtendLeases,
+        Self::DescribeConsumers,
         Self::Status,
         Self::ListGaps,
         Self::Shutdown,
@@ -224,6 +255,14 @@ record! {
     pub struct AddPartitions {
         /// How each new one is stored.
         pub partitions: Vec<PartitionStorage>,
+    }
+}
+
+record! {
+    /// Changes the definition of a live topic (named by the request's head).
+    pub struct AlterTopic {
+        /// What is to change, as JSON: the keys of a definition that may.
+        pub changes: String,
     }
 }
 

@@ -2,11 +2,16 @@
 //!
 //! An internal record is an event whose metadata is a [`Record`]. State is
 //! the replay of its records: a later one replaces an earlier one about the same
-//! topic, partition, cursor or named producer, and gaps add up.
+//! topic, partition, cursor, named producer, consumer, member or assignment;
+//! gaps and what is settled add up.
 
 use crate::codec::{Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
 use std::fmt;
+
+mod sharing;
+
+pub use sharing::*;
 
 /// Why offsets hold no event any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,6 +211,20 @@ pub enum Record {
     Producer(ProducerRecord),
     /// Offsets were lost.
     Gap(GapRecord),
+    /// A group or queue exists.
+    Consumer(ConsumerRecord),
+    /// A group or queue was deleted.
+    ConsumerDeleted(ConsumerDeletedRecord),
+    /// A member came or went.
+    Member(MemberRecord),
+    /// A partition of a group changed its owner.
+    Assignment(AssignmentRecord),
+    /// Events of a queue are settled.
+    Settled(SettledRecord),
+    /// Events of a queue came back.
+    Returned(ReturnedRecord),
+    /// An event of a queue is to be a dead letter.
+    Rejected(RejectedRecord),
 }
 
 impl Codec for Record {
@@ -222,6 +241,13 @@ impl Codec for Record {
             Self::Cursor(_) => tag(4),
             Self::Producer(_) => tag(5),
             Self::Gap(_) => tag(6),
+            Self::Consumer(_) => tag(7),
+            Self::ConsumerDeleted(_) => tag(8),
+            Self::Member(_) => tag(9),
+            Self::Assignment(_) => tag(10),
+            Self::Settled(_) => tag(11),
+            Self::Returned(_) => tag(12),
+            Self::Rejected(_) => tag(13),
         }
         match self {
             Self::Topic(record) => record.encode(out),
@@ -230,6 +256,13 @@ impl Codec for Record {
             Self::Cursor(record) => record.encode(out),
             Self::Producer(record) => record.encode(out),
             Self::Gap(record) => record.encode(out),
+            Self::Consumer(record) => record.encode(out),
+            Self::ConsumerDeleted(record) => record.encode(out),
+            Self::Member(record) => record.encode(out),
+            Self::Assignment(record) => record.encode(out),
+            Self::Settled(record) => record.encode(out),
+            Self::Returned(record) => record.encode(out),
+            Self::Rejected(record) => record.encode(out),
         }
     }
 
@@ -246,6 +279,13 @@ impl Codec for Record {
             4 => Self::Cursor(Codec::decode(from)?),
             5 => Self::Producer(Codec::decode(from)?),
             6 => Self::Gap(Codec::decode(from)?),
+            7 => Self::Consumer(Codec::decode(from)?),
+            8 => Self::ConsumerDeleted(Codec::decode(from)?),
+            9 => Self::Member(Codec::decode(from)?),
+            10 => Self::Assignment(Codec::decode(from)?),
+            11 => Self::Settled(Codec::decode(from)?),
+            12 => Self::Returned(Codec::decode(from)?),
+            13 => Self::Rejected(Codec::decode(from)?),
             other => return Err(from.refuse("record type", u64::from(other))),
         })
     }

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, HEARTBEAT_ANSWER};
 use wire::message::*;
-use wire::record::{Gap, GapReason, Position};
+use wire::record::{ConsumerKind, Gap, GapReason, Position};
 use wire::view::Segment;
 use wire::*;
 
@@ -306,6 +306,144 @@ fn messages(examples: &mut Examples) {
         error: Some(error()),
     });
     examples.message(error());
+    sharing(examples);
+}
+
+fn lease() -> Lease {
+    Lease {
+        partition: PartitionIndex(3),
+        incarnation: Incarnation(2),
+        first: Offset(150),
+        end: Offset(160),
+        lease: LeaseId(0x0123_4567_89ab_cdef),
+        deliveries: 2,
+    }
+}
+
+fn assigned() -> Assigned {
+    Assigned {
+        partitions: vec![PartitionIndex(0), PartitionIndex(3)],
+        revoking: vec![PartitionIndex(3)],
+    }
+}
+
+fn sharing(examples: &mut Examples) {
+    let member = MemberId(0x5555_6666_7777_8888_1111_2222_3333_4444);
+    examples.message(AlterTopic {
+        changes: r#"{"retention":{"bytes":1048576}}"#.into(),
+    });
+    examples.message(lease());
+    examples.message(Join {
+        consumer: "farm".into(),
+        kind: ConsumerKind::Queue,
+        options: r#"{"lease_ms":60000}"#.into(),
+        start: Start::Latest,
+        member,
+        instance: "node-7".into(),
+        session_timeout_ms: 10_000,
+        prefetch_events: 64,
+        prefetch_bytes: 16 << 20,
+        inline_data: true,
+        held: vec![lease()],
+    });
+    examples.message(Joined {
+        options: "{}".into(),
+        settled: vec![lease()],
+        expired: vec![lease()],
+    });
+    examples.message(Leave {
+        consumer: "farm".into(),
+        member,
+    });
+    examples.message(assigned());
+    examples.message(Release {
+        consumer: "farm".into(),
+        member,
+        partitions: vec![PartitionIndex(3)],
+    });
+    let subscribe = Subscribe {
+        consumer: "farm".into(),
+        partition: PartitionIndex(3),
+        start: Start::Cursor,
+        credit: 16 << 20,
+        inline_data: true,
+    };
+    examples.message(SubscribeScoped {
+        member,
+        key: Some(Bytes::from_static(b"camera-1")),
+        subscribe,
+    });
+    examples.message(MoveMemberCursors {
+        member,
+        moves: MoveCursors {
+            consumer: "farm".into(),
+            how: CursorMove::Acknowledge,
+            positions: vec![(PartitionIndex(3), position())],
+        },
+    });
+    examples.message(Leased {
+        batch_bytes: vec![1000, 2000],
+        leases: vec![lease()],
+        lease_ms: 30_000,
+    });
+    let settlement = Settlement {
+        lease: lease(),
+        how: SettleAs::Reject,
+        delay_ms: 0,
+        reason: "no such file".into(),
+    };
+    examples.message(settlement.clone());
+    examples.message(Settle {
+        consumer: "farm".into(),
+        member,
+        sequence: 12,
+        settlements: vec![settlement],
+    });
+    examples.message(Settled {
+        expired: vec![lease()],
+    });
+    examples.message(ExtendLeases {
+        consumer: "farm".into(),
+        member,
+        leases: vec![lease()],
+    });
+    examples.message(LeasesExtended {
+        lease_ms: 30_000,
+        expired: Vec::new(),
+    });
+    let there = MemberDescription {
+        member,
+        instance: "node-7".into(),
+        client_name: "worker 4712".into(),
+        present: true,
+        silent_ms: 12,
+        partitions: vec![PartitionIndex(3)],
+        leased_events: 10,
+        leased_bytes: 10_000,
+    };
+    examples.message(there.clone());
+    let stands = ConsumerPartition {
+        partition: PartitionIndex(3),
+        position: position(),
+        end: Offset(300),
+        settled: 5,
+        leased: 10,
+        returned: 1,
+        delayed: 2,
+        dead: 3,
+    };
+    examples.message(stands.clone());
+    let consumer = ConsumerDescription {
+        consumer: "farm".into(),
+        kind: ConsumerKind::Queue,
+        options: "{}".into(),
+        members: vec![there],
+        partitions: vec![stands],
+    };
+    examples.message(consumer.clone());
+    examples.message(ConsumerList {
+        consumers: vec![consumer],
+    });
 }
 
 fn bulk_read() -> BulkRead {
@@ -346,6 +484,8 @@ fn frame(kind: FrameKind) -> (u8, u64, Vec<u8>, &'static [u8]) {
         K::Heartbeat => (HEARTBEAT_ANSWER, 0, Vec::new(), b""),
         K::GoAway => (0, 0, error().to_bytes(), b""),
         K::Ended => (0, 6, error().to_bytes(), b""),
+        K::Assigned => (0, 7, assigned().to_bytes(), b""),
+        K::Leased => (0, 7, b"leased".to_vec(), b"two batches"),
         K::BulkRead => (0, 1, bulk_read().to_bytes(), b""),
         K::BulkData => (0, 1, bulk_data().to_bytes(), b"the bytes"),
         K::BulkWrite => (0, 2, bulk_write().to_bytes(), b"the bytes"),

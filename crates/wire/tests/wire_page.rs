@@ -9,11 +9,12 @@ use wire::message::Method;
 use wire::{Codec, ErrorCode};
 
 const PAGE: &str = include_str!("../../../docs/format/wire.md");
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     include_str!("../src/message.rs"),
     include_str!("../src/error.rs"),
     include_str!("../src/record.rs"),
     include_str!("../src/view.rs"),
+    include_str!("../src/message/sharing.rs"),
 ];
 
 /// The cells of the page's tables, a row each.
@@ -132,12 +133,13 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
     match kind {
         "String" => return ("text".into(), "4 + n".into()),
         "Bytes" => return ("bytes".into(), "4 + n".into()),
-        "u8" | "bool" | "Role" | "Durability" | "CursorMove" | "GapReason" => return fixed(1),
+        "u8" | "bool" | "Role" | "Durability" | "CursorMove" | "GapReason" | "ConsumerKind"
+        | "SettleAs" => return fixed(1),
         "u16" | "Method" | "ErrorCode" => return fixed(2),
         "u32" | "PartitionIndex" | "ProducerEpoch" => return fixed(4),
-        "u64" | "Incarnation" | "Offset" | "Sequence" => return fixed(8),
+        "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" => return fixed(8),
         "u128" | "TopicId" | "ProducerId" | "GroupId" | "DirectoryId" | "ServerInstance"
-        | "SessionId" => return fixed(16),
+        | "SessionId" | "MemberId" => return fixed(16),
         "Start" => return (kind.into(), "1 or 17".into()),
         _ => {}
     }

@@ -54,6 +54,15 @@ fn is_repeatable(method: Method) -> bool {
         | Method::MoveCursors
         | Method::ReadCursors
         | Method::DeleteConsumer
+        | Method::AlterTopic
+        | Method::SubscribeScoped
+        | Method::Join
+        | Method::Leave
+        | Method::Release
+        | Method::MoveMemberCursors
+        | Method::Settle
+        | Method::ExtendLeases
+        | Method::DescribeConsumers
         | Method::Status
         | Method::ListGaps => true,
         Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {

@@ -1,0 +1,8 @@
+//! Queues: competing consumers share single events under leases. The states
+//! of an event are on the page `docs/concept/sharing.md`.
+
+mod offset_set;
+mod range_map;
+
+pub use offset_set::OffsetSet;
+pub use range_map::RangeMap;

@@ -1,0 +1,250 @@
+//! What is remembered of groups and queues.
+
+use super::TopicEntry;
+use crate::queue::{OffsetSet, RangeMap};
+use std::collections::BTreeMap;
+use wire::record::*;
+use wire::{Incarnation, MemberId, Offset, PartitionIndex, Sequence};
+
+/// Ranges of one record of a snapshot: so many fit in a batch at any time.
+const RANGES_PER_RECORD: usize = 4096;
+
+/// What is remembered of one group or queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedEntry {
+    /// Its name, kind and options.
+    pub record: ConsumerRecord,
+    /// Its members, present or away.
+    pub members: BTreeMap<MemberId, MemberRecord>,
+    /// Of a group: who owns each partition that somebody owns.
+    pub owners: BTreeMap<PartitionIndex, MemberId>,
+    /// Of a queue: what became of each partition's events.
+    pub queue: BTreeMap<PartitionIndex, QueueEntry>,
+}
+
+/// What became of a partition's events in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QueueEntry {
+    /// The partition's life in which the offsets count.
+    pub incarnation: Incarnation,
+    /// What is settled.
+    pub settled: OffsetSet,
+    /// Everything before was delivered once at least, as far as was noted.
+    pub delivered: Offset,
+    /// What was delivered and came back.
+    pub returned: RangeMap<Returned>,
+    /// What is to become a dead letter.
+    pub rejected: BTreeMap<Offset, RejectedRecord>,
+    /// The sequence number of the next dead letter.
+    pub next_rejected: Sequence,
+}
+
+/// How an event came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Returned {
+    /// How often it was delivered.
+    pub deliveries: u32,
+    /// Not to be delivered before, nanoseconds since 1970.
+    pub not_before: u64,
+}
+
+impl TopicEntry {
+    /// The consumer of this name, if it is a group or queue.
+    pub fn shared(&self, consumer: &str) -> Option<&SharedEntry> {
+        self.shared.get(consumer)
+    }
+
+    pub(super) fn apply_consumer(&mut self, record: ConsumerRecord) {
+        if let Some(entry) = self.shared.get_mut(&record.consumer) {
+            entry.record = record;
+            return;
+        }
+        let entry = SharedEntry {
+            record,
+            members: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            queue: BTreeMap::new(),
+        };
+        self.shared.insert(entry.record.consumer.clone(), entry);
+    }
+
+    pub(super) fn apply_consumer_deleted(&mut self, record: &ConsumerDeletedRecord) {
+        self.shared.remove(&record.consumer);
+        self.cursors.remove(&record.consumer);
+    }
+
+    pub(super) fn apply_member(&mut self, record: MemberRecord) {
+        let Some(entry) = self.shared.get_mut(&record.consumer) else {
+            return;
+        };
+        if record.is_member {
+            entry.members.insert(record.member, record);
+        } else {
+            entry.members.remove(&record.member);
+        }
+    }
+
+    pub(super) fn apply_assignment(&mut self, record: &AssignmentRecord) {
+        let Some(entry) = self.shared.get_mut(&record.consumer) else {
+            return;
+        };
+        if record.owner == MemberId(0) {
+            entry.owners.remove(&record.partition);
+        } else {
+            entry.owners.insert(record.partition, record.owner);
+        }
+    }
+
+    pub(super) fn apply_settled(&mut self, record: SettledRecord) {
+        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        if let Some(entry) = entry {
+            entry.apply_settled(record);
+        }
+    }
+
+    pub(super) fn apply_returned(&mut self, record: &ReturnedRecord) {
+        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        if let Some(entry) = entry {
+            entry.apply_returned(record);
+        }
+    }
+
+    pub(super) fn apply_rejected(&mut self, record: RejectedRecord) {
+        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        if let Some(entry) = entry {
+            entry.apply_rejected(record);
+        }
+    }
+
+    /// A queue's entry of a partition in this life; `None` if the life is over.
+    fn queue_in(
+        &mut self,
+        consumer: &str,
+        partition: PartitionIndex,
+        incarnation: Incarnation,
+    ) -> Option<&mut QueueEntry> {
+        let shared = self.shared.get_mut(consumer)?;
+        let entry = shared.queue.entry(partition).or_default();
+        if entry.incarnation < incarnation {
+            *entry = QueueEntry {
+                incarnation,
+                // Dead letters go on being counted: they are another topic's.
+                next_rejected: entry.next_rejected,
+                ..QueueEntry::default()
+            };
+        }
+        (entry.incarnation == incarnation).then_some(entry)
+    }
+
+    pub(super) fn shared_records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.shared.values().flat_map(SharedEntry::records)
+    }
+}
+
+impl QueueEntry {
+    /// Takes what was settled.
+    pub fn apply_settled(&mut self, record: SettledRecord) {
+        for (first, end) in record.ranges {
+            self.settled.insert(first, end);
+            self.returned.remove(first, end);
+            if first < end {
+                let gone: Vec<_> = self.rejected.range(first..end).map(|(at, _)| *at).collect();
+                gone.iter().for_each(|at| {
+                    self.rejected.remove(at);
+                });
+            }
+        }
+        self.delivered = self.delivered.max(record.delivered);
+        self.next_rejected = self.next_rejected.max(record.next_rejected);
+    }
+
+    /// Takes what came back, as far as it is neither settled nor rejected.
+    pub fn apply_returned(&mut self, record: &ReturnedRecord) {
+        let value = Returned {
+            deliveries: record.deliveries,
+            not_before: record.not_before,
+        };
+        let missing: Vec<_> = self.settled.missing(record.first, record.end).collect();
+        for (first, end) in missing {
+            self.returned.insert(first, end, value);
+            let rejected: Vec<_> = self.rejected.range(first..end).map(|(at, _)| *at).collect();
+            for at in rejected {
+                self.returned.remove(at, at.plus(1));
+            }
+        }
+    }
+
+    /// Takes an event that is to be a dead letter.
+    pub fn apply_rejected(&mut self, record: RejectedRecord) {
+        let next = Sequence(record.sequence.0 + 1);
+        self.next_rejected = self.next_rejected.max(next);
+        if !self.settled.contains(record.offset) {
+            self.returned.remove(record.offset, record.offset.plus(1));
+            self.rejected.insert(record.offset, record);
+        }
+    }
+}
+
+impl SharedEntry {
+    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let ConsumerRecord {
+            topic, consumer, ..
+        } = &self.record;
+        let owners = self.owners.iter().map(move |(partition, owner)| {
+            Record::Assignment(AssignmentRecord {
+                topic: *topic,
+                consumer: consumer.clone(),
+                partition: *partition,
+                owner: *owner,
+            })
+        });
+        let queue = self
+            .queue
+            .iter()
+            .flat_map(|(partition, entry)| self.queue_records(*partition, entry));
+        std::iter::once(Record::Consumer(self.record.clone()))
+            .chain(self.members.values().cloned().map(Record::Member))
+            .chain(owners)
+            .chain(queue)
+    }
+
+    fn queue_records(
+        &self,
+        partition: PartitionIndex,
+        entry: &QueueEntry,
+    ) -> impl Iterator<Item = Record> {
+        let ConsumerRecord {
+            topic, consumer, ..
+        } = &self.record;
+        let below = (Offset(0), entry.settled.first_missing());
+        let ranges: Vec<_> = std::iter::once(below)
+            .chain(entry.settled.ranges_above())
+            .collect();
+        let settled = ranges.chunks(RANGES_PER_RECORD).map(|ranges| {
+            Record::Settled(SettledRecord {
+                topic: *topic,
+                consumer: consumer.clone(),
+                partition,
+                incarnation: entry.incarnation,
+                ranges: ranges.to_vec(),
+                delivered: entry.delivered,
+                next_rejected: entry.next_rejected,
+            })
+        });
+        let settled: Vec<_> = settled.collect();
+        let returned = entry.returned.iter().map(move |(first, end, returned)| {
+            Record::Returned(ReturnedRecord {
+                topic: *topic,
+                consumer: consumer.clone(),
+                partition,
+                incarnation: entry.incarnation,
+                first,
+                end,
+                deliveries: returned.deliveries,
+                not_before: returned.not_before,
+            })
+        });
+        let rejected = entry.rejected.values().cloned().map(Record::Rejected);
+        settled.into_iter().chain(returned).chain(rejected)
+    }
+}
