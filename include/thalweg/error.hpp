@@ -60,6 +60,8 @@ struct TopicExists : Error { using Error::Error; };
 struct UnknownPartition : Error { using Error::Error; };
 struct OutOfRange : Error { using Error::Error; };
 struct ProducerFenced : Error { using Error::Error; };
+struct MemberFenced : Error { using Error::Error; };
+struct LeaseExpired : Error { using Error::Error; };
 struct StorageError : Error { using Error::Error; };
 
 namespace detail {
@@ -76,6 +78,7 @@ namespace detail {
     case THALWEG_SERVER_INVALID_EVENT:
     case THALWEG_SERVER_LIMIT_EXCEEDED:
     case THALWEG_SERVER_INVALID_DURABILITY:
+    case THALWEG_SERVER_INVALID_CONSUMER:
     case THALWEG_SERVER_INVALID_SELECTION: throw InvalidArgument(error);
     case THALWEG_BUDGET: throw BudgetExceeded(error);
     case THALWEG_UNREACHABLE: throw Unreachable(error);
@@ -96,6 +99,8 @@ namespace detail {
     case THALWEG_SERVER_OFFSET_OUT_OF_RANGE:
     case THALWEG_SERVER_WRONG_INCARNATION: throw OutOfRange(error);
     case THALWEG_SERVER_PRODUCER_FENCED: throw ProducerFenced(error);
+    case THALWEG_SERVER_MEMBER_FENCED: throw MemberFenced(error);
+    case THALWEG_SERVER_LEASE_EXPIRED: throw LeaseExpired(error);
     case THALWEG_IO:
     case THALWEG_SERVER_STORAGE_FULL:
     case THALWEG_SERVER_STORAGE_FAILED: throw StorageError(error);

@@ -17,6 +17,8 @@ __all__ = [
     "InvalidArgument",
     "InvalidEvent",
     "InvalidTopic",
+    "LeaseExpired",
+    "MemberFenced",
     "NotAllowed",
     "OutOfRange",
     "PluginError",
@@ -125,6 +127,15 @@ class BudgetExceeded(Error):
 
 class ProducerFenced(Error):
     """Another producer of the same name was opened since: this one is done."""
+
+
+class MemberFenced(Error):
+    """This member of a group or queue was away for longer than its session
+    timeout, or lost the partition: what it held has gone to others."""
+
+
+class LeaseExpired(Error):
+    """The event's lease has expired or was given up: another member may have it."""
 
 
 class Damaged(Error):

@@ -104,6 +104,9 @@ const SERVER_NAMES: &[(i32, &CStr)] = &[
     (163, c"invalid selection"),
     (164, c"cursor would move back"),
     (165, c"unknown consumer"),
+    (166, c"invalid consumer"),
+    (167, c"member fenced"),
+    (168, c"lease expired"),
     (180, c"storage is full"),
     (181, c"storage failed"),
 ];
