@@ -21,8 +21,9 @@ use wire::{Durability, Incarnation, Offset};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemorySettings {
-    /// Most bytes that a partition holds, metadata and data; an append beyond
-    /// is refused, for good if retention will never make room for it. One
+    /// Most bytes that a partition holds, metadata and data. Beyond it a
+    /// retention by bytes or count drops the oldest batches; without one an
+    /// append is refused, for good if nothing will ever make room for it. One
     /// batch larger than this is let in alone. Default 1 GiB.
     pub bytes_max: u64,
     /// How many producers are remembered. Default 4096.
@@ -95,7 +96,10 @@ pub struct MemoryLog {
     producers: ProducerTable,
     first: Offset,
     end: Offset,
+    /// What batches and reserved places take.
     bytes: u64,
+    /// The part of `bytes` that no batch names yet.
+    reserved: u64,
     removed: Option<Gap>,
     now: u64,
     closing: bool,
@@ -166,6 +170,7 @@ impl MemoryLog {
             first: Offset(0),
             end: Offset(0),
             bytes: 0,
+            reserved: 0,
             removed: None,
             now,
             closing: false,
@@ -173,33 +178,46 @@ impl MemoryLog {
         }
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.settings.bytes_max
+    /// Whether `bytes` more are let in of a batch whose data, reserved
+    /// before, takes `own` bytes.
+    fn has_room(&self, bytes: u64, own: u64) -> bool {
+        self.bytes == own || self.bytes.saturating_add(bytes) <= self.settings.bytes_max
+    }
+
+    /// What is held of batches.
+    fn kept(&self) -> u64 {
+        self.bytes - self.reserved
     }
 
     /// Makes room for `bytes` more of a batch whose data, reserved before,
     /// takes `own` bytes.
     fn make_room(&mut self, bytes: u64, own: u64) -> Result<(), StorageError> {
-        if self.has_room(bytes) {
+        if self.has_room(bytes, own) {
             return Ok(());
         }
         self.apply_retention();
-        if self.has_room(bytes) {
+        if self.has_room(bytes, own) {
             return Ok(());
         }
-        let (held, most) = (self.bytes, self.settings.bytes_max);
+        let most = self.settings.bytes_max;
+        // Who asked to keep the newest gets them kept, be it fewer than asked.
+        let keeps_newest = self.retention.bytes.is_some() || self.retention.count.is_some();
+        let coming = self.reserved.saturating_add(bytes);
+        if keeps_newest && (coming <= most || self.reserved == own) {
+            let left = most.saturating_sub(coming);
+            // A sixteenth more, for each time costs a gap record.
+            self.remove_beyond(left - left / 16);
+            return Ok(());
+        }
         let text = format!(
-            "{bytes} bytes asked of a memory partition: {held} of {most} bytes (bytes_max) are held"
+            "{bytes} bytes asked of a memory partition: {} of {most} bytes (bytes_max) are held",
+            self.bytes
         );
-        let reserved: u64 = self
-            .places
-            .values()
-            .map(|place| place.layout.table_position)
-            .sum();
-        // What is on its way may be given up, and what is kept grow too old.
-        // By count and bytes nothing more is dropped as long as nothing comes.
-        let kept = held - reserved;
-        let may_pass = kept == 0
+        // What is on its way may be given up, or be dropped once it is there,
+        // and what is kept may grow too old.
+        let kept = self.kept();
+        let may_pass = keeps_newest
+            || kept == 0
             || kept.saturating_add(own).saturating_add(bytes) <= most
             || self.retention.age_ns.is_some();
         Err(match may_pass {
@@ -240,15 +258,33 @@ impl MemoryLog {
         }
     }
 
-    fn apply_retention(&mut self) {
-        let keep = self.retention;
-        let mut bytes = self.bytes;
+    /// Drops the oldest batches until at most `most` bytes are held of all.
+    fn remove_beyond(&mut self, most: u64) {
+        let mut bytes = self.kept();
         let mut remove_to = self.first;
         for stored in &self.batches {
-            let too_many_bytes = keep.bytes.is_some_and(|most| bytes > most);
-            let too_many = keep
-                .count
-                .is_some_and(|most| self.end.0 - stored.next.0 >= most);
+            if bytes <= most {
+                break;
+            }
+            bytes -= stored.bytes;
+            remove_to = stored.next;
+        }
+        self.remove(remove_to, GapReason::Retention);
+    }
+
+    /// Drops what is not to be kept. The newest batch goes by its age alone:
+    /// it may be larger than all that is to be kept.
+    fn apply_retention(&mut self) {
+        let keep = self.retention;
+        let mut bytes = self.kept();
+        let mut remove_to = self.first;
+        for stored in &self.batches {
+            let newest = stored.next == self.end;
+            let too_many_bytes = !newest && keep.bytes.is_some_and(|most| bytes > most);
+            let too_many = !newest
+                && keep
+                    .count
+                    .is_some_and(|most| self.end.0 - stored.next.0 >= most);
             let too_old = keep
                 .age_ns
                 .is_some_and(|age| stored.append_time.saturating_add(age) < self.now);
@@ -267,7 +303,7 @@ impl MemoryLog {
         let beyond = |most: u64| most.saturating_add(most / 16);
         let keep = self.retention;
         let held = self.end.0 - self.first.0;
-        if keep.bytes.is_some_and(|most| self.bytes > beyond(most))
+        if keep.bytes.is_some_and(|most| self.kept() > beyond(most))
             || keep.count.is_some_and(|most| held > beyond(most))
         {
             self.apply_retention();
@@ -447,6 +483,7 @@ impl Storage for MemoryLog {
     fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {
         self.make_room(layout.table_position, 0)?;
         self.bytes += layout.table_position;
+        self.reserved += layout.table_position;
         self.next_place += 1;
         let place = DataPlace(self.next_place);
         let reserved = Place {
@@ -498,6 +535,7 @@ impl Storage for MemoryLog {
     fn abandon(&mut self, place: DataPlace) {
         if let Some(found) = self.places.remove(&place) {
             self.bytes -= found.layout.table_position;
+            self.reserved -= found.layout.table_position;
         }
     }
 
@@ -523,6 +561,7 @@ impl Storage for MemoryLog {
         self.make_room(batch_bytes, own)?;
         let data = data.and_then(|place| self.places.remove(&place));
         let data_bytes = data.as_ref().map_or(0, |found| found.layout.table_position);
+        self.reserved -= data_bytes;
         let base_offset = self.end;
         let mut batch = append.batch;
         let stamp = Stamp {
