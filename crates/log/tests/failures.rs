@@ -297,3 +297,31 @@ fn damage_in_an_old_segment_is_a_gap_and_reading_goes_on_behind_it() {
         );
     }
 }
+
+#[test]
+fn what_is_given_up_is_counted_no_more_in_an_older_segment_either() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open(&disk, Durability::Synced, true);
+    let large = EventSpec {
+        data: vec![1; 50_000],
+        external: true,
+        ..EventSpec::default()
+    };
+    let place = driven.store_external(&[large], 512, Durability::Synced);
+    let place = place.unwrap().unwrap();
+    let reserved = driven.storage.state().bytes;
+    // Beyond the segment in whose data file the place is.
+    for number in 0..20 {
+        let small = EventSpec {
+            external: false,
+            ..event(number)
+        };
+        let appended = driven.append(origin(number), &[small], Durability::Synced, number);
+        appended.unwrap();
+    }
+    let held = driven.storage.state().bytes;
+    assert!(held > reserved + 4096);
+    driven.storage.abandon(place);
+    driven.settle();
+    assert!(driven.storage.state().bytes <= held - 50_000);
+}

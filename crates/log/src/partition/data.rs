@@ -61,6 +61,7 @@ impl DiskLog {
             && data.end == end
         {
             data.end = start;
+            self.recount_bytes();
         }
     }
 
