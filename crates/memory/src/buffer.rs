@@ -39,9 +39,10 @@ enum Memory {
 
 /// A pool of [`Buffer`]s, in classes of size. Cloning shares it.
 ///
-/// It never refuses: what it holds back for reuse is bounded, what is in use
-/// is bounded by the budgets of whoever takes. Buffers that come back beyond
-/// what is kept give their pages to the system.
+/// It never refuses: what is in use is bounded by the budgets of whoever
+/// takes. What it holds back for reuse is bounded together with that: by what
+/// the bound leaves beside what is in use, or by a quarter of it. Buffers
+/// beyond what is kept give their pages to the system.
 ///
 /// A forked child begins with an empty one: the parent's lock may be held for
 /// ever there.
@@ -63,6 +64,8 @@ struct Shelves {
 struct Free {
     classes: BTreeMap<usize, Class>,
     kept_bytes: usize,
+    /// Taken and not yet back.
+    used_bytes: usize,
 }
 
 /// Blocks of one size.
@@ -86,20 +89,34 @@ impl Shelves {
     fn take(&self, class_bytes: usize) -> Option<Block> {
         let mut free = self.lock();
         let class = free.class(class_bytes);
-        let Some(block) = class.warm.pop_back() else {
-            let cold = class.cold.pop();
-            return cold.or_else(|| class.cutter.cut(class_bytes));
-        };
-        class.idle = class.idle.min(class.warm.len());
-        free.kept_bytes -= class_bytes;
+        if let Some(block) = class.warm.pop_back() {
+            class.idle = class.idle.min(class.warm.len());
+            free.kept_bytes -= class_bytes;
+            free.used_bytes += class_bytes;
+            return Some(block);
+        }
+        let cold = class.cold.pop();
+        let block = cold.or_else(|| class.cutter.cut(class_bytes))?;
+        free.used_bytes += class_bytes;
+        self.cool_excess(free);
         Some(block)
     }
 
     fn put(&self, block: Block) {
         let mut free = self.lock();
+        free.used_bytes -= block.bytes();
         free.kept_bytes += block.bytes();
         free.class(block.bytes()).warm.push_back(block);
-        while free.kept_bytes > self.kept_bytes_max {
+        self.cool_excess(free);
+    }
+
+    /// Gives the system the pages of what is beyond the bound.
+    fn cool_excess<'a>(&'a self, mut free: MutexGuard<'a, Free>) {
+        let kept_max = |used| {
+            let left = self.kept_bytes_max.saturating_sub(used);
+            left.max(self.kept_bytes_max / 4)
+        };
+        while free.kept_bytes > kept_max(free.used_bytes) {
             let Some(mut block) = free.take_excess() else {
                 return;
             };
@@ -144,7 +161,8 @@ impl Free {
 }
 
 impl Pool {
-    /// A pool that keeps at most `kept_bytes_max` bytes for reuse.
+    /// A pool that keeps at most `kept_bytes_max` bytes for reuse: fewer,
+    /// down to a quarter, while others are in use.
     pub fn new(kept_bytes_max: usize) -> Self {
         Self {
             slot: Arc::default(),
@@ -362,6 +380,26 @@ mod tests {
         assert_eq!(pool.kept_bytes(), 3 * 4096);
         pool.give_back_idle();
         assert_eq!(pool.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_leaves_room_for_what_is_in_use() {
+        let most = 64 * 4096;
+        let pool = Pool::new(most);
+        let of = |bytes: usize, count: usize| -> Vec<Buffer> {
+            (0..count).map(|_| pool.take(bytes)).collect()
+        };
+        drop(of(4096, 64));
+        assert_eq!(pool.kept_bytes(), most);
+        // Others are taken, of another size: no more than the bound is held.
+        let taken = of(8192, 16);
+        assert_eq!(pool.kept_bytes(), most / 2);
+        let more = of(8192, 32);
+        assert_eq!(pool.kept_bytes(), most / 4, "a quarter is kept at least");
+        drop(taken);
+        assert_eq!(pool.kept_bytes(), most / 4);
+        drop(more);
+        assert!(pool.kept_bytes() > most / 2 && pool.kept_bytes() <= most);
     }
 
     #[test]
