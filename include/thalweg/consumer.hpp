@@ -1,0 +1,296 @@
+/*
+ * Thalweg's C++17 interface: events as they are read, and what reads them. Include thalweg.hpp.
+ */
+#ifndef THALWEG_CONSUMER_HPP
+#define THALWEG_CONSUMER_HPP
+
+#include <thalweg/data.hpp>
+#include <thalweg/error.hpp>
+#include <thalweg/future.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace thalweg {
+
+/* ------------------------------------------------------------- event --- */
+
+namespace detail {
+
+using ConsumerHandle = Owned<thalweg_consumer, thalweg_consumer_free>;
+
+/* The callbacks of a consumer, and what they threw last. */
+struct DataCallbacks {
+    DataSelector selector;
+    DataAllocator allocator;
+    std::mutex mutex;
+    std::exception_ptr thrown;
+
+    /* Throws what a callback threw, if one did. */
+    void rethrow()
+    {
+        std::exception_ptr taken;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            std::swap(taken, thrown);
+        }
+        if (taken)
+            std::rethrow_exception(taken);
+    }
+
+    void keep(std::exception_ptr caught)
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        thrown = std::move(caught);
+    }
+
+    /* Runs a callback; what it throws is kept for whoever pulls. */
+    template <class Call> int32_t guard(thalweg_error *error, Call call) noexcept
+    {
+        try {
+            call();
+            return THALWEG_OK;
+        } catch (const std::exception &caught) {
+            std::snprintf(error->message, sizeof error->message, "%s", caught.what());
+            keep(std::current_exception());
+        } catch (...) {
+            std::snprintf(error->message, sizeof error->message, "it threw something");
+            keep(std::current_exception());
+        }
+        return THALWEG_INVALID_ARGUMENT;
+    }
+
+    static std::string_view view(const thalweg_bytes &bytes)
+    {
+        return std::string_view(static_cast<const char *>(bytes.base), bytes.size);
+    }
+
+    using Shared = std::shared_ptr<DataCallbacks>;
+
+    static int32_t select(void *context, const thalweg_event_info *event, thalweg_view *into,
+                          thalweg_error *error)
+    {
+        const Shared &self = *static_cast<Shared *>(context);
+        return self->guard(error, [&] {
+            const DataDescriptor all(event->data_bytes_total);
+            const DataDescriptor chosen = self->selector(Metadata(view(event->metadata)), all);
+            thalweg_view_assign(into, chosen.handle());
+        });
+    }
+
+    static int32_t allocate(void *context, const thalweg_event_info *event,
+                            const thalweg_view *wanted, thalweg_buffer *buffer,
+                            thalweg_error *error)
+    {
+        const Shared &self = *static_cast<Shared *>(context);
+        return self->guard(error, [&] {
+            DataDescriptor descriptor(thalweg_view_bytes(wanted));
+            {
+                // The same selection, as a descriptor of its own.
+                std::vector<thalweg_segment> segments(thalweg_view_segments(wanted, nullptr, 0));
+                thalweg_view_segments(wanted, segments.data(), segments.size());
+                uint64_t reach = 0;
+                for (const thalweg_segment &segment : segments)
+                    reach = segment.offset + segment.bytes > reach
+                                ? segment.offset + segment.bytes
+                                : reach;
+                descriptor = DataDescriptor(reach).makeUnstructuredView(segments);
+            }
+            auto given = std::make_unique<DataView>(
+                self->allocator(Metadata(view(event->metadata)), descriptor));
+            if (given->segments().size() > 1)
+                refuse(THALWEG_INVALID_ARGUMENT, "an allocator gives one piece of memory");
+            if (!given->segments().empty()) {
+                buffer->base = given->segments()[0].ptr;
+                buffer->size = given->segments()[0].size;
+            }
+            buffer->owner = given.release();
+        });
+    }
+
+    static void release(void *, void *owner) { delete static_cast<DataView *>(owner); }
+    static void destroy(void *context) { delete static_cast<Shared *>(context); }
+};
+
+} // namespace detail
+
+/* An event that was pulled. A shared handle: copies stand for the same event. */
+class Event {
+public:
+    Event(thalweg_event *event, std::weak_ptr<detail::ConsumerHandle> consumer)
+        : event_(event, thalweg_event_free), consumer_(std::move(consumer))
+    {
+        detail::call(thalweg_event_info_of, static_cast<const thalweg_event *>(event), &info_);
+    }
+
+    EventID id() const { return EventID(info_.id); }
+    uint32_t partition() const noexcept { return info_.id.partition; }
+
+    /* A copy of the metadata; metadataView() needs none, and lives as long as the event. */
+    Metadata metadata() const { return Metadata(metadataView()); }
+    std::string_view metadataView() const
+    {
+        return std::string_view(static_cast<const char *>(info_.metadata.base),
+                                info_.metadata.size);
+    }
+
+    /*
+     * The data that came along, where it lies. It keeps the event's memory for
+     * as long as it lives; memory of the allocator's belongs to its owner.
+     */
+    DataView data() const
+    {
+        if (info_.data_owner != nullptr) {
+            const auto *given = static_cast<const DataView *>(info_.data_owner);
+            if (given->owner())
+                return *given;
+        }
+        return DataView(info_.data.base, info_.data.size, event_);
+    }
+    /* Length of the whole data, wanted or not. */
+    uint64_t dataSize() const noexcept { return info_.data_bytes_total; }
+
+    std::optional<std::string_view> key() const
+    {
+        if (info_.key.base == nullptr)
+            return std::nullopt;
+        return std::string_view(static_cast<const char *>(info_.key.base), info_.key.size);
+    }
+
+    std::vector<std::pair<std::string, std::string>> headers() const
+    {
+        std::vector<std::pair<std::string, std::string>> headers;
+        const size_t count = thalweg_event_header_count(event_.get());
+        for (size_t index = 0; index < count; index++) {
+            thalweg_header header;
+            detail::call(thalweg_event_header, static_cast<const thalweg_event *>(event_.get()),
+                         index, &header);
+            headers.emplace_back(
+                std::string(static_cast<const char *>(header.name.base), header.name.size),
+                std::string(static_cast<const char *>(header.value.base), header.value.size));
+        }
+        return headers;
+    }
+
+    bool tombstone() const noexcept { return info_.tombstone != 0; }
+    /* Nanoseconds since 1970: when the server took it; the producer's own, 0 for none. */
+    uint64_t appendTime() const noexcept { return info_.append_time_ns; }
+    uint64_t producerTime() const noexcept { return info_.producer_time_ns; }
+
+    /* Events up to this one are done with, in its partition. Does not block. */
+    void acknowledge() const
+    {
+        const auto consumer = consumer_.lock();
+        if (!consumer)
+            detail::refuse(THALWEG_CLOSED, "the event's consumer is gone");
+        detail::call(thalweg_consumer_acknowledge, consumer->get(), &info_.id);
+    }
+
+private:
+    std::shared_ptr<thalweg_event> event_;
+    std::weak_ptr<detail::ConsumerHandle> consumer_;
+    thalweg_event_info info_{};
+};
+
+/* ---------------------------------------------------------- consumer --- */
+
+/* Reads a topic's events, each partition's in order. */
+class Consumer {
+public:
+    Consumer(thalweg_consumer *handle, std::shared_ptr<detail::DataCallbacks> callbacks)
+        : handle_(std::make_shared<detail::ConsumerHandle>(handle)),
+          callbacks_(std::move(callbacks))
+    {
+    }
+
+    /* Begins to wait for an event: events go to pulls in the order of the pulls. */
+    Future<Event> pull()
+    {
+        thalweg_future *future = nullptr;
+        detail::call(thalweg_consumer_pull_begin, get(), &future);
+        std::weak_ptr<detail::ConsumerHandle> consumer = handle_;
+        auto take = [consumer](thalweg_future *resolved) {
+            thalweg_event *event = nullptr;
+            detail::call(thalweg_future_event, resolved, &event);
+            return Event(event, consumer);
+        };
+        auto callbacks = callbacks_;
+        return Future<Event>(future, take, [callbacks] {
+            if (callbacks)
+                callbacks->rethrow();
+        });
+    }
+
+    /*
+     * The next event: waits up to `timeout_ms` (negative: for ever), and gives
+     * nothing when that has passed. Throws what a selector or an allocator threw.
+     */
+    std::optional<Event> pull(int64_t timeout_ms)
+    {
+        thalweg_event *event = nullptr;
+        thalweg_error error;
+        if (thalweg_consumer_pull(get(), timeout_ms, &event, &error) != THALWEG_OK)
+            fail(error);
+        if (event == nullptr)
+            return std::nullopt;
+        return Event(event, handle_);
+    }
+
+    /* Events that are there, at least one and at most `max`, as pull(timeout_ms). */
+    std::vector<Event> pullBatch(size_t max, int64_t timeout_ms = -1)
+    {
+        std::vector<thalweg_event *> pulled(max);
+        size_t count = 0;
+        thalweg_error error;
+        if (thalweg_consumer_pull_batch(get(), timeout_ms, pulled.data(), max, &count, &error) !=
+            THALWEG_OK)
+            fail(error);
+        std::vector<Event> events;
+        events.reserve(count);
+        for (size_t index = 0; index < count; index++)
+            events.emplace_back(pulled[index], handle_);
+        return events;
+    }
+
+    /* Waits until everything that was acknowledged is durable. */
+    void flush(int64_t timeout_ms = -1)
+    {
+        detail::call(thalweg_consumer_flush, get(), timeout_ms);
+    }
+
+    /* Goes on at `to`, be it backwards; the cursor moves there. */
+    void seek(const EventID &to)
+    {
+        const auto id = static_cast<thalweg_event_id>(to);
+        detail::call(thalweg_consumer_seek, get(), &id);
+    }
+
+    /* The gaps that were met since the last call, as JSON. */
+    Metadata gaps() { return Metadata(detail::text(thalweg_consumer_gaps, get())); }
+
+    thalweg_consumer *handle() const noexcept { return get(); }
+
+private:
+    thalweg_consumer *get() const noexcept { return handle_->get(); }
+
+    [[noreturn]] void fail(const thalweg_error &error)
+    {
+        if (callbacks_)
+            callbacks_->rethrow();
+        detail::raise(error);
+    }
+
+    std::shared_ptr<detail::ConsumerHandle> handle_;
+    std::shared_ptr<detail::DataCallbacks> callbacks_;
+};
+
+} // namespace thalweg
+
+#endif
