@@ -166,16 +166,16 @@ impl SelectorKind {
         seed: u64,
     ) -> Result<Box<dyn PartitionSelector>, PluginError> {
         Ok(match self {
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Random => Box::new(Random { state: seed }),
-            Self::KeyHash => Box::new(KeyHash::default()),
-            Self::FieldHash(settings) => Box::new(by_field::ByHash {
+            Self::RoundRobin => boxed(RoundRobin::default()),
+            Self::Random => boxed(Random { state: seed }),
+            Self::KeyHash => boxed(KeyHash::default()),
+            Self::FieldHash(settings) => boxed(by_field::ByHash {
                 settings: settings.clone(),
                 without_field: RoundRobin::default(),
             }),
-            Self::FieldRange(range) => Box::new(by_field::ByRange(range.clone())),
-            Self::Explicit => Box::new(Explicit),
-            Self::Plugin(plugin) => Box::new(Foreign {
+            Self::FieldRange(range) => boxed(by_field::ByRange(range.clone())),
+            Self::Explicit => boxed(Explicit),
+            Self::Plugin(plugin) => boxed(Foreign {
                 name: plugin.name().to_owned(),
                 selector: plugins.partition_selector(plugin)?,
             }),
@@ -183,19 +183,36 @@ impl SelectorKind {
     }
 }
 
-/// The partition that was asked for, if one was and it is there.
-fn requested(
-    input: &SelectorInput<'_>,
-    partition_count: u32,
-) -> Result<Option<u32>, SelectorError> {
-    match input.requested {
-        _ if partition_count == 0 => Err(SelectorError::NoPartitions),
-        Some(requested) if requested >= partition_count => Err(SelectorError::OutOfRange {
-            requested,
-            partition_count,
-        }),
-        other => Ok(other),
+fn boxed(selector: impl PartitionSelector + 'static) -> Box<dyn PartitionSelector> {
+    Box::new(UnlessRequested(selector))
+}
+
+/// A selector that is asked only where there is something to choose: topics
+/// have partitions then, and events that name one get it.
+struct UnlessRequested<S>(S);
+
+impl<S: PartitionSelector> PartitionSelector for UnlessRequested<S> {
+    fn select(
+        &mut self,
+        input: SelectorInput<'_>,
+        partition_count: u32,
+    ) -> Result<u32, SelectorError> {
+        match input.requested {
+            _ if partition_count == 0 => Err(SelectorError::NoPartitions),
+            Some(requested) if requested >= partition_count => Err(SelectorError::OutOfRange {
+                requested,
+                partition_count,
+            }),
+            Some(requested) => Ok(requested),
+            None => self.0.select(input, partition_count),
+        }
     }
+}
+
+/// The partition of what has this hash.
+fn place_of(hash: u64, partition_count: u32) -> u32 {
+    // The remainder is below a u32, so nothing is cut off.
+    (hash % u64::from(partition_count)) as u32
 }
 
 #[derive(Default)]
@@ -218,15 +235,8 @@ impl RoundRobin {
 }
 
 impl PartitionSelector for RoundRobin {
-    fn select(
-        &mut self,
-        input: SelectorInput<'_>,
-        partition_count: u32,
-    ) -> Result<u32, SelectorError> {
-        Ok(match requested(&input, partition_count)? {
-            Some(requested) => requested,
-            None => self.turn(partition_count),
-        })
+    fn select(&mut self, _: SelectorInput<'_>, partition_count: u32) -> Result<u32, SelectorError> {
+        Ok(self.turn(partition_count))
     }
 }
 
@@ -241,12 +251,8 @@ impl PartitionSelector for KeyHash {
         input: SelectorInput<'_>,
         partition_count: u32,
     ) -> Result<u32, SelectorError> {
-        if let Some(requested) = requested(&input, partition_count)? {
-            return Ok(requested);
-        }
         Ok(match input.key {
-            // The remainder is below a u32, so nothing is cut off.
-            Some(key) => (key_hash(key) % u64::from(partition_count)) as u32,
+            Some(key) => place_of(key_hash(key), partition_count),
             None => self.without_key.turn(partition_count),
         })
     }
@@ -258,14 +264,7 @@ struct Random {
 }
 
 impl PartitionSelector for Random {
-    fn select(
-        &mut self,
-        input: SelectorInput<'_>,
-        partition_count: u32,
-    ) -> Result<u32, SelectorError> {
-        if let Some(requested) = requested(&input, partition_count)? {
-            return Ok(requested);
-        }
+    fn select(&mut self, _: SelectorInput<'_>, partition_count: u32) -> Result<u32, SelectorError> {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -290,9 +289,6 @@ impl PartitionSelector for Foreign {
         input: SelectorInput<'_>,
         partition_count: u32,
     ) -> Result<u32, SelectorError> {
-        if let Some(requested) = requested(&input, partition_count)? {
-            return Ok(requested);
-        }
         match self.selector.select(input, partition_count)? {
             partition if partition < partition_count => Ok(partition),
             partition => Err(SelectorError::Refused(format!(
@@ -307,12 +303,8 @@ impl PartitionSelector for Foreign {
 struct Explicit;
 
 impl PartitionSelector for Explicit {
-    fn select(
-        &mut self,
-        input: SelectorInput<'_>,
-        partition_count: u32,
-    ) -> Result<u32, SelectorError> {
-        requested(&input, partition_count)?.ok_or(SelectorError::PartitionRequired)
+    fn select(&mut self, _: SelectorInput<'_>, _: u32) -> Result<u32, SelectorError> {
+        Err(SelectorError::PartitionRequired)
     }
 }
 
@@ -437,11 +429,11 @@ mod tests {
         }
     }
 
-    fn foreign(partition: u32) -> Foreign {
-        Foreign {
+    fn foreign(partition: u32) -> Box<dyn PartitionSelector> {
+        boxed(Foreign {
             name: "a:b".into(),
             selector: Box::new(Says(partition)),
-        }
+        })
     }
 
     #[test]
@@ -494,7 +486,7 @@ mod tests {
             SelectorKind::FieldRange(range.unwrap()),
             SelectorKind::Explicit,
         ];
-        let mut selectors: Vec<Box<dyn PartitionSelector>> = vec![Box::new(foreign(0))];
+        let mut selectors: Vec<Box<dyn PartitionSelector>> = vec![foreign(0)];
         for (kind, name) in kinds.iter().zip(SelectorKind::NAMES) {
             assert_eq!(kind.name(), *name);
             selectors.push(kind.build(&NoPlugins, 1).unwrap());

@@ -1,6 +1,6 @@
 //! Selectors that look at a field of JSON metadata.
 
-use super::{PartitionSelector, RoundRobin, SelectorError, SelectorInput, requested};
+use super::{PartitionSelector, RoundRobin, SelectorError, SelectorInput, place_of};
 use crate::field::{FieldPath, FieldValue};
 use crate::hash::key_hash;
 
@@ -180,17 +180,13 @@ impl PartitionSelector for ByHash {
         input: SelectorInput<'_>,
         partition_count: u32,
     ) -> Result<u32, SelectorError> {
-        if let Some(requested) = requested(&input, partition_count)? {
-            return Ok(requested);
-        }
         let FieldHash {
             field,
             missing: policy,
         } = &self.settings;
         let value = field.find(input.metadata).map_err(SelectorError::Refused)?;
         match (value.as_ref().and_then(value_hash), policy) {
-            // The remainder is below a u32, so nothing is cut off.
-            (Some(hash), _) => Ok((hash % u64::from(partition_count)) as u32),
+            (Some(hash), _) => Ok(place_of(hash, partition_count)),
             (None, MissingFromHash::RoundRobin) => Ok(self.without_field.turn(partition_count)),
             (None, MissingFromHash::Refuse) => Err(missing(field, "null, an object or a list")),
         }
@@ -205,9 +201,6 @@ impl PartitionSelector for ByRange {
         input: SelectorInput<'_>,
         partition_count: u32,
     ) -> Result<u32, SelectorError> {
-        if let Some(requested) = requested(&input, partition_count)? {
-            return Ok(requested);
-        }
         let range = &self.0;
         let value = match range
             .field
