@@ -1,34 +1,8 @@
 //! Shared memory against the suite of every transport.
 
 use fabric::{Shm, ShmOptions};
-use net::testing::conformance::{Place, check_all};
-use net::{LinkOptions, Transport};
-use tempfile::TempDir;
-
-struct Host {
-    transport: Shm,
-    directory: TempDir,
-    count: u32,
-}
-
-impl Place for Host {
-    fn transport(&self) -> &dyn Transport {
-        &self.transport
-    }
-
-    fn fresh_address(&mut self) -> String {
-        self.count += 1;
-        format!(
-            "shm://{}/{}.sock",
-            self.directory.path().display(),
-            self.count
-        )
-    }
-
-    fn idle(&mut self) {
-        std::thread::yield_now();
-    }
-}
+use net::LinkOptions;
+use net::testing::conformance::{Real, check_all};
 
 fn check(change: impl FnOnce(&mut ShmOptions)) {
     let mut options = ShmOptions {
@@ -39,11 +13,8 @@ fn check(change: impl FnOnce(&mut ShmOptions)) {
         ..ShmOptions::default()
     };
     change(&mut options);
-    check_all(&mut Host {
-        transport: Shm::new(options),
-        directory: tempfile::tempdir().unwrap(),
-        count: 0,
-    });
+    let directory = tempfile::tempdir().unwrap();
+    check_all(&mut Real::in_directory(Shm::new(options), directory.path()));
 }
 
 #[test]

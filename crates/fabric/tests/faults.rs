@@ -1,37 +1,13 @@
 //! Shared memory against peers that die, stop, or are slow.
 
 use fabric::{Shm, ShmOptions};
-use net::Transport;
-use net::testing::conformance::Place;
+use net::testing::conformance::Real;
 use net::testing::faults::{Part, check_faults, play};
 use std::process::{Child, Command, Stdio};
-use tempfile::TempDir;
 
 const PART: &str = "THALWEG_TEST_PART";
 const ADDRESS: &str = "THALWEG_TEST_ADDRESS";
 const REFERS: &str = "THALWEG_TEST_REFERS";
-
-struct Host {
-    transport: Shm,
-    directory: TempDir,
-    count: u32,
-}
-
-impl Place for Host {
-    fn transport(&self) -> &dyn Transport {
-        &self.transport
-    }
-
-    fn fresh_address(&mut self) -> String {
-        self.count += 1;
-        let directory = self.directory.path().display();
-        format!("shm://{directory}/{}.sock", self.count)
-    }
-
-    fn idle(&mut self) {
-        std::thread::yield_now();
-    }
-}
 
 fn shm(refers: bool) -> Shm {
     let options = ShmOptions::default();
@@ -73,11 +49,8 @@ fn the_other_process() {
 #[test]
 fn faults() {
     for refers in [true, false] {
-        let mut host = Host {
-            transport: shm(refers),
-            directory: tempfile::tempdir().unwrap(),
-            count: 0,
-        };
+        let directory = tempfile::tempdir().unwrap();
+        let mut host = Real::in_directory(shm(refers), directory.path());
         let start = |part: Part, address: &str| start(part, address, refers);
         check_faults(&mut host, Some(&start));
     }

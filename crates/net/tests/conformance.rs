@@ -1,28 +1,9 @@
 //! Every transport of this crate against the one suite.
 
-use net::testing::conformance::{Place, check_all};
+use net::testing::conformance::{Place, Real, check_all};
 use net::testing::counted::{Counted, Counters};
 use net::testing::sim::{Sim, SimFaults, SimNet};
 use net::{Inproc, LinkOptions, Tcp, Transport, Unix};
-
-struct Real<T> {
-    transport: T,
-    addresses: Box<dyn FnMut() -> String>,
-}
-
-impl<T: Transport> Place for Real<T> {
-    fn transport(&self) -> &dyn Transport {
-        &self.transport
-    }
-
-    fn fresh_address(&mut self) -> String {
-        (self.addresses)()
-    }
-
-    fn idle(&mut self) {
-        std::thread::yield_now();
-    }
-}
 
 fn options() -> LinkOptions {
     LinkOptions {
@@ -42,39 +23,21 @@ fn tcp() {
 #[test]
 fn unix() {
     let directory = tempfile::tempdir().unwrap();
-    let mut count = 0;
-    let path = directory.path().to_owned();
-    check_all(&mut Real {
-        transport: Unix::new(options()),
-        addresses: Box::new(move || {
-            count += 1;
-            format!("unix://{}/{count}.sock", path.display())
-        }),
-    });
+    check_all(&mut Real::in_directory(
+        Unix::new(options()),
+        directory.path(),
+    ));
 }
 
 #[test]
 fn inproc() {
-    let mut count = 0;
-    check_all(&mut Real {
-        transport: Inproc::new(options()),
-        addresses: Box::new(move || {
-            count += 1;
-            format!("inproc://conformance-{count}")
-        }),
-    });
+    check_all(&mut Real::named(Inproc::new(options()), "conformance"));
 }
 
 #[test]
 fn counted() {
-    let mut count = 0;
-    check_all(&mut Real {
-        transport: Counted::new(Inproc::new(options()), Counters::default()),
-        addresses: Box::new(move || {
-            count += 1;
-            format!("inproc://counted-{count}")
-        }),
-    });
+    let transport = Counted::new(Inproc::new(options()), Counters::default());
+    check_all(&mut Real::named(transport, "counted"));
 }
 
 struct Simulated {

@@ -1,31 +1,12 @@
 //! Every transport of this crate against peers that die, stop, or are slow.
 
-use net::testing::conformance::Place;
+use net::testing::conformance::Real;
 use net::testing::faults::{Part, check_faults, play};
-use net::{Inproc, LinkOptions, Tcp, Transport, Unix};
+use net::{Inproc, LinkOptions, Tcp, Unix};
 use std::process::{Child, Command, Stdio};
 
 const PART: &str = "THALWEG_TEST_PART";
 const ADDRESS: &str = "THALWEG_TEST_ADDRESS";
-
-struct Real<T> {
-    transport: T,
-    addresses: Box<dyn FnMut() -> String>,
-}
-
-impl<T: Transport> Place for Real<T> {
-    fn transport(&self) -> &dyn Transport {
-        &self.transport
-    }
-
-    fn fresh_address(&mut self) -> String {
-        (self.addresses)()
-    }
-
-    fn idle(&mut self) {
-        std::thread::yield_now();
-    }
-}
 
 fn start(part: Part, address: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
@@ -62,24 +43,9 @@ fn faults() {
     };
     check_faults(&mut tcp, Some(&start));
     let directory = tempfile::tempdir().unwrap();
-    let mut count = 0;
-    let path = directory.path().to_owned();
-    let mut unix = Real {
-        transport: Unix::new(LinkOptions::default()),
-        addresses: Box::new(move || {
-            count += 1;
-            format!("unix://{}/{count}.sock", path.display())
-        }),
-    };
+    let mut unix = Real::in_directory(Unix::new(LinkOptions::default()), directory.path());
     check_faults(&mut unix, Some(&start));
-    let mut count = 0;
     // No process of its own that could die: the peer lives in this one.
-    let mut inproc = Real {
-        transport: Inproc::new(LinkOptions::default()),
-        addresses: Box::new(move || {
-            count += 1;
-            format!("inproc://faults-{count}")
-        }),
-    };
+    let mut inproc = Real::named(Inproc::new(LinkOptions::default()), "faults");
     check_faults(&mut inproc, None);
 }

@@ -6,6 +6,7 @@
 use crate::contract::*;
 use bytes::Bytes;
 use memory::{Buffer, Target};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::checksum::block_checksums;
 use wire::frame::{BULK_CHUNK_BYTES, FrameKind, HEAD_BYTES_MAX};
@@ -23,6 +24,57 @@ pub trait Place {
     /// Lets time pass, when nothing more can be done without: a moment for
     /// real transports, until the next thing happens for simulated ones.
     fn idle(&mut self);
+}
+
+/// A transport of the operating system, where time passes by itself.
+pub struct Real<T> {
+    /// The transport.
+    pub transport: T,
+    /// Gives addresses at which nobody listens, another one every time.
+    pub addresses: Box<dyn FnMut() -> String>,
+}
+
+impl<T: Transport> Real<T> {
+    /// At sockets in `directory`, which stays the caller's.
+    pub fn in_directory(transport: T, directory: &Path) -> Self {
+        let prefix = format!("{}://{}", transport.scheme(), directory.display());
+        let mut count = 0;
+        let addresses = Box::new(move || {
+            count += 1;
+            format!("{prefix}/{count}.sock")
+        });
+        Self {
+            transport,
+            addresses,
+        }
+    }
+
+    /// At names of this process's, which begin with `prefix`.
+    pub fn named(transport: T, prefix: &'static str) -> Self {
+        let mut count = 0;
+        let addresses = Box::new(move || {
+            count += 1;
+            format!("inproc://{prefix}-{count}")
+        });
+        Self {
+            transport,
+            addresses,
+        }
+    }
+}
+
+impl<T: Transport> Place for Real<T> {
+    fn transport(&self) -> &dyn Transport {
+        &self.transport
+    }
+
+    fn fresh_address(&mut self) -> String {
+        (self.addresses)()
+    }
+
+    fn idle(&mut self) {
+        std::thread::yield_now();
+    }
 }
 
 /// Runs every test of this suite at `place`.
