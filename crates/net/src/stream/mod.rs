@@ -265,23 +265,20 @@ impl<S: ByteStream> StreamLink<S> {
         };
         self.ready.writable = !written.full;
         self.settle();
-        while let Some(token) = self.outbox.next_written() {
-            self.answer_write(token, Ok(()));
-        }
         self.reads.served(self.outbox.take_answered());
         written.bytes
     }
 
-    /// Lets go of what was written and is needed no more.
+    /// Lets go of what was written and is needed no more, and tells of it.
     fn settle(&mut self) {
-        if self.outbox.is_settled() {
-            return;
-        }
-        let Some(stream) = &mut self.stream else {
-            return;
-        };
-        if let Some(bytes) = stream.settled_bytes() {
+        if !self.outbox.is_settled()
+            && let Some(stream) = &mut self.stream
+            && let Some(bytes) = stream.settled_bytes()
+        {
             self.outbox.settle(bytes);
+        }
+        while let Some(token) = self.outbox.next_written() {
+            self.answer_write(token, Ok(()));
         }
     }
 
