@@ -28,6 +28,9 @@ const TURNS_PER_LOOK: u32 = 32;
 /// How often links are looked at before the system is asked who else is ready.
 const SPINS_PER_LOOK: u32 = 64;
 
+/// When a listener that failed to take a connection tries again, at the latest.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
 /// How many descriptors the system tells of at once.
 const EVENTS_MAX: usize = 256;
 
@@ -50,7 +53,7 @@ pub enum ReactorEvent {
         link: LinkId,
     },
     /// Taking a connection failed. The listener goes on when a link was
-    /// removed, which is what frees what the system lacked.
+    /// removed, which frees what the system may have lacked, or in a second.
     AcceptFailed {
         /// Where.
         listener: ListenerId,
@@ -92,6 +95,8 @@ pub struct Reactor {
     turns_until_look: u32,
     /// Listeners that wait for the system to have room.
     stalled: Vec<u64>,
+    /// When they try again.
+    retry_at: Option<Instant>,
     /// Links that had a turn since this reactor last waited: their other
     /// sides do not ring, so they have to be looked at.
     awake: Vec<u64>,
@@ -195,6 +200,7 @@ impl Reactor {
             ready: VecDeque::new(),
             turns_until_look: TURNS_PER_LOOK,
             stalled: Vec::new(),
+            retry_at: None,
             awake: Vec::new(),
             spin: Spin::default(),
             alarm: None,
@@ -347,10 +353,16 @@ impl Reactor {
             // A descriptor that the system does not watch needs no end of that.
             let _ = self.poll.registry().deregister(source);
         }
+        self.retry_stalled();
+        Some(link)
+    }
+
+    /// Listeners that failed to take a connection try again.
+    fn retry_stalled(&mut self) {
+        self.retry_at = None;
         for id in std::mem::take(&mut self.stalled) {
             self.make_ready(id);
         }
-        Some(link)
     }
 
     /// Accepts at the listener no more, and gives it back.
@@ -407,6 +419,8 @@ impl Reactor {
                     }
                     Err(error) => {
                         self.stalled.push(id);
+                        self.retry_at
+                            .get_or_insert_with(|| Instant::now() + ACCEPT_RETRY);
                         Err(error)
                     }
                 };
@@ -536,6 +550,18 @@ impl Reactor {
     /// # Errors
     /// [`NetError::System`] if the system cannot wait.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<(), NetError> {
+        let Some(retry_at) = self.retry_at else {
+            return self.wait_for_any(timeout);
+        };
+        let left = retry_at.saturating_duration_since(Instant::now());
+        self.wait_for_any(Some(timeout.map_or(left, |timeout| timeout.min(left))))?;
+        if Instant::now() >= retry_at {
+            self.retry_stalled();
+        }
+        Ok(())
+    }
+
+    fn wait_for_any(&mut self, timeout: Option<Duration>) -> Result<(), NetError> {
         if self.ready.is_empty() && self.look_at_awake() {
             return Ok(());
         }
@@ -547,18 +573,18 @@ impl Reactor {
         }
         let busy = !self.ready.is_empty() || !self.rest() || self.hear(true);
         let timeout = if busy { Some(Duration::ZERO) } else { timeout };
-        match self.look(timeout) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                Err(system("waiting for the network")(error))
-            }
-            _ => Ok(()),
-        }
+        self.look(timeout)
+            .map_err(system("waiting for the network"))
     }
 
     /// Asks the system who is ready.
     fn look(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.turns_until_look = TURNS_PER_LOOK;
-        self.poll.poll(&mut self.events, timeout)?;
+        match self.poll.poll(&mut self.events, timeout) {
+            // A signal: nobody is ready by what the system says.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            polled => polled?,
+        }
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             self.note(event);

@@ -432,3 +432,58 @@ fn regions_between_two_threads() {
         owner.join().unwrap();
     });
 }
+
+/// A listener that cannot take what waits for it, for a while.
+struct Poor {
+    inner: Box<dyn Listener>,
+    failures: u32,
+}
+
+impl Listener for Poor {
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Link>>, NetError> {
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Err(NetError::System("too many open files".to_owned()));
+        }
+        self.inner.accept()
+    }
+
+    fn readiness(&mut self) -> Readiness<'_> {
+        self.inner.readiness()
+    }
+
+    fn attach(&mut self, bell: Bell) {
+        self.inner.attach(bell);
+    }
+
+    fn descriptor(&self) -> Option<std::os::fd::RawFd> {
+        self.inner.descriptor()
+    }
+}
+
+#[test]
+fn a_listener_that_failed_tries_again_though_no_link_goes() {
+    let inner = transports().listen("tcp://127.0.0.1:0").unwrap();
+    let address = inner.address();
+    let mut reactor = Reactor::new().unwrap();
+    let poor = Poor { inner, failures: 2 };
+    reactor.add_listener(Box::new(poor)).unwrap();
+    // It waits before anybody looks: nothing new will be told of it.
+    let _client = transports().connect(&address).unwrap();
+    for _ in 0..2 {
+        let failed = next(&mut reactor);
+        assert!(
+            matches!(failed, ReactorEvent::AcceptFailed { .. }),
+            "{failed:?}"
+        );
+    }
+    let accepted = next(&mut reactor);
+    assert!(
+        matches!(accepted, ReactorEvent::Accepted { .. }),
+        "{accepted:?}"
+    );
+}
