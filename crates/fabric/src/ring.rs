@@ -272,6 +272,8 @@ impl Writer {
     pub(crate) fn revoke(&mut self) {
         if self.settled() < self.written {
             self.ours.word(place::CLOSING).store(1, Ordering::SeqCst);
+            // Nothing that is written to that memory from here on comes before.
+            std::sync::atomic::fence(Ordering::SeqCst);
         }
     }
 }

@@ -29,6 +29,9 @@ const BELL: u8 = 1;
 /// A byte with which comes a descriptor: the next segment of the pool.
 const SEGMENT: u8 = 2;
 
+/// Heard at once at most: who rings without end keeps nobody from others.
+const HEARD_BYTES_MAX: usize = 16 << 10;
+
 /// Asleep, in the word that says so; the bits above count.
 const ASLEEP: u64 = 1;
 /// Asleep, and waiting for room to write as well.
@@ -367,22 +370,33 @@ impl ShmBytes {
     }
 }
 
+/// How far [`hear`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    /// Everything that is there.
+    All,
+    /// As much as may be taken at once.
+    Enough,
+    /// The end.
+    End,
+}
+
 /// Takes what came over the socket while the rings are used: bells, segments
-/// of the other side's pool, and the end. Says whether that has come.
+/// of the other side's pool, and the end.
 fn hear(
     socket: &UnixStream,
     descriptors: &mut VecDeque<OwnedFd>,
     segments: &mut Vec<Mapping>,
-) -> io::Result<bool> {
+) -> io::Result<Heard> {
     let mut bytes = [0; 256];
-    loop {
+    for _ in 0..HEARD_BYTES_MAX / bytes.len() {
         let count = match handshake::receive(socket, &mut bytes, descriptors) {
-            Ok(0) => return Ok(true),
+            Ok(0) => return Ok(Heard::End),
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Heard::All),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             // A reset is an end like others.
-            Err(_) => return Ok(true),
+            Err(_) => return Ok(Heard::End),
         };
         for byte in &bytes[..count] {
             match *byte {
@@ -393,6 +407,7 @@ fn hear(
         }
         descriptors.clear();
     }
+    Ok(Heard::Enough)
 }
 
 fn take_segment(memory: Option<OwnedFd>, had: &[Mapping]) -> io::Result<Mapping> {
@@ -486,7 +501,7 @@ impl ByteStream for ShmBytes {
         };
         rings.wake();
         let (pid, socket, descriptors) = (self.peer_pid, &self.socket, &mut self.descriptors);
-        let (segments, gone) = (&mut rings.segments, &mut self.gone);
+        let (segments, gone, stirs) = (&mut rings.segments, &mut self.gone, &mut self.stirs);
         let read = rings
             .reader
             .read(into, |reference, from, into| match reference {
@@ -494,7 +509,9 @@ impl ByteStream for ShmBytes {
                 Reference::Pooled { segment, offset } => {
                     if segment as usize >= segments.len() && !*gone {
                         // It was sent before the record was written.
-                        *gone = hear(socket, descriptors, segments)?;
+                        let heard = hear(socket, descriptors, segments)?;
+                        *gone = heard == Heard::End;
+                        *stirs |= heard == Heard::Enough;
                     }
                     follow_pooled(segments.get(segment as usize), offset, from, into)
                 }
@@ -609,7 +626,7 @@ impl ByteStream for ShmBytes {
 
     fn look(&mut self, wants_room: bool) -> Option<bool> {
         match &mut self.phase {
-            Phase::Rings(rings) => Some(rings.stirs(wants_room)),
+            Phase::Rings(rings) => Some(self.stirs || rings.stirs(wants_room)),
             _ => None,
         }
     }
@@ -618,7 +635,7 @@ impl ByteStream for ShmBytes {
         let Phase::Rings(rings) = &mut self.phase else {
             return true;
         };
-        if rings.stirs(wants_room) {
+        if self.stirs || rings.stirs(wants_room) {
             return false;
         }
         let room = if wants_room { WANTS_ROOM } else { 0 };
@@ -640,7 +657,9 @@ impl ShmBytes {
             && std::mem::take(&mut self.stirs)
             && !self.gone
         {
-            self.gone = hear(&self.socket, &mut self.descriptors, &mut rings.segments)?;
+            let heard = hear(&self.socket, &mut self.descriptors, &mut rings.segments)?;
+            self.gone = heard == Heard::End;
+            self.stirs = heard == Heard::Enough;
         }
         Ok(())
     }

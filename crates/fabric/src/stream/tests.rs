@@ -310,3 +310,54 @@ fn what_lies_in_the_pool_is_not_copied_into_the_ring() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     }
 }
+
+#[test]
+fn a_write_is_told_of_when_its_memory_is_free_though_nothing_follows() {
+    let (connecting, accepting) = shaken();
+    let mut writer = link(connecting);
+    let mut owner = link(accepting);
+    let lent = owner.lend(memory::Target::new(vec![0u8; 200_000]));
+    let write = |offset| net::RegionWrite {
+        region: lent.clone(),
+        offset,
+        // Long enough to be referred to.
+        pieces: vec![Bytes::from(vec![3; 140_000])],
+    };
+    poll_all(&mut writer);
+    writer.write(net::BulkToken(1), write(0));
+    let told = |events: Vec<LinkEvent>| {
+        let is_told = |event: &&LinkEvent| matches!(event, LinkEvent::WriteDone { .. });
+        events.iter().filter(is_told).count()
+    };
+    assert_eq!(told(poll_all(&mut writer)), 0, "it is not read yet");
+    poll_all(&mut owner);
+    assert_eq!(told(poll_all(&mut writer)), 1);
+    // And where the end of the connection is all that follows.
+    writer.write(net::BulkToken(2), write(1000));
+    assert_eq!(told(poll_all(&mut writer)), 0);
+    poll_all(&mut owner);
+    drop(owner);
+    let events = poll_all(&mut writer);
+    assert!(matches!(events.last(), Some(LinkEvent::Down(_))));
+    assert_eq!(told(events), 1);
+}
+
+#[test]
+fn a_flood_of_bells_takes_no_more_than_a_turn() {
+    let (a, mut b) = shaken();
+    let mut read = || {
+        let mut into = [0; 100];
+        let read = b.read_vectored(&mut [IoSliceMut::new(&mut into)]);
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let mut waiting = [0; 1];
+        let peeked = rustix::net::recv(b.socket(), &mut waiting, rustix::net::RecvFlags::PEEK);
+        (peeked.is_ok(), b.look(false), b.rest(false))
+    };
+    let flood = vec![BELL; 3 * HEARD_BYTES_MAX];
+    assert_eq!((&a.socket).write(&flood).unwrap(), flood.len());
+    for _ in 0..2 {
+        assert_eq!(read(), (true, Some(true), false), "there is more to hear");
+    }
+    read();
+    assert_eq!(read(), (false, Some(false), true));
+}
