@@ -7,7 +7,7 @@
 use crate::driver::Connection;
 use crate::error::{Code, Failure};
 use client::ConsumedEvent;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -20,9 +20,15 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 /// What has become of a pull.
 enum Outcome {
-    Event(Box<ConsumedEvent>),
+    Event(Box<Numbered>),
     Failure(Failure),
     Taken,
+}
+
+/// An event, and how many the consumer gave before it.
+struct Numbered {
+    number: u64,
+    event: ConsumedEvent,
 }
 
 /// One pull.
@@ -52,8 +58,11 @@ pub struct Pulls {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Arc<Pull>>,
-    /// Events of pulls that were given up.
-    spare: VecDeque<ConsumedEvent>,
+    /// Events of pulls that were given up, by their numbers: in whatever order
+    /// that happens, they are handed out in theirs.
+    spare: BTreeMap<u64, ConsumedEvent>,
+    /// Events that the consumer gave.
+    taken: u64,
     /// A thread takes an event.
     is_serving: bool,
     /// Counts the consumer's news.
@@ -135,8 +144,9 @@ impl Pulls {
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
     ) -> (MutexGuard<'a, Queue>, Option<Outcome>) {
-        if let Some(event) = queue.spare.pop_front() {
-            return (queue, Some(Outcome::Event(Box::new(event))));
+        if let Some((number, event)) = queue.spare.pop_first() {
+            let spare = Numbered { number, event };
+            return (queue, Some(Outcome::Event(Box::new(spare))));
         }
         queue.is_serving = true;
         drop(queue);
@@ -144,7 +154,11 @@ impl Pulls {
         let mut queue = lock(&self.queue);
         queue.is_serving = false;
         let outcome = match pulled {
-            Ok(Some(event)) => Some(Outcome::Event(Box::new(event))),
+            Ok(Some(event)) => {
+                let number = queue.taken;
+                queue.taken += 1;
+                Some(Outcome::Event(Box::new(Numbered { number, event })))
+            }
             Ok(None) => None,
             Err(error) => Some(Outcome::Failure(error.into())),
         };
@@ -159,8 +173,8 @@ impl Pulls {
     ) -> MutexGuard<'a, Queue> {
         let callback = match (queue.waiting.pop_front(), outcome) {
             (Some(pull), outcome) => pull.resolve(outcome),
-            (None, Outcome::Event(event)) => {
-                queue.spare.push_back(*event);
+            (None, Outcome::Event(taken)) => {
+                queue.spare.insert(taken.number, taken.event);
                 None
             }
             // It comes again with the next pull.
@@ -178,11 +192,15 @@ impl Pulls {
         }
     }
 
-    /// Takes events of pulls that were given up, for a pull of many.
+    /// Takes events of pulls that were given up, for a pull of many; none
+    /// where they are of pulls that were begun before.
     pub fn take_spare(&self, max: usize) -> Vec<ConsumedEvent> {
         let mut queue = lock(&self.queue);
-        let count = queue.spare.len().min(max);
-        let taken = queue.spare.drain(..count).collect();
+        if !queue.waiting.is_empty() {
+            return Vec::new();
+        }
+        let spare = std::iter::from_fn(|| queue.spare.pop_first());
+        let taken = spare.take(max).map(|(_, event)| event).collect();
         self.count(&queue);
         taken
     }
@@ -236,6 +254,10 @@ impl Pull {
 
     /// Takes the event, once.
     pub fn take(&self) -> Option<ConsumedEvent> {
+        self.take_numbered().map(|taken| taken.event)
+    }
+
+    fn take_numbered(&self) -> Option<Numbered> {
         let mut state = lock(&self.state);
         match state.outcome.replace(Outcome::Taken) {
             Some(Outcome::Event(event)) => Some(*event),
@@ -312,11 +334,15 @@ impl Pull {
     /// Nobody will ask any more: an event that nobody took is the next pull's.
     pub fn abandon(&self) {
         self.cancel();
-        let (Some(event), Some(pulls)) = (self.take(), self.pulls.upgrade()) else {
+        let (Some(taken), Some(pulls)) = (self.take_numbered(), self.pulls.upgrade()) else {
             return;
         };
         let mut queue = lock(&pulls.queue);
-        queue.spare.push_front(event);
+        queue.spare.insert(taken.number, taken.event);
         pulls.count(&queue);
+        drop(queue);
+        // There is something for whoever waits, or has a callback.
+        pulls.news();
+        pulls.connection.client.wake();
     }
 }

@@ -278,6 +278,41 @@ fn what_is_wrong_is_told_by_its_code() {
 }
 
 #[test]
+fn events_of_pulls_that_are_freed_go_to_the_next_in_their_order() {
+    let setup = Setup::new(c"");
+    let (producer, consumer) = (setup.producer(c""), setup.consumer(None));
+    let begin = || ok(|out, error| thalweg_consumer_pull_begin(at(consumer), out, error));
+    let pulls: Vec<*mut Future> = (0..3).map(|_| begin()).collect();
+    for _ in 0..3 {
+        thalweg_future_free(boxed(push(producer, &message_of(b"{}"))));
+    }
+    for pull in &pulls {
+        done(|error| thalweg_future_wait(at(*pull), WATCHDOG_MS, error));
+    }
+    let next = begin();
+    let told = AtomicUsize::new(0);
+    done(|error| thalweg_future_on_done(next, Some(count), counter(&told), error));
+    assert_eq!(told.load(Ordering::SeqCst), 0);
+    thalweg_future_free(boxed(pulls[0]));
+    assert_eq!(told.load(Ordering::SeqCst), 1, "it waits for no other event");
+    let event = ok(|out, error| thalweg_future_event(at(next), out, error));
+    let info = ok(|out, error| thalweg_event_info_of(at(event), out, error));
+    assert_eq!(info.id.offset, 0);
+    thalweg_event_free(boxed(event));
+    thalweg_future_free(boxed(next));
+    thalweg_future_free(boxed(pulls[1]));
+    thalweg_future_free(boxed(pulls[2]));
+    for offset in 1..3 {
+        let (event, info) = pull(consumer);
+        assert_eq!(info.id.offset, offset);
+        thalweg_event_free(boxed(event));
+    }
+    thalweg_consumer_free(boxed(consumer));
+    thalweg_producer_free(boxed(producer));
+    setup.end();
+}
+
+#[test]
 fn pulls_that_are_begun_are_served_in_order_and_can_be_given_up() {
     let setup = Setup::new(c"");
     let (producer, consumer) = (setup.producer(c""), setup.consumer(None));
