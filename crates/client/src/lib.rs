@@ -47,7 +47,7 @@ pub use options::{
     Endpoint, Linger, Ordering, ProducerOptions, Progress,
 };
 pub use producer::Producer;
-pub use promise::Pending;
+pub use promise::{Answered, Pending};
 pub use topic_handle::{FetchRequest, TopicHandle};
 
 // What callers of this crate need of the others.

@@ -85,7 +85,7 @@ impl Promise {
     /// Puts the answer; a second one is dropped.
     pub fn resolve(&self, reply: Result<Reply, ClientError>) {
         let mut state = self.lock();
-        if state.taken || state.reply.is_some() {
+        if state.is_there() {
             return;
         }
         state.reply = Some(reply);
@@ -103,7 +103,7 @@ impl Promise {
     /// Calls `callback` when there is an answer, at once if there is one.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         let mut state = self.lock();
-        if state.taken || state.reply.is_some() {
+        if state.is_there() {
             drop(state);
             callback();
         } else {
@@ -123,22 +123,63 @@ impl Promise {
     }
 
     fn wait(&self, timeout: Duration) -> Option<Result<Reply, ClientError>> {
+        self.wait_until_there(timeout);
+        self.try_take()
+    }
+
+    /// Waits until there is an answer, be it taken by now; false if `timeout`
+    /// passes before.
+    fn wait_until_there(&self, timeout: Duration) -> bool {
         if self.generation != memory::fork::generation() {
-            return Some(Err(ClientError::Forked));
+            return true;
         }
         let deadline = Deadline::after(timeout);
         if let Some(turns) = self.mailbox.upgrade().and_then(|mailbox| mailbox.turns()) {
-            turns.drive(deadline, || self.lock().reply.is_some());
-            return self.try_take();
+            return turns.drive(deadline, || self.lock().is_there());
         }
         let mut state = self.lock();
-        loop {
-            if let Some(reply) = state.reply.take() {
-                state.taken = true;
-                return Some(reply);
-            }
-            state = deadline.wait(&self.done, state).ok()?;
+        while !state.is_there() {
+            state = match deadline.wait(&self.done, state) {
+                Ok(state) => state,
+                Err(_) => return false,
+            };
         }
+        true
+    }
+
+    fn cancel(self: &Arc<Self>) {
+        if let Some(mailbox) = self.mailbox.upgrade() {
+            mailbox.send(Command::Cancel(self.clone()));
+        }
+    }
+}
+
+impl State {
+    fn is_there(&self) -> bool {
+        self.taken || self.reply.is_some()
+    }
+}
+
+/// Whether the answer of a [`Pending`] is there, for those who do not take it.
+#[derive(Clone)]
+pub struct Answered {
+    promise: Arc<Promise>,
+}
+
+impl Answered {
+    /// Waits until the answer is there; false if `timeout` passes before.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        self.promise.wait_until_there(timeout)
+    }
+
+    /// As [`Pending::on_done`].
+    pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.promise.on_done(callback);
+    }
+
+    /// As [`Pending::cancel`].
+    pub fn cancel(&self) {
+        self.promise.cancel();
     }
 }
 
@@ -206,8 +247,13 @@ impl<T> Pending<T> {
     /// all memory that was lent for it is free then. The server may have done
     /// what it was asked for, or do so yet. Never blocks.
     pub fn cancel(&self) {
-        if let Some(mailbox) = self.promise.mailbox.upgrade() {
-            mailbox.send(Command::Cancel(self.promise.clone()));
+        self.promise.cancel();
+    }
+
+    /// What tells of the answer, and lives on when it was taken.
+    pub fn answered(&self) -> Answered {
+        Answered {
+            promise: self.promise.clone(),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::error::{Code, Failure};
 use crate::event::Event;
 use crate::loan::Loan;
 use crate::pull::Pull;
-use client::{ClientError, FlushFuture, Pending, PushFuture, Target};
+use client::{Answered, FlushFuture, Pending, PushFuture, Target};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 /// A flush ends with its producer's `ack_timeout` at the latest.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
-
-/// How long a wait for a call keeps others from looking at it.
-const CALL_SLICE: Duration = Duration::from_millis(20);
 
 /// `thalweg_future`. A handle of its own, so that a callback may free it while
 /// the function that calls the callback still uses what is behind it.
@@ -32,7 +29,7 @@ enum Kind {
     Push(Push),
     Flush(FlushFuture, Vec<Arc<Loan>>),
     Pull(Arc<Pull>),
-    Call(Mutex<Call>, Arc<Loan>),
+    Call(Call, Arc<Loan>),
 }
 
 struct Push {
@@ -44,30 +41,34 @@ struct Push {
 }
 
 struct Call {
-    pending: Option<Pending<Vec<Target>>>,
-    result: Option<Result<(), Failure>>,
+    /// Asked without the lock: who waits, or is called back, may ask again.
+    answered: Answered,
+    answer: Mutex<Answer>,
+}
+
+enum Answer {
+    Pending(Box<Pending<Vec<Target>>>),
+    Taken(Result<(), Failure>),
 }
 
 impl Call {
     /// Takes the answer, if there is one.
-    fn look(&mut self) -> Option<Result<(), Failure>> {
-        if let Some(pending) = &mut self.pending
-            && let Some(answer) = pending.try_get()
-        {
-            self.take(answer);
-        }
-        self.result.clone()
+    fn look(&self) -> Option<Result<(), Failure>> {
+        let mut answer = self.answer.lock().expect("no holder panics here");
+        let targets = match &mut *answer {
+            Answer::Taken(result) => return Some(result.clone()),
+            Answer::Pending(pending) => pending.try_get()?,
+        };
+        let (targets, result) = match targets {
+            Ok(targets) => (targets, Ok(())),
+            Err(error) => (Vec::new(), Err(Failure::from(error))),
+        };
+        *answer = Answer::Taken(result.clone());
+        drop(answer);
+        // The memory goes back here, and with it may come a callback.
+        drop(targets);
+        Some(result)
     }
-
-    fn take(&mut self, answer: Result<Vec<Target>, ClientError>) {
-        // The memory goes back here: what holds it is dropped.
-        self.result = Some(answer.map(drop).map_err(Failure::from));
-        self.pending = None;
-    }
-}
-
-fn lock(call: &Mutex<Call>) -> std::sync::MutexGuard<'_, Call> {
-    call.lock().expect("no holder panics here")
 }
 
 impl Drop for Future {
@@ -117,10 +118,10 @@ impl Future {
         connection: Arc<Connection>,
     ) -> Self {
         let call = Call {
-            pending: Some(pending),
-            result: None,
+            answered: pending.answered(),
+            answer: Mutex::new(Answer::Pending(Box::new(pending))),
         };
-        Self::new(Kind::Call(Mutex::new(call), loan), connection)
+        Self::new(Kind::Call(call, loan), connection)
     }
 }
 
@@ -140,7 +141,7 @@ impl Inner {
             }
             Kind::Pull(pull) => pull.result(),
             Kind::Call(call, loan) => {
-                let result = lock(call).look()?;
+                let result = call.look()?;
                 loan.has_ended().then_some(result)
             }
         }
@@ -185,27 +186,12 @@ impl Inner {
             }
             Kind::Pull(pull) => pull.wait(until),
             Kind::Call(call, loan) => {
-                // In slices, so that others may look, or give it up.
-                loop {
-                    let slice = left().map_or(CALL_SLICE, |left| left.min(CALL_SLICE));
-                    let mut call = lock(call);
-                    if let Some(pending) = &mut call.pending
-                        && let Some(answer) = pending.wait_for(Some(slice))
-                    {
-                        call.take(answer);
-                    }
-                    if let Some(result) = call.look() {
-                        drop(call);
-                        free(loan)?;
-                        return result;
-                    }
-                    if left().is_some_and(|left| left.is_zero()) {
-                        return Err(Failure::new(
-                            Code::Timeout,
-                            "timed out waiting for a read of data",
-                        ));
-                    }
-                }
+                call.answered.wait(left().unwrap_or(FOR_EVER));
+                let result = call.look().ok_or_else(|| {
+                    Failure::new(Code::Timeout, "timed out waiting for a read of data")
+                })?;
+                free(loan)?;
+                result
             }
         }
     }
@@ -221,15 +207,11 @@ impl Inner {
             // Nobody has to wait for it.
             Kind::Flush(..) => {}
             Kind::Pull(pull) => pull.cancel(),
-            Kind::Call(call, _) => {
-                if let Some(pending) = &lock(call).pending {
-                    pending.cancel();
-                }
-            }
+            Kind::Call(call, _) => call.answered.cancel(),
         }
     }
 
-    fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+    fn on_done(self: &Arc<Self>, callback: Box<dyn FnOnce() + Send>) {
         match &self.kind {
             Kind::Push(push) => {
                 let loan = push.loan.clone();
@@ -243,18 +225,18 @@ impl Inner {
                 future.on_done(Box::new(move || all_ended(loans, callback)));
             }
             Kind::Pull(pull) => pull.on_done(callback),
-            Kind::Call(call, loan) => {
-                let loan = loan.clone();
-                let mut call = lock(call);
-                match &mut call.pending {
-                    // The memory goes back when the answer is taken, which the
-                    // callback may do.
-                    Some(pending) => pending.on_done(callback),
-                    None => {
-                        drop(call);
-                        loan.on_end(callback);
+            Kind::Call(call, _) => {
+                let weak = Arc::downgrade(self);
+                call.answered.on_done(Box::new(move || {
+                    // The memory goes back when the answer is taken.
+                    match weak.upgrade().as_deref().map(|inner| &inner.kind) {
+                        Some(Kind::Call(call, loan)) => {
+                            call.look();
+                            loan.on_end(callback);
+                        }
+                        _ => callback(),
                     }
-                }
+                }));
             }
         }
     }

@@ -294,7 +294,11 @@ fn events_of_pulls_that_are_freed_go_to_the_next_in_their_order() {
     done(|error| thalweg_future_on_done(next, Some(count), counter(&told), error));
     assert_eq!(told.load(Ordering::SeqCst), 0);
     thalweg_future_free(boxed(pulls[0]));
-    assert_eq!(told.load(Ordering::SeqCst), 1, "it waits for no other event");
+    assert_eq!(
+        told.load(Ordering::SeqCst),
+        1,
+        "it waits for no other event"
+    );
     let event = ok(|out, error| thalweg_future_event(at(next), out, error));
     let info = ok(|out, error| thalweg_event_info_of(at(event), out, error));
     assert_eq!(info.id.offset, 0);
@@ -458,6 +462,74 @@ fn selected_data_lands_in_the_allocators_memory_and_each_is_released_once() {
     assert_eq!(seen.allocated.load(Ordering::SeqCst), 1);
     assert_eq!(seen.released.load(Ordering::SeqCst), 1);
     assert_eq!(seen.destroyed.load(Ordering::SeqCst), 1);
+}
+
+/// A future, and how often a callback found it resolved.
+struct Watched {
+    future: *mut Future,
+    resolved: AtomicUsize,
+}
+
+extern "C" fn look_again(context: *mut c_void) {
+    // SAFETY: the test gives one that outlives the call.
+    let watched = unsafe { &*context.cast::<Watched>() };
+    let resolved = thalweg_future_done(at(watched.future));
+    done(|error| thalweg_future_cancel(watched.future, error));
+    watched
+        .resolved
+        .fetch_add(resolved as usize, Ordering::SeqCst);
+}
+
+/// A callback may ask after its own future: while it is waited for, while
+/// another thread drives, when it is given up, and where it was resolved before.
+#[test]
+fn a_callback_of_a_read_may_ask_after_it() {
+    for options in [c"{\"progress\": \"caller\"}", c""] {
+        let setup = Setup::new(options);
+        let producer = setup.producer(c"");
+        let data = ThalwegBytes::of(&[9; 1000]);
+        let message = ThalwegMessage {
+            data: &raw const data,
+            data_count: 1,
+            ..message_of(b"{}")
+        };
+        let pushed = push(producer, &message);
+        done(|error| thalweg_producer_flush(at(producer), WATCHDOG_MS, error));
+        let id = ok(|out, error| thalweg_future_id(at(pushed), out, error));
+        thalweg_future_free(boxed(pushed));
+        for way in 0..3 {
+            let mut into = [0u8; 1000];
+            let all = ThalwegSegment {
+                offset: 0,
+                bytes: 1000,
+            };
+            let future = ok(|out, error| {
+                let (base, all) = (into.as_mut_ptr().cast(), &raw const all);
+                thalweg_topic_read_data(at(setup.topic), Some(&id), all, 1, base, 1000, out, error)
+            });
+            if way == 1 {
+                // Answered in order, so the read is answered behind it.
+                let json = ok(|out, error| thalweg_driver_status(at(setup.driver), out, error));
+                thalweg_string_free(json);
+            }
+            let watched = Watched {
+                future,
+                resolved: AtomicUsize::new(0),
+            };
+            let context = (&raw const watched).cast_mut().cast();
+            done(|error| thalweg_future_on_done(future, Some(look_again), context, error));
+            if way == 2 {
+                done(|error| thalweg_future_cancel(future, error));
+            }
+            let mut error = MaybeUninit::uninit();
+            let code = thalweg_future_wait(at(future), WATCHDOG_MS, Some(&mut error));
+            assert!(code == 0 || way == 2 && code == Code::Cancelled as i32);
+            thalweg_future_free(boxed(future));
+            assert_eq!(watched.resolved.load(Ordering::SeqCst), 1);
+        }
+        thalweg_producer_free(boxed(producer));
+        setup.end();
+    }
 }
 
 #[test]
