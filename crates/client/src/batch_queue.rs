@@ -516,12 +516,14 @@ impl ProducerShared {
     pub fn fail(&self, error: &ClientError) -> Vec<Arc<BatchPromise>> {
         let mut queue = self.lock();
         queue.failure.get_or_insert_with(|| error.clone());
-        let mut promises = Vec::new();
+        let mut failed: Vec<Gathering> = Vec::new();
         for lane in &mut queue.partitions {
             lane.close_open();
-            promises.extend(lane.closed.drain(..).map(|batch| batch.promise));
+            failed.extend(lane.closed.drain(..));
         }
-        promises
+        drop(queue);
+        // The events' memory is the user's again, whose code this may call.
+        failed.into_iter().map(|batch| batch.promise).collect()
     }
 
     /// Whether everything that was pushed was taken and acknowledged.

@@ -45,6 +45,28 @@ fn topic(driver: &Driver) -> TopicHandle {
         .unwrap()
 }
 
+/// A client, a topic in memory, and the server that has it.
+struct Ground {
+    topic: TopicHandle,
+    driver: Driver,
+    _server: server::Server,
+    _directory: tempfile::TempDir,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = start(directory.path(), "tcp://127.0.0.1:0");
+        let driver = connect(directory.path());
+        Self {
+            topic: topic(&driver),
+            driver,
+            _server: server,
+            _directory: directory,
+        }
+    }
+}
+
 /// Waits, by nothing but the descriptor, until a turn has something to do.
 /// False if it is not readable within `timeout`.
 fn readable(driver: &Driver, timeout: Duration) -> bool {
@@ -140,10 +162,8 @@ fn calls_that_wait_drive_over_a_unix_socket() {
 
 #[test]
 fn a_loop_over_the_descriptor_drives_and_sleeps_when_there_is_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let (driver, topic) = (&ground.driver, &ground.topic);
     let producer = topic.producer(ProducerOptions::default()).unwrap();
     let consumer = topic
         .consumer("reader", ConsumerOptions::default())
@@ -173,10 +193,8 @@ fn a_loop_over_the_descriptor_drives_and_sleeps_when_there_is_nothing() {
 
 #[test]
 fn timers_make_the_descriptor_readable() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let (driver, topic) = (&ground.driver, &ground.topic);
     let options = ProducerOptions {
         batch: BatchPolicy {
             linger: Linger::Wait(Duration::from_millis(30)),
@@ -193,10 +211,8 @@ fn timers_make_the_descriptor_readable() {
 
 #[test]
 fn other_threads_wake_the_loop_and_wait_for_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let (driver, topic) = (&ground.driver, &ground.topic);
     let producer = topic.producer(ProducerOptions::default()).unwrap();
     std::thread::scope(|scope| {
         // All wait at once: one drives for them, and when it is done another.
@@ -225,10 +241,8 @@ fn other_threads_wake_the_loop_and_wait_for_it() {
 
 #[test]
 fn a_full_budget_is_waited_for_by_driving() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let topic = &ground.topic;
     let options = ProducerOptions {
         budget_bytes: 100_000,
         ..ProducerOptions::default()
@@ -242,10 +256,8 @@ fn a_full_budget_is_waited_for_by_driving() {
 
 #[test]
 fn a_callback_that_waits_is_refused_and_does_not_hang() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let (driver, topic) = (&ground.driver, &ground.topic);
     let producer = topic.producer(ProducerOptions::default()).unwrap();
     let said = Arc::new(Mutex::new(None));
     let future = producer.push_metadata(b"{}").unwrap();
@@ -280,10 +292,8 @@ fn a_server_that_is_not_there_is_told_in_time() {
 
 #[test]
 fn a_call_that_is_given_up_ends_at_once_and_gives_its_memory_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let (driver, topic) = (&ground.driver, &ground.topic);
     // The server waits for an event that does not come.
     let fetch = topic.begin_fetch(FetchRequest {
         partition: PartitionIndex(0),
@@ -331,10 +341,8 @@ impl Drop for Lent {
 
 #[test]
 fn an_event_that_is_not_sent_can_be_taken_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let topic = &ground.topic;
     let producer = topic.producer(ProducerOptions::default()).unwrap();
     let lent = Arc::new(AtomicUsize::new(0));
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -400,10 +408,8 @@ fn an_event_that_is_not_sent_can_be_taken_back() {
 
 #[test]
 fn a_flush_waits_for_what_is_before_an_event_that_was_taken_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let _server = start(directory.path(), "tcp://127.0.0.1:0");
-    let driver = connect(directory.path());
-    let topic = topic(&driver);
+    let ground = Ground::new();
+    let (driver, topic) = (&ground.driver, &ground.topic);
     let options = ProducerOptions {
         batch: BatchPolicy {
             count_max: Some(1),
@@ -431,4 +437,48 @@ fn a_flush_waits_for_what_is_before_an_event_that_was_taken_back() {
     assert_eq!(first.try_get().unwrap().unwrap().offset, Offset(0));
     let last = producer.push_metadata(b"last").unwrap();
     assert_eq!(last.wait(Some(WATCHDOG)).unwrap().offset, Offset(1));
+}
+
+/// Memory of a user's, who has something to push when it comes back.
+struct Tells {
+    bytes: Vec<u8>,
+    producer: std::sync::Weak<Producer>,
+    told: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Tells {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        let producer = self.producer.upgrade().expect("the test has it");
+        assert!(producer.push_metadata(b"{}").is_err(), "it has failed");
+        self.told.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn memory_of_what_fails_comes_back_where_its_owner_may_push() {
+    let ground = Ground::new();
+    let options = ProducerOptions {
+        batches_in_flight_max: 1,
+        ..ProducerOptions::default()
+    };
+    let producer = Arc::new(ground.topic.producer(options).unwrap());
+    let told = Arc::new(AtomicUsize::new(0));
+    for _ in 0..3 {
+        let tells = Tells {
+            bytes: vec![1; 17 << 20],
+            producer: Arc::downgrade(&producer),
+            told: told.clone(),
+        };
+        // Each of them a batch; one is under way at most when all fail.
+        let event = Event::new(b"{}").with_data(bytes::Bytes::from_owner(tells));
+        producer.push(event).unwrap();
+    }
+    assert!(ground.driver.close(Duration::ZERO).is_err());
+    assert_eq!(told.load(Ordering::SeqCst), 3);
 }
