@@ -6,6 +6,7 @@
 
 #include <thalweg/data.hpp>
 
+#include <chrono>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -92,6 +93,13 @@ public:
     static Start Beginning() { return Start("\"beginning\""); }
     static Start Latest() { return Start("\"latest\""); }
     static Start At(uint64_t offset) { return Start(std::to_string(offset)); }
+    /* With the first batch that the server took at this time or later. */
+    static Start At(std::chrono::system_clock::time_point time)
+    {
+        using std::chrono::nanoseconds;
+        auto since = std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
+        return Start("{\"time_ns\":" + std::to_string(since < 0 ? 0 : since) + "}");
+    }
     const std::string &json() const noexcept { return json_; }
 
 private:

@@ -595,7 +595,8 @@ typedef struct thalweg_data_callbacks {
  *
  * options    partitions (a list of indices; all, also later ones, by default),
  *            start ("cursor", "cursor_or_latest", "beginning", "latest", an
- *              offset, or {"incarnation", "offset"}),
+ *              offset, {"incarnation", "offset"}, or {"time_ns"}: at the first
+ *              batch that the server took then or later, nanoseconds since 1970),
  *            data ("all" or "none"), credit_bytes (16777216, a partition: how
  *              much may wait here), acknowledge_interval_ms (50).
  * callbacks  NULL, or which data is wanted; copied. `destroy` is called also

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,21 @@ def test_a_pull_that_times_out_loses_nothing(topic: thalweg.Topic) -> None:
             assert consumer.pull(timeout=0.001) is None
             push_numbers(topic, 1, first)
             assert numbers(consumer, 1) == [first]
+
+
+def test_a_consumer_begins_at_a_time(topic: thalweg.Topic) -> None:
+    push_numbers(topic, 3)
+    with topic.consumer("first") as consumer:
+        taken = [pull(consumer).append_time for _ in range(3)]
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    # One behind the last batch, to the microsecond.
+    later = epoch + timedelta(microseconds=taken[-1] // 1000 + 1)
+    with topic.consumer("early", start=epoch) as consumer:
+        assert numbers(consumer, 3) == [0, 1, 2]
+    with topic.consumer("late", start=later) as consumer:
+        assert consumer.pull(timeout=0) is None
+    with pytest.raises(ValueError, match="time zone"):
+        topic.consumer("naive", start=datetime(2026, 1, 31))
 
 
 def test_batches_of_events(topic: thalweg.Topic) -> None:

@@ -275,6 +275,7 @@ class Topic:
         start: Literal["cursor", "cursor_or_latest", "beginning", "latest"]
         | int
         | EventId
+        | datetime
         | None = None,
         partitions: Sequence[int] | None = None,
         data: bool | _Selector | None = None,
@@ -289,7 +290,8 @@ class Topic:
         - `start`: `"cursor"` begins behind the last acknowledged event, for a
           new name at the first one; `"cursor_or_latest"` for a new name behind
           the last one; `"beginning"`, `"latest"`, an offset (in each
-          partition), or the `EventId` of the first event wanted.
+          partition), the `EventId` of the first event wanted, or an aware
+          `datetime`: the first batch that the server took then or later.
         - `partitions`: the indices of those to read; None reads all.
         - `data`: True gets all data of every event, False none. A function
           `select(metadata, data)` gets the parsed metadata and a `DataView` of

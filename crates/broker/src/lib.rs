@@ -32,6 +32,7 @@ mod start;
 mod status;
 mod subscription;
 pub mod table;
+mod time_search;
 mod timers;
 mod topics;
 mod transfer;

@@ -239,6 +239,7 @@ impl Node {
             Method::Produce => self.forget_produce(asker),
             Method::Fetch => self.forget_fetch(asker),
             Method::ReadData => self.forget_read_data(asker),
+            Method::Subscribe | Method::SubscribeScoped => self.forget_search(asker),
             _ => {}
         }
     }

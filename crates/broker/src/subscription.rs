@@ -6,6 +6,7 @@ use crate::faults::Fault;
 use crate::node::{Asker, Node, StorageId};
 use crate::partition::{Partition, Reading, storage_error};
 use crate::session::{Refused, malformed, refuse};
+use crate::time_search::TimeSearch;
 use bytes::Bytes;
 use log::{Found, ReadBatches, ReadToken, StorageError};
 use net::{Lane, Message};
@@ -35,6 +36,8 @@ pub(crate) struct Subscription {
     reading: bool,
     /// What was read and did not fit the credit.
     staged: Option<Staged>,
+    /// Where to begin is being looked for; the request is not answered yet.
+    search: Option<TimeSearch>,
     pub delivered_bytes: u64,
 }
 
@@ -82,6 +85,10 @@ impl Node {
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
         };
+        let search = match subscribe.start {
+            Start::Time(time) => Some(TimeSearch::new(position.offset, partition.visible, time)),
+            _ => None,
+        };
         partition.subscriptions.insert(asker);
         let subscription = Subscription {
             storage,
@@ -94,18 +101,26 @@ impl Node {
             inline_data: subscribe.inline_data,
             reading: false,
             staged: None,
+            search,
             delivered_bytes: 0,
         };
-        let subscribed = Subscribed {
-            position,
-            watermarks: partition.watermarks(&partition.storage.state()),
-        };
-        self.reply(asker, subscribed.to_bytes());
+        if subscription.search.is_none() {
+            let watermarks = partition.watermarks(&partition.storage.state());
+            self.reply_subscribed(asker, position, watermarks);
+        }
         if let Some(session) = self.sessions.get_mut(&asker.link) {
             session.subscriptions.insert(asker.id, subscription);
         }
         self.advance_subscription(asker);
         Ok(())
+    }
+
+    fn reply_subscribed(&mut self, asker: Asker, position: Position, watermarks: Watermarks) {
+        let subscribed = Subscribed {
+            position,
+            watermarks,
+        };
+        self.reply(asker, subscribed.to_bytes());
     }
 
     fn start_position(
@@ -146,7 +161,8 @@ impl Node {
                     .map_or(state.incarnation, |(life, _)| *life),
                 offset: Offset(0),
             }),
-            (Start::Beginning, _) => Ok(present(state.first)),
+            // A search by time begins there.
+            (Start::Beginning | Start::Time(_), _) => Ok(present(state.first)),
             (Start::Latest, _) | (Start::CursorOrLatest, None) => Ok(present(partition.visible)),
             (Start::At(position), _) => partition.check_position(position),
         }
@@ -197,6 +213,20 @@ impl Node {
             if subscription.reading {
                 return;
             }
+            if let Some(search) = &subscription.search {
+                if let Some(read) = search.next_read() {
+                    subscription.reading = true;
+                    let (storage, end) = (subscription.storage, read.end);
+                    self.read_batches(storage, Reading::Subscription(asker, end), read);
+                    return;
+                }
+                subscription.position.offset = search.found();
+                subscription.search = None;
+                let position = subscription.position;
+                let watermarks = partition.watermarks(&partition.storage.state());
+                self.reply_subscribed(asker, position, watermarks);
+                continue;
+            }
             let state = partition.storage.state();
             if subscription.position.incarnation < state.incarnation {
                 self.cross_incarnation(asker, state.incarnation);
@@ -246,6 +276,14 @@ impl Node {
             return;
         };
         subscription.reading = false;
+        if let Some(search) = &mut subscription.search {
+            if let Err(error) = search.read(found) {
+                self.end_subscription(asker, storage_error(&error));
+                return;
+            }
+            self.advance_subscription(asker);
+            return;
+        }
         match found {
             Ok(Found::Batches { batches, next }) => {
                 subscription.staged = Some(Staged { batches, next });
@@ -363,11 +401,30 @@ impl Node {
             return;
         };
         self.forget_subscription(asker, &subscription);
+        if subscription.search.is_some() {
+            self.refuse_request(asker, error);
+            return;
+        }
         let message = Message {
             lane: Lane::Bulk,
             ..Message::control(FrameKind::Ended, asker.id, error.to_bytes())
         };
         self.send(asker.link, message);
+    }
+
+    /// Nobody waits for the answer any more of a subscription whose beginning
+    /// is being looked for.
+    pub(crate) fn forget_search(&mut self, asker: Asker) {
+        let session = self.sessions.get_mut(&asker.link);
+        let Some(session) = session else {
+            return;
+        };
+        let searching = session.subscriptions.get(&asker.id);
+        if searching.is_some_and(|subscription| subscription.search.is_some())
+            && let Some(subscription) = session.subscriptions.remove(&asker.id)
+        {
+            self.forget_subscription(asker, &subscription);
+        }
     }
 
     pub(crate) fn forget_subscription(&mut self, asker: Asker, subscription: &Subscription) {

@@ -315,6 +315,7 @@ enum Begin {
     /// In the incarnation that each partition is in.
     Offset(u64),
     Position(PositionFields),
+    Time(TimeField),
 }
 
 #[derive(Debug, Deserialize)]
@@ -322,6 +323,12 @@ enum Begin {
 struct PositionFields {
     incarnation: u64,
     offset: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimeField {
+    time_ns: u64,
 }
 
 /// Options of `thalweg_consumer_open`.
@@ -349,6 +356,7 @@ impl Consumer {
             None => default.start,
             Some(Begin::Offset(offset)) => at(0, *offset),
             Some(Begin::Position(position)) => at(position.incarnation, position.offset),
+            Some(Begin::Time(time)) => Start::Time(time.time_ns),
             Some(Begin::Word(word)) => match word.as_str() {
                 "cursor" => Start::Cursor,
                 "cursor_or_latest" => Start::CursorOrLatest,
@@ -356,8 +364,8 @@ impl Consumer {
                 "latest" => Start::Latest,
                 other => {
                     return Err(Failure::invalid(format!(
-                        "start is cursor, cursor_or_latest, beginning, latest, an offset, or \
-                         {{\"incarnation\", \"offset\"}}, not {other:?}"
+                        "start is cursor, cursor_or_latest, beginning, latest, an offset, \
+                         {{\"incarnation\", \"offset\"}} or {{\"time_ns\"}}, not {other:?}"
                     )));
                 }
             },

@@ -516,7 +516,7 @@ fn header_pairs(headers: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> 
 }
 
 /// Nanoseconds since 1970, of an int or an aware datetime.
-fn nanoseconds(time: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub fn nanoseconds(time: &Bound<'_, PyAny>) -> PyResult<u64> {
     if let Ok(nanoseconds) = time.extract::<u64>() {
         return Ok(nanoseconds);
     }

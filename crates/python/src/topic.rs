@@ -100,22 +100,25 @@ impl Topic {
                 other => Err(invalid(
                     start.py(),
                     format!(
-                        "start is cursor, cursor_or_latest, beginning, latest, an offset or an \
-                         EventId, not {other:?}"
+                        "start is cursor, cursor_or_latest, beginning, latest, an offset, an \
+                         EventId or an aware datetime, not {other:?}"
                     ),
                 )),
             };
         }
-        let position = match start.cast::<EventId>() {
-            Ok(id) => Position {
+        let position = if let Ok(id) = start.cast::<EventId>() {
+            Position {
                 incarnation: id.get().0.incarnation,
                 offset: id.get().0.offset,
-            },
+            }
+        } else if let Ok(offset) = start.extract() {
             // Of the incarnation that each partition is in.
-            Err(_) => Position {
+            Position {
                 incarnation: Incarnation(0),
-                offset: Offset(start.extract()?),
-            },
+                offset: Offset(offset),
+            }
+        } else {
+            return crate::producer::nanoseconds(start).map(Start::Time);
         };
         Ok(Start::At(position))
     }

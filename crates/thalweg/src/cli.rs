@@ -222,8 +222,8 @@ pub struct ConsumeArgs {
     /// Read these partitions only
     #[arg(short, long, value_name = "INDEX", value_delimiter = ',')]
     pub partition: Vec<u32>,
-    /// Where to begin: beginning, latest or an offset [default: at the cursor, or at the beginning without one]
-    #[arg(long, value_name = "WHERE")]
+    /// Where to begin: beginning, latest, an offset, a time such as 2026-01-31T14:00:00Z, or one that many ago such as -90s, -15m, -2h [default: at the cursor, or at the beginning without one]
+    #[arg(long, value_name = "WHERE", allow_hyphen_values = true)]
     pub start: Option<String>,
     /// Write each event's data to a file in this directory: PARTITION-INCARNATION-OFFSET.data
     #[arg(short, long, value_name = "DIR", conflicts_with = "data_base64")]

@@ -134,6 +134,19 @@ fn lines_become_events_and_go_on_at_the_cursor() {
         ""
     );
     assert_eq!(rig.run(&["consume", "t", "-n", "f"]).json().len(), 3);
+    for (name, start, count) in [
+        ("g", "2026-01-31T14:00:00Z", 3),
+        ("h", "-24h", 3),
+        ("i", "2200-01-01T00:00:00+01:00", 0),
+        ("j", "-0s", 0),
+    ] {
+        let lines = rig.run(&["consume", "t", "-n", name, "--start", start]);
+        assert_eq!(lines.json().len(), count, "{start}");
+    }
+    let wrong = rig
+        .run(&["consume", "t", "-n", "k", "--start", "yesterday"])
+        .exits(2);
+    assert!(wrong.stderr.contains("yesterday"));
 }
 
 #[test]

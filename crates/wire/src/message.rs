@@ -397,6 +397,9 @@ pub enum Start {
     At(Position),
     /// At its cursor, or behind the last visible event if it has none.
     CursorOrLatest,
+    /// At the first batch that the broker took at this time or later,
+    /// nanoseconds since 1970.
+    Time(u64),
 }
 
 impl Codec for Start {
@@ -410,6 +413,10 @@ impl Codec for Start {
                 position.encode(out);
             }
             Self::CursorOrLatest => out.put_u8(4),
+            Self::Time(time) => {
+                out.put_u8(5);
+                out.put_u64(*time);
+            }
         }
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -419,6 +426,7 @@ impl Codec for Start {
             2 => Self::Latest,
             3 => Self::At(Codec::decode(from)?),
             4 => Self::CursorOrLatest,
+            5 => Self::Time(from.u64()?),
             other => return Err(from.refuse("start", u64::from(other))),
         })
     }

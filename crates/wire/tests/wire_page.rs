@@ -140,7 +140,7 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
         "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" => return fixed(8),
         "u128" | "TopicId" | "ProducerId" | "GroupId" | "DirectoryId" | "ServerInstance"
         | "SessionId" | "MemberId" => return fixed(16),
-        "Start" => return (kind.into(), "1 or 17".into()),
+        "Start" => return (kind.into(), "1, 9 or 17".into()),
         _ => {}
     }
     if let Some(item) = inner("Vec<") {

@@ -355,3 +355,54 @@ fn consumers_are_listed_and_forgotten() {
         .collect();
     assert_eq!(names, ["d"]);
 }
+
+#[test]
+fn a_subscription_begins_at_a_time() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let mut times = Vec::new();
+    for sequence in 0..20 {
+        let text = sequence.to_string();
+        times.push(
+            world
+                .stored(link, topic, (5, sequence), &[&text])
+                .append_time,
+        );
+        world.pass(Duration::from_secs(1));
+    }
+    let after = times[19] + 1;
+    for (index, time) in [0].iter().chain(&times).chain([&after]).enumerate() {
+        let subscription = world.subscribe(link, topic, "c", Start::Time(*time));
+        let subscribed: Subscribed = world.answered(link, subscription).unwrap();
+        let first = index.saturating_sub(1);
+        assert_eq!(subscribed.position.offset, Offset(first as u64));
+        let expected: Vec<_> = (first..20).map(|number| number.to_string()).collect();
+        assert_eq!(world.texts(link, subscription), expected);
+    }
+}
+
+#[test]
+fn a_search_by_time_ends_with_its_request() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let time = world.stored(link, topic, (5, 0), &["a"]).append_time;
+    world.hold_disk = true;
+    let subscribe = Subscribe {
+        consumer: "c".into(),
+        partition: PartitionIndex(0),
+        start: Start::Time(time),
+        credit: 1 << 20,
+        inline_data: true,
+    };
+    let late = world.request_within(link, Method::Subscribe, topic, &subscribe, &[], 500);
+    assert!(world.held_operation_count() > 0, "the search has begun");
+    world.pass(Duration::from_secs(1));
+    let error = world.error(link, late).expect("its time has passed");
+    assert_eq!(error.code, ErrorCode::DeadlinePassed);
+    world.release_disk();
+    assert!(world.delivered(link, late).is_empty());
+}

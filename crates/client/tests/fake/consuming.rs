@@ -44,7 +44,8 @@ impl FakeServer {
                     (Start::At(position), _) => position,
                     (Start::Cursor | Start::CursorOrLatest, Some(cursor)) => cursor,
                     (Start::Latest, _) | (Start::CursorOrLatest, None) => present(end),
-                    (Start::Beginning | Start::Cursor, _) => present(0),
+                    // The fake server has no clock.
+                    (Start::Beginning | Start::Cursor | Start::Time(_), _) => present(0),
                 };
                 let subscribed = Subscribed {
                     position,

@@ -11,6 +11,7 @@ use client::{
     ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataWanted, EventDataRef, EventInfo,
     Target, TopicHandle,
 };
+use jiff::{SignedDuration, Timestamp};
 use memory::Buffer;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -101,6 +102,15 @@ fn ends(chosen: &[PartitionDescription]) -> BTreeMap<PartitionIndex, Position> {
         .collect()
 }
 
+/// A time of day, or one that lies so long before now: nanoseconds since 1970.
+fn point_in_time(text: &str) -> Option<u64> {
+    let time = match text.strip_prefix('-') {
+        Some(ago) => Timestamp::now() - ago.parse::<SignedDuration>().ok()?,
+        None => text.parse::<Timestamp>().ok()?,
+    };
+    Some(u64::try_from(time.as_nanosecond()).unwrap_or(0))
+}
+
 fn open(
     args: &ConsumeArgs,
     topic: &TopicHandle,
@@ -110,11 +120,12 @@ fn open(
         None => Start::Cursor,
         Some("beginning") => Start::Beginning,
         Some("latest") => Start::Latest,
+        Some(text) if let Some(time) = point_in_time(text) => Start::Time(time),
         Some(text) => {
             let offset = text.parse().map(Offset).map_err(|_| {
                 Failure::usage(
                     "--start",
-                    format!("{text:?} is neither beginning, latest nor an offset"),
+                    format!("{text:?} is neither beginning, latest, an offset nor a time"),
                 )
             })?;
             let [partition] = chosen else {
