@@ -168,7 +168,7 @@ fn a_loop_over_the_descriptor_drives_and_sleeps_when_there_is_nothing() {
     let consumer = topic
         .consumer("reader", ConsumerOptions::default())
         .unwrap();
-    settle(&driver);
+    settle(driver);
     // A push is something to do, although nobody has told the kernel yet.
     let done = Arc::new(AtomicUsize::new(0));
     for _ in 0..3 {
@@ -178,17 +178,17 @@ fn a_loop_over_the_descriptor_drives_and_sleeps_when_there_is_nothing() {
             done.fetch_add(1, Ordering::Relaxed);
         }));
     }
-    assert!(readable(&driver, Duration::ZERO));
-    run(&driver, || done.load(Ordering::Relaxed) == 3);
+    assert!(readable(driver, Duration::ZERO));
+    run(driver, || done.load(Ordering::Relaxed) == 3);
     // Events come by the descriptor, too.
     let mut pulled = 0;
-    run(&driver, || {
+    run(driver, || {
         while consumer.pull(Some(Duration::ZERO)).unwrap().is_some() {
             pulled += 1;
         }
         pulled == 3
     });
-    settle(&driver);
+    settle(driver);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn timers_make_the_descriptor_readable() {
     let producer = topic.producer(options).unwrap();
     let pushed = Instant::now();
     let future = producer.push_metadata(b"{}").unwrap();
-    run(&driver, || future.try_get().is_some());
+    run(driver, || future.try_get().is_some());
     assert!(pushed.elapsed() >= Duration::from_millis(30));
 }
 
@@ -225,13 +225,13 @@ fn other_threads_wake_the_loop_and_wait_for_it() {
             });
         }
     });
-    settle(&driver);
+    settle(driver);
     let future = std::thread::scope(|scope| {
         let push = scope.spawn(|| producer.push_metadata(b"{}").unwrap());
         push.join().unwrap()
     });
-    assert!(readable(&driver, WATCHDOG), "the other thread's push");
-    run(&driver, || future.try_get().is_some());
+    assert!(readable(driver, WATCHDOG), "the other thread's push");
+    run(driver, || future.try_get().is_some());
     assert_eq!(
         future.try_get().unwrap().unwrap().offset,
         Offset(4 * 50),
@@ -305,7 +305,7 @@ fn a_call_that_is_given_up_ends_at_once_and_gives_its_memory_back() {
         wait_max: Duration::from_secs(3600),
         inline_data: false,
     });
-    settle(&driver);
+    settle(driver);
     fetch.cancel();
     let outcome = fetch.wait();
     assert!(
@@ -432,7 +432,7 @@ fn a_flush_waits_for_what_is_before_an_event_that_was_taken_back() {
     if first.try_get().is_none() {
         assert!(flush.try_get().is_none(), "the first is not acknowledged");
     }
-    run(&driver, || flush.try_get().is_some());
+    run(driver, || flush.try_get().is_some());
     flush.try_get().unwrap().unwrap();
     assert_eq!(first.try_get().unwrap().unwrap().offset, Offset(0));
     let last = producer.push_metadata(b"last").unwrap();
