@@ -1,5 +1,6 @@
 //! A consumer: events pulled one by one or by the batch, and acknowledged.
 
+use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
 use crate::feed::ConsumerShared;
@@ -146,7 +147,7 @@ impl Consumer {
                 Ok(None) | Err(_) => break,
             }
         }
-        let gaps = std::mem::take(&mut puller.gaps);
+        let gaps = puller.take_gaps();
         drop(puller);
         open.tell(gaps);
         Ok(events)
@@ -402,10 +403,16 @@ impl Open {
             timeout,
             promise: promise.clone(),
         });
-        let (driver, state) = (topic.driver.clone(), topic.state.clone());
-        let read = Box::new(move |wanted, targets| driver.begin_read_data(&state, wanted, targets));
+        let waker = Arc::downgrade(&shared);
+        let on_read = Arc::new(move || {
+            if let Some(shared) = waker.upgrade() {
+                shared.notify();
+            }
+        });
+        let (data, allocator) = (options.data.clone(), options.allocator.clone());
+        let reader = DataReader::new(topic, data, allocator, on_read);
         let open = Self {
-            puller: Mutex::new(Puller::new(shared.clone(), read)),
+            puller: Mutex::new(Puller::new(shared.clone(), reader)),
             shared,
             gaps: Mutex::default(),
             on_gap: Mutex::default(),
@@ -433,10 +440,7 @@ impl Open {
     fn try_pull(&self) -> Result<Option<ConsumedEvent>, ClientError> {
         let mut puller = self.puller();
         let event = puller.next();
-        if puller.gaps.is_empty() {
-            return event;
-        }
-        let gaps = std::mem::take(&mut puller.gaps);
+        let gaps = puller.take_gaps();
         drop(puller);
         self.tell(gaps);
         event

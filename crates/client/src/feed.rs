@@ -8,14 +8,11 @@ use crate::options::{ConsumerOptions, DataMode};
 use crate::promise;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
-use memory::{Deadline, Pool, Reservation};
+use memory::{Deadline, Reservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use wire::record::{Gap, Position};
 use wire::{Incarnation, PartitionIndex};
-
-/// Memory kept for reuse between reads of data.
-const POOL_KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// What has arrived for one partition, in order.
 pub(crate) enum Arrival {
@@ -131,7 +128,6 @@ pub(crate) struct ConsumerShared {
     pub mailbox: Arc<Mailbox>,
     /// Bytes of each partition's batches that may wait here.
     pub window: u64,
-    pub pool: Pool,
     /// A part of the driver's memory, held for as long as the consumer lives.
     _share: Reservation,
     /// Guards the arrivals; held for a push or a pop. `arrived` is signalled
@@ -161,7 +157,6 @@ impl ConsumerShared {
                 .min(share.bytes() / partition_count.max(1) as u64)
                 .max(1),
             options,
-            pool: Pool::new(POOL_KEPT_BYTES_MAX),
             _share: share,
             feeds: Mutex::default(),
             arrived: Condvar::new(),

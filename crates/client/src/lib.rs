@@ -11,6 +11,7 @@
 mod batch_queue;
 mod consumer;
 pub mod core;
+mod data_reader;
 mod driver;
 mod error;
 mod event;
@@ -25,6 +26,7 @@ mod options;
 mod producer;
 mod promise;
 mod puller;
+mod read_ahead;
 mod refusals;
 mod runtime;
 mod session;

@@ -1,0 +1,236 @@
+//! Batches whose data is read ahead of the one that is handed out.
+
+use crate::data_reader::{DataReader, Reading, Ready};
+use crate::error::ClientError;
+use crate::event::{ConsumedEvent, DeliveredBatch};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::{ErrorCode, Offset};
+
+/// Batches whose data is read ahead of the one that is handed out.
+const READ_AHEAD: usize = 2;
+
+/// A batch that is to be begun.
+pub(crate) struct Waiting {
+    pub batch: Arc<DeliveredBatch>,
+    /// Events before it are of no interest.
+    pub floor: Offset,
+    /// Whether each event's data is read alone: some of it is damaged, and it
+    /// is to be found out which.
+    one_by_one: bool,
+}
+
+impl Waiting {
+    pub fn new(batch: DeliveredBatch, floor: Offset) -> Self {
+        Self {
+            batch: Arc::new(batch),
+            floor,
+            one_by_one: false,
+        }
+    }
+}
+
+/// A batch that was begun.
+struct Begun {
+    ready: Ready,
+    /// Data that is on its way.
+    reading: Option<Reading>,
+    one_by_one: bool,
+}
+
+/// What comes next.
+pub(crate) enum Next {
+    /// An event, with its data.
+    Event(ConsumedEvent),
+    /// Nothing yet.
+    Nothing,
+    /// The data of these events is gone since they were delivered.
+    Gone(Ready),
+    /// The data of this one event is damaged where it is stored.
+    Damaged(Ready),
+}
+
+/// What is handed out next. One thread at a time uses it.
+pub(crate) struct ReadAhead {
+    reader: DataReader,
+    current: Option<Ready>,
+    begun: VecDeque<Begun>,
+    /// Taken, and to be begun before what is taken next: failed to be begun
+    /// or read, or the rest of a batch whose events are read one by one.
+    again: VecDeque<Waiting>,
+}
+
+impl ReadAhead {
+    pub fn new(reader: DataReader) -> Self {
+        Self {
+            reader,
+            current: None,
+            begun: VecDeque::new(),
+            again: VecDeque::new(),
+        }
+    }
+
+    /// What comes next. `take` gives the next batch that has arrived; it is
+    /// told whether all before it was handed out.
+    pub fn next(
+        &mut self,
+        mut take: impl FnMut(bool) -> Result<Option<Waiting>, ClientError>,
+    ) -> Result<Next, ClientError> {
+        loop {
+            if let Some(ready) = &mut self.current {
+                if let Some(event) = ready.next() {
+                    return Ok(Next::Event(event));
+                }
+                self.current = None;
+            }
+            self.read_ahead(&mut take)?;
+            let Some(first) = self.begun.front_mut() else {
+                return Ok(Next::Nothing);
+            };
+            let outcome = match &mut first.reading {
+                None => Ok(()),
+                Some(reading) => match reading.try_finish(&mut first.ready) {
+                    None => return Ok(Next::Nothing),
+                    Some(outcome) => outcome,
+                },
+            };
+            let begun = self.begun.pop_front().expect("looked at above");
+            match outcome {
+                Ok(()) => self.current = Some(begun.ready),
+                Err(error) => {
+                    if let Some(next) = self.not_read(begun, error)? {
+                        return Ok(next);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The data of a batch could not be read. What another try cannot help is
+    /// told: a consumer does not stand still before it.
+    fn not_read(&mut self, failed: Begun, error: ClientError) -> Result<Option<Next>, ClientError> {
+        // What was begun behind it keeps its place behind it.
+        for begun in std::mem::take(&mut self.begun).into_iter().rev() {
+            self.again.push_front(begun.into_waiting());
+        }
+        match error.code() {
+            Some(ErrorCode::WrongIncarnation | ErrorCode::OffsetOutOfRange) => {
+                Ok(Some(Next::Gone(failed.ready)))
+            }
+            Some(ErrorCode::Damaged) if failed.one_by_one => Ok(Some(Next::Damaged(failed.ready))),
+            Some(ErrorCode::Damaged) => {
+                self.put_back(Waiting {
+                    one_by_one: true,
+                    ..failed.into_waiting()
+                });
+                Ok(None)
+            }
+            _ => {
+                self.put_back(failed.into_waiting());
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a batch that was begun in front of what waits, where its rest may be.
+    fn put_back(&mut self, waiting: Waiting) {
+        match self.again.front_mut() {
+            Some(rest) if Arc::ptr_eq(&rest.batch, &waiting.batch) => *rest = waiting,
+            _ => self.again.push_front(waiting),
+        }
+    }
+
+    fn read_ahead(
+        &mut self,
+        take: &mut impl FnMut(bool) -> Result<Option<Waiting>, ClientError>,
+    ) -> Result<(), ClientError> {
+        while self.begun.len() < READ_AHEAD {
+            let waiting = match self.again.pop_front() {
+                Some(again) => again,
+                None => match take(self.begun.is_empty())? {
+                    Some(taken) => taken,
+                    None => return Ok(()),
+                },
+            };
+            match self.begin(&waiting) {
+                Ok((begun, rest)) => {
+                    self.begun.push_back(begun);
+                    if let Some(floor) = rest {
+                        self.again.push_front(Waiting { floor, ..waiting });
+                    }
+                }
+                Err(error) => {
+                    self.again.push_front(waiting);
+                    // What was begun before it comes first.
+                    return if self.begun.is_empty() {
+                        Err(error)
+                    } else {
+                        Ok(())
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a batch, or its first event alone; then it tells where the rest begins.
+    fn begin(&self, waiting: &Waiting) -> Result<(Begun, Option<Offset>), ClientError> {
+        let count = waiting.batch.columns.events.len() as u32;
+        let mut ready = Ready {
+            batch: waiting.batch.clone(),
+            next: 0,
+            end: count,
+            floor: waiting.floor,
+            data: None,
+        };
+        let mut rest = None;
+        if waiting.one_by_one {
+            ready.next = ready.skip().unwrap_or(count);
+            ready.end = (ready.next + 1).min(count);
+            rest = (ready.end < count).then(|| ready.batch.id(ready.end).offset);
+        }
+        let reading = self.reader.begin(&mut ready)?;
+        let begun = Begun {
+            ready,
+            reading,
+            one_by_one: waiting.one_by_one,
+        };
+        Ok((begun, rest))
+    }
+
+    /// Batches that were taken, in order, each with the first event of it that
+    /// was not handed out; `None` if all were.
+    pub fn taken(&self) -> impl Iterator<Item = (&DeliveredBatch, Option<Offset>)> {
+        let begun = self.begun.iter().map(|begun| &begun.ready);
+        let ready = self.current.iter().chain(begun).map(|ready| {
+            let next = ready.position().map(|position| position.offset);
+            (&*ready.batch, next)
+        });
+        let again = self.again.iter().map(|again| {
+            let next = again.batch.base_offset.max(again.floor);
+            (&*again.batch, Some(next))
+        });
+        ready.chain(again)
+    }
+
+    /// Forgets the batches for which `keep` says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(&DeliveredBatch) -> bool) {
+        if !self.current.as_ref().is_none_or(|one| keep(&one.batch)) {
+            self.current = None;
+        }
+        self.begun.retain(|begun| keep(&begun.ready.batch));
+        self.again.retain(|again| keep(&again.batch));
+    }
+}
+
+impl Begun {
+    /// The batch again, from the first event that was not handed out.
+    fn into_waiting(self) -> Waiting {
+        let next = self.ready.position().map(|position| position.offset);
+        Waiting {
+            floor: next.unwrap_or(self.ready.floor),
+            batch: self.ready.batch,
+            one_by_one: self.one_by_one,
+        }
+    }
+}
