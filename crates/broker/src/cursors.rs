@@ -8,7 +8,7 @@ use crate::topics::undecided;
 use std::collections::BTreeMap;
 use wire::codec::Reader;
 use wire::message::*;
-use wire::record::{CursorRecord, Position, Record};
+use wire::record::{ConsumerKind, CursorRecord, Position, Record};
 use wire::{Codec, ErrorCode, PartitionIndex, TopicId};
 
 /// Cursor moves that are on their way into the table. An acknowledgement is
@@ -28,6 +28,13 @@ impl CursorProposals {
         let entry = self.moves.entry(key).or_insert((position, 0));
         entry.0 = position;
         entry.1 += 1;
+    }
+
+    /// Whether a cursor of this name is on its way.
+    pub fn names(&self, topic: TopicId, consumer: &str) -> bool {
+        let from = (topic, consumer.to_owned(), PartitionIndex(0));
+        let next = self.moves.range(from..).next();
+        next.is_some_and(|((id, name, _), _)| *id == topic && name == consumer)
     }
 
     fn end(&mut self, moved: &Moved) {
@@ -53,26 +60,60 @@ impl Node {
         self.refuse_if_closing()?;
         topic::check_consumer_name(&request.consumer)
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
-        let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        self.topic_of(asker, head.topic)?;
+        self.refuse_shared(head.topic, &request)?;
         let limit = self.options.limits.consumers_max;
         let entry = self.controller.table().topic(head.topic);
         if entry.is_some_and(|entry| {
-            entry.cursors.len() >= limit && !entry.cursors.contains_key(&request.consumer)
+            !entry.cursors.contains_key(&request.consumer)
+                && entry.shared(&request.consumer).is_none()
+                && entry.consumer_count() >= limit
         }) {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
                 format!("the topic has {limit} consumers (consumers_max)"),
             ));
         }
+        self.move_checked(asker, head.topic, request)
+    }
+
+    /// Moves cursors of a group for the owner of its partitions.
+    pub(crate) fn move_member_cursors(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let MoveMemberCursors { member, moves } =
+            MoveMemberCursors::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
+        let id = self.shared_named(asker, head.topic, &moves.consumer, ConsumerKind::Group)?;
+        if !self.planted(Fault::FencedAck) {
+            self.check_member(id, member)?;
+            for (partition, _) in &moves.positions {
+                self.check_owner(id, member, *partition)?;
+            }
+        }
+        self.move_checked(asker, head.topic, moves)
+    }
+
+    /// Moves cursors for somebody who may.
+    fn move_checked(
+        &mut self,
+        asker: Asker,
+        topic: TopicId,
+        request: MoveCursors,
+    ) -> Result<(), Refused> {
+        let namespace = self.topic_of(asker, topic)?.namespace.clone();
         let mut records = Vec::new();
         // Checked as a whole before anything is proposed.
         for (index, position) in &request.positions {
-            let storage = self.storage_of(asker, head.topic, *index)?;
+            let storage = self.storage_of(asker, topic, *index)?;
             let Some(partition) = self.partitions.get(&storage) else {
                 return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
             };
             let position = partition.check_position(*position)?;
-            let key = (head.topic, request.consumer.clone(), *index);
+            let key = (topic, request.consumer.clone(), *index);
             let now = self.cursor(&key);
             let backwards = now.is_some_and(|now| position <= now);
             if request.how == CursorMove::Acknowledge
@@ -84,13 +125,36 @@ impl Node {
             records.push(Record::Cursor(CursorRecord {
                 namespace: namespace.clone(),
                 consumer: request.consumer.clone(),
-                topic: head.topic,
+                topic,
                 partition: *index,
                 position: Some(position),
             }));
         }
         self.propose_cursors(asker, records);
         Ok(())
+    }
+
+    /// Cursors of a group are its members' to move; of one without members,
+    /// anybody may move them elsewhere. A queue has none.
+    fn refuse_shared(&self, topic: TopicId, moves: &MoveCursors) -> Result<(), Refused> {
+        let id = self.shared.named(topic, &moves.consumer);
+        let Some(shared) = id.and_then(|id| self.shared.get(id)) else {
+            return Ok(());
+        };
+        let (kind, consumer) = (shared.record.kind, &moves.consumer);
+        let message = match (kind, moves.how) {
+            (ConsumerKind::Group, CursorMove::Seek)
+                if shared.members.is_empty() && !shared.deleting =>
+            {
+                return Ok(());
+            }
+            (ConsumerKind::Group, CursorMove::Seek) => format!(
+                "group {consumer:?} has {} members: only they move its cursors",
+                shared.members.len()
+            ),
+            _ => format!("consumer {consumer:?} is a {kind}: its members alone acknowledge"),
+        };
+        Err(refuse(ErrorCode::InvalidConsumer, message))
     }
 
     /// Where a consumer stands, or will when what is under way is done.
@@ -172,6 +236,9 @@ impl Node {
         let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
         self.refuse_if_closing()?;
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        if let Some(id) = self.shared.named(head.topic, &consumer) {
+            return self.delete_shared(asker, id);
+        }
         let entry = self.controller.table().topic(head.topic);
         let cursors = entry.and_then(|entry| entry.cursors.get(&consumer));
         let known = cursors

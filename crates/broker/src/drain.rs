@@ -108,6 +108,11 @@ impl Node {
                 Method::Produce
                     | Method::MoveCursors
                     | Method::DeleteConsumer
+                    | Method::Join
+                    | Method::Leave
+                    | Method::Release
+                    | Method::MoveMemberCursors
+                    | Method::Settle
                     | Method::CreateTopic
                     | Method::AddPartitions
                     | Method::DeleteTopic

@@ -21,6 +21,10 @@ pub enum Fault {
     NoGap,
     /// Open a lost memory partition in its old life.
     SameIncarnation,
+    /// Let somebody acknowledge what he does not own.
+    FencedAck,
+    /// Grant a partition before its owner has released it.
+    GrantTwice,
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
 }

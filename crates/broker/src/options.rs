@@ -96,7 +96,7 @@ pub struct Limits {
     pub read_data_bytes_max: u64,
     /// Unanswered requests of one connection.
     pub requests_max: usize,
-    /// Subscriptions of one connection.
+    /// Subscriptions and memberships of one connection.
     pub subscriptions_max: usize,
     /// Connections.
     pub sessions_max: usize,
@@ -104,8 +104,10 @@ pub struct Limits {
     pub topics_max: usize,
     /// Partitions of one topic.
     pub partitions_max: usize,
-    /// Consumers with a cursor, of one topic.
+    /// Consumers with a cursor, groups and queues, of one topic.
     pub consumers_max: usize,
+    /// Members of one group or queue.
+    pub members_max: usize,
     /// Producers with a name, of one topic.
     pub named_producers_max: usize,
     /// Bytes of the internal partition after which its tables are written
@@ -135,6 +137,7 @@ impl Default for Limits {
             topics_max: 10_000,
             partitions_max: 4096,
             consumers_max: 100_000,
+            members_max: 4096,
             named_producers_max: 100_000,
             internal_bytes_max: 16 * MIB,
             drain_timeout: Duration::from_secs(10),

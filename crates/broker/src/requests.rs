@@ -76,19 +76,19 @@ impl Node {
             Method::Fetch => self.fetch(asker, &request, &mut from),
             Method::ReadData => self.read_data(asker, &request, &mut from),
             Method::MoveCursors => self.move_cursors(asker, &request, &mut from),
+            Method::MoveMemberCursors => self.move_member_cursors(asker, &request, &mut from),
             Method::ReadCursors => self.read_cursors(asker, &request, &mut from),
             Method::DeleteConsumer => self.delete_consumer(asker, &request, &mut from),
+            Method::DescribeConsumers => self.describe_consumers(asker, &request, &mut from),
             Method::Status => self.status_reply(asker),
             Method::ListGaps => self.list_gaps(asker, &mut from),
+            Method::Join => self.join(asker, &request, &mut from),
+            Method::Leave => self.leave(asker, &request, &mut from),
+            Method::Release => self.release(asker, &request, &mut from),
             Method::AlterTopic
             | Method::SubscribeScoped
-            | Method::Join
-            | Method::Leave
-            | Method::Release
-            | Method::MoveMemberCursors
             | Method::Settle
-            | Method::ExtendLeases
-            | Method::DescribeConsumers => Err(refuse(
+            | Method::ExtendLeases => Err(refuse(
                 ErrorCode::Unsupported,
                 format!("method {:?} is not supported yet", request.method),
             )),
@@ -118,7 +118,9 @@ impl Node {
         let Some(session) = self.sessions.get_mut(&asker.link) else {
             return Ok(());
         };
-        if session.requests.contains_key(&asker.id) || session.subscriptions.contains_key(&asker.id)
+        if session.requests.contains_key(&asker.id)
+            || session.subscriptions.contains_key(&asker.id)
+            || session.memberships.contains_key(&asker.id)
         {
             return Err(refuse(
                 ErrorCode::Malformed,

@@ -1,5 +1,6 @@
 //! Connections: who is there, what was asked, signs of life.
 
+use crate::membership::SharedId;
 use crate::node::{Asker, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Output};
 use crate::requests::{Request, error_message};
 use crate::subscription::Subscription;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, DecodeError, DirectoryId, ErrorCode, ErrorReply, SessionId};
+use wire::{Codec, DecodeError, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
 
 /// Set in the flags of a heartbeat that answers one.
 pub const HEARTBEAT_ANSWER: u8 = 1;
@@ -24,6 +25,12 @@ pub(crate) struct Session {
     pub asked: bool,
     pub requests: BTreeMap<u64, Request>,
     pub subscriptions: BTreeMap<u64, Subscription>,
+    /// By the ids of the requests that began them.
+    pub memberships: BTreeMap<u64, (SharedId, MemberId)>,
+    /// Whether members of this connection have fallen silent.
+    pub silent_members: bool,
+    /// The timer that is armed.
+    pub timer_at: Option<Duration>,
     /// Produce payload that may be unanswered, and that is.
     pub credit: u64,
     pub unanswered_bytes: u64,
@@ -68,6 +75,9 @@ impl Node {
             asked: false,
             requests: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            memberships: BTreeMap::new(),
+            silent_members: false,
+            timer_at: None,
             credit: 0,
             unanswered_bytes: 0,
             crowded: false,
@@ -85,8 +95,7 @@ impl Node {
             self.end_session(link, 0, error);
             return;
         }
-        let at = now + self.options.limits.hello_timeout;
-        self.timers.insert(at, Timer::Session(link));
+        self.arm_session(link);
     }
 
     pub(crate) fn link_down(&mut self, link: LinkId) {
@@ -98,6 +107,9 @@ impl Node {
         }
         for (id, subscription) in std::mem::take(&mut session.subscriptions) {
             self.forget_subscription(Asker { link, id }, &subscription);
+        }
+        for (id, (shared, member)) in std::mem::take(&mut session.memberships) {
+            self.membership_lost(Asker { link, id }, shared, member);
         }
         for call in std::mem::take(&mut session.reads) {
             self.drop_read_data(call);
@@ -128,11 +140,15 @@ impl Node {
         };
         session.last_heard = self.now.monotonic;
         session.asked &= message.kind == FrameKind::Heartbeat;
+        let silent = session.silent_members;
         let open = match session.stage {
             Stage::Closing => return,
             Stage::New => false,
             Stage::Open { .. } => true,
         };
+        if silent {
+            self.members_heard(link);
+        }
         let id = message.id;
         let result = match (message.kind, open) {
             (FrameKind::Hello, false) => self.hello(link, &message),
@@ -223,7 +239,6 @@ impl Node {
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
             server_version: self.options.server_version.clone(),
         };
-        let at = self.now.monotonic + limits.heartbeat;
         if let Some(session) = self.sessions.get_mut(&link) {
             session.credit = credit;
             session.stage = Stage::Open {
@@ -232,7 +247,7 @@ impl Node {
                 id: hello.session,
             };
         }
-        self.timers.insert(at, Timer::Session(link));
+        self.arm_session(link);
         let message = Message::control(FrameKind::Welcome, message.id, welcome.to_bytes());
         self.send(link, message);
         if self.drain.is_begun() {
@@ -294,46 +309,86 @@ impl Node {
         self.send(link, message);
     }
 
+    /// Silence after which a sign of life is asked for: early enough for a
+    /// member that has less time than its connection.
+    fn patience(&self, session: &Session) -> Duration {
+        let members = session.memberships.values();
+        let members = members
+            .filter_map(|(id, member)| self.shared.member(*id, *member))
+            .map(|member| member.session_timeout() / 3);
+        let heartbeat = self.options.limits.heartbeat;
+        members.fold(heartbeat, Duration::min)
+    }
+
+    /// When the connection is to be looked at.
+    pub(crate) fn arm_session(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let heartbeat = self.options.limits.heartbeat;
+        let at = match session.stage {
+            Stage::Closing => return,
+            Stage::New => session.since + self.options.limits.hello_timeout,
+            Stage::Open { .. } if session.asked => {
+                let again = self.now.monotonic + self.patience(session);
+                again.min(session.last_heard + heartbeat * 2)
+            }
+            Stage::Open { .. } => session.last_heard + self.patience(session),
+        };
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        match session.timer_at {
+            // It comes early at worst, and then is armed again.
+            Some(armed) if armed <= at => return,
+            Some(armed) => self.timers.remove(armed, Timer::Session(link)),
+            None => {}
+        }
+        session.timer_at = Some(at);
+        self.timers.insert(at, Timer::Session(link));
+    }
+
     pub(crate) fn session_timer(&mut self, link: LinkId) {
         let heartbeat = self.options.limits.heartbeat;
         let now = self.now.monotonic;
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
+        session.timer_at = None;
         let silence = now.saturating_sub(session.last_heard);
         match session.stage {
-            Stage::Closing => {}
-            Stage::New => {
-                if now < session.since + self.options.limits.hello_timeout {
-                    let at = session.since + self.options.limits.hello_timeout;
-                    self.timers.insert(at, Timer::Session(link));
-                    return;
-                }
+            Stage::Closing => return,
+            Stage::New if now >= session.since + self.options.limits.hello_timeout => {
                 let error = refuse(ErrorCode::DeadlinePassed, "no Hello came in time");
                 self.end_session(link, 0, error);
+                return;
             }
+            Stage::New => {}
             Stage::Open { .. } if silence >= heartbeat * 2 => {
                 let name = session.peer.address.clone();
                 let reason = format!("nothing was heard from {name} for {silence:?}");
                 self.report(format!("closing a connection: {reason}"));
                 self.close_session(link, reason);
+                return;
             }
-            Stage::Open { .. } => {
-                let ask = silence >= heartbeat && !session.asked;
-                session.asked |= ask;
-                let next = if silence >= heartbeat {
-                    heartbeat * 2
-                } else {
-                    heartbeat
-                };
-                let at = session.last_heard + next;
-                self.timers.insert(at, Timer::Session(link));
-                if ask {
-                    let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
-                    self.send(link, message);
-                }
-            }
+            Stage::Open { .. } => self.ask_for_life(link, silence),
         }
+        self.arm_session(link);
+    }
+
+    /// Asks for a sign of life, if nothing was heard for long enough.
+    fn ask_for_life(&mut self, link: LinkId, silence: Duration) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        if session.asked || silence < self.patience(session) {
+            return;
+        }
+        if let Some(session) = self.sessions.get_mut(&link) {
+            session.asked = true;
+        }
+        let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
+        self.send(link, message);
     }
 
     /// The namespace that a connection's names are in.

@@ -84,6 +84,7 @@ impl Node {
             commands: BTreeMap::new(),
             topics: BTreeMap::new(),
             makings: BTreeMap::new(),
+            shared: Default::default(),
             partitions: BTreeMap::new(),
             jobs: BTreeMap::new(),
             transfers: BTreeMap::new(),
@@ -105,6 +106,7 @@ impl Node {
             node.remove_leftovers(disk.as_ref(), &mut report)?;
         }
         node.open_topics(&mut report);
+        node.open_shared();
         node.write_start(disk.as_ref())?;
         report.topic_count = node.topics.len();
         report.partition_count = node.partitions.len();

@@ -89,7 +89,7 @@ impl Node {
             "namespace": topic.namespace,
             "topic": entry.record.topic.to_string(),
             "partitions": partitions.collect::<Vec<_>>(),
-            "consumers": self.consumer_status(entry, topic),
+            "consumers": self.consumer_status(entry.record.topic),
             "producers": entry.producers.values().map(|producer| json!({
                 "name": producer.name,
                 "producer": producer.producer.to_string(),
@@ -97,36 +97,6 @@ impl Node {
             })).collect::<Vec<_>>(),
             "gap_count": entry.gaps.len(),
         })
-    }
-
-    fn consumer_status(&self, entry: &TopicEntry, topic: &Topic) -> Vec<Value> {
-        let consumers = entry.cursors.iter().map(|(name, cursors)| {
-            let mut lag = 0;
-            let cursors: Vec<_> = cursors
-                .iter()
-                .map(|(index, position)| {
-                    let slot = topic.partitions.get(index.0 as usize);
-                    let partition = match slot {
-                        Some(Slot::Open(id)) => self.partitions.get(id),
-                        _ => None,
-                    };
-                    let behind = partition.map(|partition| {
-                        let present = partition.storage.state().incarnation;
-                        let from = partition.translate(*position, present).offset;
-                        partition.visible.0.saturating_sub(from.0)
-                    });
-                    lag += behind.unwrap_or(0);
-                    json!({
-                        "partition": index.0,
-                        "incarnation": position.incarnation.0,
-                        "offset": position.offset.0,
-                        "lag": behind,
-                    })
-                })
-                .collect();
-            json!({ "name": name, "lag": lag, "cursors": cursors })
-        });
-        consumers.collect()
     }
 }
 

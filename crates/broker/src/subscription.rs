@@ -3,6 +3,7 @@
 
 use crate::controller::Controller;
 use crate::faults::Fault;
+use crate::membership::SharedId;
 use crate::node::{Asker, Node, StorageId};
 use crate::partition::{Partition, Reading, storage_error};
 use crate::session::{Refused, malformed, refuse};
@@ -16,7 +17,8 @@ use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{Gap, GapReason, Position};
 use wire::{
-    Codec, Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, TopicId,
+    Codec, Durability, ErrorCode, ErrorReply, Incarnation, MemberId, Offset, PartitionIndex,
+    TopicId,
 };
 
 /// A standing subscription to one partition.
@@ -25,6 +27,8 @@ pub(crate) struct Subscription {
     pub topic: TopicId,
     pub partition: PartitionIndex,
     pub consumer: String,
+    /// The group's member who reads, if one does.
+    pub member: Option<(SharedId, MemberId)>,
     /// The next event to be delivered.
     pub position: Position,
     /// What the consumer gave at first, and what is left of all that it gave;
@@ -95,6 +99,7 @@ impl Node {
             topic: head.topic,
             partition: subscribe.partition,
             consumer: subscribe.consumer,
+            member: None,
             position,
             window: subscribe.credit,
             credit: i64::try_from(subscribe.credit).unwrap_or(i64::MAX),

@@ -7,6 +7,7 @@ mod harness;
 mod chaos;
 mod controllers;
 mod internal;
+mod members;
 mod produce;
 mod promises;
 mod readers;

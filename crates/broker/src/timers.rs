@@ -1,5 +1,6 @@
 //! What is to be looked at when.
 
+use crate::membership::SharedId;
 use crate::node::{LinkId, StorageId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub(crate) enum Timer {
     Fetch(LinkId, u64),
     /// A storage's retention and background syncs.
     Storage(StorageId),
+    /// Members and revoked partitions of a group or queue.
+    Shared(SharedId),
     /// The end of a drain's patience.
     Drain,
 }

@@ -410,6 +410,7 @@ impl Node {
                 .map(|(storage, _)| Slot::Open(*storage));
             topic.partitions.extend(slots);
         }
+        self.share_partitions(making.topic);
         match self.description(making.topic) {
             Some(description) => self.reply_long(making.asker, description.to_bytes()),
             None => self.refuse_request(making.asker, unknown_topic(making.topic)),
@@ -455,6 +456,7 @@ impl Node {
             self.refuse_request(asker, undecided(&error));
             return;
         }
+        self.forget_shared(id);
         if let Some(topic) = self.topics.remove(&id) {
             for slot in topic.partitions {
                 if let Slot::Open(storage) = slot {

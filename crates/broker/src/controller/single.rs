@@ -122,8 +122,22 @@ impl Single {
                 _ => {}
             }
         }
+        self.complete();
         let state = self.storage.state();
-        if state.synced >= self.end {
+        if let Some(reason) = state.failure {
+            self.fail(&reason);
+            return;
+        }
+        if self.in_flight.is_empty() && self.compaction.snapshot.is_none() {
+            self.append_gathered(state.bytes);
+            // Commands without a record wait for nothing but those before them.
+            self.complete();
+        }
+    }
+
+    /// Applies what has become durable.
+    fn complete(&mut self) {
+        if self.storage.state().synced >= self.end {
             for (token, command) in self.in_flight.drain(..) {
                 command
                     .records
@@ -136,13 +150,6 @@ impl Single {
                 let bytes = self.storage.state().bytes;
                 self.compaction.due_bytes = self.compaction.bytes_max.max(bytes * 2);
             }
-        }
-        if let Some(reason) = state.failure {
-            self.fail(&reason);
-            return;
-        }
-        if self.in_flight.is_empty() && self.compaction.snapshot.is_none() {
-            self.append_gathered(state.bytes);
         }
     }
 

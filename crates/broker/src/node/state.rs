@@ -6,6 +6,7 @@ use crate::controller::{CommandToken, ControlError, Controller, Single};
 use crate::cursors::CursorProposals;
 use crate::drain::Drain;
 use crate::fetch::Fetching;
+use crate::membership::{JoinUnderWay, SharedConsumers, SharedId};
 use crate::options::NodeOptions;
 use crate::partition::Partition;
 use crate::producers::EpochProposals;
@@ -33,6 +34,8 @@ pub struct Node {
     pub(crate) controller: Single,
     pub(crate) commands: BTreeMap<CommandToken, Decided>,
     pub(crate) topics: BTreeMap<TopicId, Topic>,
+    /// Groups and queues.
+    pub(crate) shared: SharedConsumers,
     /// Topics that are being made or get more partitions.
     pub(crate) makings: BTreeMap<u64, Making>,
     pub(crate) partitions: BTreeMap<StorageId, Partition>,
@@ -66,6 +69,16 @@ pub(crate) enum Decided {
     CursorsMoved(Asker, crate::cursors::Moved),
     /// A named producer has a new life.
     ProducerOpened(Asker, wire::record::ProducerRecord),
+    /// Somebody is a member.
+    MemberJoined(JoinUnderWay),
+    /// A group or queue has changed, and somebody waits for it.
+    SharedAnswer(Asker, SharedId),
+    /// A group or queue has changed.
+    SharedChanged(SharedId),
+    /// A group or queue is gone.
+    ConsumerDeleted(Asker, SharedId),
+    /// Partitions of a group have new owners, by the grant of this number.
+    Granted(SharedId, u64),
     /// Losses of a partition are recorded.
     GapsRecorded(crate::gaps::Lost),
 }
@@ -156,6 +169,7 @@ impl Node {
             Timer::Request(link, id) => self.deadline_passed(Asker { link, id }),
             Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
             Timer::Storage(storage) => self.tick_storage(storage),
+            Timer::Shared(id) => self.shared_timer(id),
             Timer::Drain => self.drain_impatiently(),
         }
     }
@@ -224,6 +238,11 @@ impl Node {
             Decided::TopicDeleted(asker, topic) => self.topic_deleted(asker, topic, result),
             Decided::CursorsMoved(asker, moved) => self.cursors_moved(asker, moved, result),
             Decided::ProducerOpened(asker, record) => self.producer_opened(asker, record, result),
+            Decided::MemberJoined(under_way) => self.member_joined(under_way, result),
+            Decided::SharedAnswer(asker, id) => self.shared_answer(asker, id, result),
+            Decided::SharedChanged(id) => self.shared_changed(id, result),
+            Decided::ConsumerDeleted(asker, id) => self.consumer_deleted(asker, id, result),
+            Decided::Granted(id, grant) => self.granted(id, grant, result),
             Decided::GapsRecorded(lost) => self.gaps_recorded(lost, result),
         }
     }

@@ -54,6 +54,15 @@ impl TopicEntry {
         self.shared.get(consumer)
     }
 
+    /// How many names of consumers are known.
+    pub fn consumer_count(&self) -> usize {
+        let shared = self.shared.keys();
+        self.cursors.len()
+            + shared
+                .filter(|name| !self.cursors.contains_key(*name))
+                .count()
+    }
+
     pub(super) fn apply_consumer(&mut self, record: ConsumerRecord) {
         if let Some(entry) = self.shared.get_mut(&record.consumer) {
             entry.record = record;

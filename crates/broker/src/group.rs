@@ -1,0 +1,234 @@
+//! Groups: a topic's partitions are shared out among members. The states of
+//! an assignment are on the page `docs/concept/sharing.md`.
+
+mod assignment;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use topic::GroupOptions;
+use wire::message::Assigned;
+use wire::{MemberId, PartitionIndex};
+
+/// What a group shares out. A partition that is not named here is free.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub options: GroupOptions,
+    owned: BTreeMap<PartitionIndex, Assignment>,
+    /// What each member was told last, since it joined.
+    told: BTreeMap<MemberId, Assigned>,
+}
+
+/// A partition that has an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Assignment {
+    owner: MemberId,
+    state: AssignmentState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AssignmentState {
+    /// The grant of this number is not durable yet: the owner does not know of it.
+    Granting(u64),
+    Granted,
+    /// The owner is to release it.
+    Revoking {
+        /// When it loses it.
+        until: Duration,
+    },
+}
+
+impl Group {
+    pub fn new(options: GroupOptions) -> Self {
+        Self {
+            options,
+            owned: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Owners as they are recorded.
+    pub fn restore(&mut self, owners: &BTreeMap<PartitionIndex, MemberId>) {
+        let granted = |owner: &MemberId| Assignment {
+            owner: *owner,
+            state: AssignmentState::Granted,
+        };
+        let owned = owners.iter();
+        self.owned = owned
+            .map(|(partition, owner)| (*partition, granted(owner)))
+            .collect();
+    }
+
+    /// Whether the member owns the partition, and knows it.
+    pub fn owns(&self, member: MemberId, partition: PartitionIndex) -> bool {
+        self.owned.get(&partition).is_some_and(|assignment| {
+            assignment.owner == member && !matches!(assignment.state, AssignmentState::Granting(_))
+        })
+    }
+
+    /// What the member owns and knows of.
+    pub fn assigned(&self, member: MemberId) -> Assigned {
+        let own = self.owned.iter().filter(|(_, own)| own.owner == member);
+        let mut assigned = Assigned {
+            partitions: Vec::new(),
+            revoking: Vec::new(),
+        };
+        for (partition, assignment) in own {
+            match assignment.state {
+                AssignmentState::Granting(_) => continue,
+                AssignmentState::Granted => {}
+                AssignmentState::Revoking { .. } => assigned.revoking.push(*partition),
+            }
+            assigned.partitions.push(*partition);
+        }
+        assigned
+    }
+
+    /// When the next revoked partition is lost.
+    pub fn next_revoked(&self) -> Option<Duration> {
+        let owned = self.owned.values();
+        owned
+            .filter_map(|assignment| match assignment.state {
+                AssignmentState::Revoking { until } => Some(until),
+                _ => None,
+            })
+            .min()
+    }
+}
+
+/// Who is to own what: as even as one partition among those who take, with as
+/// few moves as that allows. Who does not take (`false`: it is away) keeps
+/// what it has and gets no more. If nobody takes, nothing moves.
+pub(crate) fn balance(
+    members: &BTreeMap<MemberId, bool>,
+    partition_count: u32,
+    owners: &BTreeMap<PartitionIndex, MemberId>,
+) -> BTreeMap<PartitionIndex, MemberId> {
+    let mut kept: BTreeMap<MemberId, Vec<PartitionIndex>> =
+        members.keys().map(|member| (*member, Vec::new())).collect();
+    for (partition, owner) in owners.range(..PartitionIndex(partition_count)) {
+        if let Some(own) = kept.get_mut(owner) {
+            own.push(*partition);
+        }
+    }
+    let takes = |member: &MemberId| members.get(member).copied().unwrap_or(false);
+    let unmoved = kept.iter().filter(|(member, _)| !takes(member));
+    let unmoved: usize = unmoved.map(|(_, own)| own.len()).sum();
+    // Who has most is the first to have one more than the others.
+    let mut takers: Vec<MemberId> = members.keys().copied().filter(takes).collect();
+    takers.sort_by_key(|member| (std::cmp::Reverse(kept[member].len()), *member));
+    let share = partition_count as usize - unmoved;
+    let count = takers.len().max(1);
+    let quota = |place: usize| share / count + usize::from(place < share % count);
+    for (place, member) in takers.iter().enumerate() {
+        if let Some(own) = kept.get_mut(member) {
+            own.truncate(quota(place));
+        }
+    }
+    let placed: BTreeSet<PartitionIndex> = kept.values().flatten().copied().collect();
+    let mut free = (0..partition_count)
+        .map(PartitionIndex)
+        .filter(|partition| !placed.contains(partition));
+    for (place, member) in takers.iter().enumerate() {
+        if let Some(own) = kept.get_mut(member) {
+            let missing = quota(place).saturating_sub(own.len());
+            own.extend(free.by_ref().take(missing));
+        }
+    }
+    kept.into_iter()
+        .flat_map(|(member, own)| own.into_iter().map(move |partition| (partition, member)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn counts(
+        target: &BTreeMap<PartitionIndex, MemberId>,
+        members: &BTreeMap<MemberId, bool>,
+    ) -> Vec<usize> {
+        let taking = members.iter().filter(|(_, takes)| **takes);
+        taking
+            .map(|(member, _)| target.values().filter(|owner| *owner == member).count())
+            .collect()
+    }
+
+    /// The fewest moves that evenness allows: partitions that stay are those
+    /// of each taker up to its quota, with the greater quotas given to those
+    /// who have most.
+    fn stay_most(
+        members: &BTreeMap<MemberId, bool>,
+        partition_count: u32,
+        owners: &BTreeMap<PartitionIndex, MemberId>,
+    ) -> usize {
+        let own = |member: &MemberId| owners.values().filter(|owner| *owner == member).count();
+        let (takers, others): (Vec<_>, Vec<_>) = members.iter().partition(|(_, takes)| **takes);
+        let unmoved: usize = others.iter().map(|(member, _)| own(member)).sum();
+        if takers.is_empty() {
+            return unmoved;
+        }
+        let share = partition_count as usize - unmoved;
+        let (least, extra) = (share / takers.len(), share % takers.len());
+        let stay = takers.iter().map(|(member, _)| own(member).min(least));
+        let above = takers.iter().filter(|(member, _)| own(member) > least);
+        unmoved + stay.sum::<usize>() + above.count().min(extra)
+    }
+
+    #[test]
+    fn shares_are_even_sticky_and_complete_for_any_members() {
+        for seed in 0..2000u128 {
+            let mut random = Random::new(seed);
+            let mut pick = |below: u64| (random.id() as u64) % below;
+            let partition_count = pick(40) as u32;
+            let member_count = pick(12);
+            let mut members: BTreeMap<MemberId, bool> = BTreeMap::new();
+            for _ in 0..member_count {
+                let takes = pick(4) > 0;
+                members.insert(MemberId(u128::from(pick(1000)) + 1), takes);
+            }
+            let ids: Vec<MemberId> = members.keys().copied().collect();
+            let mut owners = BTreeMap::new();
+            for partition in 0..partition_count {
+                // Some are free, and some of somebody who is gone.
+                let owner = match pick(4) {
+                    0 => continue,
+                    1 => MemberId(5000),
+                    _ if ids.is_empty() => continue,
+                    _ => ids[pick(ids.len() as u64) as usize],
+                };
+                owners.insert(PartitionIndex(partition), owner);
+            }
+            let target = balance(&members, partition_count, &owners);
+            let is_known = |owner: &MemberId| members.contains_key(owner);
+            assert!(target.values().all(is_known), "seed {seed}");
+            let stayed = |(partition, owner): &(&PartitionIndex, &MemberId)| {
+                owners.get(partition) == Some(owner)
+            };
+            let stay = target.iter().filter(stayed).count();
+            let most = stay_most(&members, partition_count, &owners);
+            assert_eq!(stay, most, "seed {seed}: more moves than needed");
+            let shares = counts(&target, &members);
+            if let (Some(least), Some(most)) = (shares.iter().min(), shares.iter().max()) {
+                assert!(most - least <= 1, "seed {seed}: {shares:?}");
+                assert_eq!(target.len(), partition_count as usize, "seed {seed}");
+            }
+            for (partition, owner) in &owners {
+                if members.get(owner) == Some(&false) {
+                    assert_eq!(target.get(partition), Some(owner), "seed {seed}");
+                }
+            }
+            // Nothing moves once it is as wanted, nor on the way there.
+            assert_eq!(balance(&members, partition_count, &target), target);
+            let on_the_way: BTreeMap<_, _> = target
+                .iter()
+                .filter(stayed)
+                .map(|(partition, owner)| (*partition, *owner))
+                .collect();
+            let later = balance(&members, partition_count, &on_the_way);
+            for (partition, owner) in &on_the_way {
+                assert_eq!(later.get(partition), Some(owner), "seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Partitions are granted, revoked and released.
+
+use super::{Assignment, AssignmentState, balance};
+use crate::controller::ControlError;
+use crate::faults::Fault;
+use crate::membership::SharedId;
+use crate::node::{Asker, Decided, LinkId, Node};
+use crate::session::{Refused, malformed, refuse};
+use net::Message;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::codec::Reader;
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::record::{AssignmentRecord, ConsumerKind, Record};
+use wire::{Codec, ErrorCode, ErrorReply, MemberId, PartitionIndex};
+
+const NOBODY: MemberId = MemberId(0);
+
+impl Node {
+    pub(crate) fn release(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let release = Release::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
+        let id = self.shared_named(asker, head.topic, &release.consumer, ConsumerKind::Group)?;
+        self.check_member(id, release.member)?;
+        let mut records = Vec::new();
+        for partition in &release.partitions {
+            // One that it does not own is released already: it asks again.
+            let owns = self.group(id).is_some_and(|group| {
+                let assignment = group.owned.get(partition);
+                assignment.is_some_and(|assignment| assignment.owner == release.member)
+            });
+            if owns {
+                self.take_away(id, *partition, "the partition was released", &mut records);
+            }
+        }
+        self.submit(records, Decided::SharedAnswer(asker, id));
+        self.balance_group(id);
+        self.arm_shared(id);
+        Ok(())
+    }
+
+    /// Refuses whoever does not own a partition of a group.
+    pub(crate) fn check_owner(
+        &self,
+        id: SharedId,
+        member: MemberId,
+        partition: PartitionIndex,
+    ) -> Result<(), Refused> {
+        if self
+            .group(id)
+            .is_some_and(|group| group.owns(member, partition))
+        {
+            return Ok(());
+        }
+        let consumer = self
+            .shared
+            .get(id)
+            .map(|shared| shared.record.consumer.as_str());
+        Err(refuse(
+            ErrorCode::MemberFenced,
+            format!(
+                "{member} does not own partition {partition} in group {:?}",
+                consumer.unwrap_or_default()
+            ),
+        ))
+    }
+
+    fn group(&self, id: SharedId) -> Option<&super::Group> {
+        self.shared.get(id)?.group()
+    }
+
+    fn group_mut(&mut self, id: SharedId) -> Option<&mut super::Group> {
+        self.shared.get_mut(id)?.group_mut()
+    }
+
+    /// A partition is free; who owned it reads it no more.
+    fn take_away(
+        &mut self,
+        id: SharedId,
+        partition: PartitionIndex,
+        why: &str,
+        records: &mut Vec<Record>,
+    ) {
+        let Some(group) = self.group_mut(id) else {
+            return;
+        };
+        let Some(assignment) = group.owned.remove(&partition) else {
+            return;
+        };
+        records.extend(self.assignment_record(id, partition, NOBODY));
+        let member = self.shared.member(id, assignment.owner);
+        if let Some(link) = member
+            .and_then(|member| member.presence.asker())
+            .map(|a| a.link)
+        {
+            let error = refuse(ErrorCode::MemberFenced, why);
+            self.end_scoped(link, (id, assignment.owner), Some(partition), &error);
+        }
+    }
+
+    fn assignment_record(
+        &self,
+        id: SharedId,
+        partition: PartitionIndex,
+        owner: MemberId,
+    ) -> Option<Record> {
+        let record = &self.shared.get(id)?.record;
+        Some(Record::Assignment(AssignmentRecord {
+            topic: record.topic,
+            consumer: record.consumer.clone(),
+            partition,
+            owner,
+        }))
+    }
+
+    /// Ends what a member reads on a connection: all, or one partition.
+    pub(crate) fn end_scoped(
+        &mut self,
+        link: LinkId,
+        member: (SharedId, MemberId),
+        partition: Option<PartitionIndex>,
+        error: &ErrorReply,
+    ) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let subscriptions = session.subscriptions.iter();
+        let ended: Vec<u64> = subscriptions
+            .filter(|(_, subscription)| {
+                subscription.member == Some(member)
+                    && partition.is_none_or(|partition| subscription.partition == partition)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ended {
+            self.end_subscription(Asker { link, id }, error.clone());
+        }
+    }
+
+    /// A member is gone: what it owned is free.
+    pub(crate) fn disown(&mut self, id: SharedId, member: MemberId, records: &mut Vec<Record>) {
+        let Some(group) = self.group_mut(id) else {
+            return;
+        };
+        group.told.remove(&member);
+        let owned = group.owned.iter();
+        let freed: Vec<PartitionIndex> = owned
+            .filter(|(_, assignment)| assignment.owner == member)
+            .map(|(partition, _)| *partition)
+            .collect();
+        for partition in freed {
+            if let Some(group) = self.group_mut(id) {
+                group.owned.remove(&partition);
+            }
+            records.extend(self.assignment_record(id, partition, NOBODY));
+        }
+    }
+
+    /// What the first owned is granted to the second, by the grant of this number.
+    pub(crate) fn inherit(
+        &mut self,
+        id: SharedId,
+        heirs: (MemberId, MemberId),
+        grant: u64,
+        records: &mut Vec<Record>,
+    ) {
+        let (old, new) = heirs;
+        let Some(group) = self.group_mut(id) else {
+            return;
+        };
+        group.told.remove(&old);
+        let mut inherited = Vec::new();
+        for (partition, assignment) in &mut group.owned {
+            if assignment.owner == old {
+                *assignment = Assignment {
+                    owner: new,
+                    state: AssignmentState::Granting(grant),
+                };
+                inherited.push(*partition);
+            }
+        }
+        for partition in inherited {
+            records.extend(self.assignment_record(id, partition, new));
+        }
+    }
+
+    /// A member is there: it is told what it owns, whether anything is new or not.
+    pub(crate) fn group_member_present(&mut self, id: SharedId, member: MemberId) {
+        if let Some(group) = self.group_mut(id) {
+            group.told.remove(&member);
+        }
+        self.balance_group(id);
+    }
+
+    /// Shares out anew: free partitions are granted, those that are to be
+    /// elsewhere are revoked, those that were not released in time are lost.
+    pub(crate) fn balance_group(&mut self, id: SharedId) {
+        if self.refuse_if_closing().is_err() {
+            return;
+        }
+        let mut records = self.lose_overdue(id);
+        let grant = self.next_id();
+        let twice = self.planted(Fault::GrantTwice);
+        let now = self.now.monotonic;
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        let topic = self.topics.get(&shared.record.topic);
+        let partition_count = topic.map_or(0, |topic| topic.partitions.len() as u32);
+        let members: BTreeMap<MemberId, bool> = shared
+            .members
+            .iter()
+            .map(|(member, state)| (*member, state.present().is_some()))
+            .collect();
+        let Some(group) = shared.group_mut() else {
+            return;
+        };
+        // What is being revoked goes to whoever needs it when it is free.
+        let owners = group.owned.iter().filter(|(_, assignment)| {
+            !matches!(assignment.state, AssignmentState::Revoking { .. })
+        });
+        let owners = owners
+            .map(|(partition, assignment)| (*partition, assignment.owner))
+            .collect();
+        let target = balance(&members, partition_count, &owners);
+        let until = now + Duration::from_millis(group.options.revoke_timeout_ms);
+        let mut granted = Vec::new();
+        for (partition, member) in target {
+            match group.owned.get_mut(&partition) {
+                Some(assignment)
+                    if assignment.state == AssignmentState::Granted
+                        && assignment.owner != member
+                        && !twice =>
+                {
+                    assignment.state = AssignmentState::Revoking { until };
+                }
+                Some(assignment) if assignment.owner == member || !twice => {}
+                _ => {
+                    let assignment = Assignment {
+                        owner: member,
+                        state: AssignmentState::Granting(grant),
+                    };
+                    group.owned.insert(partition, assignment);
+                    granted.push((partition, member));
+                }
+            }
+        }
+        let is_granted = !granted.is_empty();
+        for (partition, member) in granted {
+            records.extend(self.assignment_record(id, partition, member));
+        }
+        if is_granted {
+            self.submit(records, Decided::Granted(id, grant));
+        } else {
+            self.submit_shared(id, records);
+        }
+        self.tell_assigned(id);
+        self.arm_shared(id);
+    }
+
+    /// Takes away what was not released in time.
+    fn lose_overdue(&mut self, id: SharedId) -> Vec<Record> {
+        let now = self.now.monotonic;
+        let Some(group) = self.group(id) else {
+            return Vec::new();
+        };
+        let overdue = |assignment: &Assignment| matches!(assignment.state, AssignmentState::Revoking { until } if until <= now);
+        let timeout = group.options.revoke_timeout_ms;
+        let owned = group.owned.iter();
+        let lost: Vec<PartitionIndex> = owned
+            .filter(|(_, assignment)| overdue(assignment))
+            .map(|(partition, _)| *partition)
+            .collect();
+        let mut records = Vec::new();
+        let why =
+            format!("the partition was not released within the revoke timeout ({timeout} ms)");
+        for partition in lost {
+            self.take_away(id, partition, &why, &mut records);
+        }
+        records
+    }
+
+    /// A grant is durable, or was refused.
+    pub(crate) fn granted(&mut self, id: SharedId, grant: u64, result: Result<(), ControlError>) {
+        if result.is_err() {
+            self.shared_changed(id, result);
+            return;
+        }
+        self.grant_is_durable(id, grant);
+        // Who joined meanwhile may be meant to have some of it.
+        self.balance_group(id);
+    }
+
+    /// What the grant of this number named is its owners'.
+    pub(crate) fn grant_is_durable(&mut self, id: SharedId, grant: u64) {
+        let Some(group) = self.group_mut(id) else {
+            return;
+        };
+        for assignment in group.owned.values_mut() {
+            if assignment.state == AssignmentState::Granting(grant) {
+                assignment.state = AssignmentState::Granted;
+            }
+        }
+    }
+
+    /// Tells each member that is there what it owns, if that has changed.
+    pub(crate) fn tell_assigned(&mut self, id: SharedId) {
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        let members: Vec<(MemberId, Asker)> = shared
+            .members
+            .iter()
+            .filter_map(|(member, state)| Some((*member, state.present()?)))
+            .collect();
+        let Some(group) = shared.group_mut() else {
+            return;
+        };
+        let mut messages = Vec::new();
+        for (member, asker) in members {
+            let assigned = group.assigned(member);
+            if group.told.get(&member) != Some(&assigned) {
+                let message = Message::control(FrameKind::Assigned, asker.id, assigned.to_bytes());
+                group.told.insert(member, assigned);
+                messages.push((asker.link, message));
+            }
+        }
+        for (link, message) in messages {
+            self.send(link, message);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Who is a member of which group or queue: present, away, or gone. The
+//! states are on the page `docs/concept/sharing.md`.
+//!
+//! What is here runs ahead of the table: a member counts as one, or as gone,
+//! from the moment that its record is submitted. Commands take effect in the
+//! order of their submission, so whatever follows builds on it; nobody is told
+//! before it is durable. A command that is refused takes all others with it
+//! that are under way, and then the table says how things are
+//! ([`Node::return_to_table`]).
+
+mod describe;
+mod join;
+mod presence;
+
+pub(crate) use join::JoinUnderWay;
+
+use crate::controller::{ControlError, Controller};
+use crate::group::Group;
+use crate::node::{Asker, Decided, Node};
+use crate::session::{Refused, refuse};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use topic::{GroupOptions, QueueOptions};
+use wire::record::{ConsumerKind, ConsumerRecord, MemberRecord, Record};
+use wire::{ErrorCode, ErrorReply, MemberId, TopicId};
+
+/// How long a command that was refused is not tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A group or queue in this run of the server. Never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SharedId(pub u64);
+
+/// All groups and queues.
+#[derive(Debug, Default)]
+pub(crate) struct SharedConsumers {
+    pub all: BTreeMap<SharedId, Shared>,
+    names: BTreeMap<TopicId, BTreeMap<String, SharedId>>,
+}
+
+/// A group or queue.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Its name, topic, kind and options.
+    pub record: ConsumerRecord,
+    /// Who is present or away.
+    pub members: BTreeMap<MemberId, Member>,
+    /// What it shares out.
+    pub kind: SharedKind,
+    /// Whether its end is being recorded.
+    pub deleting: bool,
+    /// When a command may be tried again, after one was refused.
+    pub retry_at: Option<Duration>,
+    /// The timer that is armed.
+    timer_at: Option<Duration>,
+}
+
+/// What a group or queue is, besides its members. What became of a queue's
+/// events is in [`Node::queues`].
+#[derive(Debug)]
+pub(crate) enum SharedKind {
+    Group(Group),
+    #[allow(dead_code, reason = "the leases of queues are given by these")]
+    Queue(QueueOptions),
+}
+
+/// One member.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// As it is recorded.
+    pub record: MemberRecord,
+    pub presence: Presence,
+    /// What it takes at once. Of one that has not come back since the server
+    /// was started, nothing.
+    #[allow(dead_code, reason = "the leases of queues are given by these")]
+    pub prefetch: Prefetch,
+}
+
+/// How much of a queue a member takes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Prefetch {
+    pub events: u32,
+    pub bytes: u64,
+    /// Whether inline data travels with the batches.
+    pub inline_data: bool,
+}
+
+/// Whether a member is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Its record is not durable yet, or what was under way when it came back.
+    Joining(Asker),
+    /// Its connection stands, and it was heard of. The asker is the membership.
+    Present(Asker),
+    /// Its connection stands, but nothing was heard of it for half of its
+    /// session timeout.
+    Silent(Asker),
+    /// Its connection is gone.
+    Away {
+        /// When it is gone.
+        until: Duration,
+    },
+}
+
+impl Presence {
+    /// The connection that it has, and its membership's id there.
+    pub fn asker(self) -> Option<Asker> {
+        match self {
+            Self::Joining(asker) | Self::Present(asker) | Self::Silent(asker) => Some(asker),
+            Self::Away { .. } => None,
+        }
+    }
+}
+
+impl Member {
+    /// The membership, if the member is there to be given something.
+    pub fn present(&self) -> Option<Asker> {
+        match self.presence {
+            Presence::Present(asker) => Some(asker),
+            _ => None,
+        }
+    }
+
+    pub fn session_timeout(&self) -> Duration {
+        Duration::from_millis(self.record.session_timeout_ms.into())
+    }
+}
+
+impl SharedConsumers {
+    pub fn get(&self, id: SharedId) -> Option<&Shared> {
+        self.all.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: SharedId) -> Option<&mut Shared> {
+        self.all.get_mut(&id)
+    }
+
+    pub fn member(&self, id: SharedId, member: MemberId) -> Option<&Member> {
+        self.all.get(&id)?.members.get(&member)
+    }
+
+    pub fn member_mut(&mut self, id: SharedId, member: MemberId) -> Option<&mut Member> {
+        self.all.get_mut(&id)?.members.get_mut(&member)
+    }
+
+    /// The group or queue of this name.
+    pub fn named(&self, topic: TopicId, consumer: &str) -> Option<SharedId> {
+        self.names.get(&topic)?.get(consumer).copied()
+    }
+
+    /// The groups and queues of a topic, in the order of their names.
+    pub fn of(&self, topic: TopicId) -> impl Iterator<Item = SharedId> + '_ {
+        let names = self.names.get(&topic);
+        names.into_iter().flat_map(|names| names.values().copied())
+    }
+
+    pub fn insert(&mut self, id: SharedId, shared: Shared) {
+        let names = self.names.entry(shared.record.topic).or_default();
+        names.insert(shared.record.consumer.clone(), id);
+        self.all.insert(id, shared);
+    }
+
+    pub fn remove(&mut self, id: SharedId) -> Option<Shared> {
+        let shared = self.all.remove(&id)?;
+        if let Some(names) = self.names.get_mut(&shared.record.topic) {
+            names.remove(&shared.record.consumer);
+            if names.is_empty() {
+                self.names.remove(&shared.record.topic);
+            }
+        }
+        Some(shared)
+    }
+}
+
+impl Shared {
+    /// A group or queue without members. Options that this version does not
+    /// know are taken for the default ones: what is recorded is served.
+    pub fn new(record: ConsumerRecord) -> Self {
+        let kind = match record.kind {
+            ConsumerKind::Queue => {
+                SharedKind::Queue(QueueOptions::from_json(&record.options).unwrap_or_default())
+            }
+            ConsumerKind::Group | ConsumerKind::Independent => SharedKind::Group(Group::new(
+                GroupOptions::from_json(&record.options).unwrap_or_default(),
+            )),
+        };
+        Self {
+            record,
+            members: BTreeMap::new(),
+            kind,
+            deleting: false,
+            retry_at: None,
+            timer_at: None,
+        }
+    }
+
+    pub fn is_queue(&self) -> bool {
+        matches!(self.kind, SharedKind::Queue(_))
+    }
+
+    pub fn group(&self) -> Option<&Group> {
+        match &self.kind {
+            SharedKind::Group(group) => Some(group),
+            SharedKind::Queue(_) => None,
+        }
+    }
+
+    pub fn group_mut(&mut self) -> Option<&mut Group> {
+        match &mut self.kind {
+            SharedKind::Group(group) => Some(group),
+            SharedKind::Queue(_) => None,
+        }
+    }
+}
+
+impl Node {
+    /// Groups and queues as they were recorded. Each member is away, and has
+    /// its session timeout to come back.
+    pub(crate) fn open_shared(&mut self) {
+        let entries: Vec<_> = self
+            .controller
+            .table()
+            .topics()
+            .filter(|(id, _)| self.topics.contains_key(id))
+            .flat_map(|(_, entry)| entry.shared.values())
+            .map(|entry| {
+                (
+                    entry.record.clone(),
+                    entry.members.clone(),
+                    entry.owners.clone(),
+                )
+            })
+            .collect();
+        for (record, members, owners) in entries {
+            let id = SharedId(self.next_id());
+            let mut shared = Shared::new(record);
+            for (member, record) in members {
+                let timeout = Duration::from_millis(record.session_timeout_ms.into());
+                let until = self.now.monotonic + timeout;
+                shared.members.insert(
+                    member,
+                    Member {
+                        record,
+                        presence: Presence::Away { until },
+                        prefetch: Prefetch::default(),
+                    },
+                );
+            }
+            if let Some(group) = shared.group_mut() {
+                group.restore(&owners);
+            }
+            let is_queue = shared.is_queue();
+            self.shared.insert(id, shared);
+            if is_queue {
+                self.queue_made(id);
+            }
+            self.arm_shared(id);
+        }
+    }
+
+    /// The group or queue that a request names.
+    pub(crate) fn shared_named(
+        &self,
+        asker: Asker,
+        topic: TopicId,
+        consumer: &str,
+        kind: ConsumerKind,
+    ) -> Result<SharedId, Refused> {
+        let name = &self.topic_of(asker, topic)?.name;
+        let Some(id) = self.shared.named(topic, consumer) else {
+            return Err(refuse(
+                ErrorCode::UnknownConsumer,
+                format!("topic {name:?} has no {kind} {consumer:?}"),
+            ));
+        };
+        match self.shared.get(id) {
+            Some(shared) if shared.record.kind == kind => Ok(id),
+            _ => Err(refuse(
+                ErrorCode::InvalidConsumer,
+                format!("consumer {consumer:?} of topic {name:?} is no {kind}"),
+            )),
+        }
+    }
+
+    /// Refuses whoever is no member, or none any more.
+    pub(crate) fn check_member(&self, id: SharedId, member: MemberId) -> Result<(), Refused> {
+        match self.shared.member(id, member) {
+            Some(_) => Ok(()),
+            None => Err(self.fenced(id, member)),
+        }
+    }
+
+    /// What somebody is told who is no member.
+    pub(crate) fn fenced(&self, id: SharedId, member: MemberId) -> ErrorReply {
+        let record = self.shared.get(id).map(|shared| &shared.record);
+        let (kind, consumer) = record.map_or((ConsumerKind::Group, ""), |record| {
+            (record.kind, record.consumer.as_str())
+        });
+        refuse(
+            ErrorCode::MemberFenced,
+            format!("{member} is no member of {kind} {consumer:?} any more"),
+        )
+    }
+
+    /// A change of a group or queue that nobody waits for is durable, or was refused.
+    pub(crate) fn shared_changed(&mut self, id: SharedId, result: Result<(), ControlError>) {
+        if result.is_err() {
+            self.return_to_table(id);
+        }
+    }
+
+    /// A change of a group or queue is durable, or was refused; somebody waits for it.
+    pub(crate) fn shared_answer(
+        &mut self,
+        asker: Asker,
+        id: SharedId,
+        result: Result<(), ControlError>,
+    ) {
+        match result {
+            Ok(()) => self.reply(asker, Vec::new()),
+            Err(error) => {
+                self.refuse_request(asker, crate::topics::undecided(&error));
+                self.return_to_table(id);
+            }
+        }
+    }
+
+    /// A command was refused, and with it whatever was under way: members and
+    /// owners are again those of the table. Nothing is submitted now: what the
+    /// table lacks is tried again after a while.
+    fn return_to_table(&mut self, id: SharedId) {
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        let entry = self
+            .controller
+            .table()
+            .topic(shared.record.topic)
+            .and_then(|entry| entry.shared(&shared.record.consumer));
+        let Some(entry) = entry else {
+            // Those that were joining are told by their own commands.
+            if shared.is_queue() {
+                self.queue_deleted(id);
+            }
+            let members = self.shared.remove(id).map(|shared| shared.members);
+            for member in members.into_iter().flat_map(BTreeMap::into_values) {
+                self.forget_membership(member.presence);
+            }
+            return;
+        };
+        shared.deleting = false;
+        shared.retry_at = Some(self.now.monotonic + RETRY_AFTER);
+        let mut unknown = Vec::new();
+        shared.members.retain(|member, state| {
+            let known = entry.members.contains_key(member);
+            if !known {
+                unknown.push((*member, state.presence));
+            }
+            known
+        });
+        for (member, record) in &entry.members {
+            let until = self.now.monotonic + RETRY_AFTER;
+            shared.members.entry(*member).or_insert_with(|| Member {
+                record: record.clone(),
+                presence: Presence::Away { until },
+                prefetch: Prefetch::default(),
+            });
+        }
+        let owners = entry.owners.clone();
+        if let Some(group) = shared.group_mut() {
+            group.restore(&owners);
+        }
+        let is_queue = shared.is_queue();
+        for (member, presence) in unknown {
+            self.forget_membership(presence);
+            if is_queue {
+                self.queue_member_gone(id, member, false);
+            }
+        }
+        self.arm_shared(id);
+    }
+
+    /// A connection has a membership no more; nothing is said.
+    pub(crate) fn forget_membership(&mut self, presence: Presence) {
+        if let Some(asker) = presence.asker()
+            && let Some(session) = self.sessions.get_mut(&asker.link)
+        {
+            session.memberships.remove(&asker.id);
+        }
+    }
+
+    /// Submits a change of a group or queue that nobody waits for.
+    pub(crate) fn submit_shared(&mut self, id: SharedId, records: Vec<Record>) {
+        if !records.is_empty() {
+            self.submit(records, Decided::SharedChanged(id));
+        }
+    }
+}

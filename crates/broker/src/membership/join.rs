@@ -1,0 +1,456 @@
+//! Becoming a member.
+
+use super::{Member, Prefetch, Presence, Shared, SharedId};
+use crate::controller::{ControlError, Controller};
+use crate::describe::unknown_topic;
+use crate::node::{Asker, Decided, Node};
+use crate::session::{Refused, Stage, malformed, refuse};
+use crate::topics::{Slot, undecided};
+use topic::{GroupOptions, QueueOptions};
+use wire::codec::Reader;
+use wire::message::*;
+use wire::record::*;
+use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, Sequence, TopicId};
+
+/// Session timeouts are from a tenth of a second to a day.
+const SESSION_TIMEOUT_MS: std::ops::RangeInclusive<u32> = 100..=24 * 3600 * 1000;
+
+/// A member whose records are on their way.
+pub(crate) struct JoinUnderWay {
+    pub asker: Asker,
+    pub id: SharedId,
+    pub member: MemberId,
+    pub held: Vec<Lease>,
+    /// The grant of what it inherits.
+    grant: u64,
+}
+
+impl Node {
+    pub(crate) fn join(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let join = Join::decode(from).map_err(malformed)?;
+        self.refuse_if_draining()?;
+        self.topic_of(asker, head.topic)?;
+        check_join(&join)?;
+        self.refuse_membership(asker)?;
+        let mut records = Vec::new();
+        let known = self.shared.named(head.topic, &join.consumer);
+        let made = match known {
+            Some(id) => {
+                self.check_known(id, &join)?;
+                None
+            }
+            None => Some(self.new_shared(asker, head.topic, &join, &mut records)?),
+        };
+        let id = known.unwrap_or_else(|| SharedId(self.next_id()));
+        if let Some(shared) = made {
+            let is_queue = shared.is_queue();
+            self.shared.insert(id, shared);
+            if is_queue {
+                self.queue_made(id);
+            }
+        }
+        let grant = self.next_id();
+        self.replace_instance(id, &join, grant, &mut records);
+        self.admit(asker, id, &join, &mut records);
+        let under_way = JoinUnderWay {
+            asker,
+            id,
+            member: join.member,
+            held: join.held,
+            grant,
+        };
+        // Even if nothing changes, the answer comes after what is under way.
+        self.submit(records, Decided::MemberJoined(under_way));
+        self.arm_shared(id);
+        self.arm_session(asker.link);
+        Ok(())
+    }
+
+    /// Subscriptions and memberships of one connection are bounded together.
+    fn refuse_membership(&self, asker: Asker) -> Result<(), Refused> {
+        let limit = self.options.limits.subscriptions_max;
+        let session = self.sessions.get(&asker.link);
+        if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{limit} subscriptions and memberships stand already (subscriptions_max)"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether a group or queue that there is can have this member.
+    fn check_known(&self, id: SharedId, join: &Join) -> Result<(), Refused> {
+        let Some(shared) = self.shared.get(id) else {
+            return Ok(());
+        };
+        let consumer = &join.consumer;
+        let known = shared.record.kind;
+        if known != join.kind {
+            return Err(refuse(
+                ErrorCode::InvalidConsumer,
+                format!("consumer {consumer:?} is a {known}, not a {}", join.kind),
+            ));
+        }
+        if shared.deleting {
+            return Err(ErrorReply::retryable(
+                ErrorCode::UnknownConsumer,
+                50,
+                format!("{known} {consumer:?} is being deleted"),
+            ));
+        }
+        let limit = self.options.limits.members_max;
+        let is_known = shared.members.contains_key(&join.member)
+            || shared.instance(&join.instance, join.member).is_some();
+        if !is_known && shared.members.len() >= limit {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{known} {consumer:?} has {limit} members (members_max)"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// A group or queue of a new name, and the records that make it.
+    fn new_shared(
+        &self,
+        asker: Asker,
+        topic: TopicId,
+        join: &Join,
+        records: &mut Vec<Record>,
+    ) -> Result<Shared, Refused> {
+        let consumer = &join.consumer;
+        if self.is_independent(topic, consumer) {
+            return Err(refuse(
+                ErrorCode::InvalidConsumer,
+                format!(
+                    "consumer {consumer:?} is an independent one, not a {}",
+                    join.kind
+                ),
+            ));
+        }
+        let Some(entry) = self.controller.table().topic(topic) else {
+            return Err(unknown_topic(topic));
+        };
+        let limit = self.options.limits.consumers_max;
+        if entry.consumer_count() >= limit {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("the topic has {limit} consumers (consumers_max)"),
+            ));
+        }
+        let namespace = &entry.record.namespace;
+        let options = match join.kind {
+            ConsumerKind::Queue => {
+                let options = QueueOptions::from_json(&join.options)?;
+                let dead = options.dead_letter_topic_of(&entry.record.name);
+                if options.deliveries_max > 0
+                    && self.controller.table().named(namespace, &dead).is_none()
+                {
+                    return Err(refuse(
+                        ErrorCode::InvalidConsumer,
+                        format!(
+                            "queue {consumer:?} needs its dead-letter topic {dead:?}, which there is not"
+                        ),
+                    ));
+                }
+                options.to_json()
+            }
+            _ => GroupOptions::from_json(&join.options)?.to_json(),
+        };
+        let record = ConsumerRecord {
+            namespace: self.namespace(asker.link).to_owned(),
+            consumer: consumer.clone(),
+            topic,
+            kind: join.kind,
+            options,
+        };
+        records.push(Record::Consumer(record.clone()));
+        self.start_records(&record, join.start, records)?;
+        Ok(Shared::new(record))
+    }
+
+    /// Whether the name is that of an independent consumer: it has a cursor,
+    /// will have one, or reads now.
+    pub(crate) fn is_independent(&self, topic: TopicId, consumer: &str) -> bool {
+        let entry = self.controller.table().topic(topic);
+        if self.shared.named(topic, consumer).is_some() {
+            return false;
+        }
+        let subscribed = || {
+            let sessions = self.sessions.values();
+            sessions
+                .flat_map(|session| session.subscriptions.values())
+                .any(|subscription| {
+                    subscription.topic == topic && subscription.consumer == consumer
+                })
+        };
+        entry.is_some_and(|entry| entry.cursors.contains_key(consumer))
+            || self.cursor_proposals.names(topic, consumer)
+            || subscribed()
+    }
+
+    /// Where a new group or queue begins in each partition. One that begins
+    /// with the first event that ever was needs no record.
+    fn start_records(
+        &self,
+        record: &ConsumerRecord,
+        start: Start,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Refused> {
+        if let Start::At(position) = start {
+            return Err(refuse(
+                ErrorCode::InvalidConsumer,
+                format!(
+                    "{} {:?} has many partitions and cannot begin at one position ({})",
+                    record.kind, record.consumer, position.offset
+                ),
+            ));
+        }
+        let slots = self
+            .topics
+            .get(&record.topic)
+            .map(|topic| &topic.partitions);
+        for (index, slot) in slots.into_iter().flatten().enumerate() {
+            let partition = PartitionIndex(index as u32);
+            let open = match slot {
+                Slot::Open(storage) => self.partitions.get(storage),
+                Slot::Failed(_) => None,
+            };
+            let Some(open) = open else {
+                continue;
+            };
+            let state = open.storage.state();
+            let offset = match start {
+                Start::Cursor | Start::At(_) => continue,
+                Start::Beginning => state.first,
+                Start::Latest | Start::CursorOrLatest => open.visible,
+            };
+            let position = Position {
+                incarnation: state.incarnation,
+                offset,
+            };
+            records.push(match record.kind {
+                ConsumerKind::Queue => Record::Settled(SettledRecord {
+                    topic: record.topic,
+                    consumer: record.consumer.clone(),
+                    partition,
+                    incarnation: position.incarnation,
+                    ranges: vec![(Offset(0), position.offset)],
+                    delivered: position.offset,
+                    next_rejected: Sequence(0),
+                }),
+                _ => Record::Cursor(CursorRecord {
+                    namespace: record.namespace.clone(),
+                    consumer: record.consumer.clone(),
+                    topic: record.topic,
+                    partition,
+                    position: Some(position),
+                }),
+            });
+        }
+        Ok(())
+    }
+
+    /// A static member has come back as another: what its predecessor held is
+    /// its own, in the same command.
+    fn replace_instance(
+        &mut self,
+        id: SharedId,
+        join: &Join,
+        grant: u64,
+        records: &mut Vec<Record>,
+    ) {
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        let Some(old) = shared.instance(&join.instance, join.member) else {
+            return;
+        };
+        let Some(member) = shared.members.remove(&old) else {
+            return;
+        };
+        records.push(Record::Member(MemberRecord {
+            is_member: false,
+            ..member.record
+        }));
+        let is_queue = shared.is_queue();
+        let instance = &join.instance;
+        let error = refuse(
+            ErrorCode::MemberFenced,
+            format!("another member of the instance name {instance:?} has joined"),
+        );
+        if is_queue {
+            self.queue_member_gone(id, old, true);
+        } else {
+            self.end_reading(member.presence, (id, old), &error);
+            self.inherit(id, (old, join.member), grant, records);
+        }
+        self.end_membership(member.presence, &error);
+    }
+
+    /// Notes the member: from now on it is one, unless its record is refused.
+    fn admit(&mut self, asker: Asker, id: SharedId, join: &Join, records: &mut Vec<Record>) {
+        let client_name = match self.sessions.get(&asker.link).map(|session| &session.stage) {
+            Some(Stage::Open { client_name, .. }) => client_name.clone(),
+            _ => String::new(),
+        };
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        let record = MemberRecord {
+            topic: shared.record.topic,
+            consumer: shared.record.consumer.clone(),
+            member: join.member,
+            instance: join.instance.clone(),
+            client_name,
+            session_timeout_ms: join.session_timeout_ms,
+            is_member: true,
+        };
+        let member = Member {
+            record: record.clone(),
+            presence: Presence::Joining(asker),
+            prefetch: Prefetch {
+                events: join.prefetch_events,
+                bytes: join.prefetch_bytes,
+                inline_data: join.inline_data,
+            },
+        };
+        let before = shared.members.insert(join.member, member);
+        if before.as_ref().is_none_or(|before| before.record != record) {
+            records.push(Record::Member(record));
+        }
+        if let Some(session) = self.sessions.get_mut(&asker.link) {
+            session.memberships.insert(asker.id, (id, join.member));
+        }
+        let Some(before) = before else {
+            return;
+        };
+        let error = refuse(ErrorCode::Cancelled, "the member has joined anew");
+        if before
+            .presence
+            .asker()
+            .is_some_and(|before| before.link != asker.link)
+        {
+            self.end_reading(before.presence, (id, join.member), &error);
+        }
+        self.end_membership(before.presence, &error);
+        if before.present().is_some() {
+            self.tell_away(id, join.member);
+        }
+    }
+
+    /// A member's records are durable, or were refused.
+    pub(crate) fn member_joined(
+        &mut self,
+        under_way: JoinUnderWay,
+        result: Result<(), ControlError>,
+    ) {
+        let JoinUnderWay {
+            asker,
+            id,
+            member,
+            held,
+            grant,
+        } = under_way;
+        if let Err(error) = result {
+            let session = self.sessions.get_mut(&asker.link);
+            session.and_then(|session| session.memberships.remove(&asker.id));
+            self.refuse_request(asker, undecided(&error));
+            self.return_to_table(id);
+            if let Some(state) = self.shared.member(id, member)
+                && state.presence.asker() == Some(asker)
+            {
+                // It was one before; this try to come back has failed.
+                self.member_away(id, member);
+            }
+            return;
+        }
+        self.grant_is_durable(id, grant);
+        let waits = self
+            .sessions
+            .get(&asker.link)
+            .is_some_and(|session| session.requests.contains_key(&asker.id));
+        let state = self.shared.member_mut(id, member);
+        match state {
+            Some(state) if state.presence == Presence::Joining(asker) && waits => {
+                state.presence = Presence::Present(asker);
+            }
+            // Nobody waits for the answer: it has its time to ask again.
+            Some(state) if state.presence == Presence::Joining(asker) => {
+                self.forget_membership(Presence::Joining(asker));
+                self.member_away(id, member);
+                return;
+            }
+            // It left meanwhile, was replaced, or has joined once more.
+            _ => {
+                let error = self.fenced(id, member);
+                self.refuse_request(asker, error);
+                return;
+            }
+        }
+        let Some(shared) = self.shared.get(id) else {
+            return;
+        };
+        let options = shared.record.options.clone();
+        let (settled, expired) = match shared.is_queue() {
+            true => self.queue_joined(id, member, &held),
+            false => (Vec::new(), held),
+        };
+        let joined = Joined {
+            options,
+            settled,
+            expired,
+        };
+        self.reply_long(asker, joined.to_bytes());
+        self.member_is_present(id, member);
+    }
+}
+
+impl Shared {
+    /// Another member of this instance name.
+    fn instance(&self, instance: &str, but: MemberId) -> Option<MemberId> {
+        let mut members = self.members.iter();
+        members
+            .find(|(id, member)| {
+                **id != but && !instance.is_empty() && member.record.instance == instance
+            })
+            .map(|(id, _)| *id)
+    }
+}
+
+/// What of a request to join can be judged by itself.
+fn check_join(join: &Join) -> Result<(), Refused> {
+    let invalid = |message: String| refuse(ErrorCode::InvalidConsumer, message);
+    topic::check_consumer_name(&join.consumer).map_err(|error| invalid(error.to_string()))?;
+    if !join.instance.is_empty() {
+        topic::check_consumer_name(&join.instance)
+            .map_err(|error| invalid(format!("instance name: {error}")))?;
+    }
+    if join.kind == ConsumerKind::Independent {
+        let consumer = &join.consumer;
+        return Err(invalid(format!(
+            "consumer {consumer:?}: an independent consumer has no members to join"
+        )));
+    }
+    if join.member == MemberId(0) {
+        return Err(invalid("a member's id is not 0".into()));
+    }
+    if !SESSION_TIMEOUT_MS.contains(&join.session_timeout_ms) {
+        return Err(invalid(format!(
+            "session_timeout_ms is {}, not between {} and {}",
+            join.session_timeout_ms,
+            SESSION_TIMEOUT_MS.start(),
+            SESSION_TIMEOUT_MS.end()
+        )));
+    }
+    if join.kind == ConsumerKind::Queue && join.prefetch_events == 0 {
+        return Err(invalid("prefetch_events is 0: nothing would come".into()));
+    }
+    Ok(())
+}

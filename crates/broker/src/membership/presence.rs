@@ -1,0 +1,273 @@
+//! Members come back, fall silent, leave, and are gone.
+
+use super::{Presence, SharedId};
+use crate::node::{Asker, Decided, LinkId, Node};
+use crate::session::{Refused, malformed, refuse};
+use crate::timers::Timer;
+use net::Message;
+use std::time::Duration;
+use wire::codec::Reader;
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::record::{ConsumerKind, MemberRecord, Record};
+use wire::{Codec, ErrorCode, ErrorReply, MemberId};
+
+/// How soon a group or queue is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+impl Node {
+    pub(crate) fn leave(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let Leave { consumer, member } = Leave::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
+        self.topic_of(asker, head.topic)?;
+        let kind = match self.shared.named(head.topic, &consumer) {
+            Some(id) => self.shared.get(id).map(|shared| shared.record.kind),
+            None => None,
+        };
+        let kind = kind.unwrap_or(ConsumerKind::Group);
+        let id = self.shared_named(asker, head.topic, &consumer, kind)?;
+        let error = refuse(ErrorCode::MemberFenced, "the member was made to leave");
+        let own = self.shared.member(id, member).and_then(|state| {
+            let membership = state.presence.asker()?;
+            (membership.link == asker.link).then_some(state.presence)
+        });
+        // Whoever leaves by himself is not told that his membership has ended.
+        if let Some(presence) = own {
+            self.forget_membership(presence);
+        }
+        let records = self.remove_member(id, member, false, &error);
+        // One that is gone already has its answer when that is durable.
+        self.submit(records, Decided::SharedAnswer(asker, id));
+        self.after_members(id);
+        Ok(())
+    }
+
+    /// Takes a member out; the records say so, when they are submitted.
+    fn remove_member(
+        &mut self,
+        id: SharedId,
+        member: MemberId,
+        counted: bool,
+        error: &ErrorReply,
+    ) -> Vec<Record> {
+        let Some(shared) = self.shared.get_mut(id) else {
+            return Vec::new();
+        };
+        let Some(state) = shared.members.remove(&member) else {
+            return Vec::new();
+        };
+        let mut records = vec![Record::Member(MemberRecord {
+            is_member: false,
+            ..state.record
+        })];
+        if shared.is_queue() {
+            self.queue_member_gone(id, member, counted);
+        } else {
+            self.end_reading(state.presence, (id, member), error);
+            self.disown(id, member, &mut records);
+        }
+        self.end_membership(state.presence, error);
+        records
+    }
+
+    /// Ends a membership on its connection, which is told.
+    pub(crate) fn end_membership(&mut self, presence: Presence, error: &ErrorReply) {
+        let Some(asker) = presence.asker() else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&asker.link) else {
+            return;
+        };
+        if session.memberships.remove(&asker.id).is_none() {
+            return;
+        }
+        // One that waits for its answer is told by that.
+        if session.requests.contains_key(&asker.id) {
+            return;
+        }
+        let message = Message::control(FrameKind::Ended, asker.id, error.to_bytes());
+        self.send(asker.link, message);
+    }
+
+    /// Ends what a member reads.
+    pub(super) fn end_reading(
+        &mut self,
+        presence: Presence,
+        member: (SharedId, MemberId),
+        error: &ErrorReply,
+    ) {
+        if let Some(asker) = presence.asker() {
+            self.end_scoped(asker.link, member, None, error);
+        }
+    }
+
+    /// A connection is gone, and with it a membership.
+    pub(crate) fn membership_lost(&mut self, asker: Asker, id: SharedId, member: MemberId) {
+        let state = self.shared.member(id, member);
+        if state.is_some_and(|state| state.presence.asker() == Some(asker)) {
+            self.member_away(id, member);
+        }
+    }
+
+    /// From now on the member has its session timeout to come back.
+    pub(super) fn member_away(&mut self, id: SharedId, member: MemberId) {
+        let now = self.now.monotonic;
+        let Some(state) = self.shared.member_mut(id, member) else {
+            return;
+        };
+        let was_present = state.present().is_some();
+        state.presence = Presence::Away {
+            until: now + state.session_timeout(),
+        };
+        if was_present {
+            self.tell_away(id, member);
+        }
+        self.arm_shared(id);
+    }
+
+    /// A member is not there any more to be given anything.
+    pub(super) fn tell_away(&mut self, id: SharedId, member: MemberId) {
+        if self.shared.get(id).is_some_and(super::Shared::is_queue) {
+            self.queue_member_away(id, member);
+        }
+    }
+
+    /// A member is there, anew or again.
+    pub(super) fn member_is_present(&mut self, id: SharedId, member: MemberId) {
+        match self.shared.get(id).map(super::Shared::is_queue) {
+            Some(true) => self.queue_member_present(id, member),
+            Some(false) => self.group_member_present(id, member),
+            None => {}
+        }
+        self.arm_shared(id);
+    }
+
+    /// Something was heard on a connection on which members had fallen silent.
+    pub(crate) fn members_heard(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        session.silent_members = false;
+        let memberships: Vec<_> = session.memberships.values().copied().collect();
+        for (id, member) in memberships {
+            let Some(state) = self.shared.member_mut(id, member) else {
+                continue;
+            };
+            if let Presence::Silent(asker) = state.presence
+                && asker.link == link
+            {
+                state.presence = Presence::Present(asker);
+                self.member_is_present(id, member);
+            }
+        }
+    }
+
+    /// When somebody of a group or queue is to be looked at.
+    pub(crate) fn arm_shared(&mut self, id: SharedId) {
+        let Some(shared) = self.shared.get(id) else {
+            return;
+        };
+        let sessions = &self.sessions;
+        let members = shared.members.values().map(|member| {
+            let timeout = member.session_timeout();
+            let heard = |asker: Asker| {
+                let session = sessions.get(&asker.link);
+                session.map_or(Duration::ZERO, |session| session.last_heard)
+            };
+            match member.presence {
+                Presence::Joining(asker) | Presence::Silent(asker) => heard(asker) + timeout,
+                Presence::Present(asker) => heard(asker) + timeout / 2,
+                Presence::Away { until } => until,
+            }
+        });
+        let revoked = shared.group().and_then(crate::group::Group::next_revoked);
+        let Some(at) = members.chain(revoked).chain(shared.retry_at).min() else {
+            return;
+        };
+        // A little late is early enough, and spares looking at everybody for each.
+        let at = at.max(self.now.monotonic + LOOK_AGAIN);
+        let at = shared.retry_at.map_or(at, |retry_at| at.max(retry_at));
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        match shared.timer_at {
+            // It comes early at worst, and then is armed again.
+            Some(armed) if armed <= at => return,
+            Some(armed) => self.timers.remove(armed, Timer::Shared(id)),
+            None => {}
+        }
+        shared.timer_at = Some(at);
+        self.timers.insert(at, Timer::Shared(id));
+    }
+
+    pub(crate) fn shared_timer(&mut self, id: SharedId) {
+        let now = self.now.monotonic;
+        // At the end nothing changes any more; the next run goes on from here.
+        if self.refuse_if_closing().is_err() {
+            return;
+        }
+        let Some(shared) = self.shared.get_mut(id) else {
+            return;
+        };
+        shared.timer_at = None;
+        if shared.retry_at.is_some_and(|at| at <= now) {
+            shared.retry_at = None;
+        }
+        let mut silent = Vec::new();
+        let mut gone = Vec::new();
+        for (member, state) in &mut shared.members {
+            let timeout = state.session_timeout();
+            let silence = |asker: Asker| {
+                let session = self.sessions.get(&asker.link);
+                session.map_or(Duration::MAX, |session| now - session.last_heard)
+            };
+            match state.presence {
+                Presence::Away { until } if until <= now => gone.push(*member),
+                Presence::Away { .. } => {}
+                Presence::Joining(asker) | Presence::Present(asker) | Presence::Silent(asker)
+                    if silence(asker) >= timeout =>
+                {
+                    gone.push(*member);
+                }
+                Presence::Present(asker) if silence(asker) >= timeout / 2 => {
+                    state.presence = Presence::Silent(asker);
+                    silent.push((*member, asker.link));
+                }
+                _ => {}
+            }
+        }
+        for (member, link) in silent {
+            if let Some(session) = self.sessions.get_mut(&link) {
+                session.silent_members = true;
+            }
+            self.tell_away(id, member);
+        }
+        for member in gone {
+            self.member_gone(id, member);
+        }
+        self.after_members(id);
+    }
+
+    /// A member's session timeout has passed.
+    fn member_gone(&mut self, id: SharedId, member: MemberId) {
+        let timeout = self.shared.member(id, member);
+        let timeout = timeout.map_or(0, |state| state.record.session_timeout_ms);
+        let error = refuse(
+            ErrorCode::MemberFenced,
+            format!("nothing was heard of the member for its session timeout ({timeout} ms)"),
+        );
+        let records = self.remove_member(id, member, true, &error);
+        self.submit_shared(id, records);
+    }
+
+    /// Who is there has changed, or a time has passed: shares out anew.
+    pub(super) fn after_members(&mut self, id: SharedId) {
+        self.balance_group(id);
+        self.arm_shared(id);
+    }
+}
