@@ -203,12 +203,13 @@ impl Node {
         start: Start,
         records: &mut Vec<Record>,
     ) -> Result<(), Refused> {
-        if let Start::At(position) = start {
+        if matches!(start, Start::At(_) | Start::Time(_)) {
             return Err(refuse(
                 ErrorCode::InvalidConsumer,
                 format!(
-                    "{} {:?} has many partitions and cannot begin at one position ({})",
-                    record.kind, record.consumer, position.offset
+                    "{} {:?} cannot begin at a position or time: it begins with the first event, \
+                     or with what comes from now on",
+                    record.kind, record.consumer
                 ),
             ));
         }
@@ -227,7 +228,7 @@ impl Node {
             };
             let state = open.storage.state();
             let offset = match start {
-                Start::Cursor | Start::At(_) => continue,
+                Start::Cursor | Start::At(_) | Start::Time(_) => continue,
                 Start::Beginning => state.first,
                 Start::Latest | Start::CursorOrLatest => open.visible,
             };
