@@ -42,6 +42,29 @@ impl<V: Clone + PartialEq> RangeMap<V> {
             .map(|(first, (end, value))| (*first, *end, value))
     }
 
+    /// The first range: first, behind the last one, value.
+    pub fn first(&self) -> Option<(Offset, Offset, &V)> {
+        self.iter().next()
+    }
+
+    /// The range that an offset is in, as far as it goes.
+    pub fn around(&self, offset: Offset) -> Option<(Offset, Offset, &V)> {
+        let (first, (end, value)) = self.ranges.range(..=offset).next_back()?;
+        (offset < *end).then_some((*first, *end, value))
+    }
+
+    /// The last range that begins before `offset`.
+    pub fn before(&self, offset: Offset) -> Option<(Offset, Offset, &V)> {
+        let (first, (end, value)) = self.ranges.range(..offset).next_back()?;
+        Some((*first, *end, value))
+    }
+
+    /// The first range that begins at `offset` or behind.
+    pub fn from(&self, offset: Offset) -> Option<(Offset, Offset, &V)> {
+        let (first, (end, value)) = self.ranges.range(offset..).next()?;
+        Some((*first, *end, value))
+    }
+
     /// The parts of ranges that lie in `first..end`, in order.
     pub fn within(&self, first: Offset, end: Offset) -> impl Iterator<Item = (Offset, Offset, &V)> {
         let before = self.ranges.range(..first).next_back();

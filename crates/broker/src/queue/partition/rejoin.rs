@@ -1,0 +1,127 @@
+//! A member comes back, and says what it holds.
+
+use super::{Doing, Leased, Loads, Parts, QueuePartition, Rules, Waiting, rest};
+use crate::queue::{OffsetSet, RangeMap};
+use std::time::Duration;
+use wire::{LeaseId, MemberId, Offset};
+
+/// What a member named when it joined again, sorted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Named {
+    /// What goes on under its lease.
+    pub held: Vec<(Offset, Offset)>,
+    /// What is settled already, durably.
+    pub settled: Vec<(Offset, Offset)>,
+    /// What is not its any more.
+    pub expired: Vec<(Offset, Offset)>,
+}
+
+impl QueuePartition {
+    /// What a member says it holds, when it joins again. If `adopt` names a
+    /// deadline, what is waiting is its: the server was restarted. `durable`
+    /// is what is settled in the records.
+    pub fn joined(
+        &mut self,
+        named: Waiting,
+        doing: &Doing<'_>,
+        adopt: Option<Duration>,
+        durable: &OffsetSet,
+        rules: &Rules,
+        loads: &mut Loads,
+    ) -> Named {
+        let Waiting { first, end, .. } = named;
+        let mut found = Named::default();
+        if let Some(deadline) = adopt {
+            let leased = Leased {
+                member: doing.member,
+                lease: doing.lease,
+                deadline,
+                deliveries: named.deliveries.max(1),
+                bytes: 0,
+            };
+            for part in self.waiting_within(first, end) {
+                // One that came back from this delivery was given up.
+                if part.deliveries < leased.deliveries {
+                    self.lease(part, leased, loads);
+                    if let Some(keys) = &mut self.keys {
+                        keys.unknown(part.first, part.end);
+                    }
+                }
+            }
+        }
+        let mut held = self.held(first, end, doing, rules);
+        // On its way to be settled: the member will be told.
+        held.extend(self.unanswered(first, end, durable));
+        let dead = self.dead.range(first..end.max(first));
+        let dead = dead.filter(|(_, dead)| dead.recorded);
+        let mut settled = RangeMap::default();
+        for (first, end, _) in rest_of(first, end, &held) {
+            let mut at = first;
+            for (a, b) in durable.missing(first, end) {
+                settled.insert(at, a, ());
+                at = b;
+            }
+            settled.insert(at, end, ());
+        }
+        dead.for_each(|(at, _)| settled.insert(*at, at.plus(1), ()));
+        found.settled = settled.iter().map(|(a, b, ())| (a, b)).collect();
+        let mut known: RangeMap<()> = settled;
+        held.iter().for_each(|(a, b, _)| known.insert(*a, *b, ()));
+        found.held = held.iter().map(|(a, b, _)| (*a, *b)).collect();
+        let known: Vec<_> = known.iter().collect();
+        found.expired = rest(first, end, &known);
+        found
+    }
+
+    /// What of `first..end` is settled here and not in the records.
+    fn unanswered(&self, first: Offset, end: Offset, durable: &OffsetSet) -> Parts {
+        let under_way = Leased {
+            member: MemberId(0),
+            lease: LeaseId(0),
+            deadline: Duration::ZERO,
+            deliveries: 0,
+            bytes: 0,
+        };
+        let mut parts = Vec::new();
+        for (first, end) in durable.missing(first, end) {
+            let mut at = first;
+            for (a, b) in self.settled.missing(first, end) {
+                parts.push((at, a, under_way));
+                at = b;
+            }
+            parts.push((at, end, under_way));
+        }
+        parts.retain(|(a, b, _)| a < b);
+        parts
+    }
+
+    /// What a member has and did not name when it joined again was never
+    /// seen: it waits again, uncounted.
+    pub fn give_back_unnamed(
+        &mut self,
+        member: MemberId,
+        named: &RangeMap<()>,
+        rules: &Rules,
+        loads: &mut Loads,
+    ) {
+        let mine = self.leases.iter();
+        let mine = mine.filter(|(_, _, leased)| leased.member == member);
+        let unnamed: Parts = mine
+            .flat_map(|(first, end, leased)| {
+                let known: Vec<_> = named.within(first, end).collect();
+                let known: Vec<_> = known.iter().map(|(a, b, ())| (*a, *b, ())).collect();
+                let rest = rest(first, end, &known);
+                rest.into_iter().map(|(a, b)| (a, b, *leased))
+            })
+            .collect();
+        self.take_back(unnamed, false, "", rules, loads);
+    }
+}
+
+/// Likewise of parts in any order.
+fn rest_of(first: Offset, end: Offset, parts: &Parts) -> Vec<(Offset, Offset, ())> {
+    let mut sorted: Vec<_> = parts.iter().map(|(a, b, _)| (*a, *b, ())).collect();
+    sorted.sort_unstable_by_key(|(first, _, ())| *first);
+    let rest = rest(first, end, &sorted);
+    rest.into_iter().map(|(a, b)| (a, b, ())).collect()
+}
