@@ -72,6 +72,7 @@ impl Node {
             Method::AddPartitions => self.add_partitions(asker, &request, &mut from),
             Method::OpenProducer => self.open_producer(asker, &request, &mut from),
             Method::Subscribe => self.subscribe(asker, &request, &mut from),
+            Method::SubscribeScoped => self.subscribe_scoped(asker, &request, &mut from),
             Method::Unsubscribe => self.unsubscribe(asker, &mut from),
             Method::Fetch => self.fetch(asker, &request, &mut from),
             Method::ReadData => self.read_data(asker, &request, &mut from),
@@ -85,10 +86,7 @@ impl Node {
             Method::Join => self.join(asker, &request, &mut from),
             Method::Leave => self.leave(asker, &request, &mut from),
             Method::Release => self.release(asker, &request, &mut from),
-            Method::AlterTopic
-            | Method::SubscribeScoped
-            | Method::Settle
-            | Method::ExtendLeases => Err(refuse(
+            Method::AlterTopic | Method::Settle | Method::ExtendLeases => Err(refuse(
                 ErrorCode::Unsupported,
                 format!("method {:?} is not supported yet", request.method),
             )),

@@ -1,9 +1,12 @@
 //! Standing subscriptions: batches are pushed as they become visible, within
 //! the credit that the consumer gave.
 
+mod scope;
+
+pub(crate) use scope::Scope;
+
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::membership::SharedId;
 use crate::node::{Asker, Node, StorageId};
 use crate::partition::{Partition, Reading, storage_error};
 use crate::session::{Refused, malformed, refuse};
@@ -17,8 +20,7 @@ use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{Gap, GapReason, Position};
 use wire::{
-    Codec, Durability, ErrorCode, ErrorReply, Incarnation, MemberId, Offset, PartitionIndex,
-    TopicId,
+    Codec, Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, TopicId,
 };
 
 /// A standing subscription to one partition.
@@ -27,8 +29,7 @@ pub(crate) struct Subscription {
     pub topic: TopicId,
     pub partition: PartitionIndex,
     pub consumer: String,
-    /// The group's member who reads, if one does.
-    pub member: Option<(SharedId, MemberId)>,
+    pub scope: Scope,
     /// The next event to be delivered.
     pub position: Position,
     /// What the consumer gave at first, and what is left of all that it gave;
@@ -42,6 +43,8 @@ pub(crate) struct Subscription {
     staged: Option<Staged>,
     /// Where to begin is being looked for; the request is not answered yet.
     search: Option<TimeSearch>,
+    /// How far the consumer knows that it has come.
+    told: Offset,
     pub delivered_bytes: u64,
 }
 
@@ -62,30 +65,23 @@ impl Subscription {
 }
 
 impl Node {
-    pub(crate) fn subscribe(
+    fn open_subscription(
         &mut self,
         asker: Asker,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        subscribe: Subscribe,
+        scope: Scope,
     ) -> Result<(), Refused> {
-        let subscribe = Subscribe::decode(from).map_err(malformed)?;
-        let storage = self.storage_of(asker, head.topic, subscribe.partition)?;
+        let storage = self.storage_of(asker, topic, subscribe.partition)?;
         if !subscribe.consumer.is_empty() {
             topic::check_consumer_name(&subscribe.consumer)
                 .map_err(|error| refuse(ErrorCode::LimitExceeded, error.to_string()))?;
         }
-        let limit = self.options.limits.subscriptions_max;
-        let count = self
-            .sessions
-            .get(&asker.link)
-            .map_or(0, |s| s.subscriptions.len());
-        if count >= limit {
-            return Err(refuse(
-                ErrorCode::LimitExceeded,
-                format!("{limit} subscriptions stand already (subscriptions_max)"),
-            ));
+        if scope.member.is_none() {
+            self.refuse_shared_name(topic, &subscribe.consumer)?;
         }
-        let position = self.start_position(head.topic, storage, &subscribe)?;
+        self.refuse_too_many(asker)?;
+        let position = self.start_position(topic, storage, &subscribe)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
         };
@@ -96,10 +92,10 @@ impl Node {
         partition.subscriptions.insert(asker);
         let subscription = Subscription {
             storage,
-            topic: head.topic,
+            topic,
             partition: subscribe.partition,
             consumer: subscribe.consumer,
-            member: None,
+            scope,
             position,
             window: subscribe.credit,
             credit: i64::try_from(subscribe.credit).unwrap_or(i64::MAX),
@@ -107,6 +103,7 @@ impl Node {
             reading: false,
             staged: None,
             search,
+            told: position.offset,
             delivered_bytes: 0,
         };
         if subscription.search.is_none() {
@@ -117,6 +114,32 @@ impl Node {
             session.subscriptions.insert(asker.id, subscription);
         }
         self.advance_subscription(asker);
+        Ok(())
+    }
+
+    /// A group's or queue's name is for its members.
+    fn refuse_shared_name(&self, topic: TopicId, consumer: &str) -> Result<(), Refused> {
+        let shared = self.shared.named(topic, consumer);
+        let Some(shared) = shared.and_then(|id| self.shared.get(id)) else {
+            return Ok(());
+        };
+        let kind = shared.record.kind;
+        Err(refuse(
+            ErrorCode::InvalidConsumer,
+            format!("consumer {consumer:?} is a {kind}: its members alone read"),
+        ))
+    }
+
+    /// Subscriptions and memberships of one connection are bounded together.
+    pub(crate) fn refuse_too_many(&self, asker: Asker) -> Result<(), Refused> {
+        let limit = self.options.limits.subscriptions_max;
+        let session = self.sessions.get(&asker.link);
+        if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{limit} subscriptions and memberships stand already (subscriptions_max)"),
+            ));
+        }
         Ok(())
     }
 
@@ -291,7 +314,7 @@ impl Node {
         }
         match found {
             Ok(Found::Batches { batches, next }) => {
-                subscription.staged = Some(Staged { batches, next });
+                subscription.stage(batches, next);
             }
             Ok(Found::Gap(gap)) => {
                 // The storage tells in which life it lost them. The reader is
@@ -387,6 +410,7 @@ impl Node {
             return;
         };
         subscription.position = next;
+        subscription.told = next.offset;
         if planted {
             return;
         }
@@ -474,7 +498,26 @@ impl Node {
 }
 
 impl Subscription {
-    fn deliver(&mut self, id: u64, staged: Staged, watermarks: Watermarks) -> Message {
+    /// Takes what was read: what of it is wanted waits to be delivered.
+    fn stage(&mut self, batches: Vec<Bytes>, next: Offset) {
+        let batches = match &self.scope.key {
+            Some(key) => scope::of_key(batches, key),
+            None => batches,
+        };
+        // A reader of one key that gets nothing for long is told how far it is.
+        let passed = next.0.saturating_sub(self.told.0) >= scope::PASSED_EVENTS_MAX;
+        if batches.is_empty() && !passed {
+            self.position.offset = next;
+        } else {
+            self.staged = Some(Staged { batches, next });
+        }
+    }
+
+    fn deliver(&mut self, id: u64, staged: Staged, mut watermarks: Watermarks) -> Message {
+        if self.scope.key.is_some() {
+            watermarks.committed = staged.next;
+        }
+        self.told = staged.next;
         let bytes: u64 = staged.batches.iter().map(|batch| batch.len() as u64).sum();
         self.credit = self.credit.saturating_sub_unsigned(bytes);
         self.delivered_bytes += bytes;

@@ -127,7 +127,8 @@ pub enum Method {
     MoveCursors = 48,
     /// [`ReadCursors`] → [`CursorList`].
     ReadCursors = 49,
-    /// [`ConsumerName`] → nothing; forgets all its cursors.
+    /// [`ConsumerName`] → nothing; forgets all its cursors, and all of a group
+    /// or queue, which must have no members.
     DeleteConsumer = 50,
     /// [`Join`] → [`Joined`], then assignments or leased events.
     Join = 51,

@@ -133,7 +133,7 @@ impl Node {
         let subscriptions = session.subscriptions.iter();
         let ended: Vec<u64> = subscriptions
             .filter(|(_, subscription)| {
-                subscription.member == Some(member)
+                subscription.scope.member == Some(member)
                     && partition.is_none_or(|partition| subscription.partition == partition)
             })
             .map(|(id, _)| *id)

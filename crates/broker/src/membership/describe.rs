@@ -69,7 +69,8 @@ impl Node {
         for session in self.sessions.values() {
             let mut own: BTreeMap<&str, Vec<PartitionIndex>> = BTreeMap::new();
             for subscription in session.subscriptions.values() {
-                let named = !subscription.consumer.is_empty() && subscription.member.is_none();
+                let named =
+                    !subscription.consumer.is_empty() && subscription.scope.member.is_none();
                 if named && subscription.topic == topic {
                     let own = own.entry(&subscription.consumer).or_default();
                     own.push(subscription.partition);

@@ -36,7 +36,7 @@ impl Node {
         self.refuse_if_draining()?;
         self.topic_of(asker, head.topic)?;
         check_join(&join)?;
-        self.refuse_membership(asker)?;
+        self.refuse_too_many(asker)?;
         let mut records = Vec::new();
         let known = self.shared.named(head.topic, &join.consumer);
         let made = match known {
@@ -68,19 +68,6 @@ impl Node {
         self.submit(records, Decided::MemberJoined(under_way));
         self.arm_shared(id);
         self.arm_session(asker.link);
-        Ok(())
-    }
-
-    /// Subscriptions and memberships of one connection are bounded together.
-    fn refuse_membership(&self, asker: Asker) -> Result<(), Refused> {
-        let limit = self.options.limits.subscriptions_max;
-        let session = self.sessions.get(&asker.link);
-        if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
-            return Err(refuse(
-                ErrorCode::LimitExceeded,
-                format!("{limit} subscriptions and memberships stand already (subscriptions_max)"),
-            ));
-        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::{Presence, SharedId};
 use crate::node::{Asker, Decided, LinkId, Node};
 use crate::session::{Refused, malformed, refuse};
 use crate::timers::Timer;
-use net::Message;
+use net::{Lane, Message};
 use std::time::Duration;
 use wire::codec::Reader;
 use wire::frame::FrameKind;
@@ -90,7 +90,10 @@ impl Node {
         if session.requests.contains_key(&asker.id) {
             return;
         }
-        let message = Message::control(FrameKind::Ended, asker.id, error.to_bytes());
+        let message = Message {
+            lane: Lane::Bulk,
+            ..Message::control(FrameKind::Ended, asker.id, error.to_bytes())
+        };
         self.send(asker.link, message);
     }
 

@@ -19,7 +19,8 @@ record! {
         /// Its options, as JSON, for a name that is not known yet; empty is
         /// the default ones.
         pub options: String,
-        /// Where a queue that is not known yet begins; `At` is refused.
+        /// Where a group or queue that is not known yet begins; `At` and
+        /// `Time` are refused.
         pub start: Start,
         /// Who the asker is: a number that it chose at random, and says again
         /// when it joins anew after a lost connection.
