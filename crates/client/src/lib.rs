@@ -26,6 +26,7 @@ mod options;
 mod producer;
 mod promise;
 mod puller;
+mod queue;
 mod read_ahead;
 mod refusals;
 mod runtime;
@@ -50,11 +51,12 @@ pub use options::{
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
+pub use queue::{QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
 pub use topic_handle::{FetchRequest, TopicHandle};
 
 // What callers of this crate need of the others.
 pub use memory::Target;
-pub use topic::Definition;
+pub use topic::{Definition, GroupOptions, QueueOptions};
 pub use wire::message::{
     Cursor, DataWanted, PartitionDescription, PartitionStorage, Start, TopicDescription, Watermarks,
 };

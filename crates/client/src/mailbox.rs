@@ -5,6 +5,7 @@ use crate::batch_queue::ProducerShared;
 use crate::error::ClientError;
 use crate::feed::ConsumerShared;
 use crate::promise::Promise;
+use crate::queue::QueueShared;
 use crate::turns::Turns;
 use memory::Target;
 use net::Bell;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use wire::message::{Method, Start};
+use wire::message::{Lease, Method, Start};
 use wire::record::Position;
 use wire::{PartitionIndex, TopicId};
 
@@ -89,6 +90,29 @@ pub(crate) enum Command {
         call: CallRequest,
     },
     CloseConsumer(u64),
+    OpenQueue {
+        queue: Arc<QueueShared>,
+        /// Chance, of which the member's ids are made.
+        seed: u128,
+        timeout: Duration,
+        promise: Arc<Promise>,
+    },
+    /// A queue's consumer has settlements to send.
+    Settle(u64),
+    /// A lease is to last as long as a new one.
+    ExtendLease {
+        queue: u64,
+        lease: Lease,
+        promise: Arc<Promise>,
+    },
+    /// The program is back at its queue, and was told that its member had left.
+    RejoinQueue(u64),
+    /// The consumer settles what is to be settled, and leaves.
+    CloseQueue {
+        queue: u64,
+        timeout: Duration,
+        promise: Option<Arc<Promise>>,
+    },
     /// A description of the topic with more partitions was seen.
     TopicGrew(TopicId),
     /// Close the connection and end.
@@ -343,8 +367,11 @@ fn refuse(command: Command, error: &ClientError) {
         Command::Call(call) | Command::Seek { call, .. } => Some(call.promise),
         Command::OpenProducer { promise, .. }
         | Command::OpenConsumer { promise, .. }
-        | Command::FlushAcknowledgements { promise, .. } => Some(promise),
-        Command::Resubscribe { promise, .. } => promise,
+        | Command::FlushAcknowledgements { promise, .. }
+        | Command::OpenQueue { promise, .. }
+        | Command::ExtendLease { promise, .. } => Some(promise),
+        Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
+        Command::Settle(_) | Command::RejoinQueue(_) => None,
         Command::Cancel(promise) => Some(promise),
         Command::Acknowledge { .. }
         | Command::KickProducer(_)

@@ -235,6 +235,49 @@ impl<T> Pending<T> {
         }
     }
 
+    /// One whose answer is there.
+    pub(crate) fn ready(value: T) -> Self
+    where
+        T: Send + 'static,
+    {
+        let promise = Promise::of(Weak::new());
+        promise.resolve(Ok(Reply::default()));
+        Self::new(promise, "", Duration::ZERO, |_| Ok(value))
+    }
+
+    /// What `next` begins with the answer to this, be it an error, as one
+    /// call of both. `next` runs on the runtime's thread and must not wait.
+    pub(crate) fn and_then<U: Send + 'static>(
+        mut self,
+        mailbox: &Arc<Mailbox>,
+        timeout: Duration,
+        next: impl FnOnce(Result<T, ClientError>) -> Pending<U> + Send + 'static,
+    ) -> Pending<U>
+    where
+        T: 'static,
+    {
+        let outer = Promise::new(mailbox);
+        let what = self.what.clone();
+        let slot = Arc::new(Mutex::new(None));
+        let (resolved, put) = (outer.clone(), slot.clone());
+        let promise = self.promise.clone();
+        promise.on_done(Box::new(move || {
+            let Some(outcome) = self.try_get() else {
+                return resolved.resolve(Err(ClientError::Closed));
+            };
+            let mut next = next(outcome);
+            let promise = next.promise.clone();
+            promise.on_done(Box::new(move || {
+                *put.lock().expect("no holder panics here") = next.try_get();
+                resolved.resolve(Ok(Reply::default()));
+            }));
+        }));
+        Pending::new(outer, what, timeout, move |_| {
+            let result = slot.lock().expect("no holder panics here").take();
+            result.unwrap_or(Err(ClientError::Closed))
+        })
+    }
+
     fn finish(&mut self, reply: Result<Reply, ClientError>) -> Result<T, ClientError> {
         match self.convert.take() {
             Some(convert) => convert(reply?),

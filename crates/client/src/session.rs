@@ -104,6 +104,11 @@ impl Session {
         (self.id.0 ^ (self.id.0 >> 64)) as u64 ^ self.mailbox.next_key().rotate_left(32)
     }
 
+    /// What the ids of a group's or queue's member are made from, alike.
+    pub fn member_seed(&self) -> u128 {
+        self.id.0 ^ u128::from(self.mailbox.next_key()) << 64
+    }
+
     pub fn register(&self, producer: &Arc<ProducerShared>) {
         let mut producers = self.producers.lock().expect("no holder panics here");
         producers.retain(|producer| producer.strong_count() > 0);

@@ -8,6 +8,7 @@ use crate::mailbox::Command;
 use crate::options::{ConsumerOptions, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::Pending;
+use crate::queue::{QueueConsumer, QueueConsumerOptions};
 use memory::Target;
 use memory::fork::ForkSlot;
 use std::convert::Infallible;
@@ -18,10 +19,15 @@ use std::time::Duration;
 use topic::{Definition, Plugins, Serializer};
 use wire::codec::Codec;
 use wire::message::{
-    DataRead, DataWanted, Fetch, Fetched, Method, PartitionDescription, TopicDescription, TopicName,
+    ConsumerDescription, ConsumerList, ConsumerName, DataRead, DataWanted, Fetch, Fetched, Method,
+    PartitionDescription, TopicDescription, TopicName,
 };
 use wire::record::Position;
-use wire::{Durability, PartitionIndex, TopicId};
+use wire::{Durability, ErrorCode, PartitionIndex, TopicId};
+
+/// How often a topic that goes with another one is tried to be made, when
+/// connections are lost over it.
+const COMPANION_TRIES: u32 = 3;
 
 /// What is known of a topic; shared by all handles, producers and consumers of it.
 pub(crate) struct TopicState {
@@ -206,6 +212,95 @@ impl TopicHandle {
     /// [`TopicHandle::consumer`], not waited for.
     pub fn begin_consumer(&self, name: &str, options: ConsumerOptions) -> Pending<Consumer> {
         Consumer::begin(self, name, options)
+    }
+
+    /// Joins the queue `name`, which is made if it is not known: its members
+    /// share the topic's events, each under a lease. The dead-letter topic
+    /// is made if it is missing: with one partition, stored like this topic's first.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::InvalidConsumer`] if the name is that of a
+    /// group or an independent consumer, or the options are refused.
+    pub fn queue(
+        &self,
+        name: &str,
+        options: QueueConsumerOptions,
+    ) -> Result<QueueConsumer, ClientError> {
+        self.begin_queue(name, options).wait()
+    }
+
+    /// [`TopicHandle::queue`], not waited for.
+    pub fn begin_queue(&self, name: &str, options: QueueConsumerOptions) -> Pending<QueueConsumer> {
+        QueueConsumer::begin(self, name, options)
+    }
+
+    /// Consumers of the topic, who they are and where they stand; all of
+    /// them, if the name is empty.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::UnknownConsumer`] if there is none of that name.
+    pub fn describe_consumers(&self, name: &str) -> Result<Vec<ConsumerDescription>, ClientError> {
+        self.begin_describe_consumers(name).wait()
+    }
+
+    /// [`TopicHandle::describe_consumers`], not waited for.
+    pub fn begin_describe_consumers(&self, name: &str) -> Pending<Vec<ConsumerDescription>> {
+        let body = ConsumerName {
+            consumer: name.to_owned(),
+        };
+        let what = format!("the consumers of topic {}", self.name());
+        let method = Method::DescribeConsumers;
+        self.driver
+            .begin_call(method, self.id(), &body, what, |reply| {
+                let list = ConsumerList::from_bytes("consumer list", &reply.head);
+                Ok(list.map_err(ClientError::damaged)?.consumers)
+            })
+    }
+
+    /// Makes the topic `name`, if there is none, with one partition that is
+    /// stored like this topic's first.
+    pub(crate) fn begin_companion(&self, name: &str, definition: &Definition) -> Pending<()> {
+        self.try_companion(name, definition, COMPANION_TRIES)
+    }
+
+    fn try_companion(&self, name: &str, definition: &Definition, tries: u32) -> Pending<()> {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let Some(first) = self.partitions().into_iter().next() else {
+            let text = format!(
+                "topic {} has no partition yet, after whose storage that of {name} is made",
+                self.name()
+            );
+            return Pending::failed(ClientError::UnknownPartition(text));
+        };
+        let (driver, definition) = (self.driver.clone(), definition.clone());
+        let timeout = self.driver.request_timeout();
+        let mailbox = session.mailbox.clone();
+        let known = self.driver.begin_describe_topic(name);
+        let name = name.to_owned();
+        let made = known.and_then(&mailbox, timeout, {
+            let (name, definition) = (name.clone(), definition.clone());
+            move |known| match known {
+                Ok(_) => Pending::ready(()),
+                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => driver
+                    .begin_create_topic(&name, &definition, &[first.storage])
+                    .then(|_| Ok(())),
+                Err(error) => Pending::failed(error),
+            }
+        });
+        let topic = self.clone();
+        made.and_then(&mailbox, timeout, move |made| match made {
+            Ok(()) => Pending::ready(()),
+            // Somebody else was faster.
+            Err(error) if error.code() == Some(ErrorCode::TopicExists) => Pending::ready(()),
+            // The connection was lost: whether it was made is to be asked.
+            Err(ClientError::Unreachable { .. }) if tries > 1 => {
+                topic.try_companion(&name, &definition, tries - 1)
+            }
+            Err(error) => Pending::failed(error),
+        })
     }
 
     /// Reads batches from a position on, without a subscription.

@@ -14,13 +14,17 @@
 //! - `producer`: batches taken from the queues, sent, kept until acknowledged.
 //! - `consumer`: subscriptions, credit.
 //! - `cursors`: acknowledgements of a consumer, sent and held.
+//! - `membership`: one membership of a group or queue, kept through lost connections.
+//! - `queue`: events under leases, settlements.
 //! - `topics`: partitions that are added to topics in use.
 
 mod calls;
 mod connection;
 mod consumer;
 mod cursors;
+mod membership;
 mod producer;
+mod queue;
 mod topics;
 mod wire_session;
 
@@ -34,6 +38,7 @@ use connection::Connection;
 use consumer::ConsumerCore;
 use net::{Link, NetError, Received};
 use producer::ProducerCore;
+use queue::QueueCore;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -109,6 +114,8 @@ enum Timer {
     Producer(u64),
     /// A consumer's acknowledgements or subscriptions to be opened again.
     Consumer(u64),
+    /// A queue's membership, its leases, or what is to be sent again.
+    Queue(u64),
 }
 
 /// What all parts of the core share.
@@ -135,6 +142,7 @@ pub struct ClientCore {
     calls: Calls,
     producers: BTreeMap<u64, ProducerCore>,
     consumers: BTreeMap<u64, ConsumerCore>,
+    queues: BTreeMap<u64, QueueCore>,
     topics: Topics,
     outputs: VecDeque<Output>,
     commands: Vec<Command>,
@@ -167,6 +175,7 @@ impl ClientCore {
             calls: Calls::default(),
             producers: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            queues: BTreeMap::new(),
             topics: Topics::default(),
             outputs: VecDeque::new(),
             commands: Vec::new(),
@@ -213,6 +222,7 @@ impl ClientCore {
         self.take_commands(&mut link);
         self.run_timers(&mut link);
         self.pump(&mut link);
+        self.queues.retain(|_, queue| !queue.is_over());
         self.give_up_if_hopeless();
     }
 
@@ -277,17 +287,20 @@ impl ClientCore {
                 }
                 return;
             }
-            FrameKind::Ended => {
-                if let Some(Route::Subscription {
-                    consumer,
-                    partition,
-                }) = wire.end_route(id)
-                    && let Some(core) = self.consumers.get_mut(&consumer)
-                {
-                    core.ended(&mut wire, partition, error_of(&message.head));
+            FrameKind::Leased => {
+                let Some(Route::Membership { consumer }) = wire.route(id) else {
+                    return;
+                };
+                let result = match self.queues.get_mut(&consumer) {
+                    Some(core) => core.leased(&mut wire, message),
+                    None => Ok(()),
+                };
+                if let Err(reason) = result {
+                    self.disconnect(reason, &mut Some(link));
                 }
                 return;
             }
+            FrameKind::Ended => return self.route_ended(id, error_of(&message.head), link),
             FrameKind::Heartbeat => return wire.heartbeat(message.flags),
             // It closes soon; what it still answers is welcome.
             FrameKind::GoAway => return,
@@ -297,6 +310,27 @@ impl ClientCore {
             }
         };
         self.answer(id, outcome, link);
+    }
+
+    /// A subscription or membership is over.
+    fn route_ended(&mut self, id: u64, error: ErrorReply, link: &mut dyn Link) {
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        match wire.end_route(id) {
+            Some(Route::Subscription {
+                consumer,
+                partition,
+            }) => {
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.ended(&mut wire, partition, error);
+                }
+            }
+            Some(Route::Membership { consumer }) => {
+                if let Some(core) = self.queues.get_mut(&consumer) {
+                    core.ended(&mut wire, id, error);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn answer(&mut self, id: u64, outcome: Result<Reply, ErrorReply>, link: &mut dyn Link) {
@@ -341,6 +375,32 @@ impl ClientCore {
                     core.cursors.moved(&mut wire, outcome);
                 }
             }
+            Some(Route::Membership { consumer }) => {
+                if outcome.is_err() {
+                    wire.end_route(id);
+                }
+                if let Some(core) = self.queues.get_mut(&consumer) {
+                    core.joined(&mut wire, id, outcome);
+                }
+            }
+            Some(Route::Settle { queue, sequence }) => {
+                wire.end_route(id);
+                if let Some(core) = self.queues.get_mut(&queue) {
+                    core.settled(&mut wire, sequence, outcome);
+                }
+            }
+            Some(Route::Extend { queue }) => {
+                wire.end_route(id);
+                if let Some(core) = self.queues.get_mut(&queue) {
+                    core.extended(id, outcome);
+                }
+            }
+            Some(Route::Left { queue }) => {
+                wire.end_route(id);
+                if let Some(core) = self.queues.get_mut(&queue) {
+                    core.left(&mut wire);
+                }
+            }
             Some(Route::Topic { topic }) => {
                 wire.end_route(id);
                 if self.topics.answer(topic, outcome) {
@@ -374,6 +434,9 @@ impl ClientCore {
         for consumer in self.consumers.values_mut() {
             consumer.connected(&mut wire);
         }
+        for queue in self.queues.values_mut() {
+            queue.connected(&mut wire);
+        }
     }
 
     /// The present connection is of no use any more, and we say so.
@@ -394,6 +457,9 @@ impl ClientCore {
         }
         for consumer in self.consumers.values_mut() {
             consumer.disconnected();
+        }
+        for queue in self.queues.values_mut() {
+            queue.disconnected();
         }
         self.connection
             .lost(&mut self.context, reason, &mut self.outputs);
@@ -487,6 +553,47 @@ impl ClientCore {
                     consumer.close(&mut wire);
                 }
             }
+            Command::OpenQueue {
+                queue,
+                seed,
+                timeout,
+                promise,
+            } => {
+                let key = queue.key;
+                let core = QueueCore::new(&mut wire, queue, seed, timeout, promise);
+                self.queues.insert(key, core);
+            }
+            Command::Settle(key) => {
+                if let Some(queue) = self.queues.get_mut(&key) {
+                    queue.settle(&mut wire);
+                }
+            }
+            Command::ExtendLease {
+                queue,
+                lease,
+                promise,
+            } => match self.queues.get_mut(&queue) {
+                Some(queue) => queue.extend(&mut wire, vec![lease], Some(promise)),
+                None => refuse(Some(promise)),
+            },
+            Command::RejoinQueue(key) => {
+                if let Some(queue) = self.queues.get_mut(&key) {
+                    queue.rejoin(&mut wire);
+                }
+            }
+            Command::CloseQueue {
+                queue,
+                timeout,
+                promise,
+            } => match self.queues.get_mut(&queue) {
+                Some(queue) => queue.close(&mut wire, timeout, promise),
+                // It has left already.
+                None => {
+                    if let Some(promise) = promise {
+                        promise.resolve(Ok(Reply::default()));
+                    }
+                }
+            },
             Command::Close => self.end(ClientError::Closed, link),
         }
     }
@@ -516,6 +623,9 @@ impl ClientCore {
                         for consumer in self.consumers.values() {
                             consumer.notify();
                         }
+                        for queue in self.queues.values() {
+                            queue.notify();
+                        }
                     }
                 }
                 Timer::Heartbeat => {
@@ -541,6 +651,11 @@ impl ClientCore {
                 Timer::Consumer(key) => {
                     if let Some(consumer) = self.consumers.get_mut(&key) {
                         consumer.timer(&mut wire);
+                    }
+                }
+                Timer::Queue(key) => {
+                    if let Some(queue) = self.queues.get_mut(&key) {
+                        queue.timer(&mut wire);
                     }
                 }
             }
@@ -586,6 +701,9 @@ impl ClientCore {
                 ClientError::Closed => consumer.close(&mut wire),
                 _ => consumer.fail(&mut wire, &error),
             }
+        }
+        for queue in std::mem::take(&mut self.queues).values_mut() {
+            queue.end(&mut wire, &error);
         }
         for producer in std::mem::take(&mut self.producers).values_mut() {
             producer.fail(&mut wire, &error);

@@ -33,6 +33,21 @@ pub(super) enum Route {
     Cursors {
         consumer: u64,
     },
+    /// Stays for as long as the membership.
+    Membership {
+        consumer: u64,
+    },
+    Settle {
+        queue: u64,
+        sequence: u64,
+    },
+    Extend {
+        queue: u64,
+    },
+    /// A queue's member has left.
+    Left {
+        queue: u64,
+    },
     /// How a topic is now.
     Topic {
         topic: TopicId,

@@ -8,6 +8,7 @@ mod consuming;
 mod partition;
 mod producing;
 mod reads;
+mod sharing;
 mod topics;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use consuming::Subscription;
 use net::{Link, LinkEvent, Listener, Message, Received};
 pub use partition::{FakePartition, StoredEvent};
 use producing::Transfer;
+pub use sharing::{FakeQueue, Fate};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::codec::Reader;
 use wire::frame::FrameKind;
@@ -29,6 +31,7 @@ pub struct FakeTopic {
     pub partitions: Vec<FakePartition>,
     pub cursors: BTreeMap<(String, u32), Position>,
     pub names: BTreeMap<String, (ProducerId, u32)>,
+    pub queues: BTreeMap<String, FakeQueue>,
 }
 
 /// A request whose head is read.
@@ -41,6 +44,8 @@ struct Asked {
 }
 
 struct Conn {
+    /// Which connection it is.
+    serial: u64,
     link: Box<dyn Link>,
     dead: bool,
     subscriptions: BTreeMap<u64, Subscription>,
@@ -51,6 +56,7 @@ struct Conn {
 pub struct FakeServer {
     listener: Box<dyn Listener>,
     conns: Vec<Conn>,
+    last_serial: u64,
     pub directory: DirectoryId,
     pub topics: BTreeMap<String, FakeTopic>,
     last_id: u128,
@@ -85,6 +91,7 @@ impl FakeServer {
         Self {
             listener,
             conns: Vec::new(),
+            last_serial: 0,
             directory: DirectoryId(0xd1),
             topics: BTreeMap::new(),
             last_id: 100,
@@ -157,7 +164,9 @@ impl FakeServer {
             if let Some(bell) = bell {
                 link.attach(bell.clone());
             }
+            self.last_serial += 1;
             self.conns.push(Conn {
+                serial: self.last_serial,
                 link,
                 dead: false,
                 subscriptions: BTreeMap::new(),
@@ -175,6 +184,7 @@ impl FakeServer {
             }
             if !conn.dead {
                 busy |= self.deliver(conn);
+                busy |= self.lease(conn);
             }
             while !conn.dead {
                 let Some(event) = conn.link.poll() else { break };
@@ -307,6 +317,11 @@ impl FakeServer {
             Method::Subscribe | Method::Unsubscribe | Method::MoveCursors | Method::ReadCursors => {
                 self.answer_consumer(conn, asked, &mut from)
             }
+            Method::Join
+            | Method::Leave
+            | Method::Settle
+            | Method::ExtendLeases
+            | Method::DescribeConsumers => self.answer_member(conn, asked, &mut from),
             Method::Fetch | Method::ReadData => self.answer_read(conn, asked, &mut from),
             Method::Status => {
                 let json = "{}".into();

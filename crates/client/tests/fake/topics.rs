@@ -35,6 +35,7 @@ impl FakeServer {
                     partitions: partitions.collect(),
                     cursors: BTreeMap::new(),
                     names: BTreeMap::new(),
+                    queues: BTreeMap::new(),
                 };
                 self.topics.insert(create.name.clone(), topic);
                 let description = self.describe(&create.name).unwrap();

@@ -1,0 +1,682 @@
+//! A queue's consumer: its membership, what arrives under leases, settlements
+//! that are sent, sent again and answered, leases that are extended.
+
+use super::Timer;
+use super::membership::{End, Membership, Terms};
+use super::wire_session::{Route, Wire};
+use crate::error::ClientError;
+use crate::mailbox::Counters;
+use crate::promise::{Promise, Reply};
+use crate::queue::{LeasedBatch, QueueShared, SettleBatch};
+use net::Received;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::batch::{Batch, BatchKind, Verify};
+use wire::codec::Codec;
+use wire::message::{ExtendLeases, Joined, Lease, Leased, LeasesExtended, Method, Settle, Settled};
+use wire::record::{ConsumerKind, Gap};
+use wire::{ErrorCode, ErrorReply, Offset};
+
+/// Requests of settlements that are not answered, at most: the server keeps as
+/// many answers.
+const SETTLES_MAX: usize = 8;
+/// Waits before a request is sent again, when the server gave no hint.
+const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
+
+/// A request of settlements that was sent.
+struct SentSettle {
+    /// Its id on the present connection.
+    id: Option<u64>,
+    request: Settle,
+    batch: Arc<SettleBatch>,
+    /// What of it the server said to be settled when the member came back.
+    settled: Vec<Lease>,
+    retry_at: Option<Duration>,
+}
+
+/// Leases that are to be extended.
+struct Extension {
+    id: Option<u64>,
+    leases: Vec<Lease>,
+    sent_at: Duration,
+    /// Who asked for it, if it was the program.
+    promise: Option<Arc<Promise>>,
+}
+
+/// The consumer's handle is gone, or it is closed.
+struct Closing {
+    promise: Option<Arc<Promise>>,
+    deadline: Duration,
+    has_left: bool,
+}
+
+pub(super) struct QueueCore {
+    shared: Arc<QueueShared>,
+    membership: Membership,
+    /// Resolved when it is a member for the first time.
+    promise: Option<Arc<Promise>>,
+    open_deadline: Duration,
+    sent: BTreeMap<u64, SentSettle>,
+    last_sequence: u64,
+    extensions: Vec<Extension>,
+    /// How long leases last.
+    lease: Duration,
+    /// When leases are looked after.
+    look_at: Option<Duration>,
+    closing: Option<Closing>,
+    is_over: bool,
+}
+
+impl QueueCore {
+    pub fn new(
+        wire: &mut Wire<'_>,
+        shared: Arc<QueueShared>,
+        seed: u128,
+        timeout: Duration,
+        promise: Arc<Promise>,
+    ) -> Self {
+        let options = &shared.options;
+        let terms = Terms {
+            topic: shared.topic.id,
+            consumer: shared.name.clone(),
+            kind: ConsumerKind::Queue,
+            options: options.queue.to_json(),
+            start: options.start,
+            instance: options.instance.clone().unwrap_or_default(),
+            session_timeout: options.session_timeout,
+            processing_timeout: options.processing_timeout,
+            prefetch_events: options.prefetch_events,
+            prefetch_bytes: shared.prefetch_bytes(),
+            inline_data: shared.wants_inline_data(),
+            seed,
+        };
+        let timer = Timer::Queue(shared.key);
+        let open_deadline = wire.now().saturating_add(timeout);
+        wire.context.arm(open_deadline, timer);
+        let mut core = Self {
+            membership: Membership::new(wire, terms, shared.key, timer),
+            shared,
+            promise: Some(promise),
+            open_deadline,
+            sent: BTreeMap::new(),
+            last_sequence: 0,
+            extensions: Vec::new(),
+            lease: Duration::ZERO,
+            look_at: None,
+            closing: None,
+            is_over: false,
+        };
+        core.join(wire);
+        core
+    }
+
+    /// Whether nothing is left to be done for it.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub fn notify(&self) {
+        self.shared.notify();
+    }
+
+    fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
+        wire.context.arm(at, Timer::Queue(self.shared.key));
+    }
+
+    fn join(&mut self, wire: &mut Wire<'_>) {
+        let (shared, sent) = (&self.shared, &self.sent);
+        self.membership.join(wire, || {
+            let mut held = shared.held();
+            let unanswered = sent.values().flat_map(|sent| &sent.request.settlements);
+            held.extend(unanswered.map(|settlement| settlement.lease));
+            held
+        });
+    }
+
+    /// The answer to Join.
+    pub fn joined(&mut self, wire: &mut Wire<'_>, id: u64, outcome: Result<Reply, ErrorReply>) {
+        let outcome = outcome.map(|reply| reply.head);
+        let head = outcome.as_ref().ok().cloned();
+        match self.membership.answered(wire, id, outcome) {
+            Err(end) => self.over(wire, end),
+            Ok(None) => {}
+            Ok(Some(joined)) => {
+                self.come_back(&joined);
+                if let Some(promise) = self.promise.take() {
+                    let head = head.expect("it was read from it");
+                    promise.resolve(Ok(Reply {
+                        head,
+                        ..Reply::default()
+                    }));
+                }
+                self.send_all(wire);
+            }
+        }
+    }
+
+    /// What the server knows of the leases that were named.
+    fn come_back(&mut self, joined: &Joined) {
+        self.shared.forget(&joined.settled);
+        for sent in self.sent.values_mut() {
+            sent.settled.extend(&joined.settled);
+        }
+        self.shared.forget(&joined.expired);
+    }
+
+    /// The membership was ended by the server.
+    pub fn ended(&mut self, wire: &mut Wire<'_>, id: u64, error: ErrorReply) {
+        if self.membership.is_its(id) {
+            let end = self.membership.ended(wire, error);
+            self.over(wire, end);
+        }
+    }
+
+    fn over(&mut self, wire: &mut Wire<'_>, end: End) {
+        match end {
+            End::Interrupted => {}
+            End::Expelled => {
+                self.lose_all(wire);
+                self.join(wire);
+            }
+            End::Refused(error) => self.fail(wire, &ClientError::Server(error)),
+        }
+    }
+
+    /// What it held is not its any more.
+    fn lose_all(&mut self, wire: &mut Wire<'_>) {
+        self.shared.lose_all();
+        for (_, sent) in std::mem::take(&mut self.sent) {
+            if let Some(id) = sent.id {
+                wire.end_route(id);
+            }
+            sent.end_as_expired();
+        }
+        for extension in std::mem::take(&mut self.extensions) {
+            if let Some(id) = extension.id {
+                wire.end_route(id);
+            }
+            extension.end_as_expired();
+        }
+        self.last_sequence = 0;
+        self.go_on(wire);
+    }
+
+    /// Events have arrived. An error is the other side's: the connection is of no use.
+    pub fn leased(&mut self, wire: &mut Wire<'_>, message: Received) -> Result<(), String> {
+        if !self.membership.is_its(message.id) {
+            return Ok(());
+        }
+        let place = |reason: &dyn std::fmt::Display| {
+            format!("a delivery to {}: {reason}", self.shared.title)
+        };
+        let leased = Leased::from_bytes("leased", &message.head).map_err(|error| place(&error))?;
+        let payload = message.payload.freeze();
+        let mut leases = leased.leases.iter().copied().peekable();
+        let mut batches = Vec::new();
+        let mut gaps = Vec::new();
+        let mut at = 0usize;
+        for bytes in leased.batch_bytes {
+            let end = usize::try_from(bytes)
+                .ok()
+                .and_then(|bytes| at.checked_add(bytes))
+                .filter(|end| *end <= payload.len())
+                .ok_or_else(|| place(&"its batches are longer than its payload"))?;
+            let bytes = payload.slice(at..end);
+            at = end;
+            let batch =
+                Batch::read(bytes.clone(), Verify::Headers).map_err(|error| place(&error))?;
+            match batch.header.kind {
+                BatchKind::Events => {
+                    let batch = of_batch(bytes, &batch, &mut leases)
+                        .ok_or_else(|| place(&"its leases are not those of its batches"))?;
+                    Counters::add(&wire.context.mailbox.counters.batches_delivered);
+                    batches.push(batch);
+                }
+                BatchKind::Gap => {
+                    let batch =
+                        Batch::read(bytes, Verify::Sections).map_err(|error| place(&error))?;
+                    let gap = Gap::from_bytes("gap", batch.metadata_section())
+                        .map_err(|error| place(&error))?;
+                    if let Some(lease) = leases.peek() {
+                        gaps.push((lease.partition, gap));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.lease = Duration::from_millis(u64::from(leased.lease_ms));
+        self.shared.arrive(batches, gaps, wire.now() + self.lease);
+        self.look_later(wire);
+        Ok(())
+    }
+
+    fn look_later(&mut self, wire: &mut Wire<'_>) {
+        if self.look_at.is_none() {
+            let at = wire.now() + (self.lease / 3).max(Duration::from_millis(1));
+            self.look_at = Some(at);
+            self.arm(wire, at);
+        }
+    }
+
+    /// There are settlements to be sent.
+    pub fn settle(&mut self, wire: &mut Wire<'_>) {
+        while self.sent.len() < SETTLES_MAX
+            && self.membership.is_present()
+            && wire.is_up()
+            && let Some(gathered) = self.shared.take_gathered()
+        {
+            self.last_sequence += 1;
+            let sequence = self.last_sequence;
+            let request = Settle {
+                consumer: self.shared.name.clone(),
+                member: self.membership.member,
+                sequence,
+                settlements: gathered.settlements,
+            };
+            let sent = SentSettle {
+                id: None,
+                request,
+                batch: gathered.batch,
+                settled: Vec::new(),
+                retry_at: None,
+            };
+            self.sent.insert(sequence, sent);
+            self.send(wire, sequence);
+        }
+    }
+
+    fn send(&mut self, wire: &mut Wire<'_>, sequence: u64) {
+        let Some(sent) = self.sent.get_mut(&sequence) else {
+            return;
+        };
+        if sent.id.is_some() || sent.retry_at.is_some() {
+            return;
+        }
+        let route = Route::Settle {
+            queue: self.shared.key,
+            sequence,
+        };
+        let body = sent.request.to_bytes();
+        sent.id = Some(self.membership.request(wire, route, Method::Settle, &body));
+    }
+
+    /// The member is one again: what was not answered is sent again, unchanged.
+    fn send_all(&mut self, wire: &mut Wire<'_>) {
+        let sequences: Vec<u64> = self.sent.keys().copied().collect();
+        for sequence in sequences {
+            self.send(wire, sequence);
+        }
+        for index in 0..self.extensions.len() {
+            self.send_extension(wire, index);
+        }
+        self.settle(wire);
+        self.go_on(wire);
+    }
+
+    /// The answer to Settle.
+    pub fn settled(
+        &mut self,
+        wire: &mut Wire<'_>,
+        sequence: u64,
+        outcome: Result<Reply, ErrorReply>,
+    ) {
+        let Some(sent) = self.sent.get_mut(&sequence) else {
+            return;
+        };
+        sent.id = None;
+        let malformed =
+            |error: wire::DecodeError| ErrorReply::fatal(ErrorCode::Malformed, error.to_string());
+        let settled = outcome
+            .and_then(|reply| Settled::from_bytes("settled", &reply.head).map_err(malformed));
+        match settled {
+            Err(error) if error.retryable || error.code == ErrorCode::Draining => {
+                let wait = Duration::from_millis(u64::from(error.retry_after_ms));
+                let at = wire.now() + wait.max(RETRY_AFTER_MIN);
+                sent.retry_at = Some(at);
+                return self.arm(wire, at);
+            }
+            Err(error) if error.code == ErrorCode::MemberFenced => {
+                let end = self.membership.ended(wire, error);
+                return self.over(wire, end);
+            }
+            outcome => {
+                let sent = self.sent.remove(&sequence).expect("found above");
+                sent.end(outcome);
+            }
+        }
+        self.settle(wire);
+        self.go_on(wire);
+    }
+
+    /// The program wants a lease extended.
+    pub fn extend(
+        &mut self,
+        wire: &mut Wire<'_>,
+        leases: Vec<Lease>,
+        promise: Option<Arc<Promise>>,
+    ) {
+        self.extensions.push(Extension {
+            id: None,
+            leases,
+            sent_at: wire.now(),
+            promise,
+        });
+        self.send_extension(wire, self.extensions.len() - 1);
+    }
+
+    fn send_extension(&mut self, wire: &mut Wire<'_>, index: usize) {
+        let extension = &mut self.extensions[index];
+        if extension.id.is_some() || !self.membership.is_present() || !wire.is_up() {
+            return;
+        }
+        let request = ExtendLeases {
+            consumer: self.shared.name.clone(),
+            member: self.membership.member,
+            leases: extension.leases.clone(),
+        };
+        let route = Route::Extend {
+            queue: self.shared.key,
+        };
+        extension.sent_at = wire.now();
+        let body = request.to_bytes();
+        let id = self
+            .membership
+            .request(wire, route, Method::ExtendLeases, &body);
+        extension.id = Some(id);
+    }
+
+    /// The answer to ExtendLeases.
+    pub fn extended(&mut self, id: u64, outcome: Result<Reply, ErrorReply>) {
+        let Some(index) = self.extensions.iter().position(|one| one.id == Some(id)) else {
+            return;
+        };
+        let extension = self.extensions.swap_remove(index);
+        let outcome = outcome.map_err(ClientError::Server).and_then(|reply| {
+            let extended = LeasesExtended::from_bytes("leases extended", &reply.head)
+                .map_err(ClientError::damaged)?;
+            let lasts = Duration::from_millis(u64::from(extended.lease_ms));
+            self.shared
+                .extended(&extension.leases, extension.sent_at + lasts);
+            self.shared.forget(&extended.expired);
+            Ok(reply)
+        });
+        if let Some(promise) = extension.promise {
+            promise.resolve(outcome);
+        }
+    }
+
+    /// There is a connection.
+    pub fn connected(&mut self, wire: &mut Wire<'_>) {
+        self.join(wire);
+    }
+
+    pub fn disconnected(&mut self) {
+        self.membership.disconnected();
+        for sent in self.sent.values_mut() {
+            sent.id = None;
+            sent.retry_at = None;
+        }
+        for extension in &mut self.extensions {
+            extension.id = None;
+        }
+        if let Some(closing) = self.closing.take_if(|closing| closing.has_left) {
+            // It was on its way; whether it arrived, the session timeout tells.
+            resolve(closing.promise, Ok(()));
+            self.is_over = true;
+        }
+    }
+
+    /// Time has passed.
+    pub fn timer(&mut self, wire: &mut Wire<'_>) {
+        let now = wire.now();
+        if now >= self.open_deadline
+            && let Some(promise) = self.promise.take()
+        {
+            let what = format!(
+                "the membership of {}; {}",
+                self.shared.title,
+                wire.context.mailbox.liveness.describe(now)
+            );
+            promise.resolve(Err(ClientError::Timeout { what }));
+        }
+        if let Some(reason) = self.membership.timer(wire, self.shared.visits()) {
+            self.leave_absent(wire, reason);
+        }
+        self.join(wire);
+        for sent in self.sent.values_mut() {
+            sent.retry_at = sent.retry_at.filter(|at| *at > now);
+        }
+        if self.membership.is_present() && wire.is_up() {
+            let sequences: Vec<u64> = self.sent.keys().copied().collect();
+            for sequence in sequences {
+                self.send(wire, sequence);
+            }
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            let due = self.shared.look_after(now, self.lease);
+            if !due.extend.is_empty() {
+                self.extend(wire, due.extend, None);
+            }
+            self.settle(wire);
+            if due.is_busy {
+                self.look_later(wire);
+            }
+        }
+        if let Some(closing) = self.closing.take_if(|closing| closing.deadline <= now) {
+            let what = format!(
+                "{} to leave; {}",
+                self.shared.title,
+                wire.context.mailbox.liveness.describe(now)
+            );
+            resolve(closing.promise, Err(ClientError::Timeout { what }));
+            self.membership.leave(wire, Route::Ignored);
+            self.left(wire);
+        }
+    }
+
+    /// The program stayed away: what it was sent goes to others now.
+    fn leave_absent(&mut self, wire: &mut Wire<'_>, reason: ErrorReply) {
+        self.membership.leave(wire, Route::Ignored);
+        self.lose_all(wire);
+        self.shared.absent(ClientError::Server(reason));
+    }
+
+    /// The program is back, and was told.
+    pub fn rejoin(&mut self, wire: &mut Wire<'_>) {
+        if self.closing.is_none() && !self.is_over && self.membership.is_over() {
+            self.membership.begin_anew();
+            self.join(wire);
+        }
+    }
+
+    /// The consumer is closed: it leaves when everything that was settled is durable.
+    pub fn close(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Option<Arc<Promise>>) {
+        if self.is_over {
+            return resolve(promise, Ok(()));
+        }
+        let deadline = wire.now().saturating_add(timeout);
+        self.arm(wire, deadline);
+        match &mut self.closing {
+            // Whoever asks again waits for the same; a drop waits for nothing.
+            Some(closing) => {
+                if promise.is_some() {
+                    let before = std::mem::replace(&mut closing.promise, promise);
+                    resolve(before, Err(ClientError::Closed));
+                    closing.deadline = deadline;
+                }
+            }
+            None => {
+                self.closing = Some(Closing {
+                    promise,
+                    deadline,
+                    has_left: false,
+                });
+            }
+        }
+        if self.membership.is_over() {
+            return self.left(wire);
+        }
+        self.settle(wire);
+        self.go_on(wire);
+    }
+
+    /// Leaves, if it is to and everything is settled.
+    fn go_on(&mut self, wire: &mut Wire<'_>) {
+        let Some(closing) = &mut self.closing else {
+            return;
+        };
+        if closing.has_left || !self.sent.is_empty() || self.shared.has_gathered() {
+            return;
+        }
+        let route = Route::Left {
+            queue: self.shared.key,
+        };
+        closing.has_left = true;
+        if !self.membership.leave(wire, route) {
+            self.left(wire);
+        }
+    }
+
+    /// The answer to Leave, or none is waited for.
+    pub fn left(&mut self, wire: &mut Wire<'_>) {
+        self.is_over = true;
+        let closing = self.closing.take();
+        self.lose_all(wire);
+        resolve(self.promise.take(), Err(ClientError::Closed));
+        resolve(closing.and_then(|closing| closing.promise), Ok(()));
+    }
+
+    /// The client ends: what is settled goes out, though nobody hears the answer.
+    pub fn end(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        self.shared.close();
+        self.settle(wire);
+        self.membership.leave(wire, Route::Ignored);
+        let closing = self.closing.take();
+        self.fail(wire, error);
+        resolve(
+            closing.and_then(|closing| closing.promise),
+            Err(error.clone()),
+        );
+        self.is_over = true;
+    }
+
+    /// It is no member any more, and will not be.
+    pub fn fail(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        resolve(self.promise.take(), Err(error.clone()));
+        self.shared.fail(error.clone());
+        self.lose_all(wire);
+        if self.closing.is_some() {
+            self.left(wire);
+        }
+    }
+}
+
+impl SentSettle {
+    fn end(self, outcome: Result<Settled, ErrorReply>) {
+        self.batch.resolve(match outcome {
+            Ok(settled) if settled.expired.is_empty() => Ok(Vec::new()),
+            Ok(settled) => Ok(self.refused(|event| covers(&settled.expired, event))),
+            Err(error) if error.code == ErrorCode::LeaseExpired => Ok(self.refused(|_| true)),
+            Err(error) => Err(ClientError::Server(error)),
+        });
+    }
+
+    fn end_as_expired(self) {
+        let message = "the member is none any more";
+        self.end(Err(ErrorReply::fatal(ErrorCode::LeaseExpired, message)));
+    }
+
+    /// The events of the request that are refused, but for those that the
+    /// server said before to be settled.
+    fn refused(&self, is_refused: impl Fn(&Lease) -> bool) -> Vec<Lease> {
+        let settlements = self.request.settlements.iter();
+        let events = settlements.flat_map(|settlement| {
+            let lease = settlement.lease;
+            (lease.first.0..lease.end.0).map(move |offset| Lease {
+                first: Offset(offset),
+                end: Offset(offset).plus(1),
+                ..lease
+            })
+        });
+        events
+            .filter(|event| is_refused(event) && !covers(&self.settled, event))
+            .collect()
+    }
+}
+
+/// Whether an event under a lease is among these.
+fn covers(leases: &[Lease], event: &Lease) -> bool {
+    leases.iter().any(|lease| {
+        (lease.lease, lease.partition, lease.incarnation)
+            == (event.lease, event.partition, event.incarnation)
+            && lease.first <= event.first
+            && event.end <= lease.end
+    })
+}
+
+impl Extension {
+    fn end_as_expired(self) {
+        let message = "the member is none any more";
+        let error = ErrorReply::fatal(ErrorCode::LeaseExpired, message);
+        resolve_with(self.promise, Err(ClientError::Server(error)));
+    }
+}
+
+fn resolve(promise: Option<Arc<Promise>>, outcome: Result<(), ClientError>) {
+    resolve_with(promise, outcome.map(|()| Reply::default()));
+}
+
+fn resolve_with(promise: Option<Arc<Promise>>, outcome: Result<Reply, ClientError>) {
+    if let Some(promise) = promise {
+        promise.resolve(outcome);
+    }
+}
+
+/// A batch with its leases, which are the next ones. `None` if they are not:
+/// a batch ends with an event that is leased.
+fn of_batch(
+    bytes: bytes::Bytes,
+    batch: &Batch<bytes::Bytes>,
+    leases: &mut std::iter::Peekable<impl Iterator<Item = Lease>>,
+) -> Option<LeasedBatch> {
+    let base = batch.stamp?.base_offset;
+    let end = Offset(base.0.checked_add(batch.header.offset_count())?);
+    let first = *leases.peek()?;
+    let mut own = Vec::new();
+    // No more events can be leased than there are.
+    let mut room = u64::from(batch.header.event_count);
+    loop {
+        let lease = leases.peek_mut()?;
+        let is_its = (lease.partition, lease.incarnation) == (first.partition, first.incarnation)
+            && lease.first >= base
+            && lease.first < lease.end
+            && lease.first < end;
+        if !is_its {
+            return None;
+        }
+        let own_end = lease.end.min(end);
+        room = room.checked_sub(own_end.0 - lease.first.0)?;
+        own.push(Lease {
+            end: own_end,
+            ..*lease
+        });
+        // It may go on in the next batch.
+        match lease.end > end {
+            true => lease.first = end,
+            false => {
+                leases.next();
+            }
+        }
+        if own_end == end {
+            break;
+        }
+    }
+    Some(LeasedBatch {
+        partition: first.partition,
+        incarnation: first.incarnation,
+        bytes,
+        leases: own,
+    })
+}

@@ -1,0 +1,455 @@
+//! Consumers of a queue: single events under leases, settled one by one. What
+//! happens to them is on the page `docs/concept/sharing.md`.
+
+mod event;
+mod feed;
+mod puller;
+mod settlement;
+
+pub use event::QueueEvent;
+pub(crate) use feed::{LeasedBatch, QueueShared};
+pub(crate) use settlement::SettleBatch;
+pub use settlement::SettleFuture;
+
+use crate::data_reader::DataReader;
+use crate::error::ClientError;
+use crate::mailbox::Command;
+use crate::options::{DataAllocator, DataMode};
+use crate::promise::{Pending, Promise, Reply};
+use crate::topic_handle::TopicHandle;
+use memory::Deadline;
+use memory::fork::ForkSlot;
+use puller::QueuePuller;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use topic::QueueOptions;
+use wire::codec::Codec;
+use wire::message::{ConsumerDescription, Joined, Start};
+use wire::record::{ConsumerKind, Gap};
+use wire::{ErrorCode, PartitionIndex};
+
+/// The least of the driver's memory that a consumer can work with.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
+
+/// What a consumer of a queue can choose.
+#[derive(Clone)]
+pub struct QueueConsumerOptions {
+    /// Options of the queue, if its name is new; else they are as they were set then.
+    pub queue: QueueOptions,
+    /// Where a new queue begins. Default: at the first event.
+    pub start: Start,
+    /// An instance name: a program that comes back under the same one within
+    /// the session timeout takes over what its predecessor held, which is
+    /// fenced. Default none.
+    pub instance: Option<String>,
+    /// How long the server may hear nothing of this client before its events
+    /// go to others. Default 10 s.
+    pub session_timeout: Duration,
+    /// How long the program may stay away from its consumer; then the
+    /// consumer leaves, and the next pull fails once with
+    /// [`wire::ErrorCode::MemberFenced`]. Noticed within a quarter more than
+    /// that. Default: for ever.
+    pub processing_timeout: Option<Duration>,
+    /// Most events that are here and not settled. Default 256.
+    pub prefetch_events: u32,
+    /// Most bytes of events that are here and not settled; one larger event
+    /// comes alone. Default 16 MiB, less if the driver's memory is used up.
+    pub prefetch_bytes: u64,
+    /// Which data is wanted. Default all.
+    pub data: DataMode,
+    /// Where data goes; memory of the client's, if none is given.
+    pub allocator: Option<Arc<DataAllocator>>,
+    /// Whether leases of events that were pulled and not settled are extended
+    /// in the background, for as long as the program takes. Default no.
+    pub renew: bool,
+}
+
+impl Default for QueueConsumerOptions {
+    fn default() -> Self {
+        Self {
+            queue: QueueOptions::default(),
+            start: Start::Beginning,
+            instance: None,
+            session_timeout: Duration::from_secs(10),
+            processing_timeout: None,
+            prefetch_events: 256,
+            prefetch_bytes: 16 << 20,
+            data: DataMode::All,
+            allocator: None,
+            renew: false,
+        }
+    }
+}
+
+impl fmt::Debug for QueueConsumerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueConsumerOptions")
+            .field("queue", &self.queue)
+            .field("start", &self.start)
+            .field("instance", &self.instance)
+            .field("session_timeout", &self.session_timeout)
+            .field("processing_timeout", &self.processing_timeout)
+            .field("prefetch_events", &self.prefetch_events)
+            .field("prefetch_bytes", &self.prefetch_bytes)
+            .field("data", &self.data)
+            .field("allocator", &self.allocator.is_some())
+            .field("renew", &self.renew)
+            .finish()
+    }
+}
+
+/// One member of a queue: gets single events under leases, which others do
+/// not get meanwhile. Can be used from several threads, which share the events.
+///
+/// It keeps its events through lost connections and restarts of the server,
+/// for up to its session timeout. A member that was expelled (it was away for
+/// longer) joins afresh by itself: settling what it had before gives
+/// [`wire::ErrorCode::LeaseExpired`]. One with an instance name whose
+/// successor took over does not: pulls fail with
+/// [`wire::ErrorCode::MemberFenced`].
+///
+/// Events that wait here and are not pulled for two thirds of a lease are
+/// given back, uncounted: a program that is busy keeps nothing from others.
+///
+/// In a forked child it joins anew, as another member; events that the parent
+/// pulled are the parent's.
+pub struct QueueConsumer {
+    topic: TopicHandle,
+    name: String,
+    options: QueueConsumerOptions,
+    slot: ForkSlot<Open>,
+}
+
+/// A queue's consumer in the process that opened it.
+struct Open {
+    shared: Arc<QueueShared>,
+    /// Whoever pulls holds it, never while waiting.
+    puller: Mutex<QueuePuller>,
+    /// The queue's options as they are.
+    queue: QueueOptions,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.close();
+        self.shared.mailbox.send(Command::CloseQueue {
+            queue: self.shared.key,
+            timeout: self.shared.options.session_timeout,
+            promise: None,
+        });
+    }
+}
+
+impl QueueConsumer {
+    pub(crate) fn begin(
+        topic: &TopicHandle,
+        name: &str,
+        options: QueueConsumerOptions,
+    ) -> Pending<Self> {
+        if let Err(error) = check(topic, name, &options) {
+            return Pending::failed(error);
+        }
+        let session = match topic.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let mailbox = session.mailbox.clone();
+        let timeout = topic.driver.request_timeout();
+        let (topic, name) = (topic.clone(), name.to_owned());
+        // A queue that is known has its options, and its dead-letter topic, already.
+        let known = topic.begin_describe_consumers(&name);
+        let made = known.and_then(&mailbox, timeout, {
+            let (topic, queue) = (topic.clone(), options.queue.clone());
+            move |known| match dead_letter_topic(&topic, known, queue) {
+                Err(error) => Pending::failed(error),
+                Ok(None) => Pending::ready(()),
+                Ok(Some(name)) => topic.begin_companion(&name, topic.definition()),
+            }
+        });
+        made.and_then(&mailbox, timeout, move |made| {
+            match made.and_then(|()| Open::begin(&topic, &name, &options)) {
+                Err(error) => Pending::failed(error),
+                Ok(opened) => opened.then(move |open| {
+                    let slot = ForkSlot::new();
+                    let _ = slot.get_or_make(|| Ok::<_, ClientError>(open));
+                    Ok(Self {
+                        topic,
+                        name,
+                        options,
+                        slot,
+                    })
+                }),
+            }
+        })
+    }
+
+    /// This process's membership.
+    fn open(&self) -> Result<Arc<Open>, ClientError> {
+        if let Some(open) = self.slot.get() {
+            return Ok(open);
+        }
+        self.slot
+            .get_or_make(|| Open::begin(&self.topic, &self.name, &self.options)?.wait())
+    }
+
+    /// The next event.
+    ///
+    /// Waits up to `timeout` (`None`: for ever; 0 only looks) and gives
+    /// `None` when that has passed: nothing is lost by it.
+    ///
+    /// # Errors
+    /// - [`ClientError::Unreachable`] when the server has been away for longer
+    ///   than the driver's connect timeout; it goes on once the server is back;
+    /// - [`ClientError::Invalid`] from the selector or the allocator, which
+    ///   are asked again with the next pull;
+    /// - [`ClientError::Damaged`] for bytes that fail their checksum; they are
+    ///   delivered again;
+    /// - [`ClientError::Server`] with [`wire::ErrorCode::MemberFenced`] once after
+    ///   the processing timeout, and for good when a successor took over; with
+    ///   other codes when the membership has ended for good.
+    pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<QueueEvent>, ClientError> {
+        let open = self.open()?;
+        if let Some(event) = open.try_pull()? {
+            return Ok(Some(event));
+        }
+        let deadline = Deadline::within(timeout);
+        loop {
+            let seen = open.shared.news();
+            if let Some(event) = open.try_pull()? {
+                return Ok(Some(event));
+            }
+            open.health()?;
+            if !open.shared.wait(seen, deadline) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Events that are there, at least one and at most `max`; waits for the
+    /// first as [`QueueConsumer::pull`] does. Empty when `timeout` has passed.
+    ///
+    /// # Errors
+    /// As [`QueueConsumer::pull`].
+    pub fn pull_batch(
+        &self,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<QueueEvent>, ClientError> {
+        let mut events = Vec::new();
+        if max == 0 {
+            return Ok(events);
+        }
+        events.extend(self.pull(timeout)?);
+        if events.is_empty() {
+            return Ok(events);
+        }
+        let open = self.open()?;
+        let mut puller = open.puller();
+        while events.len() < max {
+            match puller.next() {
+                Ok(Some((event, held))) => {
+                    events.push(QueueEvent::new(event, open.shared.clone(), held));
+                }
+                // An error comes again with the next pull.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Ok(events)
+    }
+
+    /// Events for ever, until a pull fails.
+    pub fn events(&self) -> impl Iterator<Item = Result<QueueEvent, ClientError>> {
+        std::iter::from_fn(|| self.pull(None).transpose())
+    }
+
+    /// Calls `callback` whenever [`QueueConsumer::pull`] may have something
+    /// new to say, on the runtime's thread: for bridges to other ways of waiting.
+    pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        if let Ok(open) = self.open() {
+            open.shared.set_on_ready(Arc::from(callback));
+        }
+    }
+
+    /// Takes the gaps that were met so far: events that retention removed, or
+    /// that were lost, before they were settled.
+    pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
+        match self.slot.get() {
+            Some(open) => open.shared.take_gaps(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The queue's options, as they were set when its name was first used.
+    ///
+    /// # Errors
+    /// In a forked child it may have to join anew.
+    pub fn queue_options(&self) -> Result<QueueOptions, ClientError> {
+        Ok(self.open()?.queue.clone())
+    }
+
+    /// The name of the queue.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is consumed.
+    pub fn topic(&self) -> &TopicHandle {
+        &self.topic
+    }
+
+    /// Leaves: gives back what was not pulled, waits until everything that
+    /// was settled is durable, and ends the membership. Events that were
+    /// pulled and are not settled by then go to others.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`] if the server does not answer within the
+    /// request timeout.
+    pub fn close(self) -> Result<(), ClientError> {
+        self.begin_close().wait()
+    }
+
+    /// [`QueueConsumer::close`], not waited for. Nothing is handed out from now on.
+    pub fn begin_close(&self) -> Pending<()> {
+        let Some(open) = self.slot.get() else {
+            return Pending::ready(());
+        };
+        open.begin_close(self.topic.driver.request_timeout())
+    }
+}
+
+impl Drop for QueueConsumer {
+    /// Leaves, and waits for it up to the session timeout; not in a callback,
+    /// which runs on the thread that would be waited for.
+    fn drop(&mut self) {
+        if let Some(open) = self.slot.get()
+            && open.shared.mailbox.can_wait()
+        {
+            // Whoever cares for the outcome calls `close`.
+            let _ = open.begin_close(self.options.session_timeout).wait();
+        }
+    }
+}
+
+/// The dead-letter topic that the queue needs, if it needs one.
+fn dead_letter_topic(
+    topic: &TopicHandle,
+    known: Result<Vec<ConsumerDescription>, ClientError>,
+    queue: QueueOptions,
+) -> Result<Option<String>, ClientError> {
+    let known = match known {
+        Err(error) if error.code() == Some(ErrorCode::UnknownConsumer) => Vec::new(),
+        known => known?,
+    };
+    let is_queue = |one: &&ConsumerDescription| one.kind == ConsumerKind::Queue;
+    let queue = match known.iter().find(is_queue) {
+        Some(known) => QueueOptions::from_json(&known.options).map_err(ClientError::damaged)?,
+        None => queue,
+    };
+    let needs_one = queue.deliveries_max > 0;
+    Ok(needs_one.then(|| queue.dead_letter_topic_of(topic.name())))
+}
+
+fn check(
+    topic: &TopicHandle,
+    name: &str,
+    options: &QueueConsumerOptions,
+) -> Result<(), ClientError> {
+    topic::check_consumer_name(name).map_err(ClientError::invalid)?;
+    if options.prefetch_events == 0 {
+        let reason = "prefetch_events is 0: nothing could be delivered";
+        return Err(ClientError::Invalid(reason.to_owned()));
+    }
+    // Without it no event could be read.
+    topic.state.serializer().map(drop)
+}
+
+impl Open {
+    fn begin(
+        topic: &TopicHandle,
+        name: &str,
+        options: &QueueConsumerOptions,
+    ) -> Result<Pending<Self>, ClientError> {
+        let session = topic.driver.session()?;
+        let share = session.share(options.prefetch_bytes, SHARE_BYTES_MIN)?;
+        let state = topic.state.clone();
+        let mailbox = session.mailbox.clone();
+        let shared = Arc::new(QueueShared::new(
+            name,
+            state,
+            options.clone(),
+            mailbox,
+            share,
+        ));
+        let promise = Promise::new(&session.mailbox);
+        let timeout = topic.driver.request_timeout();
+        session.mailbox.send(Command::OpenQueue {
+            queue: shared.clone(),
+            seed: session.member_seed(),
+            timeout,
+            promise: promise.clone(),
+        });
+        let waker = Arc::downgrade(&shared);
+        let on_read = Arc::new(move || {
+            if let Some(shared) = waker.upgrade() {
+                shared.notify();
+            }
+        });
+        let (data, allocator) = (options.data.clone(), options.allocator.clone());
+        let reader = DataReader::new(topic, data, allocator, on_read);
+        let mut open = Self {
+            puller: Mutex::new(QueuePuller::new(shared.clone(), reader)),
+            shared,
+            queue: QueueOptions::default(),
+        };
+        let what = format!("the membership of {}", open.shared.title);
+        Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
+            let joined = Joined::from_bytes("joined", &reply.head).map_err(ClientError::damaged)?;
+            open.queue = QueueOptions::from_json(&joined.options).map_err(ClientError::damaged)?;
+            Ok(open)
+        }))
+    }
+
+    fn puller(&self) -> MutexGuard<'_, QueuePuller> {
+        // A selector or an allocator may panic under it: nothing is half done then.
+        self.puller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_pull(&self) -> Result<Option<QueueEvent>, ClientError> {
+        self.shared.visit()?;
+        let event = self.puller().next()?;
+        Ok(event.map(|(event, held)| QueueEvent::new(event, self.shared.clone(), held)))
+    }
+
+    /// Whether waiting makes sense.
+    fn health(&self) -> Result<(), ClientError> {
+        if let Some(failure) = self.shared.failure() {
+            return Err(failure);
+        }
+        if let Some(lost) = self.shared.mailbox.liveness.lost() {
+            return Err(lost);
+        }
+        match self.shared.mailbox.ended() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn begin_close(&self, timeout: Duration) -> Pending<()> {
+        self.shared.close();
+        let promise = Promise::new(&self.shared.mailbox);
+        self.shared.mailbox.send(Command::CloseQueue {
+            queue: self.shared.key,
+            timeout,
+            promise: Some(promise.clone()),
+        });
+        let what = format!("{} to leave", self.shared.title);
+        Pending::new(promise, what, timeout, |_| Ok(()))
+    }
+}
+
+impl fmt::Debug for QueueConsumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueueConsumer({} of {})", self.name, self.topic.name())
+    }
+}

@@ -1,0 +1,162 @@
+//! An event of a queue, in the hands of the program that is to handle it.
+
+use super::feed::{Held, How, QueueShared};
+use super::settlement::{SettleFuture, lease_expired};
+use crate::error::ClientError;
+use crate::event::ConsumedEvent;
+use crate::mailbox::Command;
+use crate::promise::{Pending, Promise};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use wire::LeaseId;
+use wire::codec::Codec;
+use wire::message::LeasesExtended;
+
+/// An event that is this consumer's alone while its lease lasts. It is to be
+/// settled once: acknowledged, returned, or rejected. One that is dropped
+/// without is returned at once, and the delivery counts.
+pub struct QueueEvent {
+    event: ConsumedEvent,
+    shared: Arc<QueueShared>,
+    lease: LeaseId,
+    deliveries: u32,
+    /// Only ever set; nothing is ordered by it.
+    is_settled: AtomicBool,
+    generation: u64,
+}
+
+impl QueueEvent {
+    pub(super) fn new(event: ConsumedEvent, shared: Arc<QueueShared>, held: Held) -> Self {
+        Self {
+            event,
+            shared,
+            lease: held.lease,
+            deliveries: held.deliveries,
+            is_settled: AtomicBool::new(false),
+            generation: memory::fork::generation(),
+        }
+    }
+
+    /// How often the event was delivered, with this time. A crash of the
+    /// server may lose the count of deliveries that were under way.
+    pub fn deliveries(&self) -> u32 {
+        self.deliveries
+    }
+
+    /// The lease that the event is under.
+    pub fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
+    /// The event is handled: once this is durable it is never delivered again.
+    ///
+    /// Never blocks. What is settled at about the same time travels together.
+    pub fn acknowledge(&self) -> SettleFuture {
+        self.settle(How::acknowledge())
+    }
+
+    /// The event is to be delivered again after `delay`, here or elsewhere.
+    /// Once it was delivered as often as the queue allows, it goes to the
+    /// dead-letter topic instead.
+    pub fn return_to_queue(&self, delay: Duration) -> SettleFuture {
+        self.settle(How::return_after(delay, ""))
+    }
+
+    /// As [`QueueEvent::return_to_queue`], and says why, for the dead letter
+    /// that the event may become. The first 1024 bytes of `reason` are kept.
+    pub fn return_because(&self, delay: Duration, reason: &str) -> SettleFuture {
+        self.settle(How::return_after(delay, reason))
+    }
+
+    /// The event cannot be handled: it goes to the dead-letter topic. The
+    /// first 1024 bytes of `reason` are kept.
+    pub fn reject(&self, reason: &str) -> SettleFuture {
+        self.settle(How::reject(reason))
+    }
+
+    fn settle(&self, how: How<'_>) -> SettleFuture {
+        let id = self.event.id();
+        self.is_settled.store(true, Ordering::Relaxed);
+        match self.is_foreign() {
+            true => SettleFuture::foreign(id, self.lease, self.shared.title.clone()),
+            false => self.shared.settle(id, self.lease, how),
+        }
+    }
+
+    /// Lets the lease last as long as a new one, from now. Consumers with
+    /// [`super::QueueConsumerOptions::renew`] do so by themselves.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`wire::ErrorCode::LeaseExpired`].
+    pub fn extend(&self) -> Pending<()> {
+        if self.is_foreign() {
+            return Pending::failed(ClientError::Forked);
+        }
+        let shared = &self.shared;
+        let (id, lease) = (self.event.id(), self.lease);
+        let Some(held) = shared.lease_of(id, lease) else {
+            return Pending::failed(lease_expired(&shared.title, id, lease));
+        };
+        let promise = Promise::new(&shared.mailbox);
+        shared.mailbox.send(Command::ExtendLease {
+            queue: shared.key,
+            lease: held,
+            promise: promise.clone(),
+        });
+        let title = shared.title.clone();
+        let what = format!("the lease of event {id} of {title} to be extended");
+        let timeout = shared.options.session_timeout;
+        Pending::new(promise, what, timeout, move |reply| {
+            let extended = LeasesExtended::from_bytes("leases extended", &reply.head)
+                .map_err(ClientError::damaged)?;
+            match extended.expired.is_empty() {
+                true => Ok(()),
+                false => Err(lease_expired(&title, id, lease)),
+            }
+        })
+    }
+
+    /// Whether it was settled through this handle.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.generation != memory::fork::generation()
+    }
+}
+
+impl Deref for QueueEvent {
+    type Target = ConsumedEvent;
+    fn deref(&self) -> &ConsumedEvent {
+        &self.event
+    }
+}
+
+impl DerefMut for QueueEvent {
+    fn deref_mut(&mut self) -> &mut ConsumedEvent {
+        &mut self.event
+    }
+}
+
+impl Drop for QueueEvent {
+    fn drop(&mut self) {
+        // In a forked child it is the parent's to settle.
+        if !self.is_settled() && !self.is_foreign() {
+            self.settle(How::return_after(Duration::ZERO, ""));
+        }
+    }
+}
+
+impl fmt::Debug for QueueEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueEvent")
+            .field("event", &self.event)
+            .field("lease", &self.lease)
+            .field("deliveries", &self.deliveries)
+            .finish()
+    }
+}

@@ -1,0 +1,639 @@
+//! Between the core and whoever pulls from a queue: events that have arrived
+//! under leases, and what is to become of them.
+//!
+//! An event is *held* from its arrival until it is settled, its lease is known
+//! to have expired, or it was given back. What is held is *unseen* until it is
+//! handed out. Settlements of events that are held no more are refused here.
+
+use super::QueueConsumerOptions;
+use super::settlement::{SettleBatch, SettleFuture};
+use crate::error::ClientError;
+use crate::mailbox::{Command, Mailbox};
+use crate::options::DataMode;
+use crate::promise;
+use crate::topic_handle::TopicState;
+use bytes::Bytes;
+use memory::{Deadline, Reservation};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+use wire::message::{Lease, SettleAs, Settlement};
+use wire::record::Gap;
+use wire::{EventId, Incarnation, LeaseId, Offset, PartitionIndex};
+
+/// The most of a reason that travels.
+const REASON_BYTES_MAX: usize = 1024;
+/// A request is closed at so many bytes of settlements: it is to fit in a head.
+const REQUEST_BYTES_MAX: usize = 256 << 10;
+/// What a settlement takes of it, apart from its reason.
+const SETTLEMENT_BYTES: usize = 64;
+
+/// A batch that has arrived; its headers are verified, its sections are not.
+pub(crate) struct LeasedBatch {
+    pub partition: PartitionIndex,
+    pub incarnation: Incarnation,
+    pub bytes: Bytes,
+    /// What is leased of it: all of its events.
+    pub leases: Vec<Lease>,
+}
+
+/// An event that is this member's, under a lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub lease: LeaseId,
+    pub deliveries: u32,
+    /// When the lease ends, on the core's clock.
+    until: Duration,
+    /// Whether it was handed out.
+    is_seen: bool,
+}
+
+/// Settlements that go in one request.
+pub(crate) struct Gathered {
+    pub settlements: Vec<Settlement>,
+    pub batch: Arc<SettleBatch>,
+    bytes: usize,
+}
+
+/// What is to be done with leases that come to their end.
+#[derive(Default)]
+pub(crate) struct Due {
+    /// Of events that are handled: to be extended.
+    pub extend: Vec<Lease>,
+    /// Whether there is something to look after.
+    pub is_busy: bool,
+}
+
+#[derive(Default)]
+struct State {
+    arrivals: VecDeque<LeasedBatch>,
+    gaps: Vec<(PartitionIndex, Gap)>,
+    held: BTreeMap<EventId, Held>,
+    /// Requests of settlements that were not sent; the last one gathers more.
+    gathered: VecDeque<Gathered>,
+    /// The core knows that there are some.
+    scheduled: bool,
+    /// Nothing is handed out or settled any more.
+    closed: bool,
+    /// Nothing will come any more.
+    failure: Option<ClientError>,
+    /// To be said once by the next pull, after which the member joins anew.
+    absence: Option<ClientError>,
+    /// Counts up with everything that a waiting puller should look at.
+    news: u64,
+    /// How often the program came to its consumer, and how many threads wait there.
+    visits: u64,
+    waiting: u32,
+}
+
+type OnReady = Arc<dyn Fn() + Send + Sync>;
+
+/// What a queue's consumer and the core share.
+pub(crate) struct QueueShared {
+    /// Names it to the core.
+    pub key: u64,
+    pub name: String,
+    pub topic: Arc<TopicState>,
+    pub options: QueueConsumerOptions,
+    pub mailbox: Arc<Mailbox>,
+    /// The consumer and its topic, for errors.
+    pub title: Arc<str>,
+    /// A part of the driver's memory, held for as long as the consumer lives.
+    share: Reservation,
+    /// Guards what has arrived and what is held; held for a push or a pop.
+    /// `arrived` is signalled whenever `news` has changed.
+    state: Mutex<State>,
+    arrived: Condvar,
+    on_ready: Mutex<Option<OnReady>>,
+}
+
+impl QueueShared {
+    pub fn new(
+        name: &str,
+        topic: Arc<TopicState>,
+        options: QueueConsumerOptions,
+        mailbox: Arc<Mailbox>,
+        share: Reservation,
+    ) -> Self {
+        Self {
+            key: mailbox.next_key(),
+            title: format!("consumer {name} of {}", topic.name).into(),
+            name: name.to_owned(),
+            topic,
+            options,
+            mailbox,
+            share,
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            on_ready: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics here")
+    }
+
+    /// Bytes of unsettled events that the member may have.
+    pub fn prefetch_bytes(&self) -> u64 {
+        self.options.prefetch_bytes.min(self.share.bytes()).max(1)
+    }
+
+    /// Whether batches bring their inline data along.
+    pub fn wants_inline_data(&self) -> bool {
+        matches!(self.options.data, DataMode::All)
+    }
+
+    /// Tells whoever waits that there is something to look at.
+    pub fn notify(&self) {
+        self.lock().news += 1;
+        self.arrived.notify_all();
+        let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
+        if let Some(on_ready) = on_ready {
+            promise::call(|| on_ready());
+        }
+    }
+
+    pub fn set_on_ready(&self, on_ready: OnReady) {
+        *self.on_ready.lock().expect("no holder panics here") = Some(on_ready);
+    }
+
+    /// The count of news, to be given to [`QueueShared::wait`].
+    pub fn news(&self) -> u64 {
+        self.lock().news
+    }
+
+    /// Waits for news after `seen`; false when `deadline` has passed.
+    pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
+        self.lock().waiting += 1;
+        let has_news = self.wait_visiting(seen, deadline);
+        let mut state = self.lock();
+        state.waiting -= 1;
+        state.visits += 1;
+        has_news
+    }
+
+    fn wait_visiting(&self, seen: u64, deadline: Deadline) -> bool {
+        if let Some(turns) = self.mailbox.turns() {
+            return turns.drive(deadline, || self.lock().news != seen);
+        }
+        let mut state = self.lock();
+        while state.news == seen {
+            state = match deadline.wait(&self.arrived, state) {
+                Ok(state) => state,
+                Err(_) => return false,
+            };
+        }
+        true
+    }
+
+    /// For the puller: the program came for events. Fails once after it was
+    /// away for too long, and from then on if nothing can come any more.
+    pub fn visit(&self) -> Result<(), ClientError> {
+        let mut state = self.lock();
+        state.visits += 1;
+        let Some(absence) = state.absence.take() else {
+            return Ok(());
+        };
+        drop(state);
+        self.mailbox.send(Command::RejoinQueue(self.key));
+        Err(absence)
+    }
+
+    /// For the puller: why nothing more comes, if that is so.
+    pub fn failure(&self) -> Option<ClientError> {
+        self.lock().failure.clone()
+    }
+
+    /// For the puller: the next batch that has arrived.
+    pub fn take(&self) -> Option<LeasedBatch> {
+        self.lock().arrivals.pop_front()
+    }
+
+    pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
+        std::mem::take(&mut self.lock().gaps)
+    }
+
+    /// For the puller: the event is handed out now. `None` if it is not to be:
+    /// it is not held any more.
+    pub fn see(&self, id: EventId) -> Option<Held> {
+        let mut state = self.lock();
+        if state.closed {
+            return None;
+        }
+        let held = state.held.get_mut(&id)?;
+        if held.is_seen {
+            // The same event came again, under another lease, and was taken
+            // from the batch that came first.
+            return None;
+        }
+        held.is_seen = true;
+        Some(*held)
+    }
+
+    /// What is to become of an event.
+    pub fn settle(&self, id: EventId, lease: LeaseId, how: How<'_>) -> SettleFuture {
+        let mut state = self.lock();
+        let is_held = state.held.get(&id).is_some_and(|held| held.lease == lease);
+        if !is_held {
+            drop(state);
+            return SettleFuture::expired(id, lease, self.title.clone());
+        }
+        let batch = self.gather(&mut state, id, how);
+        let wake = !std::mem::replace(&mut state.scheduled, true);
+        drop(state);
+        if wake {
+            self.mailbox.send(Command::Settle(self.key));
+        }
+        SettleFuture::new(batch, id, lease, self.title.clone())
+    }
+
+    /// For the puller: events that cannot be handed out.
+    pub fn settle_unseen(&self, ids: impl Iterator<Item = EventId>, how: How<'_>) {
+        let mut state = self.lock();
+        for id in ids {
+            if state.held.get(&id).is_some_and(|held| !held.is_seen) {
+                self.gather(&mut state, id, how);
+            }
+        }
+        let wake = !state.gathered.is_empty() && !std::mem::replace(&mut state.scheduled, true);
+        drop(state);
+        if wake {
+            self.mailbox.send(Command::Settle(self.key));
+        }
+    }
+
+    /// Moves a held event to the settlements that are to be sent.
+    fn gather(&self, state: &mut State, id: EventId, how: How<'_>) -> Arc<SettleBatch> {
+        let held = state.held.remove(&id).expect("looked up by the caller");
+        let lease = one(id, &held);
+        let reason = clip(how.reason);
+        let bytes = SETTLEMENT_BYTES + reason.len();
+        let is_full = |last: &Gathered| last.bytes + bytes > REQUEST_BYTES_MAX;
+        if state.gathered.back().is_none_or(is_full) {
+            state.gathered.push_back(Gathered {
+                settlements: Vec::new(),
+                batch: SettleBatch::new(&self.mailbox),
+                bytes: 0,
+            });
+        }
+        let gathered = state
+            .gathered
+            .back_mut()
+            .expect("pushed if it was not there");
+        let settlement = Settlement {
+            lease,
+            how: how.how,
+            delay_ms: how.delay_ms,
+            reason: reason.to_owned(),
+        };
+        match gathered.settlements.last_mut() {
+            Some(last) if continues(last, &settlement) => last.lease.end = lease.end,
+            _ => {
+                gathered.bytes += bytes;
+                gathered.settlements.push(settlement);
+            }
+        }
+        gathered.batch.clone()
+    }
+
+    /// For the core: the next request of settlements, joined into ranges.
+    pub fn take_gathered(&self) -> Option<Gathered> {
+        let mut state = self.lock();
+        let Some(mut gathered) = state.gathered.pop_front() else {
+            state.scheduled = false;
+            return None;
+        };
+        drop(state);
+        join(&mut gathered.settlements);
+        Some(gathered)
+    }
+
+    /// For the core: whether settlements wait to be sent.
+    pub fn has_gathered(&self) -> bool {
+        !self.lock().gathered.is_empty()
+    }
+
+    /// For the core: batches arrived, whose leases last until then.
+    pub fn arrive(
+        &self,
+        batches: Vec<LeasedBatch>,
+        gaps: Vec<(PartitionIndex, Gap)>,
+        until: Duration,
+    ) {
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        for lease in batches.iter().flat_map(|batch| &batch.leases) {
+            for offset in lease.first.0..lease.end.0 {
+                let id = EventId {
+                    partition: lease.partition,
+                    incarnation: lease.incarnation,
+                    offset: Offset(offset),
+                };
+                let held = Held {
+                    lease: lease.lease,
+                    deliveries: lease.deliveries,
+                    until,
+                    is_seen: false,
+                };
+                state.held.insert(id, held);
+            }
+        }
+        state.arrivals.extend(batches);
+        state.gaps.extend(gaps);
+        drop(state);
+        self.notify();
+    }
+
+    /// For the core: all that is held or waits to be settled, as ranges.
+    pub fn held(&self) -> Vec<Lease> {
+        let state = self.lock();
+        let mut leases = Vec::new();
+        for (id, held) in &state.held {
+            push_joined(&mut leases, one(*id, held));
+        }
+        let gathered = state.gathered.iter();
+        leases.extend(gathered.flat_map(|one| one.settlements.iter().map(|one| one.lease)));
+        leases
+    }
+
+    /// For the core: these leases are the member's no more, or need nothing any more.
+    pub fn forget(&self, leases: &[Lease]) {
+        let mut state = self.lock();
+        for lease in leases {
+            let at = |offset| EventId {
+                partition: lease.partition,
+                incarnation: lease.incarnation,
+                offset,
+            };
+            if lease.first >= lease.end {
+                continue;
+            }
+            let ids: Vec<EventId> = state
+                .held
+                .range(at(lease.first)..at(lease.end))
+                .filter(|(_, held)| held.lease == lease.lease)
+                .map(|(id, _)| *id)
+                .collect();
+            for id in ids {
+                state.held.remove(&id);
+            }
+        }
+    }
+
+    /// For the core: these leases last until then now.
+    pub fn extended(&self, leases: &[Lease], until: Duration) {
+        let mut state = self.lock();
+        for lease in leases {
+            let at = |offset| EventId {
+                partition: lease.partition,
+                incarnation: lease.incarnation,
+                offset,
+            };
+            if lease.first >= lease.end {
+                continue;
+            }
+            for (_, held) in state.held.range_mut(at(lease.first)..at(lease.end)) {
+                if held.lease == lease.lease {
+                    held.until = held.until.max(until);
+                }
+            }
+        }
+    }
+
+    /// For the core: looks after leases, a third of a lease before their ends
+    /// and earlier. What the program did not look at by then is given back:
+    /// it waits for somebody else, and does not count as delivered.
+    pub fn look_after(&self, now: Duration, lease: Duration) -> Due {
+        let mut state = self.lock();
+        let mut due = Due {
+            is_busy: !state.held.is_empty(),
+            ..Due::default()
+        };
+        let mut give_back = Vec::new();
+        for (id, held) in &state.held {
+            let left = held.until.saturating_sub(now);
+            if !held.is_seen && left <= lease / 3 {
+                give_back.push(*id);
+            } else if held.is_seen && self.options.renew && left <= lease * 2 / 3 {
+                push_joined(&mut due.extend, one(*id, held));
+            }
+        }
+        for id in give_back {
+            self.gather(&mut state, id, How::give_back());
+        }
+        due
+    }
+
+    /// For the core: the member is a new one, or none. What was held is gone,
+    /// and what waits to be settled will not be.
+    pub fn lose_all(&self) {
+        let mut state = self.lock();
+        state.held.clear();
+        state.arrivals.clear();
+        let gathered = std::mem::take(&mut state.gathered);
+        drop(state);
+        for one in gathered {
+            let leases = one.settlements.iter().map(|one| one.lease);
+            one.batch.resolve(Ok(leases.collect()));
+        }
+    }
+
+    /// For the core: the program was away for too long, and the next pull says so.
+    pub fn absent(&self, error: ClientError) {
+        self.lock().absence = Some(error);
+        self.notify();
+    }
+
+    /// For the core: how often the program came, and whether it waits now.
+    pub fn visits(&self) -> (u64, bool) {
+        let state = self.lock();
+        (state.visits, state.waiting > 0)
+    }
+
+    /// For the core: nothing will come any more.
+    pub fn fail(&self, error: ClientError) {
+        let mut state = self.lock();
+        state.failure.get_or_insert(error);
+        drop(state);
+        self.notify();
+    }
+
+    /// Nothing is handed out from now on; what was not is given back.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        state.arrivals.clear();
+        let unseen = state.held.iter().filter(|(_, held)| !held.is_seen);
+        let unseen: Vec<EventId> = unseen.map(|(id, _)| *id).collect();
+        for id in unseen {
+            self.gather(&mut state, id, How::give_back());
+        }
+        state.failure.get_or_insert(ClientError::Closed);
+        drop(state);
+        self.notify();
+    }
+
+    /// The lease of an event that is held, as one of its own.
+    pub fn lease_of(&self, id: EventId, lease: LeaseId) -> Option<Lease> {
+        let state = self.lock();
+        let held = state.held.get(&id).filter(|held| held.lease == lease)?;
+        Some(one(id, held))
+    }
+}
+
+/// How an event is settled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub how: SettleAs,
+    pub delay_ms: u32,
+    pub reason: &'a str,
+}
+
+impl<'a> How<'a> {
+    pub fn acknowledge() -> Self {
+        Self::of(SettleAs::Acknowledge, "")
+    }
+
+    pub fn give_back() -> Self {
+        Self::of(SettleAs::GiveBack, "")
+    }
+
+    pub fn reject(reason: &'a str) -> Self {
+        Self::of(SettleAs::Reject, reason)
+    }
+
+    pub fn return_after(delay: Duration, reason: &'a str) -> Self {
+        Self {
+            delay_ms: delay.as_millis().min(u128::from(u32::MAX)) as u32,
+            ..Self::of(SettleAs::Return, reason)
+        }
+    }
+
+    fn of(how: SettleAs, reason: &'a str) -> Self {
+        Self {
+            how,
+            delay_ms: 0,
+            reason,
+        }
+    }
+}
+
+/// The lease of one event.
+fn one(id: EventId, held: &Held) -> Lease {
+    Lease {
+        partition: id.partition,
+        incarnation: id.incarnation,
+        first: id.offset,
+        end: id.offset.plus(1),
+        lease: held.lease,
+        deliveries: held.deliveries,
+    }
+}
+
+/// Adds a lease to others; to the last one, if it goes on where that ends.
+fn push_joined(leases: &mut Vec<Lease>, lease: Lease) {
+    match leases.last_mut() {
+        Some(last) if is_next(last, &lease) => last.end = lease.end,
+        _ => leases.push(lease),
+    }
+}
+
+fn is_next(last: &Lease, next: &Lease) -> bool {
+    last.end == next.first
+        && Lease {
+            first: last.first,
+            end: last.end,
+            ..*next
+        } == *last
+}
+
+fn continues(last: &Settlement, next: &Settlement) -> bool {
+    is_next(&last.lease, &next.lease)
+        && last.how == next.how
+        && last.delay_ms == next.delay_ms
+        && last.reason == next.reason
+}
+
+/// Puts settlements of different events in order, and joins what is one range.
+fn join(settlements: &mut Vec<Settlement>) {
+    let place = |one: &Settlement| (one.lease.partition, one.lease.incarnation, one.lease.first);
+    if !settlements.is_sorted_by_key(place) {
+        settlements.sort_by_key(place);
+    }
+    settlements.dedup_by(|next, last| {
+        let joined = continues(last, next);
+        if joined {
+            last.lease.end = next.lease.end;
+        }
+        joined
+    });
+}
+
+fn clip(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settlement(offset: u64, lease: u64, how: SettleAs) -> Settlement {
+        let id = EventId {
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(1),
+            offset: Offset(offset),
+        };
+        let held = Held {
+            lease: LeaseId(lease),
+            deliveries: 1,
+            until: Duration::ZERO,
+            is_seen: true,
+        };
+        Settlement {
+            lease: one(id, &held),
+            how,
+            delay_ms: 0,
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn settlements_in_any_order_become_ranges_of_one_lease_and_one_kind() {
+        use SettleAs::*;
+        let mut settlements: Vec<_> = [4, 2, 3, 1, 0]
+            .map(|at| settlement(at, 7, Acknowledge))
+            .into();
+        settlements.push(settlement(5, 8, Acknowledge));
+        settlements.push(settlement(6, 8, Reject));
+        settlements.push(settlement(8, 8, Reject));
+        join(&mut settlements);
+        let ranges: Vec<_> = settlements
+            .iter()
+            .map(|one| (one.lease.first.0, one.lease.end.0, one.how))
+            .collect();
+        assert_eq!(
+            ranges,
+            [
+                (0, 5, Acknowledge),
+                (5, 6, Acknowledge),
+                (6, 7, Reject),
+                (8, 9, Reject)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason = "é".repeat(600);
+        assert_eq!(clip(&reason).len(), 1024);
+        assert_eq!(clip("short"), "short");
+    }
+}
