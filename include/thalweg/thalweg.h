@@ -295,6 +295,16 @@ int32_t thalweg_topic_delete(thalweg_driver *driver, const char *name, thalweg_e
 int32_t thalweg_topic_add_partitions(thalweg_driver *driver, const char *name,
                                      const char *options, thalweg_error *error);
 
+/*
+ * Changes the definition of a live topic: `changes` is a JSON object of
+ * validator, retention, keep_until_acknowledged and metadata_bytes_max, each
+ * with its new value, or null for its default. Blocks. Durable when it
+ * returns; a new validator holds for producers that are opened later.
+ * Errors: THALWEG_SERVER_UNKNOWN_TOPIC, THALWEG_SERVER_INVALID_TOPIC.
+ */
+int32_t thalweg_topic_alter(thalweg_driver *driver, const char *name, const char *changes,
+                            thalweg_error *error);
+
 /* All topics, as a JSON list of what thalweg_topic_describe gives. Blocks. */
 int32_t thalweg_topic_list(thalweg_driver *driver, char **json, thalweg_error *error);
 

@@ -346,6 +346,12 @@ public:
         detail::call(thalweg_topic_add_partitions, handle_.get(), name.c_str(), json.c_str());
     }
 
+    /* Changes the definition of a live topic: the keys of thalweg_topic_alter, as JSON. */
+    void alterTopic(const std::string &name, const std::string &changes)
+    {
+        detail::call(thalweg_topic_alter, handle_.get(), name.c_str(), changes.c_str());
+    }
+
     void deleteTopic(const std::string &name)
     {
         detail::call(thalweg_topic_delete, handle_.get(), name.c_str());

@@ -210,3 +210,23 @@ def test_a_partition_that_is_not_there_is_always_the_same_error(
         # This one is there, and is not read.
         with pytest.raises(thalweg.InvalidArgument, match="does not read partition 0"):
             consumer.seek(0, 0)
+
+
+def test_a_topic_is_altered_while_it_is_in_use(server: Any) -> None:
+    with server.connect() as driver:
+        topic = driver.create_topic(
+            "altered", storage="memory", keep_until_acknowledged=["archive"]
+        )
+        with topic.producer() as producer:
+            producer.push_many([{"i": i} for i in range(10)])
+        assert driver.describe_topic("altered").partitions[0].first == 0
+        with topic.consumer("archive") as archive:
+            for event in archive.pull_batch(10, timeout=60):
+                last = event
+            last.acknowledge()
+        described = driver.alter_topic(
+            "altered", retention={"count": 5}, keep_until_acknowledged=None
+        )
+        assert described.definition["retention"] == {"count": 5}
+        with pytest.raises(thalweg.InvalidTopic, match="durability"):
+            driver.alter_topic("altered", durability="memory")

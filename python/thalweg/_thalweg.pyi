@@ -112,6 +112,7 @@ class Driver:
         serializer: Literal["json", "raw", "msgpack"] | Plugin | None = None,
         durability: _Durability | None = None,
         retention: dict[str, int] | None = None,
+        keep_until_acknowledged: Sequence[str] | None = None,
         metadata_bytes_max: int | None = None,
         data_block_bytes: int | None = None,
         validate_on_server: bool = False,
@@ -138,6 +139,9 @@ class Driver:
           the strongest that the storage allows.
         - `retention`: what is kept at most of each partition: a dict of
           `bytes`, `age_ms`, `count`; None keeps everything.
+        - `keep_until_acknowledged`: names of consumers; what one of them has not
+          acknowledged is kept, whatever `retention` says. Without `retention`
+          the rest is dropped.
         - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
         - `data_block_bytes`: how much data one checksum covers, 4096 by default.
         - `validate_on_server`: whether the server checks metadata, too.
@@ -165,6 +169,16 @@ class Driver:
     ) -> TopicDescription:
         """Adds `partitions` partitions to a live topic; `storage` as for
         `create_topic`. Producers and consumers that are open go on.
+        """
+    def alter_topic(self, name: str, /, **changes: Any) -> TopicDescription:
+        """Changes the definition of a live topic: `validator`, `retention`,
+        `keep_until_acknowledged` and `metadata_bytes_max`, each as in a topic's
+        definition (`{"type": "json"}`), or None for its default. What is not
+        named stays. Durable when it returns; a new validator holds for
+        producers that are opened later.
+
+        Raises `UnknownTopic`, and `InvalidTopic` with the reason; nothing is
+        changed then.
         """
     def cursors(self, topic: Topic, consumer: str = "") -> list[Cursor]:
         """The cursors of a topic's consumers, or of one: a list of `Cursor`."""

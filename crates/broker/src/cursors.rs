@@ -194,6 +194,9 @@ impl Node {
         result: Result<(), ControlError>,
     ) {
         self.cursor_proposals.end(&moved);
+        for (topic, consumer, _) in moved.0.iter().take(1) {
+            self.consumer_moved(*topic, consumer);
+        }
         match result {
             Ok(()) => self.reply(asker, Vec::new()),
             Err(error) => self.refuse_request(asker, undecided(&error)),

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod acks;
+mod alter;
 mod arrivals;
 mod budget;
 pub mod controller;
@@ -18,6 +19,7 @@ mod fetch;
 mod gaps;
 mod group;
 mod judge;
+mod keep;
 mod membership;
 pub mod node;
 mod options;

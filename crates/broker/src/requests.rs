@@ -86,7 +86,8 @@ impl Node {
             Method::Join => self.join(asker, &request, &mut from),
             Method::Leave => self.leave(asker, &request, &mut from),
             Method::Release => self.release(asker, &request, &mut from),
-            Method::AlterTopic | Method::Settle | Method::ExtendLeases => Err(refuse(
+            Method::AlterTopic => self.alter_topic(asker, &request, &mut from),
+            Method::Settle | Method::ExtendLeases => Err(refuse(
                 ErrorCode::Unsupported,
                 format!("method {:?} is not supported yet", request.method),
             )),

@@ -3,6 +3,7 @@
 use crate::controller::{ControlError, Controller};
 use crate::describe::{no_topic, unknown_topic};
 use crate::judge::Judge;
+use crate::keep::retention_of;
 use crate::node::{Asker, Decided, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::partition::{Partition, PartitionKey};
 use crate::session::{Refused, malformed, refuse};
@@ -254,7 +255,6 @@ impl Node {
         definition: &Definition,
         durability: Durability,
     ) -> OpenPartition {
-        let retention = definition.retention();
         OpenPartition {
             directory: partition_directory(&self.options.directory, record),
             topic: record.topic,
@@ -262,11 +262,7 @@ impl Node {
             incarnation: record.incarnation,
             durability,
             config: record.config.clone(),
-            retention: log::Retention {
-                bytes: retention.bytes,
-                age_ns: retention.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
-                count: retention.count,
-            },
+            retention: retention_of(definition),
             boot_id: self.options.boot_id.clone(),
             unix_ns: self.now.unix_ns,
             create: false,
@@ -342,7 +338,7 @@ impl Node {
             partition.visible_at = Durability::Memory;
         }
         self.partitions.insert(id, partition);
-        self.touched.insert(id);
+        self.keep_partition(id, definition);
     }
 
     /// Every partition is open: the records are written last.
@@ -391,6 +387,9 @@ impl Node {
             // Whether the records survive is unknown, so the directories stay:
             // the next start removes what nothing refers to.
             if let Some(making) = self.makings.remove(&id) {
+                if let Some(topic) = self.topics.get_mut(&making.topic) {
+                    topic.busy = None;
+                }
                 self.refuse_request(making.asker, undecided(&error));
             }
             return;

@@ -319,6 +319,27 @@ impl Driver {
         .wait()
     }
 
+    /// Changes the definition of a live topic: `changes` is a JSON object of
+    /// `validator`, `retention`, `keep_until_acknowledged` and
+    /// `metadata_bytes_max`, each with its new value or null for its default.
+    /// Durable when it returns; what it says holds for everybody on the server
+    /// at once, for producers that are opened later.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::InvalidTopic`]; nothing is
+    /// changed then.
+    pub fn alter_topic(&self, name: &str, changes: &str) -> Result<TopicDescription, ClientError> {
+        let topic = self.describe_topic(name)?.topic;
+        let body = AlterTopic {
+            changes: changes.to_owned(),
+        };
+        let what = format!("topic {name} to be altered");
+        self.begin_call(Method::AlterTopic, topic, &body, what, |reply| {
+            description(&reply)
+        })
+        .wait()
+    }
+
     /// Cursors of a consumer of a topic; of all of them, if the name is empty.
     ///
     /// # Errors

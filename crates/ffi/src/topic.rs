@@ -105,6 +105,21 @@ pub extern "C" fn thalweg_topic_add_partitions(
     })
 }
 
+/// Changes the definition of a live topic.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_topic_alter(
+    driver: Option<&Driver>,
+    name: *const c_char,
+    changes: *const c_char,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let client = &given("driver", driver)?.connection.client;
+        client.alter_topic(text("name", name)?, text("changes", changes)?)?;
+        Ok(())
+    })
+}
+
 /// All topics, as JSON.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_topic_list(

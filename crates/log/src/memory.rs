@@ -90,6 +90,8 @@ pub struct MemoryLog {
     settings: MemorySettings,
     incarnation: Incarnation,
     retention: Retention,
+    /// What retention spares.
+    keep_from: Offset,
     batches: VecDeque<Stored>,
     places: BTreeMap<DataPlace, Place>,
     next_place: u64,
@@ -163,6 +165,7 @@ impl MemoryLog {
             settings,
             incarnation,
             retention,
+            keep_from: Offset(u64::MAX),
             batches: VecDeque::new(),
             places: BTreeMap::new(),
             next_place: 0,
@@ -207,7 +210,9 @@ impl MemoryLog {
             let left = most.saturating_sub(coming);
             // A sixteenth more, for each time costs a gap record.
             self.remove_beyond(left - left / 16);
-            return Ok(());
+            if self.has_room(bytes, own) {
+                return Ok(());
+            }
         }
         let text = format!(
             "{bytes} bytes asked of a memory partition: {} of {most} bytes (bytes_max) are held",
@@ -219,7 +224,8 @@ impl MemoryLog {
         let may_pass = keeps_newest
             || kept == 0
             || kept.saturating_add(own).saturating_add(bytes) <= most
-            || self.retention.age_ns.is_some();
+            || self.retention.age_ns.is_some()
+            || self.keep_from < self.end;
         Err(match may_pass {
             true => StorageError::Full(text),
             false => {
@@ -263,7 +269,7 @@ impl MemoryLog {
         let mut bytes = self.kept();
         let mut remove_to = self.first;
         for stored in &self.batches {
-            if bytes <= most {
+            if bytes <= most || stored.next > self.keep_from {
                 break;
             }
             bytes -= stored.bytes;
@@ -288,7 +294,7 @@ impl MemoryLog {
             let too_old = keep
                 .age_ns
                 .is_some_and(|age| stored.append_time.saturating_add(age) < self.now);
-            if !(too_many_bytes || too_many || too_old) {
+            if !(too_many_bytes || too_many || too_old) || stored.next > self.keep_from {
                 break;
             }
             bytes -= stored.bytes;
@@ -614,6 +620,11 @@ impl Storage for MemoryLog {
         self.remove(offset, gap);
     }
 
+    fn set_retention(&mut self, retention: Retention, keep_from: Offset) {
+        (self.retention, self.keep_from) = (retention, keep_from);
+        self.apply_retention();
+    }
+
     fn tick(&mut self, unix_ns: u64) {
         self.now = self.now.max(unix_ns);
         self.producers.expire(self.now);
@@ -622,6 +633,9 @@ impl Storage for MemoryLog {
 
     fn next_tick(&self) -> Option<u64> {
         let oldest = self.batches.front()?;
+        if oldest.next > self.keep_from {
+            return None;
+        }
         Some(
             oldest
                 .append_time

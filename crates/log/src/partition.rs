@@ -434,6 +434,13 @@ impl Storage for DiskLog {
         self.advance();
     }
 
+    fn set_retention(&mut self, retention: Retention, keep_from: Offset) {
+        self.open.retention = retention;
+        self.retain.keep_from = keep_from;
+        self.apply_retention();
+        self.advance();
+    }
+
     fn tick(&mut self, unix_ns: u64) {
         self.now = self.now.max(unix_ns);
         self.producers.expire(self.now);

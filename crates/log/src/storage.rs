@@ -262,6 +262,11 @@ pub trait Storage: Send {
     /// Drops events before `offset`, as retention does. Whole segments only.
     fn remove_before(&mut self, offset: Offset, gap: wire::record::GapReason);
 
+    /// What is to be kept from now on, in place of what it was opened with.
+    /// Nothing at or above `keep_from` is dropped for it, whatever the limits
+    /// say; `Offset(u64::MAX)` spares nothing.
+    fn set_retention(&mut self, retention: Retention, keep_from: Offset);
+
     /// Time has passed: applies retention and background syncs.
     fn tick(&mut self, unix_ns: u64);
 

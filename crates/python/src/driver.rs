@@ -355,6 +355,9 @@ impl Driver {
     ///   the strongest that the storage allows.
     /// - `retention`: what is kept at most of each partition: a dict of
     ///   `bytes`, `age_ms`, `count`; None keeps everything.
+    /// - `keep_until_acknowledged`: names of consumers; what one of them has not
+    ///   acknowledged is kept, whatever `retention` says. Without `retention`
+    ///   the rest is dropped.
     /// - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
     /// - `data_block_bytes`: how much data one checksum covers, 4096 by default.
     /// - `validate_on_server`: whether the server checks metadata, too.
@@ -364,7 +367,8 @@ impl Driver {
     /// made then.
     #[pyo3(signature = (name, *, partitions = None, storage = None, validator = None,
                         partition_selector = None, serializer = None, durability = None,
-                        retention = None, metadata_bytes_max = None, data_block_bytes = None,
+                        retention = None, keep_until_acknowledged = None,
+                        metadata_bytes_max = None, data_block_bytes = None,
                         validate_on_server = false, exist_ok = false))]
     #[allow(clippy::too_many_arguments)]
     fn create_topic(
@@ -378,6 +382,7 @@ impl Driver {
         serializer: Option<&Bound<'_, PyAny>>,
         durability: Option<&str>,
         retention: Option<&Bound<'_, PyDict>>,
+        keep_until_acknowledged: Option<Vec<String>>,
         metadata_bytes_max: Option<u64>,
         data_block_bytes: Option<u64>,
         validate_on_server: bool,
@@ -410,6 +415,9 @@ impl Driver {
         }
         if let Some(retention) = retention {
             definition.set_item("retention", retention)?;
+        }
+        if let Some(consumers) = keep_until_acknowledged {
+            definition.set_item("keep_until_acknowledged", consumers)?;
         }
         if let Some(bytes) = metadata_bytes_max {
             definition.set_item("metadata_bytes_max", bytes)?;
@@ -482,6 +490,29 @@ impl Driver {
     ) -> PyResult<Bound<'py, PyAny>> {
         let storages = storages(py, partitions, storage)?;
         let described = self.call(py, move |driver| driver.add_partitions(&name, &storages))?;
+        describe::topic(py, described)
+    }
+
+    /// Changes the definition of a live topic: `validator`, `retention`,
+    /// `keep_until_acknowledged` and `metadata_bytes_max`, each as in a topic's
+    /// definition (`{"type": "json"}`), or None for its default. What is not
+    /// named stays. Durable when it returns; a new validator holds for
+    /// producers that are opened later.
+    ///
+    /// Raises `UnknownTopic`, and `InvalidTopic` with the reason; nothing is
+    /// changed then.
+    #[pyo3(signature = (name, /, **changes))]
+    fn alter_topic<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        changes: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let changes = match changes {
+            Some(changes) => json::text(changes.as_any())?,
+            None => "{}".to_owned(),
+        };
+        let described = self.call(py, move |driver| driver.alter_topic(&name, &changes))?;
         describe::topic(py, described)
     }
 

@@ -85,6 +85,8 @@ pub enum TopicCommand {
     Delete(TopicNameArgs),
     /// Add partitions to a topic
     AddPartitions(AddPartitionsArgs),
+    /// Change the definition of a topic that is in use
+    Alter(TopicAlterArgs),
 }
 
 /// How partitions are stored.
@@ -152,6 +154,26 @@ pub struct AddPartitionsArgs {
     pub name: String,
     #[command(flatten)]
     pub storage: Storage,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicAlterArgs {
+    /// The topic's name
+    pub name: String,
+    /// What is checked of metadata: its type, or JSON with its settings
+    #[arg(long, value_name = "TYPE|JSON")]
+    pub validator: Option<String>,
+    /// What is kept at most of each partition: JSON with bytes, age_ms, count; {} is everything
+    #[arg(long, value_name = "JSON")]
+    pub retention: Option<String>,
+    /// What these consumers have not acknowledged is kept; an empty list is nobody
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub keep_until_acknowledged: Option<Vec<String>>,
+    /// Longest metadata of an event
+    #[arg(long, value_name = "BYTES")]
+    pub metadata_bytes_max: Option<u64>,
     #[command(flatten)]
     pub client: Client,
 }

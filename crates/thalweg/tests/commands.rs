@@ -150,6 +150,27 @@ fn lines_become_events_and_go_on_at_the_cursor() {
 }
 
 #[test]
+fn a_topic_is_altered_while_it_is_in_use() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--storage", "memory"])
+        .ok();
+    rig.run_with(&["produce", "t"], "1\n2\n3\n4\n").ok();
+    let alter = ["topic", "alter", "t", "--retention", r#"{"count":1}"#];
+    let kept = rig.run(&[&alter[..], &["--keep-until-acknowledged", "c", "--json"]].concat());
+    assert_eq!(kept.json()[0]["partitions"][0]["first"], 0);
+    rig.run(&["consume", "t", "-n", "c", "--max", "2"]).ok();
+    let described = rig.run(&["topic", "describe", "t", "--json"]).json();
+    assert!(described[0]["partitions"][0]["first"].as_u64() <= Some(2));
+    let all = rig.run(&["topic", "alter", "t", "--keep-until-acknowledged", ""]);
+    assert!(!all.ok().contains("keep_until"));
+    let wrong = rig
+        .run(&["topic", "alter", "t", "--retention", "1"])
+        .exits(1);
+    assert!(wrong.stderr.contains("retention"), "{}", wrong.stderr);
+}
+
+#[test]
 fn events_of_every_shape_round_trip_as_lines() {
     let rig = Rig::default();
     let _server = with_topic(&rig);

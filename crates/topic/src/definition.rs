@@ -32,6 +32,17 @@ pub const DATA_BLOCK_BYTES_MIN: u32 = 512;
 /// begin and end with pages.
 pub const DATA_BLOCK_BYTES_MAX: u32 = DATA_ALIGNMENT as u32;
 
+/// How many consumers a topic may name in `keep_until_acknowledged`.
+pub const KEEPERS_MAX: usize = 64;
+
+/// The keys that may be changed while a topic is in use.
+const ALTERABLE: [&str; 4] = [
+    "validator",
+    "retention",
+    "keep_until_acknowledged",
+    "metadata_bytes_max",
+];
+
 const _: () = assert!(DEFINITION_BYTES_MAX <= HEAD_BYTES_MAX as usize / 4);
 const _: () = assert!(METADATA_BYTES_MAX_DEFAULT <= METADATA_BYTES_MAX_LIMIT);
 const _: () = assert!(DATA_BLOCK_BYTES_MAX as u64 == DATA_ALIGNMENT);
@@ -67,6 +78,7 @@ pub struct Definition {
     serializer: SerializerKind,
     durability: Option<Durability>,
     retention: Retention,
+    keep_until_acknowledged: Vec<String>,
     metadata_bytes_max: u32,
     data_block_bytes: u32,
     validate_on_server: bool,
@@ -110,6 +122,31 @@ impl Definition {
         parse::text(text)?.build()
     }
 
+    /// The definition with `changes` made to it: a JSON object of the keys
+    /// that may change while the topic is in use, each with its new value, or
+    /// null for its default.
+    ///
+    /// # Errors
+    /// A key that may not change, or a bad value.
+    pub fn altered(&self, changes: &str) -> Result<Self, DefinitionError> {
+        let changes = parse::object(changes)?;
+        let mut members = parse::object(&self.to_json())?;
+        for (key, value) in changes {
+            if !ALTERABLE.contains(&key.as_str()) {
+                let reason = format!(
+                    "cannot be changed while the topic exists; {} can",
+                    ALTERABLE.join(", ")
+                );
+                return Err(DefinitionError::new(&key, reason));
+            }
+            match value {
+                serde_json::Value::Null => members.remove(&key),
+                value => members.insert(key, value),
+            };
+        }
+        parse::members(&members)?.build()
+    }
+
     /// The definition as JSON: all keys in a fixed order, except limits that
     /// are not set.
     pub fn to_json(&self) -> String {
@@ -142,6 +179,13 @@ impl Definition {
     /// How much of each partition is kept.
     pub fn retention(&self) -> Retention {
         self.retention
+    }
+
+    /// Names of consumers: nothing that one of them has not acknowledged is
+    /// dropped by retention. Without any limit of retention, what all of them
+    /// have acknowledged is dropped.
+    pub fn keep_until_acknowledged(&self) -> &[String] {
+        &self.keep_until_acknowledged
     }
 
     /// The longest metadata of an event, in bytes as serialized.
@@ -211,6 +255,7 @@ impl Default for Definition {
             serializer: SerializerKind::Json,
             durability: None,
             retention: Retention::default(),
+            keep_until_acknowledged: Vec::new(),
             metadata_bytes_max: METADATA_BYTES_MAX_DEFAULT,
             data_block_bytes: DATA_BLOCK_BYTES_DEFAULT,
             validate_on_server: false,
@@ -255,6 +300,13 @@ impl DefinitionBuilder {
         self
     }
 
+    /// Which consumers must have acknowledged an event before it may be
+    /// dropped; none by default.
+    pub fn keep_until_acknowledged(mut self, consumers: Vec<String>) -> Self {
+        self.definition.keep_until_acknowledged = consumers;
+        self
+    }
+
     /// The longest metadata, [`METADATA_BYTES_MAX_DEFAULT`] by default.
     pub fn metadata_bytes_max(mut self, bytes: u32) -> Self {
         self.definition.metadata_bytes_max = bytes;
@@ -293,6 +345,7 @@ impl DefinitionBuilder {
                 check_range(key, RETENTION_RANGE, limit)?;
             }
         }
+        check_keepers(&definition.keep_until_acknowledged)?;
         let bytes = definition.metadata_bytes_max.into();
         check_range("metadata_bytes_max", METADATA_BYTES_MAX_RANGE, bytes)?;
         let bytes = definition.data_block_bytes.into();
@@ -318,6 +371,23 @@ impl DefinitionBuilder {
         }
         Ok(definition)
     }
+}
+
+fn check_keepers(consumers: &[String]) -> Result<(), DefinitionError> {
+    let refuse = |reason: String| Err(DefinitionError::new("keep_until_acknowledged", reason));
+    if consumers.len() > KEEPERS_MAX {
+        let count = consumers.len();
+        return refuse(format!("names {count} consumers, at most {KEEPERS_MAX}"));
+    }
+    for (index, name) in consumers.iter().enumerate() {
+        if let Err(error) = crate::check_consumer_name(name) {
+            return refuse(error.to_string());
+        }
+        if consumers[..index].contains(name) {
+            return refuse(format!("names {name:?} twice"));
+        }
+    }
+    Ok(())
 }
 
 fn check_range(key: &str, (min, max): (u64, u64), found: u64) -> Result<(), DefinitionError> {

@@ -104,6 +104,51 @@ fn stored_definitions_are_written_and_read_as_ever() {
 }
 
 #[test]
+fn consumers_that_hold_retention_back_are_named_once() {
+    let text = r#"{"keep_until_acknowledged":["archive","analysis"]}"#;
+    let definition = Definition::from_json(text).unwrap();
+    assert_eq!(
+        definition.keep_until_acknowledged(),
+        ["archive", "analysis"]
+    );
+    assert_eq!(Definition::from_json(&definition.to_json()), Ok(definition));
+    for (bad, said) in [
+        (r#"["a","a"]"#, "twice"),
+        (r#"[""]"#, "empty"),
+        (r#"["a",1]"#, "a list of strings"),
+        (r#""a""#, "a list of strings"),
+    ] {
+        let text = format!(r#"{{"keep_until_acknowledged":{bad}}}"#);
+        let error = Definition::from_json(&text).expect_err(bad).to_string();
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn some_keys_can_be_altered() {
+    let definition = full();
+    let altered = definition
+        .altered(r#"{"retention":{"count":7},"metadata_bytes_max":null}"#)
+        .unwrap();
+    assert_eq!(altered.retention().count, Some(7));
+    assert_eq!(altered.retention().bytes, None);
+    assert_eq!(altered.metadata_bytes_max(), 1 << 20);
+    assert_eq!(altered.validator(), definition.validator());
+    assert_eq!(definition.altered("{}"), Ok(definition.clone()));
+    for key in [
+        "serializer",
+        "partition_selector",
+        "durability",
+        "version",
+        "name",
+    ] {
+        let changes = format!(r#"{{"{key}":null}}"#);
+        let error = definition.altered(&changes).expect_err(key);
+        assert_eq!(error.key(), key);
+    }
+}
+
+#[test]
 fn null_is_the_same_as_left_out() {
     let text = r#"{"version": null, "validator": null, "durability": null,
         "retention": {"bytes": null, "count": 5}, "data_block_bytes": null}"#;
@@ -197,7 +242,7 @@ fn bad_definitions_are_refused_with_key_and_reason() {
             r#"{"partitions": 4}"#,
             "partitions",
             "unknown key; known here: version, validator, partition_selector, serializer, \
-             durability, retention, metadata_bytes_max, data_block_bytes, validate_on_server",
+             durability, retention, keep_until_acknowledged, metadata_bytes_max, data_block_bytes, validate_on_server",
         ),
         (
             r#"{"validator": "json"}"#,

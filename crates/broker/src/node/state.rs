@@ -63,6 +63,8 @@ pub struct Node {
 pub(crate) enum Decided {
     /// A topic exists, or has more partitions.
     Made(u64),
+    /// A topic's definition has changed.
+    TopicAltered(crate::alter::Altering),
     /// A topic is gone.
     TopicDeleted(Asker, TopicId),
     /// Cursors have moved.
@@ -235,6 +237,7 @@ impl Node {
     fn decided(&mut self, decided: Decided, result: Result<(), ControlError>) {
         match decided {
             Decided::Made(making) => self.made(making, result),
+            Decided::TopicAltered(altering) => self.topic_altered(altering, result),
             Decided::TopicDeleted(asker, topic) => self.topic_deleted(asker, topic, result),
             Decided::CursorsMoved(asker, moved) => self.cursors_moved(asker, moved, result),
             Decided::ProducerOpened(asker, record) => self.producer_opened(asker, record, result),

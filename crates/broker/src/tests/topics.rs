@@ -148,3 +148,85 @@ fn long_answers_and_long_names_fit_their_frames() {
     let payloads = world.links[&link].inbox.iter().map(|m| m.payload_bytes());
     assert!(payloads.max() > Some(1 << 20), "nothing was long");
 }
+
+fn alter(
+    world: &mut World,
+    link: crate::node::LinkId,
+    topic: TopicId,
+    changes: &str,
+) -> Result<TopicDescription, ErrorReply> {
+    let changes = AlterTopic {
+        changes: changes.into(),
+    };
+    world.call(link, Method::AlterTopic, topic, &changes)
+}
+
+#[test]
+fn a_topic_is_altered_while_it_is_in_use() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let definition = r#"{"retention":{"count":1000},"validate_on_server":true}"#;
+    let made = world.create(link, "t", definition, &["memory"]).unwrap();
+    let subscription = world.subscribe(link, made.topic, "c", Start::Beginning);
+    for sequence in 0..10 {
+        world.stored(link, made.topic, (5, sequence), &["{}"]);
+    }
+    let changes = r#"{"retention":{"count":3},"validator":{"type":"json"}}"#;
+    let altered = alter(&mut world, link, made.topic, changes).unwrap();
+    assert_eq!(altered.partitions[0].first, Offset(7));
+    let bad = batch(made.topic, 5, 0, 10, &["no json"]);
+    let refused = world.produce(link, made.topic, &bad);
+    let error = world.error(link, refused).expect("the server checks now");
+    assert_eq!(error.code, ErrorCode::InvalidEvent);
+    world.stored(link, made.topic, (6, 0), &["{}"]);
+    assert_eq!(world.texts(link, subscription).len(), 11);
+    for (changes, said) in [
+        (r#"{"durability":"memory"}"#, "durability"),
+        (r#"{"retention":{"count":0}}"#, "retention.count"),
+        ("[]", "object"),
+    ] {
+        let error = alter(&mut world, link, made.topic, changes).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidTopic);
+        assert!(error.message.contains(said), "{error}");
+    }
+    // What was not named stays; it is the same after a restart.
+    let mut world = ground.start();
+    let link = world.connect();
+    let known = world.describe(link, "t").unwrap();
+    assert_eq!(known.definition, altered.definition);
+    let plain = alter(&mut world, link, made.topic, r#"{"retention":null}"#).unwrap();
+    assert!(plain.definition.contains(r#""retention":{}"#));
+    assert!(plain.definition.contains(r#""validator":{"type":"json"}"#));
+}
+
+#[test]
+fn what_a_named_consumer_has_not_acknowledged_is_kept() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    for (name, retention) in [("counted", r#"{"count":2}"#), ("plain", "{}")] {
+        let definition =
+            format!(r#"{{"retention":{retention},"keep_until_acknowledged":["c","archive"]}}"#);
+        let made = world.create(link, name, &definition, &["memory"]).unwrap();
+        for sequence in 0..10 {
+            world.stored(link, made.topic, (5, sequence), &["a"]);
+        }
+        let mut first = |consumer: &str, offset| {
+            let request = MoveCursors {
+                consumer: consumer.into(),
+                how: CursorMove::Acknowledge,
+                positions: vec![(PartitionIndex(0), at(1, offset))],
+            };
+            let moved = world.request(link, Method::MoveCursors, made.topic, &request, &[]);
+            assert_eq!(world.answered::<Empty>(link, moved).err(), None);
+            world.describe(link, name).unwrap().partitions[0].first
+        };
+        assert_eq!(first("c", 5), Offset(0), "the archive has seen nothing");
+        assert_eq!(first("archive", 4), Offset(4));
+        assert_eq!(first("other", 9), Offset(4));
+        assert_eq!(first("c", 10), Offset(4));
+        let all = if name == "counted" { 8 } else { 10 };
+        assert_eq!(first("archive", 10), Offset(all));
+    }
+}

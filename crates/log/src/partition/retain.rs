@@ -8,6 +8,8 @@ pub(super) struct Retain {
     /// `first` before the last removal.
     pub(super) removed_from: Offset,
     pub(super) removed_reason: Option<GapReason>,
+    /// What retention spares.
+    pub(super) keep_from: Offset,
     /// Segments that readers no longer see. Their files go when a checkpoint
     /// that begins behind them is durable, so that they are never missed.
     leaving: Vec<Leaving>,
@@ -31,6 +33,7 @@ impl Retain {
         Self {
             removed_from: checkpoint.removed_from,
             removed_reason: checkpoint.removed_reason,
+            keep_from: Offset(u64::MAX),
             leaving: Vec::new(),
             spares: Vec::new(),
             next_spare: 0,
@@ -102,7 +105,8 @@ impl DiskLog {
             let too_old = keep
                 .age_ns
                 .is_some_and(|age| next_created(segment, next).saturating_add(age) < self.now);
-            if !(too_many_bytes || too_many || too_old) {
+            let spared = next.base > self.retain.keep_from;
+            if !(too_many_bytes || too_many || too_old) || spared {
                 break;
             }
             remove_to = Some(next.base);
@@ -116,6 +120,9 @@ impl DiskLog {
     pub(super) fn next_retention(&self) -> Option<u64> {
         let age = self.open.retention.age_ns?;
         let (oldest, next) = (self.segments.front()?, self.segments.get(1)?);
+        if next.base > self.retain.keep_from {
+            return None;
+        }
         Some(
             next_created(oldest, next)
                 .saturating_add(age)

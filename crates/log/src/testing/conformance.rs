@@ -47,7 +47,7 @@ const BLOCK_BYTES: u32 = 512;
 /// With what is not as it must be.
 pub fn check_storage(subject: &Subject<'_>) {
     type Check = fn(&Subject<'_>, &str);
-    let checks: [(&str, Check); 12] = [
+    let checks: [(&str, Check); 13] = [
         ("configuration", configuration),
         ("order", order_and_bytes),
         ("bounds", reads_stay_in_bounds),
@@ -58,6 +58,7 @@ pub fn check_storage(subject: &Subject<'_>) {
         ("removal", removal_leaves_a_gap),
         ("retention", retention_by_bytes_count_and_age),
         ("fast-retention", retention_needs_no_tick),
+        ("sparing", retention_spares_and_changes),
         ("closing", a_closed_storage_takes_nothing),
         ("reopening", reopening),
     ];
@@ -541,6 +542,47 @@ fn retention_needs_no_tick(subject: &Subject<'_>, name: &str) {
     let (all, state) = (200 * 1000, driven.storage.state());
     assert!(!lost(&mut driven).is_empty(), "events came fast, none left");
     assert!(state.bytes < all / 2, "{} bytes are left", state.bytes);
+}
+
+fn retention_spares_and_changes(subject: &Subject<'_>, name: &str) {
+    let limits = [
+        Retention {
+            bytes: Some(10_000),
+            ..Retention::default()
+        },
+        Retention {
+            count: Some(2),
+            ..Retention::default()
+        },
+        Retention {
+            age_ns: Some(1),
+            ..Retention::default()
+        },
+    ];
+    for (index, retention) in limits.into_iter().enumerate() {
+        let (mut driven, _) = subject.open(subject.partition(&format!("{name}-{index}"), true));
+        let kept = Offset(25);
+        driven.storage.set_retention(retention, Offset(0));
+        fill(&mut driven, 60, subject.durability());
+        driven.storage.tick(2000);
+        driven.settle();
+        let state = driven.storage.state();
+        assert_eq!(state.first, Offset(0), "{retention:?} spares everything");
+        assert_eq!(driven.storage.next_tick(), None, "{retention:?}");
+        driven.storage.set_retention(retention, kept);
+        driven.settle();
+        let first = driven.storage.state().first;
+        assert!(first > Offset(0) && first <= kept, "{retention:?}: {first}");
+        driven
+            .storage
+            .set_retention(Retention::default(), Offset(u64::MAX));
+        driven.storage.tick(3000);
+        driven.settle();
+        assert_eq!(driven.storage.state().first, first, "without limits");
+        driven.storage.set_retention(retention, Offset(u64::MAX));
+        driven.settle();
+        assert!(driven.storage.state().first > kept, "{retention:?}");
+    }
 }
 
 fn a_closed_storage_takes_nothing(subject: &Subject<'_>, name: &str) {

@@ -444,6 +444,11 @@ impl Storage for Journaled {
         self.drain();
     }
 
+    fn set_retention(&mut self, retention: Retention, keep_from: Offset) {
+        self.inner.set_retention(retention, keep_from);
+        self.drain();
+    }
+
     fn tick(&mut self, unix_ns: u64) {
         self.inner.tick(unix_ns);
         self.drain();

@@ -1,6 +1,6 @@
 //! `thalweg topic`.
 
-use crate::cli::{AddPartitionsArgs, Storage, TopicCommand, TopicCreateArgs};
+use crate::cli::{AddPartitionsArgs, Storage, TopicAlterArgs, TopicCommand, TopicCreateArgs};
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
             output.flush()
         }
         TopicCommand::AddPartitions(args) => add_partitions(&args),
+        TopicCommand::Alter(args) => alter(&args),
     }
 }
 
@@ -78,9 +79,7 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
         let Some(value) = value else { continue };
         let part = match key {
             "durability" => Value::from(value.as_str()),
-            _ if value.trim_start().starts_with('{') => serde_json::from_str(value)
-                .map_err(|error| refuse(option, format!("not JSON: {error}")))?,
-            _ => json!({"type": value}),
+            _ => part(option, value)?,
         };
         let mut document: Value =
             serde_json::from_str(&whole.to_json()).expect("a definition is JSON");
@@ -89,6 +88,39 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
             .map_err(|error| refuse(option, error.to_string()))?;
     }
     Ok(whole)
+}
+
+/// A part of a definition: its type, or JSON.
+fn part(option: &str, value: &str) -> Result<Value, Failure> {
+    if !value.trim_start().starts_with('{') {
+        return Ok(json!({"type": value}));
+    }
+    let part = serde_json::from_str(value);
+    part.map_err(|error| Failure::usage(option, format!("not JSON: {error}")))
+}
+
+fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
+    let mut changes = serde_json::Map::new();
+    let mut change = |key: &str, value| changes.insert(key.to_owned(), value);
+    if let Some(validator) = &args.validator {
+        change("validator", part("--validator", validator)?);
+    }
+    if let Some(retention) = &args.retention {
+        let value = serde_json::from_str(retention)
+            .map_err(|error| Failure::usage("--retention", format!("not JSON: {error}")))?;
+        change("retention", value);
+    }
+    if let Some(names) = &args.keep_until_acknowledged {
+        let names: Vec<_> = names.iter().filter(|name| !name.is_empty()).collect();
+        change("keep_until_acknowledged", json!(names));
+    }
+    if let Some(bytes) = args.metadata_bytes_max {
+        change("metadata_bytes_max", bytes.into());
+    }
+    let driver = args.client.connection.driver()?;
+    let changes = Value::Object(changes).to_string();
+    let topic = driver.alter_topic(&args.name, &changes).about(&args.name)?;
+    print(&mut Output::new(args.client.json), &topic)
 }
 
 fn storage(args: &Storage) -> Vec<PartitionStorage> {

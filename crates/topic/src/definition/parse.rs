@@ -22,6 +22,11 @@ type Result<T> = std::result::Result<T, DefinitionError>;
 
 /// Reads a definition whose ranges are still to be checked.
 pub fn text(text: &str) -> Result<DefinitionBuilder> {
+    members(&object(text)?)
+}
+
+/// Reads a JSON object whose keys are unique.
+pub fn object(text: &str) -> Result<Map<String, Value>> {
     if text.len() > DEFINITION_BYTES_MAX {
         return Err(DefinitionError::too_long(text.len()));
     }
@@ -31,7 +36,7 @@ pub fn text(text: &str) -> Result<DefinitionBuilder> {
     let value = UniqueKeys.deserialize(&mut from).map_err(not_json)?;
     from.end().map_err(not_json)?;
     match value {
-        Value::Object(members_of) => members(&members_of),
+        Value::Object(members) => Ok(members),
         other => Err(expected("", "an object", &other)),
     }
 }
@@ -56,6 +61,7 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         "serializer",
         "durability",
         "retention",
+        "keep_until_acknowledged",
         "metadata_bytes_max",
         "data_block_bytes",
         "validate_on_server",
@@ -83,6 +89,9 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
             age_ms: object.integer("age_ms", RETENTION_RANGE)?,
             count: object.integer("count", RETENTION_RANGE)?,
         });
+    }
+    if let Some(names) = root.strings("keep_until_acknowledged")? {
+        builder = builder.keep_until_acknowledged(names);
     }
     if let Some(bytes) = root.integer("metadata_bytes_max", METADATA_BYTES_MAX_RANGE)? {
         builder = builder.metadata_bytes_max(bytes as u32);
@@ -252,6 +261,20 @@ impl<'a> Object<'a> {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(expected(&self.key(key), "a string", other)),
+        }
+    }
+
+    fn strings(&self, key: &str) -> Result<Option<Vec<String>>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let texts = value.as_array().and_then(|values| {
+            let texts = values.iter().map(|value| Some(value.as_str()?.to_owned()));
+            texts.collect::<Option<Vec<_>>>()
+        });
+        match texts {
+            Some(texts) => Ok(Some(texts)),
+            None => Err(expected(&self.key(key), "a list of strings", value)),
         }
     }
 

@@ -19,6 +19,8 @@ impl Serialize for Definition {
             #[serde(skip_serializing_if = "Option::is_none")]
             durability: Option<String>,
             retention: Retention,
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            keep_until_acknowledged: &'a [String],
             metadata_bytes_max: u32,
             data_block_bytes: u32,
             validate_on_server: bool,
@@ -30,6 +32,7 @@ impl Serialize for Definition {
             serializer: &self.serializer,
             durability: self.durability.map(|durability| durability.to_string()),
             retention: self.retention,
+            keep_until_acknowledged: &self.keep_until_acknowledged,
             metadata_bytes_max: self.metadata_bytes_max,
             data_block_bytes: self.data_block_bytes,
             validate_on_server: self.validate_on_server,

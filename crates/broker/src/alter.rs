@@ -1,0 +1,82 @@
+//! Topics whose definition changes while they are in use.
+
+use crate::controller::ControlError;
+use crate::describe::unknown_topic;
+use crate::judge::Judge;
+use crate::node::{Asker, Decided, Node};
+use crate::session::{Refused, malformed, refuse};
+use crate::topics::undecided;
+use std::sync::Arc;
+use topic::Definition;
+use wire::codec::Reader;
+use wire::message::{AlterTopic, RequestHead};
+use wire::record::{Record, TopicRecord};
+use wire::{Codec, ErrorCode, ErrorReply, TopicId};
+
+/// A change of a definition that is on its way into the table.
+pub(crate) struct Altering {
+    asker: Asker,
+    topic: TopicId,
+    definition: Arc<Definition>,
+}
+
+impl Node {
+    pub(crate) fn alter_topic(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let AlterTopic { changes } = AlterTopic::decode(from).map_err(malformed)?;
+        self.refuse_if_draining()?;
+        let topic = self.topic_of(asker, head.topic)?;
+        if let Some(busy) = topic.busy {
+            return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
+        }
+        let definition = topic
+            .definition
+            .altered(&changes)
+            .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
+        let record = TopicRecord {
+            namespace: topic.namespace.clone(),
+            name: topic.name.clone(),
+            topic: head.topic,
+            definition: definition.to_json(),
+        };
+        if let Some(topic) = self.topics.get_mut(&head.topic) {
+            topic.busy = Some("the topic is being altered");
+        }
+        let altering = Altering {
+            asker,
+            topic: head.topic,
+            definition: Arc::new(definition),
+        };
+        self.submit(vec![Record::Topic(record)], Decided::TopicAltered(altering));
+        Ok(())
+    }
+
+    /// The new definition is durable: it holds from now on.
+    pub(crate) fn topic_altered(&mut self, altering: Altering, result: Result<(), ControlError>) {
+        let Altering {
+            asker,
+            topic: id,
+            definition,
+        } = altering;
+        if let Some(topic) = self.topics.get_mut(&id) {
+            topic.busy = None;
+            if result.is_ok() {
+                topic.judge = Judge::of(&definition);
+                topic.definition = definition;
+            }
+        }
+        if let Err(error) = result {
+            self.refuse_request(asker, undecided(&error));
+            return;
+        }
+        self.keep_topic(id);
+        match self.description(id) {
+            Some(description) => self.reply_long(asker, description.to_bytes()),
+            None => self.refuse_request(asker, unknown_topic(id)),
+        }
+    }
+}

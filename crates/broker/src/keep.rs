@@ -1,0 +1,98 @@
+//! What retention must spare, because a consumer that the topic names has not
+//! acknowledged it.
+
+use crate::controller::Controller;
+use crate::node::{Node, StorageId};
+use crate::partition::Partition;
+use crate::table::TopicEntry;
+use crate::topics::Slot;
+use topic::Definition;
+use wire::record::{GapReason, Position};
+use wire::{Offset, PartitionIndex, TopicId};
+
+/// A definition's retention, as storages know it.
+pub(crate) fn retention_of(definition: &Definition) -> log::Retention {
+    let retention = definition.retention();
+    log::Retention {
+        bytes: retention.bytes,
+        age_ns: retention.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
+        count: retention.count,
+    }
+}
+
+impl Node {
+    /// A consumer of a topic has moved, or is gone.
+    pub(crate) fn consumer_moved(&mut self, topic: TopicId, consumer: &str) {
+        let keeps = self.topics.get(&topic).is_some_and(|topic| {
+            let names = topic.definition.keep_until_acknowledged();
+            names.iter().any(|name| name == consumer)
+        });
+        if keeps {
+            self.keep_topic(topic);
+        }
+    }
+
+    /// Tells all storages of a topic what is to be kept.
+    pub(crate) fn keep_topic(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get(&id) else {
+            return;
+        };
+        let definition = topic.definition.clone();
+        for slot in topic.partitions.clone() {
+            if let Slot::Open(storage) = slot {
+                self.keep_partition(storage, &definition);
+            }
+        }
+    }
+
+    /// Tells a storage what is to be kept.
+    pub(crate) fn keep_partition(&mut self, id: StorageId, definition: &Definition) {
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return;
+        };
+        let names = definition.keep_until_acknowledged();
+        let entry = self.controller.table().topic(partition.key.topic);
+        let acknowledged = |name: &String| {
+            entry
+                .and_then(|entry| position(entry, name, partition.key.partition))
+                .map_or(Offset(0), |position| offset_now(partition, position))
+        };
+        let keep_from = names.iter().map(acknowledged).min();
+        partition.storage.set_retention(
+            retention_of(definition),
+            keep_from.unwrap_or(Offset(u64::MAX)),
+        );
+        // Without a limit nobody wants more than what is not acknowledged.
+        if let Some(offset) = keep_from
+            && definition.retention().keeps_all()
+            && offset > partition.storage.state().first
+        {
+            partition
+                .storage
+                .remove_before(offset, GapReason::Retention);
+        }
+        self.touched.insert(id);
+    }
+}
+
+/// Where a consumer of any kind stands in a partition.
+fn position(entry: &TopicEntry, consumer: &str, partition: PartitionIndex) -> Option<Position> {
+    let queue = entry.shared(consumer);
+    let queue = queue.and_then(|shared| shared.queue.get(&partition));
+    let settled = queue.map(|queue| Position {
+        incarnation: queue.incarnation,
+        offset: queue.settled.first_missing(),
+    });
+    let cursors = entry.cursors.get(consumer);
+    settled.or_else(|| cursors?.get(&partition).copied())
+}
+
+/// The offset that a position is in the partition's present life.
+fn offset_now(partition: &Partition, position: Position) -> Offset {
+    let present = partition.storage.state().incarnation;
+    if position.incarnation == present {
+        position.offset
+    } else {
+        partition.translate(position, present).offset
+    }
+}
