@@ -139,7 +139,8 @@ impl DataReader {
         }
         let pending = (self.read)(wanted, targets);
         let on_read = self.on_read.clone();
-        pending.on_done(Box::new(move || on_read()));
+        // An answer that is there already is looked at when its turn comes.
+        pending.on_news(Box::new(move || on_read()));
         let selected = Selected {
             events: selected,
             is_pooled,

@@ -102,13 +102,22 @@ impl Promise {
 
     /// Calls `callback` when there is an answer, at once if there is one.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        if let Err(callback) = self.on_resolved(callback) {
+            callback();
+        }
+    }
+
+    /// Calls `callback` when an answer comes; gives it back if there is one.
+    fn on_resolved(
+        &self,
+        callback: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), Box<dyn FnOnce() + Send>> {
         let mut state = self.lock();
         if state.is_there() {
-            drop(state);
-            callback();
-        } else {
-            state.callback = Some(callback);
+            return Err(callback);
         }
+        state.callback = Some(callback);
+        Ok(())
     }
 
     /// Takes the answer, if it is there.
@@ -309,6 +318,12 @@ impl<T> Pending<T> {
     /// Calls `callback` once when the answer is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         self.promise.on_done(callback);
+    }
+
+    /// Calls `callback` when the answer comes; never if it is there. So it is
+    /// not called from here, and locks may be held.
+    pub(crate) fn on_news(&self, callback: Box<dyn FnOnce() + Send>) {
+        drop(self.promise.on_resolved(callback));
     }
 
     /// Waits for the answer up to `timeout` (`None`: the call's deadline), and

@@ -482,3 +482,33 @@ fn memory_of_what_fails_comes_back_where_its_owner_may_push() {
     assert!(ground.driver.close(Duration::ZERO).is_err());
     assert_eq!(told.load(Ordering::SeqCst), 3);
 }
+
+#[test]
+fn an_answer_that_is_there_at_once_is_told_where_a_callback_may_pull() {
+    let ground = Ground::new();
+    let driver = &ground.driver;
+    let producer = ground.topic.producer(ProducerOptions::default()).unwrap();
+    let consumer = ground.topic.consumer("reader", ConsumerOptions::default());
+    let consumer = Arc::new(consumer.unwrap());
+    let (weak, news) = (Arc::downgrade(&consumer), Arc::new(AtomicUsize::new(0)));
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (told, over) = (news.clone(), is_over.clone());
+    consumer.on_ready(Box::new(move || {
+        told.fetch_add(1, Ordering::SeqCst);
+        if let Some(consumer) = weak.upgrade()
+            && over.load(Ordering::SeqCst)
+        {
+            let _ = consumer.pull(Some(Duration::ZERO));
+        }
+    }));
+    let event = Event::new(b"{}").with_data(vec![1; 1 << 20]);
+    producer.push(event).unwrap();
+    producer.flush(WATCHDOG).unwrap();
+    // The batch arrives, and nobody has looked at it yet.
+    run(driver, || news.load(Ordering::SeqCst) > 0);
+    settle(driver);
+    driver.close(WATCHDOG).unwrap();
+    is_over.store(true, Ordering::SeqCst);
+    // Its data can't be read any more, which is known at once.
+    assert!(consumer.pull(Some(Duration::ZERO)).is_err());
+}
