@@ -125,6 +125,20 @@ fn push(producer: *mut Producer, message: &ThalwegMessage) -> *mut Future {
     ok(|out, error| thalweg_producer_push(at(producer), Some(message), out, error))
 }
 
+/// Pushes an event with that data, and waits until it is stored.
+fn push_data(producer: *mut Producer, piece: ThalwegBytes) -> ThalwegEventId {
+    let message = ThalwegMessage {
+        data: &raw const piece,
+        data_count: 1,
+        ..message_of(b"{}")
+    };
+    let future = push(producer, &message);
+    done(|error| thalweg_future_wait(at(future), WATCHDOG_MS, error));
+    let id = ok(|out, error| thalweg_future_id(at(future), out, error));
+    thalweg_future_free(boxed(future));
+    id
+}
+
 fn pull(consumer: *mut Consumer) -> (*mut Event, ThalwegEventInfo) {
     let event = ok(|out, error| thalweg_consumer_pull(at(consumer), WATCHDOG_MS, out, error));
     assert!(!event.is_null());
@@ -224,14 +238,7 @@ fn memory_of_the_drivers_is_pushed_like_any_other() {
             base: base.cast(),
             size,
         };
-        let message = ThalwegMessage {
-            data: &raw const piece,
-            data_count: 1,
-            ..message_of(b"{}")
-        };
-        let future = push(producer, &message);
-        done(|error| thalweg_future_wait(at(future), WATCHDOG_MS, error));
-        thalweg_future_free(boxed(future));
+        push_data(producer, piece);
         let (event, info) = pull(consumer);
         assert_eq!(slice(info.data), vec![value; size]);
         thalweg_event_free(boxed(event));
@@ -432,14 +439,7 @@ fn selected_data_lands_in_the_allocators_memory_and_each_is_released_once() {
     let consumer = setup.consumer(Some(&callbacks));
     for data in [&b"0123456789"[..], b"abc"] {
         let piece = ThalwegBytes::of(data);
-        let message = ThalwegMessage {
-            data: &raw const piece,
-            data_count: 1,
-            ..message_of(b"{}")
-        };
-        let future = push(producer, &message);
-        done(|error| thalweg_future_wait(at(future), WATCHDOG_MS, error));
-        thalweg_future_free(boxed(future));
+        push_data(producer, piece);
     }
     let (event, info) = pull(consumer);
     assert_eq!(slice(info.data), b"2345");
@@ -487,16 +487,7 @@ fn a_callback_of_a_read_may_ask_after_it() {
     for options in [c"{\"progress\": \"caller\"}", c""] {
         let setup = Setup::new(options);
         let producer = setup.producer(c"");
-        let data = ThalwegBytes::of(&[9; 1000]);
-        let message = ThalwegMessage {
-            data: &raw const data,
-            data_count: 1,
-            ..message_of(b"{}")
-        };
-        let pushed = push(producer, &message);
-        done(|error| thalweg_producer_flush(at(producer), WATCHDOG_MS, error));
-        let id = ok(|out, error| thalweg_future_id(at(pushed), out, error));
-        thalweg_future_free(boxed(pushed));
+        let id = push_data(producer, ThalwegBytes::of(&[9; 1000]));
         for way in 0..3 {
             let mut into = [0u8; 1000];
             let all = ThalwegSegment {

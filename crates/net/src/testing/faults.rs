@@ -112,6 +112,10 @@ pub fn check_faults(place: &mut dyn Place, start: Option<Start<'_>>) {
     cancelled_at_every_stage(place);
     eprintln!("{scheme}: a_thousand_come_and_go");
     a_thousand_come_and_go(place);
+    eprintln!("{scheme}: one_that_does_nothing_for_a_while");
+    one_that_does_nothing_for_a_while(place);
+    eprintln!("{scheme}: one_that_takes_a_step_at_a_time");
+    one_that_takes_a_step_at_a_time(place);
     if let Some(start) = start {
         eprintln!("{scheme}: killed_while_it_sends");
         killed_while_it_sends(place, start);
@@ -181,7 +185,19 @@ impl Other {
     /// Whole messages in order, then the end.
     fn assert_whole_until_closed(&self) {
         self.side.assert_down_is_last();
-        for (expected, received) in self.side.messages().enumerate() {
+        self.side.assert_whole();
+        let end = self.side.events.last();
+        assert!(
+            matches!(end, Some(LinkEvent::Down(NetError::Closed(_)))),
+            "{end:?}"
+        );
+    }
+}
+
+impl Side {
+    /// What [`talk`] sends came whole and in order.
+    fn assert_whole(&self) {
+        for (expected, received) in self.messages().enumerate() {
             assert_eq!(received.id, expected as u64);
             let whole = pattern(received.id, TALK_BYTES);
             assert!(
@@ -189,11 +205,6 @@ impl Other {
                 "message {expected} is torn"
             );
         }
-        let end = self.side.events.last();
-        assert!(
-            matches!(end, Some(LinkEvent::Down(NetError::Closed(_)))),
-            "{end:?}"
-        );
     }
 }
 
@@ -316,6 +327,44 @@ fn step(side: &mut Side) -> bool {
     let came = event.is_some();
     side.events.extend(event);
     came
+}
+
+/// A side that is not driven is what a stopped process is, also where there
+/// is no process of its own.
+fn one_that_does_nothing_for_a_while(place: &mut dyn Place) {
+    let mut pair = Pair::connect(place);
+    let [sender, stopped] = &mut pair.sides;
+    for id in 0..SLOW_COUNT {
+        sender.link.send(talk(id));
+    }
+    let mut silent = 0;
+    while silent < 200 {
+        place.idle();
+        silent = if sender.pump() { 0 } else { silent + 1 };
+    }
+    assert!(!sender.is_down(), "silence is not the end");
+    assert!(stopped.events.is_empty(), "nobody has driven it");
+    pair.until(place, "everything, once it is driven", |sides| {
+        sides[1].messages().count() == SLOW_COUNT as usize
+    });
+    pair.sides[1].assert_whole();
+}
+
+fn one_that_takes_a_step_at_a_time(place: &mut dyn Place) {
+    let mut pair = Pair::connect(place);
+    for id in 0..SLOW_COUNT {
+        pair.sides[0].link.send(talk(id));
+    }
+    let began = Instant::now();
+    while pair.sides[1].messages().count() < SLOW_COUNT as usize {
+        let moved = pair.sides[0].pump();
+        if !step(&mut pair.sides[1]) && !moved {
+            place.idle();
+        }
+        assert!(began.elapsed() < WATCHDOG, "waited in vain");
+    }
+    pair.sides[1].assert_whole();
+    assert_eq!(pair.sides[0].link.queued_bytes(), 0);
 }
 
 fn cancelled_at_every_stage(place: &mut dyn Place) {
