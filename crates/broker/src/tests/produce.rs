@@ -53,6 +53,19 @@ fn produce_external(
     world.request(link, Method::Produce, topic, &produce, &batch)
 }
 
+/// One event with this data, whose metadata is its sequence number.
+fn produce_large(
+    world: &mut World,
+    link: LinkId,
+    topic: TopicId,
+    sequence: u64,
+    data: &[u8],
+) -> u64 {
+    let region = expose(world, link, "r", data.to_vec());
+    let event = external(&sequence.to_string(), data);
+    produce_external(world, link, topic, sequence, &[event], vec![region])
+}
+
 fn read_whole(
     world: &mut World,
     link: LinkId,
@@ -272,16 +285,8 @@ fn a_client_that_dies_amid_a_transfer_leaves_no_trace() {
     let link = world.connect();
     let topic = world.topic(link);
     let data = pattern(5 * BULK_CHUNK_BYTES, 1);
-    let region = expose(&mut world, link, "r", data.clone());
     world.hold_reads = true;
-    produce_external(
-        &mut world,
-        link,
-        topic,
-        0,
-        &[external("0", &data)],
-        vec![region],
-    );
+    produce_large(&mut world, link, topic, 0, &data);
     let behind = batch(topic, 5, 0, 1, &["1"]);
     world.produce(link, topic, &behind);
     assert!(world.node.status()["data_budget"]["held_bytes"].as_u64() > Some(0));
@@ -291,15 +296,7 @@ fn a_client_that_dies_amid_a_transfer_leaves_no_trace() {
     // Its successor sends the same again, and is not taken for a retry.
     world.hold_reads = false;
     let link = world.connect();
-    let region = expose(&mut world, link, "r", data.clone());
-    let id = produce_external(
-        &mut world,
-        link,
-        topic,
-        0,
-        &[external("0", &data)],
-        vec![region],
-    );
+    let id = produce_large(&mut world, link, topic, 0, &data);
     let produced: Produced = world.answered(link, id).unwrap();
     assert!(!produced.duplicate);
     assert_eq!(produced.base_offset, Offset(0));
@@ -312,26 +309,10 @@ fn a_batch_that_is_sent_again_while_its_data_comes_takes_its_own_place() {
     let old = world.connect();
     let topic = world.topic(old);
     let data = pattern(100_000, 1);
-    let region = expose(&mut world, old, "r", data.clone());
     world.hold_reads = true;
-    let first = produce_external(
-        &mut world,
-        old,
-        topic,
-        0,
-        &[external("0", &data)],
-        vec![region],
-    );
+    let first = produce_large(&mut world, old, topic, 0, &data);
     let link = world.connect();
-    let region = expose(&mut world, link, "r", data.clone());
-    let again = produce_external(
-        &mut world,
-        link,
-        topic,
-        0,
-        &[external("0", &data)],
-        vec![region],
-    );
+    let again = produce_large(&mut world, link, topic, 0, &data);
     assert_eq!(world.error(old, first).unwrap().code, ErrorCode::Cancelled);
     world.release_reads();
     let produced: Produced = world.answered(link, again).unwrap();
@@ -613,15 +594,7 @@ fn a_full_memory_partition_says_so_for_good_and_names_its_bound() {
     let inline = batch(topic, 5, 0, 1, &[&text]);
     let inline = world.produce(link, topic, &inline);
     let data = pattern(100_000, 1);
-    let region = expose(&mut world, link, "r", data.clone());
-    let large = produce_external(
-        &mut world,
-        link,
-        topic,
-        1,
-        &[external("2", &data)],
-        vec![region],
-    );
+    let large = produce_large(&mut world, link, topic, 1, &data);
     for id in [inline, large] {
         let error = world.error(link, id).unwrap();
         assert_eq!(
