@@ -50,6 +50,8 @@ const TALK_BYTES: usize = 600_000;
 const EXPOSED_BYTES: usize = 8 << 20;
 const SLOW_COUNT: u64 = 40;
 const SLOW_BYTES: usize = 300_000;
+/// More than any transport takes at once.
+const STILL_COUNT: usize = 12;
 /// What the slow one does between two looks.
 const SLOW_YIELDS: u32 = 200;
 
@@ -334,7 +336,7 @@ fn step(side: &mut Side) -> bool {
 fn one_that_does_nothing_for_a_while(place: &mut dyn Place) {
     let mut pair = Pair::connect(place);
     let [sender, stopped] = &mut pair.sides;
-    for id in 0..SLOW_COUNT {
+    for id in 0..STILL_COUNT as u64 {
         sender.link.send(talk(id));
     }
     let mut silent = 0;
@@ -345,18 +347,18 @@ fn one_that_does_nothing_for_a_while(place: &mut dyn Place) {
     assert!(!sender.is_down(), "silence is not the end");
     assert!(stopped.events.is_empty(), "nobody has driven it");
     pair.until(place, "everything, once it is driven", |sides| {
-        sides[1].messages().count() == SLOW_COUNT as usize
+        sides[1].messages().count() == STILL_COUNT
     });
     pair.sides[1].assert_whole();
 }
 
 fn one_that_takes_a_step_at_a_time(place: &mut dyn Place) {
     let mut pair = Pair::connect(place);
-    for id in 0..SLOW_COUNT {
+    for id in 0..STILL_COUNT as u64 {
         pair.sides[0].link.send(talk(id));
     }
     let began = Instant::now();
-    while pair.sides[1].messages().count() < SLOW_COUNT as usize {
+    while pair.sides[1].messages().count() < STILL_COUNT {
         let moved = pair.sides[0].pump();
         if !step(&mut pair.sides[1]) && !moved {
             place.idle();
