@@ -6,6 +6,7 @@ mod fake;
 mod world;
 
 use client::*;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::message::Method;
 use wire::{ErrorCode, ErrorReply};
@@ -440,6 +441,41 @@ fn produce_credit_is_never_exceeded() {
         (1500..=2000).contains(&bytes),
         "{bytes} bytes for 2000 of credit"
     );
+}
+
+#[test]
+fn producers_that_wait_for_credit_all_get_their_turn() {
+    let mut world = World::new();
+    // One batch of three events at a time, of whichever producer.
+    world.server.produce_credit = 1;
+    let topic = world.topic(1);
+    let options = ProducerOptions {
+        budget_bytes: 1 << 20,
+        ..small_batches()
+    };
+    let producers: Vec<Producer> = (0..20)
+        .map(|_| open(&mut world, &topic, options.clone()))
+        .collect();
+    let futures: Vec<PushFuture> = producers
+        .iter()
+        .flat_map(|producer| push_all(producer, 0..30))
+        .collect();
+    // Also across a connection that is lost while they wait.
+    let half = world.run_until(MINUTE, |world| {
+        world.server.partition("events", 0).events.len() >= 300
+    });
+    assert!(half);
+    world.server.cut();
+    assert!(resolve(&mut world, MINUTE, &futures));
+    let mut first_half: BTreeMap<String, usize> = BTreeMap::new();
+    let stored = stored(&mut world);
+    assert_eq!(stored.len(), 600);
+    for text in &stored[..300] {
+        *first_half.entry(text.clone()).or_default() += 1;
+    }
+    // The first batches of all have come before the last one of anybody.
+    assert_eq!(first_half["0"], 20, "{first_half:?}");
+    assert!(!first_half.contains_key("29"), "{first_half:?}");
 }
 
 #[test]

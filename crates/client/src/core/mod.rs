@@ -37,7 +37,7 @@ use calls::Calls;
 use connection::Connection;
 use consumer::ConsumerCore;
 use net::{Link, NetError, Received};
-use producer::ProducerCore;
+use producer::{Fed, ProducerCore};
 use queue::QueueCore;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -141,6 +141,11 @@ pub struct ClientCore {
     connection: Connection,
     calls: Calls,
     producers: BTreeMap<u64, ProducerCore>,
+    /// Producers that may have something to take or to send: all others are
+    /// left alone, so that an event costs the same beside many of them.
+    awake: BTreeSet<u64>,
+    /// Producers that wait for credit, the one that waits longest first.
+    starved: VecDeque<u64>,
     consumers: BTreeMap<u64, ConsumerCore>,
     queues: BTreeMap<u64, QueueCore>,
     topics: Topics,
@@ -174,6 +179,8 @@ impl ClientCore {
             connection: Connection::new(endpoint, options, session),
             calls: Calls::default(),
             producers: BTreeMap::new(),
+            awake: BTreeSet::new(),
+            starved: VecDeque::new(),
             consumers: BTreeMap::new(),
             queues: BTreeMap::new(),
             topics: Topics::default(),
@@ -347,6 +354,7 @@ impl ClientCore {
                 wire.end_route(id);
                 if let Some(core) = self.producers.get_mut(&producer) {
                     core.opened(&mut wire, outcome);
+                    self.awake.insert(producer);
                 }
             }
             Some(Route::Produce {
@@ -356,6 +364,7 @@ impl ClientCore {
                 wire.end_route(id);
                 if let Some(core) = self.producers.get_mut(&producer) {
                     core.produced(&mut wire, partition, id, outcome);
+                    self.awake.insert(producer);
                 }
             }
             Some(Route::Subscription {
@@ -431,6 +440,7 @@ impl ClientCore {
         for producer in self.producers.values_mut() {
             producer.connected(&mut wire);
         }
+        self.awake.extend(self.producers.keys());
         for consumer in self.consumers.values_mut() {
             consumer.connected(&mut wire);
         }
@@ -455,6 +465,8 @@ impl ClientCore {
         for producer in self.producers.values_mut() {
             producer.disconnected(&mut wire);
         }
+        self.awake.extend(self.producers.keys());
+        self.starved.clear();
         for consumer in self.consumers.values_mut() {
             consumer.disconnected();
         }
@@ -491,10 +503,12 @@ impl ClientCore {
                 self.topics.add(&mut wire, &producer.topic);
                 let core = ProducerCore::new(&mut wire, producer, timeout, promise);
                 self.producers.insert(key, core);
+                self.awake.insert(key);
             }
             Command::KickProducer(key) => {
                 if let Some(producer) = self.producers.get_mut(&key) {
                     producer.kicked();
+                    self.awake.insert(key);
                 }
             }
             Command::CloseProducer(key) => {
@@ -646,6 +660,7 @@ impl ClientCore {
                 Timer::Producer(key) => {
                     if let Some(producer) = self.producers.get_mut(&key) {
                         producer.timer(&mut wire);
+                        self.awake.insert(key);
                     }
                 }
                 Timer::Consumer(key) => {
@@ -670,9 +685,32 @@ impl ClientCore {
         }
         let mut wire = Wire::new(&mut self.context, reborrow(link));
         let mut again = false;
-        for producer in self.producers.values_mut() {
-            again |= producer.pump(&mut wire);
+        let producers = &mut self.producers;
+        while let Some(key) = self.starved.front() {
+            let fed = match producers.get_mut(key) {
+                Some(producer) => producer.feed(&mut wire),
+                None => Fed::Enough,
+            };
+            match fed {
+                Fed::Enough => drop(self.starved.pop_front()),
+                // The others' turn.
+                Fed::Partly => self.starved.rotate_left(1),
+                Fed::Nothing => break,
+            }
         }
+        // Those that have more to do stay.
+        let mut awake = std::mem::take(&mut self.awake);
+        awake.retain(|key| {
+            let Some(producer) = producers.get_mut(key) else {
+                return false;
+            };
+            again |= producer.pump(&mut wire, self.starved.is_empty());
+            if producer.starve() {
+                self.starved.push_back(*key);
+            }
+            producer.is_awake()
+        });
+        self.awake = awake;
         self.context.again = again;
     }
 

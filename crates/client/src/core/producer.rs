@@ -59,6 +59,16 @@ struct PartitionFlow {
     is_refused: bool,
 }
 
+/// What credit that came back was to a producer.
+pub(super) enum Fed {
+    /// It waits no longer.
+    Enough,
+    /// It has sent something, and waits for more.
+    Partly,
+    /// It was too little.
+    Nothing,
+}
+
 pub(super) struct ProducerCore {
     shared: Arc<ProducerShared>,
     state: State,
@@ -73,6 +83,12 @@ pub(super) struct ProducerCore {
     dirty: bool,
     /// There may be batches to send.
     unsent: bool,
+    /// It waits for credit, behind those that have waited longer.
+    starved: bool,
+    /// There was too little credit for what it has to send.
+    is_short: bool,
+    /// A batch was sent since somebody looked.
+    has_sent: bool,
     /// When [`ProducerCore::timer`] is to be called next.
     armed: Option<Duration>,
 }
@@ -94,6 +110,9 @@ impl ProducerCore {
             take: Take::default(),
             dirty: false,
             unsent: false,
+            starved: false,
+            is_short: false,
+            has_sent: false,
             armed: None,
         };
         core.arm(wire, core.open_deadline);
@@ -145,6 +164,7 @@ impl ProducerCore {
             self.state = State::Opening;
         }
         self.asked = false;
+        self.starved = false;
         for flow in self.partitions.values_mut() {
             flow.retry_at = None;
             flow.is_known = false;
@@ -202,15 +222,55 @@ impl ProducerCore {
         self.dirty = true;
     }
 
+    /// Whether [`ProducerCore::pump`] may have something to do.
+    pub fn is_awake(&self) -> bool {
+        self.dirty || self.unsent && !self.starved
+    }
+
+    /// Whether it begins to wait for credit: it has something to send, and
+    /// could.
+    pub fn starve(&mut self) -> bool {
+        let begins = self.is_short && !self.starved;
+        self.starved |= begins;
+        begins
+    }
+
+    /// Its turn among those that wait for credit has come.
+    pub fn feed(&mut self, wire: &mut Wire<'_>) -> Fed {
+        self.has_sent = false;
+        self.send_all(wire, true);
+        self.starved = self.is_short;
+        match (self.starved, self.has_sent) {
+            (false, _) => Fed::Enough,
+            (true, true) => Fed::Partly,
+            (true, false) => Fed::Nothing,
+        }
+    }
+
+    /// Sends what can be sent, if there is credit for others than those that
+    /// wait for it.
+    fn send_all(&mut self, wire: &mut Wire<'_>, has_credit: bool) {
+        self.is_short = false;
+        if !self.unsent || self.state != State::Open || !wire.is_up() {
+            return;
+        }
+        if !has_credit {
+            self.is_short = true;
+            return;
+        }
+        self.unsent = false;
+        let partitions: Vec<u32> = self.partitions.keys().copied().collect();
+        for partition in partitions {
+            self.unsent |= !self.send(wire, partition);
+        }
+        self.is_short = self.unsent;
+    }
+
     /// Takes and sends at most one batch, and sends what could not be sent
-    /// before. True if there may be more at once.
-    pub fn pump(&mut self, wire: &mut Wire<'_>) -> bool {
-        if self.unsent && self.state == State::Open && wire.is_up() {
-            self.unsent = false;
-            let partitions: Vec<u32> = self.partitions.keys().copied().collect();
-            for partition in partitions {
-                self.unsent |= !self.send(wire, partition);
-            }
+    /// before, unless others wait for credit. True if there may be more at once.
+    pub fn pump(&mut self, wire: &mut Wire<'_>, has_credit: bool) -> bool {
+        if !self.starved {
+            self.send_all(wire, has_credit);
         }
         // Nothing is sealed before the producer has an identity to seal with.
         if !self.dirty || self.state == State::Failed || self.identity().producer == ProducerId(0) {
@@ -238,22 +298,25 @@ impl ProducerCore {
             .saturating_add(self.shared.options.ack_timeout);
         flow.in_flight.push_back(batch);
         self.arm(wire, deadline);
-        if self.state == State::Open && wire.is_up() {
+        if self.state == State::Open && wire.is_up() && has_credit && !self.starved {
             self.unsent |= !self.send(wire, partition);
+            self.is_short = self.unsent;
         } else {
             self.unsent = true;
+            self.is_short = self.state == State::Open && wire.is_up();
         }
         true
     }
 
-    /// Sends what was not sent of a partition, as far as credit goes. True if
-    /// all was sent.
+    /// Sends what can be sent of a partition. False if the connection's credit
+    /// is used up; whatever else a batch waits for, this producer hears of it:
+    /// an answer to the batch before it, a timer, a connection.
     fn send(&mut self, wire: &mut Wire<'_>, partition: u32) -> bool {
         let Some(flow) = self.partitions.get_mut(&partition) else {
             return true;
         };
         if flow.retry_at.is_some_and(|at| at > wire.now()) {
-            return false;
+            return true;
         }
         flow.retry_at = None;
         let is_known = flow.is_known;
@@ -266,7 +329,7 @@ impl ProducerCore {
                 flow.next_sequence += u64::from(batch.count);
             }
             if place > 0 && (!is_known || batch.must_be_first) {
-                return false;
+                return true;
             }
             if let Some(max) = wire.exceeds_payload_max(batch.payload_bytes) {
                 let error = ClientError::Invalid(format!(
@@ -303,6 +366,7 @@ impl ProducerCore {
                 partition,
             };
             batch.request = Some(wire.request(route, request));
+            self.has_sent = true;
             Counters::add(&wire.context.mailbox.counters.batches_sent);
         }
         true
