@@ -117,6 +117,51 @@ fn several_clients_move_every_event_of_several_topics_and_partitions() {
 }
 
 #[test]
+fn documents_are_checked_beside_the_validator_alone() {
+    let words = [
+        "produce",
+        "--events",
+        "2000",
+        "--document",
+        "numbers",
+        "--check",
+    ];
+    let cases = bench(&[&words[..], &["--storage", "memory"]].concat());
+    assert_measured(&cases[0]);
+    assert_eq!(cases[0]["document"], "numbers");
+    assert!(median(&cases[0]["limits"]["validator_bytes_per_s"]) > 0.0);
+    // Nobody counted them.
+    assert!(cases[0]["clients_per_event"]["instructions"].is_null());
+}
+
+#[test]
+fn instructions_are_counted_where_there_is_perf() {
+    let counts = Command::new("perf")
+        .args(["stat", "-x", ",", "-e", "instructions:u", "true"])
+        .output();
+    let can_count = counts.is_ok_and(|output| {
+        let report = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success() && !report.contains("<not")
+    });
+    if !can_count {
+        eprintln!("skipped: no perf, or it counts no instructions here");
+        return;
+    }
+    let words = [
+        "produce",
+        "--events",
+        "20000",
+        "--storage",
+        "memory",
+        "--no-limits",
+    ];
+    let cases = bench(&[&words[..], &["--instructions"]].concat());
+    for side in ["clients_per_event", "server_per_event"] {
+        assert!(median(&cases[0][side]["instructions"]) > 1.0, "{side}");
+    }
+}
+
+#[test]
 fn what_is_kept_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");

@@ -9,6 +9,8 @@
 mod case;
 mod clients;
 mod control;
+mod document;
+mod instructions;
 mod job;
 mod kept;
 mod launcher;
@@ -92,6 +94,9 @@ pub struct BenchArgs {
     /// clients
     #[arg(long)]
     pub no_pin: bool,
+    /// Count instructions in user space, of clients and of the server, by the program `perf`
+    #[arg(long, conflicts_with = "group_file")]
+    pub instructions: bool,
     /// Count the first repetition, too
     #[arg(long)]
     pub count_first: bool,
@@ -212,6 +217,9 @@ fn measure(args: &BenchArgs, cases: Vec<Case>, place: Option<Place>) -> Result<(
     };
     let count = cases.iter().map(Case::processes).max().unwrap_or(0);
     let mut clients = Clients::start(&server, &driver, count, &args.run, place, &cores)?;
+    if args.instructions {
+        clients.count_instructions()?;
+    }
     let mut kept = Kept::new(directory, args.keep_bytes)?;
     let mut rig = Rig {
         server: &server,

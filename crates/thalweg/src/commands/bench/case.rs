@@ -1,5 +1,6 @@
 //! What is measured, as the command line says it.
 
+use super::document::Document;
 use super::job::{Load, Pieces};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
@@ -102,6 +103,12 @@ pub struct LoadArgs {
     /// From the start of one selected piece to the start of the next
     #[arg(long, value_name = "BYTES", requires = "piece_bytes")]
     pub piece_every: Option<u64>,
+    /// Metadata are JSON documents [default: bytes without a meaning]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub document: Option<Document>,
+    /// Topics check that metadata is JSON; how fast that goes by itself is measured beside it
+    #[arg(long, requires = "document")]
+    pub check: bool,
     /// A published set of cases, in place of sizes, counts and batches
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
@@ -163,6 +170,12 @@ impl Case {
         }
         if load.retention_bytes.is_some() && work == Work::Consume {
             return wrong("history is measured of topics that keep everything");
+        }
+        if let Some(document) = load.document {
+            if stamped {
+                return wrong("documents have no room for the time of their push");
+            }
+            document.write(load.metadata_bytes, 0)?;
         }
         let lanes = load.topics as u64 * u64::from(load.partitions);
         if events < lanes.max(load.clients as u64) {
@@ -245,6 +258,7 @@ impl Case {
             partitions: load.partitions,
             burst: load.burst,
             pieces: self.pieces(),
+            document: load.document,
             stamped: matches!(self.work, Work::Pipeline | Work::Latency),
         }
     }
@@ -285,6 +299,8 @@ impl Case {
             "burst": load.burst,
             "piece_bytes": load.piece_bytes,
             "piece_every": load.piece_every,
+            "document": load.document.map(Document::name),
+            "check": load.check,
         })
     }
 
@@ -305,6 +321,10 @@ impl Case {
                 ", {} B of every {} selected",
                 pieces.bytes, pieces.every
             ));
+        }
+        if let Some(document) = load.document {
+            let checked = if load.check { ", checked" } else { "" };
+            title.push_str(&format!(", JSON of {}{checked}", document.name()));
         }
         title.push_str(&format!(
             ", {} storage, {}",

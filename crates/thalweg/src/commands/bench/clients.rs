@@ -1,6 +1,7 @@
 //! The clients of a benchmark: processes, or threads beside an embedded server.
 
 use super::control::{Answer, Chair, Order, Seat};
+use super::instructions::Counter;
 use super::job::{Done, Job};
 use super::launcher::Place;
 use super::meter::Usage;
@@ -91,6 +92,8 @@ pub enum Clients {
     Processes {
         chair: Box<Chair>,
         children: Vec<Child>,
+        /// Whether instructions are counted.
+        instructions: bool,
     },
 }
 
@@ -126,13 +129,55 @@ impl Clients {
                 .stdout(Stdio::null());
             children.push(cores.spawn_client(&mut command, rank).about("a client")?);
         }
-        let mut clients = Self::Processes { chair, children };
+        let mut clients = Self::Processes {
+            chair,
+            children,
+            instructions: false,
+        };
         clients.hear(count)?;
         Ok(clients)
     }
 
+    /// Has instructions counted from the next round on.
+    pub fn count_instructions(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Processes { instructions, .. } => {
+                *instructions = true;
+                Ok(())
+            }
+            Self::Threads(_) => {
+                let what = "counted of processes alone: not with --transport inproc";
+                Err(Failure::usage("--instructions", what))
+            }
+        }
+    }
+
+    /// Those that count, of the clients and of the server.
+    fn counters(&self, server: &Server) -> Result<Option<[Counter; 2]>, Failure> {
+        match (self, server.process()) {
+            (
+                Self::Processes {
+                    children,
+                    instructions: true,
+                    ..
+                },
+                Some(server),
+            ) => {
+                let clients: Vec<u32> = children.iter().map(Child::id).collect();
+                Ok(Some([
+                    Counter::attach(&clients)?,
+                    Counter::attach(&[server])?,
+                ]))
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn hear(&mut self, count: usize) -> Result<Vec<Answer>, Failure> {
-        let Self::Processes { chair, children } = self else {
+        let Self::Processes {
+            chair, children, ..
+        } = self
+        else {
             return Ok(Vec::new());
         };
         chair.hear(count, || {
@@ -170,11 +215,19 @@ impl Clients {
             self.tell(rank, Order::Prepare(Box::new(job)))?;
         }
         self.hear(count)?;
+        let mut counters = self.counters(server)?;
         let before = server.usage(driver)?;
+        if let Some(counters) = &mut counters {
+            counters.iter_mut().try_for_each(Counter::begin)?;
+        }
         for rank in 0..count {
             self.tell(rank, Order::Begin)?;
         }
         let answers = self.hear(count)?;
+        let [of_clients, of_server] = match counters {
+            Some([clients, server]) => [clients.end()?, server.end()?],
+            None => [0, 0],
+        };
         let after = server.usage(driver)?;
         let done: Vec<Done> = answers
             .into_iter()
@@ -188,8 +241,14 @@ impl Clients {
             return Err(Failure::new(Code::Failure, "the clients", what));
         }
         Ok(Round {
-            clients: sum(&done),
-            server: after.zip(before).map(|(after, before)| after - before),
+            clients: Usage {
+                instructions: of_clients,
+                ..sum(&done)
+            },
+            server: after.zip(before).map(|(after, before)| Usage {
+                instructions: of_server,
+                ..after - before
+            }),
             done,
         })
     }
@@ -206,6 +265,7 @@ impl Clients {
         if let Self::Processes {
             chair,
             mut children,
+            ..
         } = self
         {
             chair.end(driver)?;

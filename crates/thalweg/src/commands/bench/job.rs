@@ -2,6 +2,7 @@
 //!
 //! Both travel as JSON between the benchmark and its client processes.
 
+use super::document::Document;
 use super::meter::Usage;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -68,6 +69,8 @@ pub struct Load {
     /// Events that go to one partition before the next has its turn.
     pub burst: u64,
     pub pieces: Option<Pieces>,
+    /// What metadata is, if not just bytes.
+    pub document: Option<Document>,
     /// Whether events carry the time of their push, for delays.
     pub stamped: bool,
 }

@@ -66,6 +66,10 @@ impl Limits {
                 }
             }
         }
+        if let (Some(document), true) = (case.load.document, case.load.check) {
+            let rate = document.checked_bytes_per_s(case.load.metadata_bytes)?;
+            limits.set("validator_bytes_per_s", rate);
+        }
         if case.work == Work::Produce && case.load.storage == "disk" {
             let bytes = bytes.min(BESIDE_FILE_BYTES_MAX);
             let (name, how) = match case.load.durability {

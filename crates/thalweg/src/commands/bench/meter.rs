@@ -21,6 +21,8 @@ pub struct Usage {
     pub copied_bytes: u64,
     /// Messages that Thalweg sent and received.
     pub frames: u64,
+    /// Instructions in user space; 0 where nobody counted them.
+    pub instructions: u64,
 }
 
 impl Usage {
@@ -80,6 +82,7 @@ impl Add for Usage {
             reads_and_writes: self.reads_and_writes + other.reads_and_writes,
             copied_bytes: self.copied_bytes + other.copied_bytes,
             frames: self.frames + other.frames,
+            instructions: self.instructions + other.instructions,
         }
     }
 }
@@ -96,6 +99,7 @@ impl Sub for Usage {
             reads_and_writes: self.reads_and_writes.saturating_sub(other.reads_and_writes),
             copied_bytes: self.copied_bytes.saturating_sub(other.copied_bytes),
             frames: self.frames.saturating_sub(other.frames),
+            instructions: self.instructions.saturating_sub(other.instructions),
         }
     }
 }

@@ -183,6 +183,14 @@ impl Server {
         }
     }
 
+    /// Its process, if it is one of the benchmark's own.
+    pub fn process(&self) -> Option<u32> {
+        match self {
+            Self::Process(process) => Some(process.child.id()),
+            _ => None,
+        }
+    }
+
     /// What it has used, if it is a process of the benchmark's own.
     pub fn usage(&self, driver: &Driver) -> Result<Option<Usage>, Failure> {
         let Self::Process(process) = self else {

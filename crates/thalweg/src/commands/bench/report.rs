@@ -51,7 +51,7 @@ impl Spread {
 type Count = (&'static str, &'static str, fn(&Usage) -> u64);
 
 /// What is counted of a process: name in JSON, words, value.
-const COUNTS: [Count; 6] = [
+const COUNTS: [Count; 7] = [
     ("cpu_ns", "ns of processor", |usage| usage.cpu_ns),
     ("reads_and_writes", "reads and writes", |usage| {
         usage.reads_and_writes
@@ -61,11 +61,14 @@ const COUNTS: [Count; 6] = [
     ("copied_bytes", "bytes of data copied", |usage| {
         usage.copied_bytes
     }),
+    ("instructions", "instructions in user space", |usage| {
+        usage.instructions
+    }),
     ("frames", "frames", |usage| usage.frames),
 ];
 
 /// Frames are counted by a client's driver only.
-const OF_SERVER: usize = 5;
+const OF_SERVER: usize = 6;
 
 type Percentile = (&'static str, fn(&Delays) -> f64);
 
@@ -91,6 +94,17 @@ impl Summary<'_> {
 
     fn per_event(&self, value: impl Fn(&Repetition) -> u64) -> Spread {
         self.spread(|one| value(one) as f64 / one.events as f64)
+    }
+
+    /// The first `most` of what is counted, without instructions where nobody
+    /// counts them.
+    fn counts(&self, most: usize) -> impl Iterator<Item = &'static Count> {
+        let counted = self
+            .repetitions
+            .iter()
+            .any(|one| one.clients.instructions > 0);
+        let counts = COUNTS[..most].iter();
+        counts.filter(move |(name, _, _)| counted || *name != "instructions")
     }
 
     fn has_server(&self) -> bool {
@@ -146,12 +160,12 @@ pub fn text(case: &Case, repetitions: &[Repetition]) -> String {
             line(&format!("delay {name}"), delay.text(1e-3, "us"));
         }
     }
-    for (_, words, value) in COUNTS {
+    for (_, words, value) in summary.counts(COUNTS.len()) {
         let spread = summary.per_event(|one| value(&one.clients));
         line("clients, per event", spread.text(1.0, words));
     }
     if summary.has_server() {
-        for (_, words, value) in &COUNTS[..OF_SERVER] {
+        for (_, words, value) in summary.counts(OF_SERVER) {
             line(
                 "server, per event",
                 summary.of_server(*value).text(1.0, words),
@@ -194,7 +208,7 @@ pub fn json(case: &Case, repetitions: &[Repetition], settings: &Map<String, Valu
         false => Value::Object(delays),
     };
     set("delay_ns", delays);
-    let clients = COUNTS.iter().map(|(name, _, value)| {
+    let clients = summary.counts(COUNTS.len()).map(|(name, _, value)| {
         let spread = summary.per_event(|one| value(&one.clients));
         ((*name).to_owned(), spread.json())
     });
@@ -202,8 +216,8 @@ pub fn json(case: &Case, repetitions: &[Repetition], settings: &Map<String, Valu
     let server = match summary.has_server() {
         false => Value::Null,
         true => {
-            let counts = COUNTS[..OF_SERVER].iter();
-            let counts = counts
+            let counts = summary
+                .counts(OF_SERVER)
                 .map(|(name, _, value)| ((*name).to_owned(), summary.of_server(*value).json()));
             Value::Object(counts.collect())
         }

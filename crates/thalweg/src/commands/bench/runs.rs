@@ -10,7 +10,7 @@ use super::peer::Server;
 use crate::failure::{About, Failure};
 use client::{Definition, Driver, PartitionStorage};
 use std::path::Path;
-use topic::{Retention, SerializerKind};
+use topic::{Retention, SerializerKind, ValidatorKind};
 
 /// One repetition beside its limits.
 #[derive(Debug)]
@@ -102,6 +102,9 @@ fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<(), Failure> {
     let mut definition = Definition::builder().serializer(SerializerKind::Raw);
     if let Some(level) = load.durability {
         definition = definition.durability(level);
+    }
+    if load.check {
+        definition = definition.validator(ValidatorKind::Json);
     }
     if load.retention_bytes.is_some() {
         definition = definition.retention(Retention {

@@ -32,6 +32,8 @@ pub struct Ready<'a> {
     job: &'a Job,
     producers: Vec<Producer>,
     event: Vec<u8>,
+    /// Metadata in turn, where it is documents.
+    documents: Vec<Vec<u8>>,
     data: Vec<Bytes>,
     meeting: Option<Meeting>,
 }
@@ -57,6 +59,10 @@ impl<'a> Ready<'a> {
             },
             // Random enough that nothing on the way can profit from its content.
             event: pattern(load.metadata_bytes, 13),
+            documents: match load.document {
+                Some(document) => document.several(load.metadata_bytes)?,
+                None => Vec::new(),
+            },
             data: Vec::new(),
             meeting: None,
         };
@@ -140,10 +146,14 @@ impl<'a> Ready<'a> {
         let room = bytes.len().min(self.event.len());
         self.event[..room].copy_from_slice(&bytes[..room]);
         let producer = &self.producers[share];
+        let metadata = match self.documents.len() as u64 {
+            0 => &self.event,
+            count => &self.documents[(index % count) as usize],
+        };
         let pushed = match self.data.len() as u64 {
-            0 if self.job.load.partitions == 1 => producer.push_metadata(&self.event),
+            0 if self.job.load.partitions == 1 => producer.push_metadata(metadata),
             count => producer.push(Event {
-                metadata: &self.event,
+                metadata,
                 data: self
                     .data
                     .get((index % count.max(1)) as usize)
