@@ -2,13 +2,16 @@
 
     scenarios.py --thalweg PROGRAM --build DIR [--scale F] [NAME ...]
 
-    growth      one event's cost in 10^4 and in 10^7 events of 100 B
-    topics      one event's cost with 1 topic and with 1,000
+    growth      one event's instructions in 10^4 and in 10^8 events of 100 B, produced
+    history     likewise, consumed
+    topics      one event's instructions with 1 topic and with 1,000
+    checked     JSON that topics check, beside the validator alone
     selection   1 % of events of 10 MB, in pieces of 4 KiB and finer
     restart     how soon a server is ready over a large log, after a kill
     stopped     the server's memory while one consumer is stopped
 
-Prints tables in Markdown. Everything is on loopback; what is started is ended
+Prints tables in Markdown. Instructions are counted by `perf`, and of the
+first three --scale is a factor on the largest count. Everything is on loopback; what is started is ended
 by its process id, and nothing is left in the build directory.
 """
 
@@ -20,11 +23,16 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from servers import CLIENT_CORE, Thalweg, on_core  # noqa: E402
+
+
+# What topics keep of events that are not read again.
+KEPT_BYTES = 2 << 30
 
 
 class Scenarios:
@@ -38,9 +46,11 @@ class Scenarios:
         directory = self.options.build / "run" / "scenario"
         return self.stack.enter_context(Thalweg(directory, self.options.thalweg))
 
-    def bench(self, *words) -> dict:
+    def bench(self, *words, limits: bool = False) -> dict:
         """A run of the benchmark with a server of its own."""
-        command = [self.options.thalweg, "bench", *words, "--json", "--no-limits"]
+        command = [self.options.thalweg, "bench", *words, "--json"]
+        if not limits:
+            command.append("--no-limits")
         os.sync()
         done = subprocess.run(
             list(map(str, command)), check=True, capture_output=True, text=True, timeout=900
@@ -53,40 +63,90 @@ def told(spread: dict, digits: int = 0) -> str:
     return f"{median:.{digits}f} [{least:.{digits}f} to {most:.{digits}f}]"
 
 
-def costs(line: dict) -> str:
-    clients, server = line["clients_per_event"], line["server_per_event"]
-    return (
-        f"{told(clients['cpu_ns'])} | {told(server['cpu_ns'])} | "
-        f"{line['events_per_s']['median'] / 1e6:.2f}"
-    )
+COSTS = (
+    "instructions/event, client | server | both, against the first | million events/s |\n"
+    "| --- | --- | --- | --- | --- |"
+)
 
 
-COSTS = "processor ns/event, client | server | million events/s |\n| --- | --- | --- | --- |"
+def print_costs(title: str, lines: Iterable[tuple[str, dict]]) -> None:
+    """What events cost in user space, which does not move with the machine."""
+    print(f"| {title} | {COSTS}")
+    first = None
+    for name, line in lines:
+        of_client, of_server = (
+            line[side]["instructions"] for side in ("clients_per_event", "server_per_event")
+        )
+        both = of_client["median"] + of_server["median"]
+        first = first or both
+        rate = line["events_per_s"]["median"] / 1e6
+        print(
+            f"| {name} | {told(of_client)} | {told(of_server)} | {both / first:.3f} | {rate:.2f} |",
+            flush=True,
+        )
+    print()
+
+
+def cost_of_many(run: Scenarios, work: str) -> None:
+    counts = sorted({10_000, 100_000, 1_000_000, run.count(100_000_000)})
+
+    def lines():
+        for events in counts:
+            # One is enough of what takes long: instructions hardly move.
+            how = ["--repetitions", 5] if events <= 1_000_000 else ["--repetitions", 1, "--count-first"]
+            # What is not read again need not lie on the disk to the end.
+            if work == "produce":
+                how += ["--retention-bytes", KEPT_BYTES]
+            line = run.bench(
+                work, "--metadata-bytes", 100, "--events", events, "--durability", "written",
+                "--instructions", *how,
+            )
+            yield f"{events:,}", line
+
+    print_costs(f"{work}, events of 100 B", lines())
 
 
 def growth(run: Scenarios) -> None:
-    for work in ("produce", "consume"):
-        print(f"| {work}, events of 100 B | {COSTS}")
-        for events in sorted({10_000, 100_000, run.count(1_000_000), run.count(10_000_000)}):
-            repetitions = 20 if events < 1_000_000 else 3
-            line = run.bench(
-                work, "--metadata-bytes", 100, "--events", events, "--durability", "written",
-                "--repetitions", repetitions,
-            )
-            print(f"| {events:,} | {costs(line)} |", flush=True)
-        print()
+    cost_of_many(run, "produce")
+
+
+def history(run: Scenarios) -> None:
+    cost_of_many(run, "consume")
 
 
 def topics(run: Scenarios) -> None:
-    events = run.count(1_000_000)
-    print(f"| produce, {events:,} events of 100 B | {COSTS}")
-    for count, burst in ((1, 1), (1000, 1000), (1000, 1)):
+    def lines(events: int, storage: str, *cases: tuple[int, int]):
+        for count, burst in cases:
+            line = run.bench(
+                "produce", "--metadata-bytes", 100, "--events", events, "--topics", count,
+                "--burst", burst, "--storage", storage, "--instructions",
+            )
+            several = f"{count:,} topics, in turn after {burst:,} of each"
+            yield several if count > 1 else "1 topic", line
+
+    for events in sorted({500_000, run.count(5_000_000)}):
+        for storage in ("memory", "disk"):
+            cases = lines(events, storage, (1, 1), (1000, 1000), (1000, 1))
+            print_costs(f"produce, {events:,} events of 100 B, {storage}", cases)
+
+
+def checked(run: Scenarios) -> None:
+    print("| produce, JSON of 1,000 B, checked | million events/s | the validator alone | share |")
+    print("| --- | --- | --- | --- |")
+    for document in ("numbers", "text"):
         line = run.bench(
-            "produce", "--metadata-bytes", 100, "--events", events, "--topics", count,
-            "--burst", burst, "--storage", "memory", "--repetitions", 3,
+            "produce", "--document", document, "--check", "--storage", "memory",
+            "--retention-bytes", 256 << 20, "--warmup", 500_000, limits=True,
         )
-        name = f"{count:,} topics, in turn after {burst:,} events" if count > 1 else "1 topic"
-        print(f"| {name} | {costs(line)} |", flush=True)
+        rate, alone, share = (
+            {key: value * factor for key, value in spread.items()}
+            for spread, factor in (
+                (line["events_per_s"], 1e-6),
+                (line["limits"]["validator_bytes_per_s"], 1e-9),
+                (line["shares"]["validator_bytes_per_s"], 100),
+            )
+        )
+        print(f"| {document} | {told(rate, 2)} | {told(alone, 2)} | {told(share)} % |", flush=True)
     print()
 
 
@@ -146,9 +206,10 @@ def stopped(run: Scenarios) -> None:
     total = round(20e9 * run.options.scale)
     server = run.server()
     program, group = str(run.options.thalweg), str(server.group_file)
+    definition = json.dumps({"version": 1, "retention": {"bytes": KEPT_BYTES}})
+    create = [program, "topic", "create", "watched", "-g", group, "--definition", definition]
     subprocess.run(
-        [program, "topic", "create", "watched", "-g", group, "--durability", "written"],
-        check=True, capture_output=True, timeout=60,
+        [*create, "--durability", "written"], check=True, capture_output=True, timeout=60
     )
     follow = [program, "consume", "watched", "-g", group, "--name", "stopped", "--follow"]
     consumer = subprocess.Popen(on_core(CLIENT_CORE, follow), stdout=subprocess.DEVNULL)
@@ -179,7 +240,7 @@ def stopped(run: Scenarios) -> None:
         consumer.wait()
 
 
-NAMES = {f.__name__: f for f in (growth, topics, selection, restart, stopped)}
+NAMES = {f.__name__: f for f in (growth, history, topics, checked, selection, restart, stopped)}
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Measures Thalweg and its peers in turn: A, B, C, A, B, C, ... on loopback,
 every server on one core and every client on the other.
 
-    compare.py --thalweg PROGRAM --build DIR --output DIR [--rounds N] [--scale F] [CASE ...]
+    compare.py --thalweg PROGRAM --python PROGRAM --build DIR --output DIR [--rounds N] [--scale F]
+               [CASE ...]
 
 Prints tables in Markdown; writes peers.json and one SVG a case to the output
 directory. Nothing is left running, and no file outside --build and --output.
@@ -19,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import plots
+from programs import PROGRAMS
 from servers import CLIENT_CORE, SERVER_CORE, Kafka, Redis, Thalweg, client, cpu_seconds, free_port
 
 HERE = Path(__file__).parent
@@ -273,6 +275,7 @@ CASES = {
     "produce-10m": ("Producing events of 10 MB", large_case("produce")),
     "consume-10m": ("Consuming a history of events of 10 MB", large_case("consume")),
     "latency": ("Latency of one event of 128 B at a time", latency_case),
+    **PROGRAMS,
 }
 
 
@@ -322,6 +325,15 @@ def table(case: str, title: str, results: dict, output: Path) -> str:
             lines.append(f"| {name} | {told(keys['p50_us'], 1, 1)} | {told(keys['p99_us'], 1, 1)} |")
         rows = [(name, keys["p50_us"]) for name, keys in results.items()]
         plots.bars(output / f"{case}.svg", title, "us, median", rows)
+    elif case.startswith("blocked"):
+        columns = ("blocked_us", "p50_us", "max_us", "end_us")
+        lines.append("| | blocked per event, us | median event | longest | at the end, once |")
+        lines.append("| --- | --- | --- | --- | --- |")
+        for name, keys in results.items():
+            cells = " | ".join(told(keys[column], 1, 1) for column in columns)
+            lines.append(f"| {name} | {cells} |")
+        rows = [(name, keys["blocked_us"]) for name, keys in results.items()]
+        plots.bars(output / f"{case}.svg", title, "us per event", rows)
     elif case.endswith("10m"):
         lines += ["| | MB/s |", "| --- | --- |"]
         for name, keys in results.items():
@@ -346,6 +358,7 @@ def table(case: str, title: str, results: dict, output: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures Thalweg and its peers in turn.")
     parser.add_argument("--thalweg", type=Path, required=True)
+    parser.add_argument("--python", type=Path, required=True, help="one that has thalweg")
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
@@ -359,6 +372,8 @@ def main() -> None:
             parser.error(f"{case}: no such case; there are {', '.join(CASES)}")
     for name in ("thalweg", "build", "output"):
         setattr(options, name, getattr(options, name).resolve())
+    # Not resolved: it is by its path that it finds its packages.
+    options.python = options.python.absolute()
     options.output.mkdir(parents=True, exist_ok=True)
     if len(os.sched_getaffinity(0)) <= max(SERVER_CORE, CLIENT_CORE):
         sys.exit("bench-peers: two cores are needed, one for each side")
