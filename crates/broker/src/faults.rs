@@ -25,6 +25,12 @@ pub enum Fault {
     FencedAck,
     /// Grant a partition before its owner has released it.
     GrantTwice,
+    /// Give events out while somebody has them.
+    LeaseTwice,
+    /// Take a settlement under a lease that is over.
+    ExpiredLease,
+    /// Settle a dead letter that was not written.
+    DropDeadLetter,
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
 }

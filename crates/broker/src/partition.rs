@@ -3,6 +3,7 @@
 use crate::acks::Acks;
 use crate::arrivals::Arrival;
 use crate::controller::Controller;
+use crate::membership::SharedId;
 use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::session::refuse;
 use crate::timers::Timer;
@@ -79,6 +80,18 @@ pub(crate) enum Reading {
     Subscription(Asker, Offset),
     /// A fetch, likewise.
     Fetch(Asker, Offset),
+    /// A queue, from where on and up to where.
+    Queue {
+        id: SharedId,
+        partition: PartitionIndex,
+        from: Offset,
+        end: Offset,
+    },
+    /// A queue's dead letter.
+    DeadLetter {
+        id: SharedId,
+        partition: PartitionIndex,
+    },
     /// An event of a `ReadData` call is looked up.
     Open { call: u64, event: usize },
     /// A part of a chunk of a `ReadData` call.
@@ -193,6 +206,15 @@ impl Node {
                     self.subscription_read(id, asker, end, found);
                 }
                 Some(Reading::Fetch(asker, end)) => self.fetch_read(id, asker, end, found),
+                Some(Reading::Queue {
+                    id,
+                    partition,
+                    from,
+                    end,
+                }) => self.queue_read(id, partition, (from, end), found),
+                Some(Reading::DeadLetter { id, partition }) => {
+                    self.dead_letter_read(id, partition, found);
+                }
                 _ => {}
             },
             StorageEvent::EventOpened { token, data } => {
@@ -214,7 +236,10 @@ impl Node {
                 }
                 self.give_up_misplaced(id);
             }
-            StorageEvent::Lost(gap) => self.record_gap(id, gap),
+            StorageEvent::Lost(gap) => {
+                self.lost_of_queues(id, gap.first, gap.end);
+                self.record_gap(id, gap);
+            }
             StorageEvent::Closed => {
                 if let Some(partition) = self.partitions.get_mut(&id)
                     && let Some(leaving) = &mut partition.leaving
@@ -259,6 +284,7 @@ impl Node {
             return;
         }
         partition.visible = visible;
+        let topic = partition.key.topic;
         let subscriptions: Vec<Asker> = partition.subscriptions.iter().copied().collect();
         let fetches: Vec<Asker> = partition.fetches.iter().copied().collect();
         for asker in subscriptions {
@@ -267,6 +293,7 @@ impl Node {
         for asker in fetches {
             self.advance_fetch(asker);
         }
+        self.touch_queues(topic);
     }
 
     /// A storage that has failed answers nothing any more: nobody is left waiting.

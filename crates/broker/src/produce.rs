@@ -5,6 +5,7 @@ use crate::acks::Ack;
 use crate::arrivals::Turn;
 use crate::faults::Fault;
 use crate::node::{Asker, Node, StorageId};
+use crate::queue::OWN_LINK;
 use crate::session::{Refused, malformed, refuse};
 use log::{Append, DataPlace};
 use memory::Buffer;
@@ -221,6 +222,10 @@ impl Node {
 
     /// Tells the producer that its batch is stored.
     pub(crate) fn acknowledge(&mut self, ack: &Ack, incarnation: Incarnation) {
+        if ack.asker.link == OWN_LINK {
+            self.own_append_stored(ack.asker.id);
+            return;
+        }
         let produced = Produced {
             incarnation,
             base_offset: ack.base_offset,

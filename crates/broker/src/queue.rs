@@ -1,12 +1,19 @@
 //! Queues: competing consumers share single events under leases. The states
 //! of an event are on the page `docs/concept/sharing.md`.
 
+mod dead_letter;
 mod keys;
+mod live;
 mod members;
 mod offset_set;
 pub mod partition;
 mod range_map;
+mod serve;
+mod settle;
+mod staging;
 
+pub(crate) use dead_letter::OWN_LINK;
+pub(crate) use live::Queue;
 pub use offset_set::OffsetSet;
 pub use partition::QueuePartition;
 pub use range_map::RangeMap;

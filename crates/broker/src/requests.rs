@@ -1,6 +1,7 @@
 //! Requests: begun, answered once, ended by their deadlines.
 
 use crate::node::{Asker, LinkId, Node};
+use crate::queue::OWN_LINK;
 use crate::session::{Refused, malformed, refuse};
 use crate::timers::Timer;
 use net::{Lane, Message, Received};
@@ -87,10 +88,8 @@ impl Node {
             Method::Leave => self.leave(asker, &request, &mut from),
             Method::Release => self.release(asker, &request, &mut from),
             Method::AlterTopic => self.alter_topic(asker, &request, &mut from),
-            Method::Settle | Method::ExtendLeases => Err(refuse(
-                ErrorCode::Unsupported,
-                format!("method {:?} is not supported yet", request.method),
-            )),
+            Method::Settle => self.settle_leases(asker, &request, &mut from),
+            Method::ExtendLeases => self.extend_leases(asker, &request, &mut from),
             Method::Shutdown => {
                 self.reply(asker, Vec::new());
                 self.drain();
@@ -206,6 +205,10 @@ impl Node {
 
     /// Answers a request with an error.
     pub(crate) fn refuse_request(&mut self, asker: Asker, error: ErrorReply) {
+        if asker.link == OWN_LINK {
+            self.own_append_refused(asker.id, &error);
+            return;
+        }
         let message = error_message(asker.id, &error);
         self.reply_message(asker, message);
     }

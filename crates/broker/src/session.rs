@@ -128,8 +128,13 @@ impl Node {
             session.crowded = true;
         } else if bytes <= LINK_QUEUED_BYTES_LOW && std::mem::take(&mut session.crowded) {
             let ids: Vec<u64> = session.subscriptions.keys().copied().collect();
+            let memberships = session.memberships.values();
+            let shared: Vec<SharedId> = memberships.map(|(shared, _)| *shared).collect();
             for id in ids {
                 self.advance_subscription(Asker { link, id });
+            }
+            for id in shared {
+                self.touch_queue(id);
             }
         }
     }

@@ -10,6 +10,8 @@ mod internal;
 mod members;
 mod produce;
 mod promises;
+mod queue_promises;
+mod queues;
 mod readers;
 mod sessions;
 mod topics;

@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Storage(StorageId),
     /// Members and revoked partitions of a group or queue.
     Shared(SharedId),
+    /// Leases, delays and retries of a queue.
+    Queue(SharedId),
     /// The end of a drain's patience.
     Drain,
 }

@@ -36,6 +36,14 @@ pub struct Node {
     pub(crate) topics: BTreeMap<TopicId, Topic>,
     /// Groups and queues.
     pub(crate) shared: SharedConsumers,
+    /// What became of the events of each queue.
+    pub(crate) queues: BTreeMap<SharedId, crate::queue::Queue>,
+    /// Queues to which something has happened.
+    pub(crate) queues_touched: BTreeSet<SharedId>,
+    /// Dead letters on their way, by the ids of their appends.
+    pub(crate) letters: BTreeMap<u64, (SharedId, wire::PartitionIndex)>,
+    /// The lease that was given last; 0 is none yet.
+    pub(crate) last_lease: u64,
     /// Topics that are being made or get more partitions.
     pub(crate) makings: BTreeMap<u64, Making>,
     pub(crate) partitions: BTreeMap<StorageId, Partition>,
@@ -77,6 +85,8 @@ pub(crate) enum Decided {
     SharedAnswer(Asker, SharedId),
     /// A group or queue has changed.
     SharedChanged(SharedId),
+    /// What became of a queue's events is recorded.
+    QueueRecorded(SharedId),
     /// A group or queue is gone.
     ConsumerDeleted(Asker, SharedId),
     /// Partitions of a group have new owners, by the grant of this number.
@@ -172,6 +182,7 @@ impl Node {
             Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
             Timer::Storage(storage) => self.tick_storage(storage),
             Timer::Shared(id) => self.shared_timer(id),
+            Timer::Queue(id) => self.queue_timer(id),
             Timer::Drain => self.drain_impatiently(),
         }
     }
@@ -200,6 +211,8 @@ impl Node {
                 self.settle_partition(storage);
             } else if std::mem::take(&mut self.controller_touched) {
                 self.settle_controller();
+            } else if let Some(id) = self.queues_touched.pop_first() {
+                self.settle_queue(id);
             } else if !self.feed_starved_transfers() {
                 break;
             }
@@ -244,6 +257,7 @@ impl Node {
             Decided::MemberJoined(under_way) => self.member_joined(under_way, result),
             Decided::SharedAnswer(asker, id) => self.shared_answer(asker, id, result),
             Decided::SharedChanged(id) => self.shared_changed(id, result),
+            Decided::QueueRecorded(id) => self.queue_recorded(id, result),
             Decided::ConsumerDeleted(asker, id) => self.consumer_deleted(asker, id, result),
             Decided::Granted(id, grant) => self.granted(id, grant, result),
             Decided::GapsRecorded(lost) => self.gaps_recorded(lost, result),

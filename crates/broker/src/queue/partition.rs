@@ -185,6 +185,11 @@ impl QueuePartition {
         self.keys = Some(keys);
     }
 
+    /// Whether events of one key are given out one at a time.
+    pub fn is_ordered(&self) -> bool {
+        self.keys.is_some()
+    }
+
     /// The life in which the offsets count.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
@@ -300,6 +305,23 @@ impl QueuePartition {
             self.returned.remove(offset, end);
         }
         turn == Turn::Now
+    }
+
+    /// Pieces that wait, joined where only settled events are in between.
+    pub fn joined_pieces(&self, pieces: &[Waiting]) -> Vec<Waiting> {
+        let mut joined: Vec<Waiting> = Vec::new();
+        for piece in pieces {
+            match joined.last_mut() {
+                Some(last)
+                    if last.deliveries == piece.deliveries
+                        && self.settled.next_missing(last.end) >= piece.first =>
+                {
+                    last.end = piece.end;
+                }
+                _ => joined.push(*piece),
+            }
+        }
+        joined
     }
 
     /// Gives out events that wait, all of `waiting` that is not settled.
@@ -614,6 +636,11 @@ impl QueuePartition {
         recorded
             .min_by_key(|(_, dead)| dead.sequence)
             .map(|(at, dead)| (*at, dead))
+    }
+
+    /// An event that goes to the dead-letter topic.
+    pub fn dead(&self, at: Offset) -> Option<&Dead> {
+        self.dead.get(&at)
     }
 
     /// A dead letter is durable: its event is settled.

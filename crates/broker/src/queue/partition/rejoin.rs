@@ -2,6 +2,7 @@
 
 use super::{Doing, Leased, Loads, Parts, QueuePartition, Rules, Waiting, rest};
 use crate::queue::{OffsetSet, RangeMap};
+use crate::table::QueueEntry;
 use std::time::Duration;
 use wire::{LeaseId, MemberId, Offset};
 
@@ -18,17 +19,18 @@ pub struct Named {
 
 impl QueuePartition {
     /// What a member says it holds, when it joins again. If `adopt` names a
-    /// deadline, what is waiting is its: the server was restarted. `durable`
-    /// is what is settled in the records.
+    /// deadline, what is waiting is its: the server was restarted. `entry` is
+    /// what the records say of this life.
     pub fn joined(
         &mut self,
         named: Waiting,
         doing: &Doing<'_>,
         adopt: Option<Duration>,
-        durable: &OffsetSet,
+        entry: &QueueEntry,
         rules: &Rules,
         loads: &mut Loads,
     ) -> Named {
+        let durable = &entry.settled;
         let Waiting { first, end, .. } = named;
         let mut found = Named::default();
         if let Some(deadline) = adopt {
@@ -39,9 +41,11 @@ impl QueuePartition {
                 deliveries: named.deliveries.max(1),
                 bytes: 0,
             };
-            for part in self.waiting_within(first, end) {
+            let waiting = self.waiting_within(first, end).into_iter();
+            let parts: Vec<_> = waiting.flat_map(|part| entry.split(part)).collect();
+            for (part, came_back) in parts {
                 // One that came back from this delivery was given up.
-                if part.deliveries < leased.deliveries {
+                if came_back < leased.deliveries {
                     self.lease(part, leased, loads);
                     if let Some(keys) = &mut self.keys {
                         keys.unknown(part.first, part.end);
@@ -115,6 +119,20 @@ impl QueuePartition {
             })
             .collect();
         self.take_back(unnamed, false, "", rules, loads);
+    }
+}
+
+impl QueueEntry {
+    /// The parts of `part`, each with the delivery from which it came back
+    /// last, as far as that was recorded.
+    fn split(&self, part: Waiting) -> Vec<(Waiting, u32)> {
+        let recorded = self.returned.within(part.first, part.end);
+        let recorded: Vec<_> = recorded.map(|(a, b, r)| (a, b, r.deliveries)).collect();
+        let never = rest(part.first, part.end, &recorded);
+        let never = never.into_iter().map(|(a, b)| (a, b, 0));
+        let parts = recorded.iter().copied().chain(never);
+        let of = |(first, end, deliveries)| (Waiting { first, end, ..part }, deliveries);
+        parts.map(of).collect()
     }
 }
 

@@ -453,17 +453,21 @@ impl Model {
                 deliveries: leased.deliveries,
             };
             let deadline = self.now + LEASE;
-            let durable = self.entry.settled.clone();
+            let entry = self.entry.clone();
             let found = self.partition.joined(
                 named,
                 &doing,
                 Some(deadline),
-                &durable,
+                &entry,
                 &rules,
                 &mut self.loads,
             );
             let within = |list: &[(Offset, Offset)], at: u64| {
                 list.iter().any(|(a, b)| (a.0..b.0).contains(&at))
+            };
+            let came_back = |at: u64| {
+                let returned = entry.returned.get(Offset(at));
+                returned.map_or(0, |returned| returned.deliveries)
             };
             for at in first.0..end.0 {
                 let told = [&found.held, &found.settled, &found.expired];
@@ -471,7 +475,7 @@ impl Model {
                 assert_eq!(told.iter().filter(|is| **is).count(), 1, "event {at}");
                 match self.events[at as usize] {
                     Event::Settled | Event::Dead(_) => assert!(told[1], "event {at}"),
-                    Event::Waiting(deliveries) if deliveries < leased.deliveries => {
+                    Event::Waiting(_) if came_back(at) < leased.deliveries => {
                         assert!(told[0], "event {at}");
                         self.events[at as usize] = Event::Leased(Leased {
                             deadline,

@@ -1,0 +1,444 @@
+//! Events are given out: read in time, shared among the members with room.
+
+use super::QueuePartition;
+use super::live::{RETRY_AFTER, Shelf};
+use super::partition::{Leased, Waiting};
+use super::staging::Staged;
+use crate::faults::Fault;
+use crate::membership::{Prefetch, SharedId};
+use crate::node::{Asker, Node};
+use crate::partition::Reading;
+use bytes::Bytes;
+use log::{Found, ReadBatches, StorageError};
+use net::{Lane, Message};
+use wire::frame::FrameKind;
+use wire::message::{Lease, Leased as LeasedHead};
+use wire::{Codec, MemberId, Offset, PartitionIndex};
+
+/// A member is given something when this part of its prefetch is free: with
+/// every settlement one event would make a frame an event.
+const ROOM_SHARE: u64 = 8;
+
+/// A member that can be given events.
+#[derive(Debug, Clone, Copy)]
+struct Taker {
+    member: MemberId,
+    asker: Asker,
+    /// What is free of its prefetch.
+    events: u64,
+    bytes: u64,
+    inline_data: bool,
+    /// Whether it has nothing unsettled: then an event of any size is let in.
+    has_nothing: bool,
+}
+
+/// What one member is given at once.
+#[derive(Default)]
+struct Portion {
+    batches: Vec<Bytes>,
+    /// What of them is given, without gaps.
+    pieces: Vec<Waiting>,
+    events: u64,
+    bytes: u64,
+    payload_bytes: u64,
+    /// How many of each staged batch.
+    from: Vec<(Offset, u64)>,
+}
+
+impl Node {
+    /// Gives out what can be given out now.
+    pub(super) fn serve_queue(&mut self, id: SharedId) {
+        let present = self.present_members(id);
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        if present.is_empty() || !queue.awaited.is_empty() || self.drain.is_begun() {
+            let shelves = queue.partitions.values_mut();
+            shelves.for_each(|shelf| shelf.staging.clear());
+            return;
+        }
+        let inline_data = present.iter().any(|(_, _, prefetch)| prefetch.inline_data);
+        if inline_data != queue.inline_data {
+            queue.inline_data = inline_data;
+            let shelves = queue.partitions.values_mut();
+            shelves.for_each(|shelf| shelf.staging.clear());
+        }
+        // Each time another partition comes first.
+        let first = queue.first;
+        let behind = queue.partitions.range(first..);
+        let before = queue.partitions.range(..first);
+        let order: Vec<PartitionIndex> = behind.chain(before).map(|(index, _)| *index).collect();
+        if let Some(second) = order.get(1) {
+            queue.first = *second;
+        }
+        for index in order {
+            self.serve_partition(id, index);
+        }
+    }
+
+    /// Who is there, and can be sent something.
+    fn present_members(&self, id: SharedId) -> Vec<(MemberId, Asker, Prefetch)> {
+        let Some(shared) = self.shared.get(id) else {
+            return Vec::new();
+        };
+        let members = shared.members.iter();
+        members
+            .filter_map(|(member, state)| Some((*member, state.present()?, state.prefetch)))
+            .collect()
+    }
+
+    /// Those that have room, in turn.
+    fn takers(&self, id: SharedId) -> Vec<Taker> {
+        let Some(queue) = self.queues.get(&id) else {
+            return Vec::new();
+        };
+        let taker = |(member, asker, prefetch): (MemberId, Asker, Prefetch)| {
+            let session = self.sessions.get(&asker.link)?;
+            let load = queue.loads.of(member);
+            let taker = Taker {
+                member,
+                asker,
+                events: u64::from(prefetch.events).saturating_sub(load.events),
+                bytes: prefetch.bytes.saturating_sub(load.bytes),
+                inline_data: prefetch.inline_data,
+                has_nothing: load.events == 0,
+            };
+            let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
+                && taker.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
+            // One that has nothing gets an event of any size.
+            ((enough || taker.has_nothing) && !session.crowded).then_some(taker)
+        };
+        let mut takers: Vec<Taker> = self
+            .present_members(id)
+            .into_iter()
+            .filter_map(taker)
+            .collect();
+        let turn = takers.partition_point(|taker| taker.member <= queue.last_served);
+        takers.rotate_left(turn);
+        takers
+    }
+
+    fn serve_partition(&mut self, id: SharedId, index: PartitionIndex) {
+        let mut takers = self.takers(id);
+        // Each round gives out something, until nothing is left or nobody has room.
+        while !takers.is_empty() {
+            let Some(queue) = self.queues.get(&id) else {
+                return;
+            };
+            let Some(shelf) = queue.partitions.get(&index) else {
+                return;
+            };
+            // What is there is shared out evenly among those with room.
+            let share = (shelf.staging.events / takers.len() as u64).max(1);
+            let mut gave = false;
+            for taker in takers {
+                let given = self.give(id, index, taker, share);
+                gave |= given;
+                if !given && !self.has_staged(id, index) {
+                    break;
+                }
+            }
+            if !gave {
+                break;
+            }
+            takers = self.takers(id);
+        }
+        self.read_ahead(id, index);
+    }
+
+    fn has_staged(&mut self, id: SharedId, index: PartitionIndex) -> bool {
+        let visible = self.visible_of(id, index);
+        let queue = self.queues.get_mut(&id);
+        let shelf = queue.and_then(|queue| queue.partitions.get_mut(&index));
+        shelf.is_some_and(|shelf| {
+            let waiting = shelf.state.waiting(visible);
+            waiting.is_some_and(|waiting| shelf.staging.covering(waiting.first).is_some())
+        })
+    }
+
+    /// The visible end of a queue's partition.
+    fn visible_of(&self, id: SharedId, index: PartitionIndex) -> Offset {
+        let queue = self.queues.get(&id);
+        let shelf = queue.and_then(|queue| queue.partitions.get(&index));
+        let partition = shelf.and_then(|shelf| self.partitions.get(&shelf.storage));
+        partition.map_or(Offset(0), |partition| partition.visible)
+    }
+
+    /// Gives a member at most `share` of what was read. Returns whether it
+    /// was given anything.
+    fn give(&mut self, id: SharedId, index: PartitionIndex, taker: Taker, share: u64) -> bool {
+        let visible = self.visible_of(id, index);
+        let payload_max = self.options.limits.read_bytes_max;
+        let Some(rules) = self.queues.get(&id).map(|queue| self.rules(queue)) else {
+            return false;
+        };
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return false;
+        };
+        let deadline = queue.deadline(rules.now);
+        let lease_ms = u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX);
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
+            return false;
+        };
+        let taker = Taker {
+            events: taker.events.min(share).max(1),
+            ..taker
+        };
+        let portion = shelf.portion(visible, &taker, payload_max);
+        if portion.events == 0 {
+            return false;
+        }
+        let lease = self.next_lease();
+        let twice = self.planted(Fault::LeaseTwice) && lease.0 as u32 == 1;
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return false;
+        };
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
+            return false;
+        };
+        let leased = Leased {
+            member: taker.member,
+            lease,
+            deadline,
+            deliveries: 0,
+            bytes: portion.bytes.div_ceil(portion.events),
+        };
+        let incarnation = shelf.state.incarnation();
+        let leases = portion.pieces.iter().map(|piece| Lease {
+            partition: index,
+            incarnation,
+            first: piece.first,
+            end: piece.end,
+            lease,
+            deliveries: piece.deliveries + 1,
+        });
+        let head = LeasedHead {
+            batch_bytes: portion.batches.iter().map(|b| b.len() as u64).collect(),
+            leases: leases.collect(),
+            lease_ms,
+        };
+        for piece in shelf.state.joined_pieces(&portion.pieces) {
+            let deliveries = piece.deliveries + 1;
+            let leased = Leased {
+                deliveries,
+                ..leased
+            };
+            shelf.state.lease(piece, leased, &mut queue.loads);
+        }
+        for (base, events) in &portion.from {
+            shelf.staging.given(*base, *events);
+        }
+        let end = portion.pieces.last().map_or(Offset(0), |piece| piece.end);
+        shelf.staging.drop_done(&shelf.state, end);
+        queue.last_served = taker.member;
+        if twice {
+            let (member, loads) = (taker.member, &mut queue.loads);
+            shelf.state.member_gone(member, false, &rules, loads);
+        }
+        let message = Message {
+            kind: FrameKind::Leased,
+            flags: 0,
+            id: taker.asker.id,
+            head: head.to_bytes().into(),
+            payload: portion.batches,
+            lane: Lane::Bulk,
+        };
+        self.send(taker.asker.link, message);
+        true
+    }
+
+    /// Reads what is to be given out next, if it is not there.
+    fn read_ahead(&mut self, id: SharedId, index: PartitionIndex) {
+        let visible = self.visible_of(id, index);
+        let bytes_max = self.options.limits.read_bytes_max;
+        let now = self.now.monotonic;
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
+            return;
+        };
+        let staging = &mut shelf.staging;
+        if staging.reading || staging.retry_at.is_some_and(|at| at > now) {
+            return;
+        }
+        let Some(waiting) = shelf.state.waiting(visible) else {
+            return;
+        };
+        let read = if staging.covering(waiting.first).is_none() {
+            (waiting.first, waiting.end)
+        } else {
+            // One reading ahead of those that take.
+            let next = staging.end().max(shelf.state.next());
+            if staging.bytes >= bytes_max / 2 || next >= visible {
+                return;
+            }
+            (next, visible)
+        };
+        (staging.reading, staging.outdated) = (true, false);
+        staging.retry_at = None;
+        let (from, end) = read;
+        let read = ReadBatches {
+            from,
+            end,
+            bytes_max,
+            inline_data: queue.inline_data,
+        };
+        let storage = shelf.storage;
+        let reading = Reading::Queue {
+            id,
+            partition: index,
+            from,
+            end,
+        };
+        self.read_batches(storage, reading, read);
+    }
+
+    /// What was read for a queue has come.
+    pub(crate) fn queue_read(
+        &mut self,
+        id: SharedId,
+        index: PartitionIndex,
+        range: (Offset, Offset),
+        found: Result<Found, StorageError>,
+    ) {
+        let bytes_max = self.options.limits.read_bytes_max;
+        let now = self.now.monotonic;
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
+            return;
+        };
+        let staging = &mut shelf.staging;
+        staging.reading = false;
+        let (from, end) = range;
+        let mut report = None;
+        match found {
+            Ok(_) if std::mem::take(&mut staging.outdated) => {}
+            Ok(Found::Batches { batches, next }) => {
+                let mut at = from;
+                for bytes in batches {
+                    match Staged::read(bytes) {
+                        Ok(staged) => {
+                            // What lies between is no event.
+                            shelf.state.lost(at, staged.base, &mut queue.loads);
+                            for (first, end) in staged.holes() {
+                                shelf.state.lost(first, end, &mut queue.loads);
+                            }
+                            at = staged.end;
+                            if shelf.state.waits_within(staged.base, staged.end) {
+                                staging.insert(staged);
+                            }
+                        }
+                        Err(error) => report = Some(error.to_string()),
+                    }
+                }
+                if report.is_none() {
+                    shelf.state.lost(at, next.min(end), &mut queue.loads);
+                }
+                staging.bound(bytes_max * 2);
+            }
+            Ok(Found::Gap(gap)) => {
+                let first = gap.first.min(from);
+                shelf.state.lost(first, gap.end, &mut queue.loads);
+            }
+            // Only batches without events are there.
+            Ok(Found::Nothing) => shelf.state.lost(from, end, &mut queue.loads),
+            Err(error) => report = Some(error.to_string()),
+        }
+        if let Some(error) = report {
+            staging.retry_at = Some(now + RETRY_AFTER);
+            let line = format!(
+                "queue {:?} cannot read partition {index} from {from} and tries again: {error}",
+                queue.consumer
+            );
+            self.report(line);
+        }
+        self.touch_queue(id);
+    }
+}
+
+impl Shelf {
+    /// What a member is given of what was read, in the order of the offsets.
+    fn portion(&mut self, visible: Offset, taker: &Taker, payload_max: u64) -> Portion {
+        let mut portion = Portion::default();
+        let Some(waiting) = self.state.waiting(visible) else {
+            return portion;
+        };
+        let mut at = waiting.first;
+        for staged in self.staging.behind(at) {
+            let full = portion.events >= taker.events || portion.payload_bytes >= payload_max;
+            // What was not read yet has its turn first.
+            if full || (at < staged.base && self.state.waits_within(at, staged.base)) {
+                break;
+            }
+            let mut keep = Vec::new();
+            let room = portion.take(&mut self.state, staged, (at, visible), taker, &mut keep);
+            if !keep.is_empty() {
+                let batch = staged.cut(&keep, taker.inline_data);
+                portion.payload_bytes += batch.len() as u64;
+                portion.batches.push(batch);
+                portion.from.push((staged.base, keep.len() as u64));
+            }
+            if !room {
+                break;
+            }
+            at = staged.end;
+        }
+        portion
+    }
+}
+
+impl Portion {
+    /// Takes what waits of a batch, as far as the member has room. Returns
+    /// whether there may be room for more.
+    fn take(
+        &mut self,
+        state: &mut QueuePartition,
+        staged: &Staged,
+        range: (Offset, Offset),
+        taker: &Taker,
+        keep: &mut Vec<u32>,
+    ) -> bool {
+        let (first, visible) = range;
+        let parts = state.waiting_within(first.max(staged.base), staged.end.min(visible));
+        for part in parts {
+            let from = staged.index_from(part.first);
+            for index in from..staged.columns.events.len() {
+                let offset = staged.offset(index);
+                if offset >= part.end {
+                    break;
+                }
+                let bytes = staged.event_bytes(index);
+                let alone = taker.has_nothing && self.events == 0;
+                let fits = self.bytes + bytes <= taker.bytes || alone;
+                if self.events >= taker.events || !fits {
+                    return false;
+                }
+                if state.is_ordered() && !state.has_turn(offset, part.deliveries, staged.key(index))
+                {
+                    if state.waits_within(offset, offset.plus(1)) {
+                        return false;
+                    }
+                    continue;
+                }
+                self.events += 1;
+                self.bytes += bytes;
+                keep.push(index as u32);
+                let end = offset.plus(1);
+                match self.pieces.last_mut() {
+                    Some(last) if last.end == offset && last.deliveries == part.deliveries => {
+                        last.end = end;
+                    }
+                    _ => self.pieces.push(Waiting {
+                        first: offset,
+                        end,
+                        deliveries: part.deliveries,
+                    }),
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,889 @@
+//! Queues: every arrow of the diagram in `docs/concept/sharing.md`, through
+//! the node.
+
+use super::harness::*;
+use super::members::join;
+use crate::node::{Input, LINK_QUEUED_BYTES_HIGH, LinkId};
+use log::testing::Survival;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use wire::batch::{Batch, Headers, Verify};
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::record::ConsumerKind;
+use wire::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A member of the queue "q" that has room for ten events.
+pub fn member(member: u128) -> Join {
+    Join {
+        session_timeout_ms: 600_000,
+        ..join("q", ConsumerKind::Queue, member)
+    }
+}
+
+/// What a member was given, event by event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The lease of this event alone.
+    pub lease: Lease,
+    pub text: String,
+}
+
+impl World {
+    /// A topic with its dead-letter topic.
+    pub fn farm(&mut self, link: LinkId) -> TopicId {
+        self.create(link, "t.dead", "{}", &["disk"]).unwrap();
+        self.topic(link)
+    }
+
+    /// Fills the topic with the numbers from `first` to before `end`, in
+    /// batches of `each`.
+    pub fn fill(&mut self, link: LinkId, topic: TopicId, first: u64, end: u64, each: u64) {
+        let mut at = first;
+        while at < end {
+            let until = end.min(at + each);
+            let texts: Vec<String> = (at..until).map(|number| number.to_string()).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            self.stored(link, topic, (5, at), &texts);
+            at = until;
+        }
+    }
+
+    /// All that a membership was given so far, in order.
+    pub fn given(&self, link: LinkId, id: u64) -> Vec<Given> {
+        let frames = self.frames(link, id);
+        frames.into_iter().flatten().collect()
+    }
+
+    /// Likewise, frame by frame.
+    pub fn frames(&self, link: LinkId, id: u64) -> Vec<Vec<Given>> {
+        let inbox = self.links[&link].inbox.iter();
+        let frames = inbox.filter(|m| m.id == id && m.kind == FrameKind::Leased);
+        frames
+            .map(|message| {
+                let head = Leased::from_bytes("leased", &message.head).unwrap();
+                let mut texts = BTreeMap::new();
+                let mut at = 0;
+                let payload = message.payload.concat();
+                for bytes in &head.batch_bytes {
+                    let bytes = &payload[at..at + *bytes as usize];
+                    at += bytes.len();
+                    let batch = Batch::read(bytes, Verify::Sections).unwrap();
+                    let base = batch.stamp.unwrap().base_offset;
+                    for event in batch.columns().unwrap().events {
+                        let start = event.metadata_start as usize;
+                        let text = &batch.metadata_section()[start..];
+                        let text = &text[..event.metadata_bytes as usize];
+                        let offset = base.plus(event.offset_delta.into());
+                        let text = String::from_utf8(text.to_vec()).unwrap();
+                        assert!(texts.insert(offset, text).is_none());
+                    }
+                }
+                assert_eq!(at, payload.len());
+                let mut given = Vec::new();
+                for lease in head.leases {
+                    for at in lease.first.0..lease.end.0 {
+                        given.push(Given {
+                            lease: Lease {
+                                first: Offset(at),
+                                end: Offset(at + 1),
+                                ..lease
+                            },
+                            text: texts.remove(&Offset(at)).expect("a leased event is there"),
+                        });
+                    }
+                }
+                assert!(texts.is_empty(), "events without a lease");
+                given
+            })
+            .collect()
+    }
+
+    pub fn numbers(&self, link: LinkId, id: u64) -> Vec<u64> {
+        let given = self.given(link, id).into_iter();
+        given.map(|given| given.text.parse().unwrap()).collect()
+    }
+
+    /// Sends a settlement; the answer may not have come.
+    pub fn send_settle(
+        &mut self,
+        link: LinkId,
+        topic: TopicId,
+        sequence: (u128, u64),
+        settlements: Vec<Settlement>,
+    ) -> u64 {
+        let settle = Settle {
+            consumer: "q".into(),
+            member: MemberId(sequence.0),
+            sequence: sequence.1,
+            settlements,
+        };
+        self.request(link, Method::Settle, topic, &settle, &[])
+    }
+
+    /// Settles, and returns what was refused.
+    pub fn settled(
+        &mut self,
+        link: LinkId,
+        topic: TopicId,
+        sequence: (u128, u64),
+        settlements: Vec<Settlement>,
+    ) -> Vec<u64> {
+        let id = self.send_settle(link, topic, sequence, settlements);
+        let settled: wire::message::Settled = self.answered(link, id).unwrap();
+        offsets(&settled.expired)
+    }
+
+    /// Lets time pass, in which the clients give signs of life.
+    pub fn live(&mut self, links: &[LinkId], time: Duration) {
+        let mut left = time;
+        while left > Duration::ZERO {
+            let step = left.min(SECOND * 4);
+            left -= step;
+            self.pass(step);
+            links.iter().for_each(|link| self.breathe(*link));
+        }
+    }
+
+    /// What a queue's only partition holds.
+    pub fn queue(&mut self, link: LinkId, topic: TopicId) -> ConsumerPartition {
+        let consumers = self.consumers(link, topic);
+        let queue = consumers.into_iter().find(|c| c.consumer == "q").unwrap();
+        queue.partitions.into_iter().next().unwrap()
+    }
+
+    /// The dead letters, with their headers.
+    pub fn dead_letters(&mut self, link: LinkId) -> Vec<(String, BTreeMap<String, String>)> {
+        let topic = self.describe(link, "t.dead").unwrap().topic;
+        let id = self.request(link, Method::Fetch, topic, &fetch(at(1, 0), 0), &[]);
+        let message = self.answer(link, id).unwrap().unwrap();
+        let head = Fetched::from_bytes("fetched", &message.head).unwrap();
+        let payload = message.payload.concat();
+        let mut letters = Vec::new();
+        let mut start = 0;
+        for bytes in head.batch_bytes {
+            let bytes = &payload[start..start + bytes as usize];
+            start += bytes.len();
+            let batch = Batch::read(bytes, Verify::Sections).unwrap();
+            for event in batch.columns().unwrap().events {
+                let (from, length) = event.headers.unwrap();
+                let headers = &batch.columns_section()[from as usize..][..length as usize];
+                let headers = Headers::from_bytes("headers", headers).unwrap();
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                let headers = headers.0.iter();
+                let headers = headers.map(|(name, value)| (name.clone(), text(value)));
+                let from = event.metadata_start as usize;
+                let metadata = &batch.metadata_section()[from..][..event.metadata_bytes as usize];
+                letters.push((text(metadata), headers.collect()));
+            }
+        }
+        letters
+    }
+}
+
+pub fn offsets(leases: &[Lease]) -> Vec<u64> {
+    let ranges = leases.iter().map(|lease| lease.first.0..lease.end.0);
+    ranges.flatten().collect()
+}
+
+pub fn done(lease: Lease) -> Settlement {
+    Settlement {
+        lease,
+        how: SettleAs::Acknowledge,
+        delay_ms: 0,
+        reason: String::new(),
+    }
+}
+
+pub fn back(lease: Lease, delay_ms: u32) -> Settlement {
+    Settlement {
+        how: SettleAs::Return,
+        delay_ms,
+        ..done(lease)
+    }
+}
+
+pub fn reject(lease: Lease, reason: &str) -> Settlement {
+    Settlement {
+        how: SettleAs::Reject,
+        reason: reason.into(),
+        ..done(lease)
+    }
+}
+
+#[test]
+fn an_event_is_leased_once_and_settled_for_good() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 3, 3);
+    let given = world.given(link, id);
+    assert_eq!(world.numbers(link, id), [0, 1, 2]);
+    assert!(given.iter().all(|given| given.lease.deliveries == 1));
+    let refused = world.settled(link, topic, (1, 1), vec![done(given[1].lease)]);
+    assert!(refused.is_empty());
+    let queue = world.queue(link, topic);
+    assert_eq!((queue.settled, queue.leased), (1, 2));
+    let all = given.iter().map(|given| done(given.lease)).collect();
+    // What is settled already is not its any more.
+    assert_eq!(world.settled(link, topic, (1, 2), all), [1]);
+    assert_eq!(world.queue(link, topic).position.offset, Offset(3));
+    world.live(&[link], LEASE * 2);
+    assert_eq!(world.given(link, id).len(), 3);
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    let link = world.connect();
+    let id = world.joined(link, topic, &member(1));
+    assert!(world.given(link, id).is_empty());
+    assert_eq!(world.queue(link, topic).position.offset, Offset(3));
+}
+
+#[test]
+fn a_settlement_is_answered_when_it_is_durable() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 12, 12);
+    assert_eq!(world.numbers(link, id), (0..10).collect::<Vec<_>>());
+    let given = world.given(link, id);
+    world.hold_disk = true;
+    let ten = given.iter().map(|given| done(given.lease)).collect();
+    let first = world.send_settle(link, topic, (1, 1), ten);
+    assert!(world.answer(link, first).is_none());
+    // The prefetch is free at once.
+    assert_eq!(world.queue(link, topic).leased, 2);
+    world.release_disk();
+    assert!(world.answer(link, first).is_some());
+    assert_eq!(world.numbers(link, id), (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn settlements_that_wait_share_a_record() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 8, 8);
+    let given = world.given(link, id);
+    world.hold_disk = true;
+    let mut ids = Vec::new();
+    for (index, given) in given.iter().enumerate() {
+        let sequence = (1, index as u64 + 1);
+        ids.push(world.send_settle(link, topic, sequence, vec![done(given.lease)]));
+    }
+    let one_more = world.send_settle(link, topic, (1, 9), Vec::new());
+    let refused = world.error(link, one_more).unwrap();
+    assert_eq!(refused.code, ErrorCode::LimitExceeded);
+    let before = ground.disk.operation_count();
+    world.release_disk();
+    assert!(ids.iter().all(|id| world.answer(link, *id).is_some()));
+    // The first, and all that came meanwhile: a write and a sync each.
+    let operations = ground.disk.operation_count() - before;
+    assert!(operations <= 5, "{operations} operations");
+}
+
+#[test]
+fn a_lease_expires_and_its_settlement_is_refused() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 1, 1);
+    let first = world.given(link, id)[0].lease;
+    world.live(&[link, other], LEASE - SECOND);
+    let id_2 = world.joined(other, topic, &member(2));
+    assert!(world.given(other, id_2).is_empty());
+    world.live(&[link, other], SECOND * 2);
+    let again: Vec<Given> = [world.given(link, id), world.given(other, id_2)].concat();
+    let again = again.last().unwrap().lease;
+    assert_ne!(first.lease, again.lease);
+    assert_eq!(again.deliveries, 2);
+    for member in [1, 2] {
+        let from = if member == 1 { link } else { other };
+        let refused = world.settled(from, topic, (member, 1), vec![done(first)]);
+        assert_eq!(refused, [0], "member {member}");
+    }
+    let owner = match world.given(other, id_2).is_empty() {
+        true => (link, 1),
+        false => (other, 2),
+    };
+    let refused = world.settled(owner.0, topic, (owner.1, 2), vec![done(again)]);
+    assert!(refused.is_empty());
+}
+
+#[test]
+fn a_lease_that_is_extended_goes_on() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 2, 2);
+    let given = world.given(link, id);
+    for _ in 0..5 {
+        world.live(&[link], LEASE / 2);
+        let extend = ExtendLeases {
+            consumer: "q".into(),
+            member: MemberId(1),
+            leases: vec![given[0].lease],
+        };
+        let extended: LeasesExtended = world
+            .call(link, Method::ExtendLeases, topic, &extend)
+            .unwrap();
+        assert_eq!(extended.lease_ms, 30_000);
+        assert!(extended.expired.is_empty());
+    }
+    // The other one has expired, twice.
+    let last = world.given(link, id).pop().unwrap();
+    assert_eq!((last.text.as_str(), last.lease.deliveries), ("1", 3));
+    let extend = ExtendLeases {
+        consumer: "q".into(),
+        member: MemberId(1),
+        leases: vec![given[1].lease],
+    };
+    let extended: LeasesExtended = world
+        .call(link, Method::ExtendLeases, topic, &extend)
+        .unwrap();
+    assert_eq!(offsets(&extended.expired), [1]);
+    let all = vec![done(given[0].lease), done(last.lease)];
+    assert!(world.settled(link, topic, (1, 1), all).is_empty());
+}
+
+#[test]
+fn what_is_returned_comes_again_first_or_after_its_delay() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        prefetch_events: 2,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 0, 6, 3);
+    let given = world.given(link, id);
+    assert_eq!(world.numbers(link, id), [0, 1]);
+    let both = vec![back(given[0].lease, 5_000), back(given[1].lease, 0)];
+    assert!(world.settled(link, topic, (1, 1), both).is_empty());
+    assert_eq!(world.numbers(link, id), [0, 1, 1, 2]);
+    let queue = world.queue(link, topic);
+    assert_eq!((queue.delayed, queue.leased), (1, 2));
+    let given = world.given(link, id);
+    assert_eq!(given[2].lease.deliveries, 2);
+    world.pass(SECOND * 5);
+    let one = vec![done(given[2].lease)];
+    assert!(world.settled(link, topic, (1, 2), one).is_empty());
+    assert_eq!(world.numbers(link, id), [0, 1, 1, 2, 0]);
+    // The counts survive a crash, and what a delay had left of it.
+    let zero = world.given(link, id).pop().unwrap();
+    let later = vec![back(zero.lease, 20_000)];
+    assert!(world.settled(link, topic, (1, 3), later).is_empty());
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    let link = world.connect();
+    let id = world.joined(
+        link,
+        topic,
+        &Join {
+            prefetch_events: 9,
+            ..member(1)
+        },
+    );
+    assert_eq!(world.numbers(link, id), [2, 3, 4, 5]);
+    world.live(&[link], SECOND * 26);
+    let zero = world.given(link, id).pop().unwrap();
+    assert_eq!((zero.text.as_str(), zero.lease.deliveries), ("0", 3));
+}
+
+#[test]
+fn what_was_never_looked_at_is_not_counted() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 2, 2);
+    let given = world.given(link, id);
+    let give_back = Settlement {
+        how: SettleAs::GiveBack,
+        ..done(given[0].lease)
+    };
+    world.settled(link, topic, (1, 1), vec![give_back]);
+    let leave = Leave {
+        consumer: "q".into(),
+        member: MemberId(1),
+    };
+    world
+        .call::<Empty>(link, Method::Leave, topic, &leave)
+        .unwrap();
+    let id = world.joined(other, topic, &member(2));
+    let given = world.given(other, id);
+    assert_eq!(given.len(), 2);
+    assert!(given.iter().all(|given| given.lease.deliveries == 1));
+}
+
+#[test]
+fn a_member_that_is_gone_loses_what_it_had() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let topic = world.farm(link);
+    let short = Join {
+        session_timeout_ms: 10_000,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &short);
+    world.fill(link, topic, 0, 2, 2);
+    let held = world.given(link, id)[0].lease;
+    let id_2 = world.joined(other, topic, &member(2));
+    world.disconnect(link);
+    world.live(&[other], SECOND * 9);
+    assert!(world.given(other, id_2).is_empty());
+    world.live(&[other], SECOND * 2);
+    let given = world.given(other, id_2);
+    assert_eq!(given.len(), 2);
+    assert!(given.iter().all(|given| given.lease.deliveries == 2));
+    let link = world.connect();
+    let id = world.send_settle(link, topic, (1, 1), vec![done(held)]);
+    let error = world.error(link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::MemberFenced);
+}
+
+#[test]
+fn a_member_that_comes_back_keeps_what_it_names() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 3, 3);
+    let given = world.given(link, id);
+    world.settled(link, topic, (1, 1), vec![done(given[0].lease)]);
+    world.disconnect(link);
+    let link = world.connect();
+    let again = Join {
+        held: vec![given[0].lease, given[1].lease],
+        ..member(1)
+    };
+    let id = world.request(link, Method::Join, topic, &again, &[]);
+    let joined: Joined = world.answered(link, id).unwrap();
+    assert_eq!(offsets(&joined.settled), [0]);
+    assert!(joined.expired.is_empty());
+    // The third was never seen.
+    let third = world.given(link, id);
+    assert_eq!(world.numbers(link, id), [2]);
+    assert_eq!(third[0].lease.deliveries, 1);
+    // A settlement that is sent again gets its first answer.
+    let again = world.settled(link, topic, (1, 1), vec![done(given[0].lease)]);
+    assert!(again.is_empty());
+    let second = world.settled(link, topic, (1, 2), vec![done(given[1].lease)]);
+    assert!(second.is_empty());
+}
+
+#[test]
+fn a_settlement_on_its_way_is_answered_on_the_new_connection() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 1, 1);
+    let lease = world.given(link, id)[0].lease;
+    world.hold_disk = true;
+    world.send_settle(link, topic, (1, 1), vec![done(lease)]);
+    world.disconnect(link);
+    let link = world.connect();
+    let again = Join {
+        held: vec![lease],
+        ..member(1)
+    };
+    let join = world.request(link, Method::Join, topic, &again, &[]);
+    let settle = world.send_settle(link, topic, (1, 1), vec![done(lease)]);
+    world.release_disk();
+    let joined: Joined = world.answered(link, join).unwrap();
+    assert!(joined.expired.is_empty());
+    let settled: wire::message::Settled = world.answered(link, settle).unwrap();
+    assert!(settled.expired.is_empty());
+    assert_eq!(world.queue(link, topic).position.offset, Offset(1));
+}
+
+#[test]
+fn a_restarted_server_waits_for_its_members() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let topic = world.farm(link);
+    let id = world.joined(
+        link,
+        topic,
+        &Join {
+            prefetch_events: 2,
+            ..member(1)
+        },
+    );
+    let short = Join {
+        session_timeout_ms: 10_000,
+        prefetch_events: 2,
+        ..member(2)
+    };
+    let id_2 = world.joined(other, topic, &short);
+    world.fill(link, topic, 0, 6, 6);
+    let mine = world.given(link, id);
+    let theirs = world.given(other, id_2);
+    assert_eq!((mine.len(), theirs.len()), (2, 2));
+    world.settled(link, topic, (1, 1), vec![done(mine[0].lease)]);
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    let (link, third) = (world.connect(), world.connect());
+    let again = Join {
+        held: mine.iter().map(|given| given.lease).collect(),
+        prefetch_events: 9,
+        ..member(1)
+    };
+    let id = world.request(link, Method::Join, topic, &again, &[]);
+    let joined: Joined = world.answered(link, id).unwrap();
+    assert_eq!(offsets(&joined.settled), [mine[0].lease.first.0]);
+    assert!(joined.expired.is_empty());
+    let id_3 = world.joined(third, topic, &member(3));
+    // Nobody is given anything: member 2 may be at it.
+    world.live(&[link, third], SECOND * 9);
+    assert!(world.given(link, id).is_empty() && world.given(third, id_3).is_empty());
+    // Its own goes on under its lease.
+    let refused = world.settled(link, topic, (1, 2), vec![done(mine[1].lease)]);
+    assert!(refused.is_empty());
+    // Member 2 is gone.
+    world.live(&[link, third], SECOND * 2);
+    let mut rest = world.numbers(link, id);
+    rest.extend(world.numbers(third, id_3));
+    rest.sort_unstable();
+    let left: BTreeSet<u64> = (0..6).collect();
+    let settled = mine
+        .iter()
+        .map(|given| given.text.parse().unwrap())
+        .collect();
+    let left: Vec<u64> = left.difference(&settled).copied().collect();
+    assert_eq!(rest, left);
+    // No lease was given before.
+    let before: BTreeSet<_> = mine.iter().chain(&theirs).map(|g| g.lease.lease).collect();
+    let fresh = [world.given(link, id), world.given(third, id_3)].concat();
+    assert!(
+        fresh
+            .iter()
+            .all(|given| !before.contains(&given.lease.lease))
+    );
+}
+
+#[test]
+fn members_are_served_in_turn_within_their_prefetch() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let links: Vec<LinkId> = (0..4).map(|_| world.connect()).collect();
+    let ids: Vec<u64> = (0..4)
+        .map(|index| {
+            let join = Join {
+                prefetch_events: 100,
+                ..member(index as u128 + 1)
+            };
+            world.joined(links[index], topic, &join)
+        })
+        .collect();
+    world.fill(link, topic, 0, 200, 200);
+    for index in 0..4 {
+        assert_eq!(world.given(links[index], ids[index]).len(), 50);
+        assert_eq!(world.frames(links[index], ids[index]).len(), 1);
+    }
+    // One at a time they go round.
+    world.fill(link, topic, 200, 208, 1);
+    for index in 0..4 {
+        assert_eq!(world.given(links[index], ids[index]).len(), 52);
+    }
+    world.fill(link, topic, 208, 1000, 100);
+    for index in 0..4 {
+        assert_eq!(world.given(links[index], ids[index]).len(), 100);
+    }
+    // One that is crowded gets nothing until it is not.
+    let bytes = LINK_QUEUED_BYTES_HIGH + 1;
+    world.input(Input::LinkQueued {
+        link: links[0],
+        bytes,
+    });
+    let all: Vec<_> = world.given(links[0], ids[0]);
+    let all = all.iter().map(|given| done(given.lease)).collect();
+    world.settled(links[0], topic, (1, 1), all);
+    assert_eq!(world.given(links[0], ids[0]).len(), 100);
+    world.input(Input::LinkQueued {
+        link: links[0],
+        bytes: 0,
+    });
+    assert_eq!(world.given(links[0], ids[0]).len(), 200);
+    let mut seen: Vec<u64> = (0..4)
+        .flat_map(|i| world.numbers(links[i], ids[i]))
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..500).collect::<Vec<_>>());
+}
+
+#[test]
+fn prefetch_bounds_bytes_and_one_larger_event_comes_alone() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        prefetch_bytes: 100,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    let large = "x".repeat(300);
+    let texts = ["small", &large, &"y".repeat(60), &"z".repeat(60)];
+    world.stored(link, topic, (5, 0), &texts);
+    let lengths = |world: &World| -> Vec<usize> {
+        let given = world.given(link, id).into_iter();
+        given.map(|given| given.text.len()).collect()
+    };
+    let mut expected = vec![5];
+    assert_eq!(lengths(&world), expected);
+    for (index, length) in [300, 60, 60].into_iter().enumerate() {
+        let last = world.given(link, id).pop().unwrap();
+        world.settled(link, topic, (1, index as u64 + 1), vec![done(last.lease)]);
+        expected.push(length);
+        assert_eq!(lengths(&world), expected);
+    }
+}
+
+#[test]
+fn what_is_rejected_or_delivered_too_often_is_a_dead_letter() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        options: r#"{"deliveries_max":2}"#.into(),
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 0, 3, 3);
+    let given = world.given(link, id);
+    let settlements = vec![
+        reject(given[0].lease, "no such detector"),
+        back(given[1].lease, 0),
+        done(given[2].lease),
+    ];
+    assert!(world.settled(link, topic, (1, 1), settlements).is_empty());
+    let again = world.given(link, id).pop().unwrap();
+    assert_eq!((again.text.as_str(), again.lease.deliveries), ("1", 2));
+    world.live(&[link], LEASE + SECOND);
+    let letters = world.dead_letters(link);
+    let texts: Vec<_> = letters.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(texts, ["0", "1"]);
+    let headers = &letters[0].1;
+    assert_eq!(headers["thalweg.topic"], "t");
+    assert_eq!(headers["thalweg.queue"], "q");
+    assert_eq!(headers["thalweg.partition"], "0");
+    assert_eq!(headers["thalweg.incarnation"], "1");
+    assert_eq!(headers["thalweg.offset"], "0");
+    assert_eq!(headers["thalweg.deliveries"], "1");
+    assert_eq!(headers["thalweg.reason"], "no such detector");
+    let headers = &letters[1].1;
+    assert_eq!(headers["thalweg.deliveries"], "2");
+    assert!(headers["thalweg.reason"].contains("expired"));
+    let queue = world.queue(link, topic);
+    assert_eq!((queue.position.offset, queue.dead), (Offset(3), 0));
+}
+
+#[test]
+fn dead_letters_wait_for_their_topic() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 2, 2);
+    let given = world.given(link, id);
+    let name = TopicName {
+        name: "t.dead".into(),
+    };
+    world
+        .call::<Empty>(link, Method::DeleteTopic, TopicId(0), &name)
+        .unwrap();
+    let both = given.iter().map(|given| reject(given.lease, "bad"));
+    let both = both.collect();
+    assert!(world.settled(link, topic, (1, 1), both).is_empty());
+    world.pass(SECOND * 5);
+    assert_eq!(world.queue(link, topic).dead, 2);
+    let said = world
+        .lines
+        .iter()
+        .filter(|line| line.contains("dead letters"));
+    assert_eq!(said.count(), 1, "{:?}", world.lines);
+    world.create(link, "t.dead", "{}", &["disk"]).unwrap();
+    world.pass(SECOND * 2);
+    assert_eq!(world.dead_letters(link).len(), 2);
+    assert_eq!(world.queue(link, topic).position.offset, Offset(2));
+}
+
+/// The server is killed at every disk operation on the way of a dead letter.
+#[test]
+fn a_dead_letter_is_written_once_across_a_crash() {
+    for operations in 0.. {
+        let mut ground = Ground::new();
+        let mut world = ground.start();
+        let link = world.connect();
+        let topic = world.farm(link);
+        let id = world.joined(link, topic, &member(1));
+        world.fill(link, topic, 0, 2, 2);
+        let given = world.given(link, id);
+        world.hold_disk = true;
+        let both = given.iter().map(|given| reject(given.lease, "bad"));
+        let settle = world.send_settle(link, topic, (1, 1), both.collect());
+        let mut carried_out = 0;
+        while carried_out < operations && world.held_operation_count() > 0 {
+            world.release_operation(0);
+            carried_out += 1;
+        }
+        let confirmed = world.answer(link, settle).is_some();
+        let idle = world.held_operation_count() == 0;
+        ground.kill();
+        let mut world = ground.start();
+        let link = world.connect();
+        world.pass(SECOND * 2);
+        let letters = world.dead_letters(link);
+        if confirmed || !letters.is_empty() {
+            assert_eq!(letters.len(), 2, "after {operations} operations");
+            assert_eq!(world.queue(link, topic).position.offset, Offset(2));
+        }
+        if idle {
+            assert!(confirmed && operations > 3);
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_queue_begins_where_it_is_told_and_ends_with_its_topic() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    world.fill(link, topic, 0, 5, 5);
+    let join = Join {
+        start: Start::Latest,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 5, 7, 2);
+    assert_eq!(world.numbers(link, id), [5, 6]);
+    let given = world.given(link, id);
+    world.hold_disk = true;
+    let settle = world.send_settle(link, topic, (1, 1), vec![done(given[0].lease)]);
+    let name = TopicName { name: "t".into() };
+    let deleted = world.request(link, Method::DeleteTopic, TopicId(0), &name, &[]);
+    world.release_disk();
+    assert!(world.answer(link, deleted).is_some());
+    assert!(world.answer(link, settle).is_some());
+    assert!(world.ended(link, id).is_some());
+    // A topic of the same name has no queue.
+    let topic = world.topic(link);
+    assert!(world.consumers(link, topic).is_empty());
+    world.pass(LEASE);
+}
+
+#[test]
+fn a_deleted_queue_begins_afresh() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 2, 2);
+    let given = world.given(link, id);
+    world.settled(link, topic, (1, 1), vec![done(given[0].lease)]);
+    let leave = Leave {
+        consumer: "q".into(),
+        member: MemberId(1),
+    };
+    world
+        .call::<Empty>(link, Method::Leave, topic, &leave)
+        .unwrap();
+    let name = ConsumerName {
+        consumer: "q".into(),
+    };
+    world
+        .call::<Empty>(link, Method::DeleteConsumer, topic, &name)
+        .unwrap();
+    let id = world.joined(link, topic, &member(1));
+    assert_eq!(world.numbers(link, id), [0, 1]);
+}
+
+#[test]
+fn partitions_that_are_added_are_shared_too() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    let add = AddPartitions {
+        partitions: vec![storage("disk")],
+    };
+    world
+        .call::<TopicDescription>(link, Method::AddPartitions, topic, &add)
+        .unwrap();
+    let produce = Produce {
+        partition: PartitionIndex(1),
+        durability: Durability::Memory,
+        regions: Vec::new(),
+    };
+    let bytes = batch(topic, 9, 0, 0, &["7"]);
+    world.request(link, Method::Produce, topic, &produce, &bytes);
+    let given = world.given(link, id);
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].lease.partition, PartitionIndex(1));
+}
+
+#[test]
+fn a_full_internal_partition_undoes_settlements() {
+    let mut ground = Ground::new();
+    ground.limits.internal_bytes_max = 16 << 10;
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        prefetch_events: 100,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 0, 100, 100);
+    let given = world.given(link, id);
+    ground.disk.set_space(Some(0));
+    let refused = (0..100).find_map(|index| {
+        let one = vec![done(given[index].lease)];
+        let id = world.send_settle(link, topic, (1, index as u64 + 1), one);
+        Some((index, world.error(link, id)?))
+    });
+    let (index, error) = refused.expect("space ends");
+    assert_eq!(error.code, ErrorCode::StorageFull);
+    assert_eq!(world.queue(link, topic).leased, 100 - index as u64);
+    ground.disk.set_space(None);
+    world.live(&[link], SECOND * 2);
+    // Sent again, it is done.
+    let sequence = (1, index as u64 + 1);
+    let one = vec![done(given[index].lease)];
+    let again = world.send_settle(link, topic, sequence, one.clone());
+    if world.error(link, again).is_some() {
+        world.live(&[link], SECOND * 2);
+        assert!(world.settled(link, topic, sequence, one).is_empty());
+    }
+    let position = world.queue(link, topic).position.offset;
+    assert_eq!(position, Offset(index as u64 + 1));
+}
