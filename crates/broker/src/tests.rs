@@ -6,6 +6,7 @@ mod harness;
 
 mod chaos;
 mod controllers;
+mod groups;
 mod internal;
 mod members;
 mod produce;

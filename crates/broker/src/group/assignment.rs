@@ -3,7 +3,7 @@
 use super::{Assignment, AssignmentState, balance};
 use crate::controller::ControlError;
 use crate::faults::Fault;
-use crate::membership::SharedId;
+use crate::membership::{Presence, SharedId};
 use crate::node::{Asker, Decided, LinkId, Node};
 use crate::session::{Refused, malformed, refuse};
 use net::Message;
@@ -309,15 +309,19 @@ impl Node {
         }
     }
 
-    /// Tells each member that is there what it owns, if that has changed.
+    /// Tells each member whose connection stands what it owns, if that has changed.
     pub(crate) fn tell_assigned(&mut self, id: SharedId) {
+        let twice = self.planted(Fault::GrantTwice);
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
         let members: Vec<(MemberId, Asker)> = shared
             .members
             .iter()
-            .filter_map(|(member, state)| Some((*member, state.present()?)))
+            .filter_map(|(member, state)| match state.presence {
+                Presence::Present(asker) | Presence::Silent(asker) => Some((*member, asker)),
+                Presence::Joining(_) | Presence::Away { .. } => None,
+            })
             .collect();
         let Some(group) = shared.group_mut() else {
             return;
@@ -325,6 +329,10 @@ impl Node {
         let mut messages = Vec::new();
         for (member, asker) in members {
             let assigned = group.assigned(member);
+            let count = |told: &Assigned| told.partitions.len();
+            if twice && group.told.get(&member).map_or(0, count) > count(&assigned) {
+                continue;
+            }
             if group.told.get(&member) != Some(&assigned) {
                 let message = Message::control(FrameKind::Assigned, asker.id, assigned.to_bytes());
                 group.told.insert(member, assigned);

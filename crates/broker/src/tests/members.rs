@@ -88,7 +88,7 @@ impl World {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn after_kill(ground: &mut Ground, world: World) -> World {
+pub fn after_kill(ground: &mut Ground, world: World) -> World {
     drop(world);
     ground.kill();
     ground.start()
