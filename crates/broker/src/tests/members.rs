@@ -458,16 +458,16 @@ fn a_new_queue_begins_where_it_was_told_to() {
         };
         world.joined(link, topic, &join);
         let name = join.consumer;
-        let entry = world.settled(topic, &name);
+        let entry = world.settled_below(topic, &name);
         assert_eq!(entry, first, "{name}");
     }
     let world = after_kill(&mut ground, world);
-    assert_eq!(world.settled(topic, "Latest"), 2);
+    assert_eq!(world.settled_below(topic, "Latest"), 2);
 }
 
 impl World {
     /// Below which offset all is settled in a queue.
-    fn settled(&self, topic: TopicId, consumer: &str) -> u64 {
+    fn settled_below(&self, topic: TopicId, consumer: &str) -> u64 {
         let entry = self.node.controller.table().topic(topic).unwrap();
         let queue = &entry.shared(consumer).unwrap().queue;
         let partition = queue.get(&PartitionIndex(0));
