@@ -8,9 +8,9 @@ use crate::options::{ConsumerOptions, DataMode};
 use crate::promise;
 use crate::topic_handle::TopicState;
 use bytes::Bytes;
-use memory::{Deadline, Reservation};
+use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use wire::record::{Gap, Position};
 use wire::{Incarnation, PartitionIndex};
 
@@ -130,10 +130,10 @@ pub(crate) struct ConsumerShared {
     pub window: u64,
     /// A part of the driver's memory, held for as long as the consumer lives.
     _share: Reservation,
-    /// Guards the arrivals; held for a push or a pop. `arrived` is signalled
+    /// Guards the arrivals; held for a push or a pop. `arrived` is told
     /// whenever `news` has changed.
     feeds: Mutex<Feeds>,
-    arrived: Condvar,
+    arrived: Signal,
     pub acknowledgements: Mutex<Acknowledgements>,
     on_ready: Mutex<Option<OnReady>>,
 }
@@ -159,7 +159,7 @@ impl ConsumerShared {
             options,
             _share: share,
             feeds: Mutex::default(),
-            arrived: Condvar::new(),
+            arrived: Signal::new(),
             acknowledgements: Mutex::default(),
             on_ready: Mutex::default(),
         }
@@ -178,7 +178,7 @@ impl ConsumerShared {
     /// Tells whoever waits that there is something to look at.
     pub fn notify(&self) {
         self.lock().news += 1;
-        self.arrived.notify_all();
+        self.arrived.tell();
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
             promise::call(|| on_ready());
@@ -201,7 +201,7 @@ impl ConsumerShared {
         }
         let mut feeds = self.lock();
         while feeds.news == seen {
-            feeds = match deadline.wait(&self.arrived, feeds) {
+            feeds = match self.arrived.wait(feeds, deadline) {
                 Ok(feeds) => feeds,
                 Err(_) => return false,
             };

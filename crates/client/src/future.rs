@@ -5,10 +5,10 @@ use crate::mailbox::Mailbox;
 use crate::promise;
 use crate::refusals::Refusals;
 use crate::threads::Deferred;
-use memory::Deadline;
+use memory::{Deadline, Signal};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wire::{EventId, Incarnation, Offset, PartitionIndex};
@@ -37,12 +37,12 @@ pub(crate) struct BatchPromise {
     /// Written once; reading it takes no lock, so a forked child may too.
     outcome: OnceLock<Result<Stored, ClientError>>,
     /// Guards who is to be told, and which events were taken back; `done` is
-    /// signalled after `outcome` is written, and after that.
+    /// told after `outcome` is written, and after that.
     waiters: Mutex<Waiters>,
     /// Whether any was taken back. Set under the lock; read without, which is
     /// how a future that nobody touched stays without a lock.
     has_cancelled: AtomicBool,
-    done: Condvar,
+    done: Signal,
     generation: u64,
     /// Where the batch goes; `None` where that is still to be chosen.
     partition: Option<PartitionIndex>,
@@ -103,7 +103,7 @@ impl BatchPromise {
             outcome: OnceLock::new(),
             waiters: Mutex::default(),
             has_cancelled: AtomicBool::new(false),
-            done: Condvar::new(),
+            done: Signal::new(),
             generation: memory::fork::generation(),
             partition,
             deferred,
@@ -126,7 +126,7 @@ impl BatchPromise {
         let wakers = std::mem::take(&mut waiters.wakers);
         let callbacks = std::mem::take(&mut waiters.callbacks);
         drop(waiters);
-        self.done.notify_all();
+        self.done.tell();
         for waker in wakers {
             waker.wake();
         }
@@ -175,7 +175,7 @@ impl BatchPromise {
 
     /// Tells those who wait for an event that it was taken back.
     pub fn tell_cancelled(&self, who: Cancelled) {
-        self.done.notify_all();
+        self.done.tell();
         self.mailbox.ring();
         for waker in who.wakers {
             waker.wake();
@@ -221,7 +221,7 @@ impl BatchPromise {
         }
         let mut waiters = self.lock();
         while self.outcome.get().is_none() && waiters.cancelled.binary_search(&index).is_err() {
-            waiters = match deadline.wait(&self.done, waiters) {
+            waiters = match self.done.wait(waiters, deadline) {
                 Ok(waiters) => waiters,
                 Err(_) => return Ok(false),
             };

@@ -3,9 +3,9 @@
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use bytes::Bytes;
-use memory::{Deadline, Target};
+use memory::{Deadline, Signal, Target};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(crate) fn call(callback: impl FnOnce()) {
 /// Where a [`Reply`] is put once.
 pub(crate) struct Promise {
     state: Mutex<State>,
-    done: Condvar,
+    done: Signal,
     /// The process that made it: in a child nobody will ever resolve it.
     generation: u64,
     /// By which it will be resolved.
@@ -72,7 +72,7 @@ impl Promise {
     fn of(mailbox: Weak<Mailbox>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
-            done: Condvar::new(),
+            done: Signal::new(),
             generation: memory::fork::generation(),
             mailbox,
         })
@@ -91,7 +91,7 @@ impl Promise {
         state.reply = Some(reply);
         let (waker, callback) = (state.waker.take(), state.callback.take());
         drop(state);
-        self.done.notify_all();
+        self.done.tell();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -148,7 +148,7 @@ impl Promise {
         }
         let mut state = self.lock();
         while !state.is_there() {
-            state = match deadline.wait(&self.done, state) {
+            state = match self.done.wait(state, deadline) {
                 Ok(state) => state,
                 Err(_) => return false,
             };

@@ -1,8 +1,8 @@
 //! Byte budgets: how much may be held, and what happens at the bound.
 
-use crate::Deadline;
+use crate::{Deadline, Signal};
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
 /// A bound in bytes, shared by whoever clones it.
 ///
@@ -16,9 +16,9 @@ pub struct Budget {
 struct Shared {
     name: &'static str,
     limit: u64,
-    /// Bytes held. Guarded alone; `released` is signalled under it.
+    /// Bytes held. Guarded alone; `released` is told after that.
     held: Mutex<u64>,
-    released: Condvar,
+    released: Signal,
 }
 
 /// The budget is full.
@@ -65,7 +65,7 @@ impl Budget {
             name,
             limit,
             held: Mutex::new(0),
-            released: Condvar::new(),
+            released: Signal::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -99,8 +99,10 @@ impl Budget {
     pub fn reserve(&self, bytes: u64, deadline: Deadline) -> Result<Reservation, BudgetError> {
         let mut held = self.shared.held.lock().expect("no holder panics here");
         while !self.fits(*held, bytes) {
-            held = deadline
-                .wait(&self.shared.released, held)
+            held = self
+                .shared
+                .released
+                .wait(held, deadline)
                 .map_err(|held| self.full(*held, bytes))?;
         }
         *held += bytes;
@@ -112,7 +114,7 @@ impl Budget {
 
     fn give_back(&self, bytes: u64) {
         *self.shared.held.lock().expect("no holder panics here") -= bytes;
-        self.shared.released.notify_all();
+        self.shared.released.tell();
     }
 
     fn fits(&self, held: u64, bytes: u64) -> bool {

@@ -14,6 +14,7 @@ mod buffer;
 pub mod copies;
 mod deadline;
 pub mod fork;
+mod signal;
 mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -22,4 +23,5 @@ pub use allocation::Allocation;
 pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};
 pub use deadline::Deadline;
+pub use signal::Signal;
 pub use target::Target;
