@@ -12,12 +12,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::frame::FrameKind;
 
 /// How long inputs are taken before what they led to is sent: many frames
 /// then cost one system call, and none waits noticeably longer.
 const TURN: Duration = Duration::from_micros(500);
 /// How many outputs are gathered at most before they are sent.
 const OUTBOX_MAX: usize = 1024;
+/// So many deliveries of a turn are written before acknowledgements. Writing
+/// one wakes whoever waits for the event; few are no delay for the producer
+/// that is to hear of it after them, but the readers of a popular topic were.
+const DELIVERIES_FIRST: usize = 4;
 /// How long an end may take beyond what the node was given for its drain:
 /// closing partitions is up to the disk.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -399,6 +404,7 @@ impl Executor {
     /// Hands the outbox to the links. Their turn, in which many messages
     /// leave with one system call, comes with the next look at the reactor.
     fn send(&mut self) {
+        self.put_deliveries_first();
         let mut crowded = Vec::new();
         for output in self.outbox.drain(..) {
             let id = match &output {
@@ -428,6 +434,18 @@ impl Executor {
         }
         for (link, bytes) in crowded {
             self.handle(Input::LinkQueued { link, bytes });
+        }
+    }
+
+    /// Links have their turns in the order in which they are asked for: what is
+    /// sent on one link stays in order, whichever link comes first.
+    fn put_deliveries_first(&mut self) {
+        let deliveries = self.outbox.iter().filter_map(|output| match output {
+            Output::Send { link, message } if message.kind == FrameKind::Deliver => Some(link),
+            _ => None,
+        });
+        for link in deliveries.take(DELIVERIES_FIRST) {
+            self.reactor.link(net::LinkId(link.0));
         }
     }
 
