@@ -290,6 +290,13 @@ pub trait Link: Send {
     /// [`Link::is_due`].
     fn poll(&mut self) -> Option<LinkEvent>;
 
+    /// Moves bytes that were queued as far as that goes without waiting, and
+    /// takes nothing in. False if the link is to be polled for what is left,
+    /// or for what came of it; a link that cannot do this says so always.
+    fn flush(&mut self) -> bool {
+        false
+    }
+
     /// Whether the last `None` of [`Link::poll`] came only because the link
     /// had moved its share of bytes: it is to be polled again, and no
     /// readiness will tell.

@@ -394,6 +394,11 @@ impl Link for InprocLink {
         self.theirs.state().queued_bytes
     }
 
+    fn flush(&mut self) -> bool {
+        // What is sent is put there at once.
+        self.events.is_empty() && !self.is_down
+    }
+
     fn poll(&mut self) -> Option<LinkEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);

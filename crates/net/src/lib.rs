@@ -14,6 +14,7 @@ mod reactor;
 mod regions;
 mod socket;
 mod spin;
+mod standby;
 mod stream;
 mod tcp;
 #[cfg(feature = "testing")]
@@ -27,6 +28,7 @@ pub use contract::*;
 pub use inproc::Inproc;
 pub use options::LinkOptions;
 pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
+pub use standby::{Relief, Standby};
 pub use stream::{ByteStream, KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;
 pub use transports::Transports;

@@ -166,7 +166,14 @@ impl fmt::Debug for Waker {
     }
 }
 
-fn system(doing: &str) -> impl FnOnce(io::Error) -> NetError + '_ {
+/// A descriptor for threads to wake one another by.
+pub(crate) fn event_descriptor() -> Result<OwnedFd, NetError> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(io::Error::from)
+        .map_err(system("making an event descriptor"))
+}
+
+pub(crate) fn system(doing: &str) -> impl FnOnce(io::Error) -> NetError + '_ {
     move |error| NetError::System(format!("{doing}: {error}"))
 }
 
@@ -176,10 +183,7 @@ impl Reactor {
     /// # Errors
     /// [`NetError::System`] if the system has no descriptors left.
     pub fn new() -> Result<Self, NetError> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let descriptor = eventfd(0, flags)
-            .map_err(io::Error::from)
-            .map_err(system("making an event descriptor"))?;
+        let descriptor = event_descriptor()?;
         let poll = mio::Poll::new().map_err(system("making an epoll"))?;
         poll.registry()
             .register(
@@ -332,6 +336,45 @@ impl Reactor {
             Driven::Link(link) => Some(&mut **link),
             Driven::Listener(_) => None,
         }
+    }
+
+    /// Asks things of a link that are to leave at once, and nothing else of
+    /// it: what has arrived stays where it is. For a thread that has no time
+    /// for that, while the reactor is settled ([`Reactor::settle`]); if the
+    /// link has more to do, it is not any more. `None` if it was removed.
+    pub fn post<R>(&mut self, id: LinkId, ask: impl FnOnce(&mut dyn Link) -> R) -> Option<R> {
+        let entry = self.entries.get_mut(&id.0)?;
+        let Driven::Link(link) = &mut entry.what else {
+            return None;
+        };
+        let answer = ask(&mut **link);
+        if !link.flush() {
+            self.make_ready(id.0);
+        } else if !std::mem::replace(&mut entry.is_awake, true) {
+            self.awake.push(id.0);
+        }
+        Some(answer)
+    }
+
+    /// Whether all is done, so that from here on whoever has something for
+    /// this reactor makes its descriptor readable, wherever that is waited
+    /// for. To be called when [`Reactor::next`] says `None`; if it is false,
+    /// that has more to say. Looks for up to `timeout` first if that is of use
+    /// ([`Reactor::set_spin`]).
+    ///
+    /// # Errors
+    /// [`NetError::System`] if the system cannot be asked.
+    pub fn settle(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
+        if !self.ready.is_empty() {
+            return Ok(false);
+        }
+        if self.spin.is_on() {
+            let found = self.spin(timeout);
+            if found.map_err(system("looking at the network"))? {
+                return Ok(false);
+            }
+        }
+        Ok(self.rest() && !self.hear(true))
     }
 
     /// A link, to look at it.

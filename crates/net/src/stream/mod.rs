@@ -488,6 +488,14 @@ impl<S: ByteStream> Link for StreamLink<S> {
         }
     }
 
+    fn flush(&mut self) -> bool {
+        while self.phase == Phase::Up && self.write_some() > 0 {}
+        self.phase == Phase::Up
+            && self.outbox.is_empty()
+            && self.write_error.is_none()
+            && self.events.is_empty()
+    }
+
     fn is_due(&self) -> bool {
         self.is_due
     }

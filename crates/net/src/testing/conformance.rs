@@ -80,10 +80,14 @@ impl<T: Transport> Place for Real<T> {
 /// Runs every test of this suite at `place`.
 pub fn check_all(place: &mut dyn Place) {
     type Check = fn(&mut dyn Place);
-    let checks: [(&str, Check); 15] = [
+    let checks: [(&str, Check); 16] = [
         ("up_comes_first", up_comes_first),
         ("messages_arrive_whole", messages_arrive_whole),
         ("a_flood_of_small_messages", a_flood_of_small_messages),
+        (
+            "a_flush_sends_and_takes_nothing_in",
+            a_flush_sends_and_takes_nothing_in,
+        ),
         ("control_overtakes_bulk", control_overtakes_bulk),
         (
             "reads_bring_bytes_and_checksums",
@@ -367,6 +371,36 @@ fn a_flood_of_small_messages(place: &mut dyn Place) {
             assert_eq!(received.id, id as u64);
             assert!(received.payload[..] == pattern(received.id, id % 700)[..]);
         }
+    }
+}
+
+fn a_flush_sends_and_takes_nothing_in(place: &mut dyn Place) {
+    let mut pair = Pair::connect(place);
+    for id in 0..100 {
+        let [client, server] = &mut pair.sides;
+        server.link.send(message(id, Lane::Control, Vec::new()));
+        server.pump();
+        client.link.source_ready(SourceReady::ALL);
+        client
+            .link
+            .send(message(id, Lane::Bulk, vec![pattern(id, 300)]));
+        if !client.link.flush() {
+            // It does not do that, or not all of it.
+            client.pump();
+        }
+        let began = Instant::now();
+        while pair.sides[1].events.len() as u64 <= id {
+            if !pair.sides[1].pump() {
+                place.idle();
+            }
+            assert!(began.elapsed() < WATCHDOG, "what was flushed did not come");
+        }
+    }
+    pair.until(place, "all messages", |sides| {
+        sides.iter().all(|side| side.events.len() == 100)
+    });
+    for side in &pair.sides {
+        assert!((0..100).eq(side.messages().map(|received| received.id)));
     }
 }
 

@@ -225,6 +225,10 @@ impl Link for CountedLink {
         event
     }
 
+    fn flush(&mut self) -> bool {
+        self.inner.flush()
+    }
+
     fn is_due(&self) -> bool {
         self.inner.is_due()
     }
