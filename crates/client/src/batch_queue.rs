@@ -42,6 +42,10 @@ const ADAPTIVE_IN_FLIGHT: usize = 2;
 /// a batch is then sent while it is in the cache.
 const BACKLOG: usize = 2;
 
+/// A batch of up to this is sealed and sent by whoever pushed into it, if
+/// nothing is under way: that takes less time than to wake another thread.
+const POSTED_BYTES_MAX: usize = 16 << 10;
+
 const _: () = assert!(PIECES_MAX * 300 < wire::frame::HEAD_BYTES_MAX as usize);
 
 /// A batch that gathers events, or waits to be sealed.
@@ -107,6 +111,8 @@ struct Queue {
     selector: Box<dyn PartitionSelector>,
     /// Whether the core was told to look and has not looked yet.
     kicked: bool,
+    /// Batches of all partitions that the core has taken and that are not acknowledged.
+    in_flight: usize,
     /// Why nothing is taken any more.
     failure: Option<ClientError>,
 }
@@ -161,6 +167,7 @@ impl ProducerShared {
                 partitions: Vec::new(),
                 selector,
                 kicked: false,
+                in_flight: 0,
                 failure: None,
             }),
             budget: Budget::new(
@@ -366,12 +373,16 @@ impl ProducerShared {
                 (0, promise, full)
             }
         };
+        let batch_bytes = lane.open.as_ref().map_or(0, |open| open.builder.bytes());
         if full {
             lane.close_open();
             kick |= lane.in_flight < self.options.batches_in_flight_max;
         }
         let is_behind = index == 0 && lane.closed.len() >= BACKLOG;
-        self.kick(queue, kick);
+        match kick {
+            true if external == 0 => self.kick_or_post(queue, batch_bytes),
+            kick => self.kick(queue, kick),
+        }
         if is_behind {
             std::thread::yield_now();
         }
@@ -383,6 +394,20 @@ impl ProducerShared {
 
     fn adaptive_in_flight(&self) -> usize {
         ADAPTIVE_IN_FLIGHT.min(self.options.batches_in_flight_max)
+    }
+
+    /// Has what was just put into a batch of `bytes` sent: by this thread if
+    /// nothing is under way. Behind others it is not in a hurry, and a thread
+    /// of its own sends while this one goes on.
+    fn kick_or_post(&self, mut queue: MutexGuard<'_, Queue>, bytes: usize) {
+        if queue.in_flight > 0 || queue.kicked || bytes > POSTED_BYTES_MAX {
+            return self.kick(queue, true);
+        }
+        queue.kicked = true;
+        drop(queue);
+        if !self.mailbox.post(self.key) {
+            self.mailbox.send(Command::KickProducer(self.key));
+        }
     }
 
     fn kick(&self, mut queue: MutexGuard<'_, Queue>, kick: bool) {
@@ -482,8 +507,10 @@ impl ProducerShared {
     pub fn close_batches(&self) -> Vec<Arc<BatchPromise>> {
         let mut queue = self.lock();
         let mut last = Vec::new();
+        let mut kick = false;
         for lane in &mut queue.partitions {
             lane.close_open();
+            kick |= !lane.closed.is_empty();
             if let Some(promise) = &lane.last {
                 if matches!(promise.outcome(), Some(Ok(_))) {
                     lane.last = None;
@@ -492,7 +519,7 @@ impl ProducerShared {
                 }
             }
         }
-        self.kick(queue, true);
+        self.kick(queue, kick);
         last
     }
 
@@ -544,13 +571,29 @@ impl ProducerShared {
     /// For the core: `count` batches of a partition are under way no more.
     pub fn acknowledged(&self, partition: u32) {
         let mut queue = self.lock();
+        queue.in_flight -= 1;
         queue.partitions[partition as usize].in_flight -= 1;
     }
 
     /// For the core: the next batch that may be sent, and until when others
     /// linger. `looked` says that this is the first look since a kick.
     pub fn take(&self, now: Duration, take: &mut Take) {
-        let mut queue = self.lock();
+        self.take_from(self.lock(), now, take);
+    }
+
+    /// [`ProducerShared::take`], unless somebody has the queue; false then.
+    pub fn try_take(&self, now: Duration, take: &mut Take) -> bool {
+        match self.queue.try_lock() {
+            Ok(queue) => {
+                self.take_from(queue, now, take);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn take_from(&self, mut queue: MutexGuard<'_, Queue>, now: Duration, take: &mut Take) {
+        let queue = &mut *queue;
         queue.kicked = false;
         take.linger_until = None;
         let count = queue.partitions.len();
@@ -566,6 +609,7 @@ impl ProducerShared {
             };
             if let Some(batch) = batch {
                 lane.in_flight += 1;
+                queue.in_flight += 1;
                 lane.last_taken = Some(batch.promise.clone());
                 take.next = index + 1;
                 take.batch = Some((index as u32, batch));

@@ -5,8 +5,8 @@ use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode};
-use crate::promise;
 use crate::topic_handle::TopicState;
+use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -179,9 +179,10 @@ impl ConsumerShared {
     pub fn notify(&self) {
         self.lock().news += 1;
         self.arrived.tell();
+        self.mailbox.nudge();
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
-            promise::call(|| on_ready());
+            call_back(move || on_ready());
         }
     }
 
@@ -196,8 +197,9 @@ impl ConsumerShared {
 
     /// Waits for news after `seen`; false when `deadline` has passed.
     pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
-        if let Some(turns) = self.mailbox.turns() {
-            return turns.drive(deadline, || self.lock().news != seen);
+        let driven = self.mailbox.drive(deadline, || self.lock().news != seen);
+        if let Some(done) = driven {
+            return done;
         }
         let mut feeds = self.lock();
         while feeds.news == seen {

@@ -2,9 +2,9 @@
 
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
-use crate::promise;
 use crate::refusals::Refusals;
 use crate::threads::Deferred;
+use crate::watch::{call_back, call_here};
 use memory::{Deadline, Signal};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -127,11 +127,12 @@ impl BatchPromise {
         let callbacks = std::mem::take(&mut waiters.callbacks);
         drop(waiters);
         self.done.tell();
+        self.mailbox.nudge();
         for waker in wakers {
             waker.wake();
         }
         for (_, callback) in callbacks {
-            promise::call(callback);
+            call_here(callback);
         }
     }
 
@@ -181,17 +182,29 @@ impl BatchPromise {
             waker.wake();
         }
         for (_, callback) in who.callbacks {
-            promise::call(callback);
+            call_here(callback);
         }
     }
 
     /// Calls `callback` when the batch has an outcome, at once if it has.
     pub fn on_outcome(self: &Arc<Self>, callback: Box<dyn FnOnce() + Send>) {
-        let whole = PushFuture {
-            batch: self.clone(),
-            index: WHOLE_BATCH,
-        };
-        whole.on_done(callback);
+        self.on_done(WHOLE_BATCH, callback);
+    }
+
+    /// Calls `callback`, which is one of ours, on whichever thread tells, when
+    /// there is something to say about an event; at once if there is.
+    pub fn on_done(&self, index: u32, callback: Box<dyn FnOnce() + Send>) {
+        if self.is_foreign() {
+            return callback();
+        }
+        let mut waiters = self.lock();
+        let is_cancelled = waiters.cancelled.binary_search(&index).is_ok();
+        if is_cancelled || self.outcome().is_some() {
+            drop(waiters);
+            callback();
+        } else {
+            waiters.callbacks.push((index, callback));
+        }
     }
 
     /// Whether there is something to say about an event.
@@ -216,8 +229,9 @@ impl BatchPromise {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        if let Some(turns) = self.mailbox.turns() {
-            return Ok(turns.drive(deadline, || self.is_done(index)));
+        let driven = self.mailbox.drive(deadline, || self.is_done(index));
+        if let Some(done) = driven {
+            return Ok(done);
         }
         let mut waiters = self.lock();
         while self.outcome.get().is_none() && waiters.cancelled.binary_search(&index).is_err() {
@@ -317,17 +331,8 @@ impl PushFuture {
     /// at once if there is one. All callbacks of a batch come together. It may
     /// push; it must not wait for anything of the same driver.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        if self.batch.is_foreign() {
-            return callback();
-        }
-        let mut waiters = self.batch.lock();
-        let is_cancelled = waiters.cancelled.binary_search(&self.index).is_ok();
-        if is_cancelled || self.batch.outcome().is_some() {
-            drop(waiters);
-            callback();
-        } else {
-            waiters.callbacks.push((self.index, callback));
-        }
+        let callback = Box::new(move || call_back(callback));
+        self.batch.on_done(self.index, callback);
     }
 }
 
@@ -407,7 +412,7 @@ impl Countdown {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(callback) = self.callback.lock().expect("no holder panics here").take()
         {
-            callback();
+            call_back(callback);
         }
     }
 }

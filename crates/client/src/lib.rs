@@ -2,8 +2,8 @@
 //! topics and servers.
 //!
 //! The logic is [`core`], a plain state machine; `runtime` is what drives it,
-//! on one thread of its own or, by `turns`, on callers' threads, and
-//! everything else is what callers' threads do. Every
+//! by `watch` on a thread of its own or that of whoever waits, by `turns` on
+//! callers' threads alone, and everything else is what callers' threads do. Every
 //! wait has a deadline, and its error says what was waited for.
 
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ mod shelf;
 mod threads;
 mod topic_handle;
 mod turns;
+mod watch;
 
 pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
@@ -53,6 +54,7 @@ pub use producer::Producer;
 pub use promise::{Answered, Pending};
 pub use queue::{QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
 pub use topic_handle::{FetchRequest, TopicHandle};
+pub use watch::call_back;
 
 // What callers of this crate need of the others.
 pub use memory::Target;

@@ -7,9 +7,10 @@ use crate::feed::ConsumerShared;
 use crate::promise::Promise;
 use crate::queue::QueueShared;
 use crate::turns::Turns;
-use memory::Target;
+use crate::watch::Watch;
+use memory::{Deadline, Target};
 use net::Bell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -128,7 +129,7 @@ pub struct Counters {
     pub frames_received: AtomicU64,
     /// Heartbeats among the messages sent.
     pub heartbeats_sent: AtomicU64,
-    /// Times that a caller woke the runtime's thread.
+    /// Times that a command woke whoever drives.
     pub wakeups: AtomicU64,
     /// Batches sent, again ones included.
     pub batches_sent: AtomicU64,
@@ -228,14 +229,16 @@ impl Liveness {
 pub(crate) struct Mailbox {
     /// Guards the commands; held for a push or a swap.
     commands: Mutex<Vec<Command>>,
-    /// True while the runtime's thread may be asleep. Set by it before it
+    /// True while whoever drives may be asleep. Set by him before he
     /// looks at the commands a last time; taken by whoever wakes it.
     asleep: AtomicBool,
     bell: OnceLock<Bell>,
-    /// The thread that drives the core.
+    /// The client's own thread, on which callbacks come.
     thread: OnceLock<ThreadId>,
     /// Who drives the core, where there is no thread for it. The session owns it.
     turns: OnceLock<Weak<Turns>>,
+    /// Who drives the core, where there is a thread. The session owns it.
+    watch: OnceLock<Weak<Watch>>,
     next_key: AtomicU64,
     /// Set when the core has ended; nothing is answered any more.
     ended: OnceLock<ClientError>,
@@ -251,6 +254,7 @@ impl Mailbox {
             bell: OnceLock::new(),
             thread: OnceLock::new(),
             turns: OnceLock::new(),
+            watch: OnceLock::new(),
             next_key: AtomicU64::new(1),
             ended: OnceLock::new(),
             liveness: Liveness {
@@ -294,6 +298,42 @@ impl Mailbox {
         self.turns.get()?.upgrade()
     }
 
+    /// There is a thread, for which others stand in by this.
+    pub fn set_watch(&self, watch: &Arc<Watch>) {
+        // There is one of a session.
+        let _ = self.watch.set(Arc::downgrade(watch));
+    }
+
+    fn watch(&self) -> Option<Arc<Watch>> {
+        self.watch.get()?.upgrade()
+    }
+
+    /// Waits for `done` by driving; false if `deadline` passes before. `None`
+    /// if another thread drives: that one tells.
+    pub fn drive(&self, deadline: Deadline, done: impl FnMut() -> bool) -> Option<bool> {
+        match self.turns() {
+            Some(turns) => Some(turns.drive(deadline, done)),
+            None => self.watch()?.stand_in(deadline, done),
+        }
+    }
+
+    /// Something was told that somebody may wait for. Where that was not by
+    /// whoever drives, who waits may be the one who drives, and asleep.
+    pub fn nudge(&self) {
+        // Either this sees that he sleeps, or he, who looks again after he has
+        // said so, what was told.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
+    /// Sends what a producer has gathered at once, on this thread; false if it
+    /// is to be asked for by [`Command::KickProducer`].
+    pub fn post(&self, producer: u64) -> bool {
+        self.watch().is_some_and(|watch| watch.post(producer))
+    }
+
     /// Has whoever drives look up.
     pub fn ring(&self) {
         if let Some(bell) = self.bell.get() {
@@ -332,9 +372,11 @@ impl Mailbox {
         std::mem::swap(&mut *self.lock(), into);
     }
 
-    /// The runtime's thread is about to sleep. False if there is something to do.
+    /// Whoever drives is about to sleep, and looks a last time at what he
+    /// waits for after this. False if there is something to do.
     pub fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.lock().is_empty() {
             return true;
         }

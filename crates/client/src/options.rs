@@ -52,7 +52,8 @@ impl fmt::Display for Endpoint {
 /// Who drives a driver's network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// A thread of the driver's own.
+    /// A thread of the driver's own, and in its place, while the network is
+    /// quiet, whoever waits. Callbacks come on that thread.
     #[default]
     Thread,
     /// The caller: by [`crate::Driver::progress`], whenever

@@ -2,9 +2,9 @@
 
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
+use crate::watch::{call_back, call_here};
 use bytes::Bytes;
 use memory::{Deadline, Signal, Target};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -37,12 +37,6 @@ impl Reply {
             targets: Vec::new(),
         }
     }
-}
-
-/// Calls a callback of the user's. A panic in it is the user's alone: the
-/// panic hook has told of it, and the thread has others to serve.
-pub(crate) fn call(callback: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(callback));
 }
 
 /// Where a [`Reply`] is put once.
@@ -92,15 +86,19 @@ impl Promise {
         let (waker, callback) = (state.waker.take(), state.callback.take());
         drop(state);
         self.done.tell();
+        if let Some(mailbox) = self.mailbox.upgrade() {
+            mailbox.nudge();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
         if let Some(callback) = callback {
-            call(callback);
+            call_here(callback);
         }
     }
 
-    /// Calls `callback` when there is an answer, at once if there is one.
+    /// Calls `callback`, which is one of ours, on whichever thread tells, when
+    /// there is an answer; at once if there is one.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         if let Err(callback) = self.on_resolved(callback) {
             callback();
@@ -143,8 +141,10 @@ impl Promise {
             return true;
         }
         let deadline = Deadline::after(timeout);
-        if let Some(turns) = self.mailbox.upgrade().and_then(|mailbox| mailbox.turns()) {
-            return turns.drive(deadline, || self.lock().is_there());
+        let mailbox = self.mailbox.upgrade();
+        let is_there = || self.lock().is_there();
+        if let Some(done) = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there)) {
+            return done;
         }
         let mut state = self.lock();
         while !state.is_there() {
@@ -183,7 +183,7 @@ impl Answered {
 
     /// As [`Pending::on_done`].
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise.on_done(callback);
+        self.promise.on_done(Box::new(move || call_back(callback)));
     }
 
     /// As [`Pending::cancel`].
@@ -317,11 +317,12 @@ impl<T> Pending<T> {
 
     /// Calls `callback` once when the answer is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise.on_done(callback);
+        self.promise.on_done(Box::new(move || call_back(callback)));
     }
 
-    /// Calls `callback` when the answer comes; never if it is there. So it is
-    /// not called from here, and locks may be held.
+    /// Calls `callback`, which is one of ours, when the answer comes, on
+    /// whichever thread tells; never if it is there. So it is not called from
+    /// here, and locks may be held.
     pub(crate) fn on_news(&self, callback: Box<dyn FnOnce() + Send>) {
         drop(self.promise.on_resolved(callback));
     }

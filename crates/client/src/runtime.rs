@@ -6,21 +6,38 @@ use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
 use crate::options::DriverOptions;
+use memory::Deadline;
 use memory::fork::ClosedInChild;
-use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Transports};
+use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Standby, Transports};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How many events a caller's turn takes before it ends.
 const EVENTS_PER_TURN: u32 = 256;
 
+/// How many events a stand-in takes after it has got what it waited for, to
+/// leave nothing behind; if there is more, the thread goes on.
+const EVENTS_LEAVING: u32 = 4;
+
+/// How many batches are posted at most.
+const BATCHES_POSTED: u32 = 2;
+
 /// How long a connection that was told to end may take to send what it holds.
 const FAREWELL_TURNS_MAX: u32 = 64;
+
+/// What whoever stands in for the thread leaves behind.
+pub(crate) enum Left {
+    /// Nothing: what comes next is told by the reactor's descriptor.
+    Nothing,
+    /// Something: the thread goes on.
+    Something,
+    /// The core has ended.
+    Ended,
+}
 
 /// Drives a [`ClientCore`] until it ends.
 pub(crate) struct Runtime {
@@ -36,8 +53,9 @@ pub(crate) struct Runtime {
     links: BTreeMap<LinkId, u64>,
     /// The present attempt's link.
     present: Option<LinkId>,
-    /// Where callers drive: whether one has, and when the reactor's alarm is set for.
+    /// Whether anybody has driven.
     has_begun: bool,
+    /// Where callers drive: when the reactor's alarm is set for.
     alarm: Option<Duration>,
 }
 
@@ -72,16 +90,6 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Starts a thread that drives until the end.
-    pub fn start(mut self) -> Result<JoinHandle<()>, ClientError> {
-        std::thread::Builder::new()
-            .name("thalweg-client".to_owned())
-            .spawn(move || {
-                self.guarded(Self::run);
-            })
-            .map_err(|error| ClientError::io("starting the client's thread", error))
-    }
-
     /// What is readable when a caller's turn has something to do.
     pub fn descriptor(&self) -> RawFd {
         self.reactor.as_raw_fd()
@@ -109,10 +117,7 @@ impl Runtime {
     }
 
     fn drive(&mut self, wait: Duration) -> bool {
-        self.mailbox.wake_up();
-        if !std::mem::replace(&mut self.has_begun, true) {
-            self.handle(Input::Kick);
-        }
+        self.begin();
         let mut wait = Some(wait);
         let mut has_looked = false;
         for _ in 0..EVENTS_PER_TURN {
@@ -173,12 +178,34 @@ impl Runtime {
         true
     }
 
-    fn run(&mut self) {
-        self.mailbox.set_thread();
-        self.handle(Input::Kick);
+    /// What the thread waits for when there is nothing to do.
+    pub fn standby(&self) -> Result<Standby, NetError> {
+        Standby::new(&self.reactor)
+    }
+
+    /// The time on the core's clock.
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// When somebody has to drive, whatever happens.
+    pub fn next_timer(&self) -> Option<Duration> {
+        self.core.next_timer()
+    }
+
+    /// The thread's turn: does what there is to do, and tells until when there
+    /// is nothing, unless the reactor's descriptor says so. `None` when the
+    /// core has ended. `spins` says that looking for a while may be of use.
+    pub fn attend(&mut self, spins: bool) -> Option<Option<Duration>> {
+        self.guarded(|runtime| runtime.drive_all(spins))?
+    }
+
+    fn drive_all(&mut self, spins: bool) -> Option<Option<Duration>> {
+        self.begin();
+        let mut has_looked = false;
         loop {
             if self.carry_out() {
-                return;
+                return None;
             }
             if let Some(event) = self.reactor.next() {
                 self.event(event);
@@ -190,12 +217,126 @@ impl Runtime {
                 self.handle(Input::Kick);
                 continue;
             }
-            let result = self.reactor.wait(timer.map(|at| at - now));
-            self.mailbox.wake_up();
-            if let Err(error) = result {
-                self.give_up(error);
-                return;
+            let done = match std::mem::replace(&mut has_looked, true) {
+                // Takes from the system what the descriptor was readable for.
+                false => self.reactor.wait(Some(Duration::ZERO)).map(|()| false),
+                true => self.settle(spins, timer.map(|at| at - now)),
+            };
+            match done {
+                Ok(true) => return Some(timer),
+                Ok(false) => self.mailbox.wake_up(),
+                Err(error) => {
+                    self.give_up(error);
+                    return None;
+                }
             }
+        }
+    }
+
+    fn settle(&mut self, spins: bool, timeout: Option<Duration>) -> Result<bool, NetError> {
+        match spins {
+            true => self.reactor.settle(timeout),
+            false => self.reactor.settle(Some(Duration::ZERO)),
+        }
+    }
+
+    /// Drives in the thread's place until `done`, or `deadline` has passed.
+    /// `relieve` is called before it waits.
+    pub fn stand_in(
+        &mut self,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+        relieve: impl Fn(),
+    ) -> Left {
+        let run = |runtime: &mut Self| runtime.drive_until(deadline, done, relieve);
+        self.guarded(run).unwrap_or(Left::Ended)
+    }
+
+    fn drive_until(
+        &mut self,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+        relieve: impl Fn(),
+    ) -> Left {
+        self.begin();
+        let mut leaving = None;
+        loop {
+            if self.carry_out() {
+                return Left::Ended;
+            }
+            match &mut leaving {
+                None if done() => leaving = Some(EVENTS_LEAVING),
+                None => {}
+                Some(0) => return Left::Something,
+                Some(left) => *left -= 1,
+            }
+            if let Some(event) = self.reactor.next() {
+                self.event(event);
+                continue;
+            }
+            let now = self.epoch.elapsed();
+            let timer = self.core.next_timer();
+            if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
+                self.handle(Input::Kick);
+                continue;
+            }
+            // What others tell from now on wakes this thread.
+            if leaving.is_none() && done() {
+                leaving = Some(EVENTS_LEAVING);
+            }
+            let left = deadline.left();
+            let waited = match leaving.is_some() || left.is_zero() {
+                true => match self.reactor.settle(Some(Duration::ZERO)) {
+                    Ok(true) => return Left::Nothing,
+                    Ok(false) => {
+                        leaving.get_or_insert(EVENTS_LEAVING);
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+                false => {
+                    relieve();
+                    let until_timer = timer.map_or(Duration::MAX, |at| at - now);
+                    let wait = left.min(until_timer);
+                    self.reactor.wait((wait < Duration::MAX).then_some(wait))
+                }
+            };
+            self.mailbox.wake_up();
+            if let Err(error) = waited {
+                self.give_up(error);
+                return Left::Ended;
+            }
+        }
+    }
+
+    /// Sends what a producer has gathered, and does nothing else. Whether
+    /// that was all, and what is left behind.
+    pub fn post(&mut self, producer: u64) -> (bool, Left) {
+        let posted = self.guarded(|runtime| {
+            let now = runtime.epoch.elapsed();
+            let (core, reactor) = (&mut runtime.core, &mut runtime.reactor);
+            let posted = runtime.present.and_then(|id| {
+                reactor.post(id, |link| core.post(now, link, producer, BATCHES_POSTED))
+            });
+            // Who has commands meanwhile has called the thread.
+            let settled = reactor.settle(Some(Duration::ZERO));
+            let left = match settled.is_ok_and(|settled| settled) {
+                true => Left::Nothing,
+                false => Left::Something,
+            };
+            (posted.unwrap_or(false), left)
+        });
+        posted.unwrap_or((false, Left::Ended))
+    }
+
+    /// Ends the core, because nobody can drive it.
+    pub fn abandon(&mut self, error: ClientError) {
+        self.core.abandon(error);
+    }
+
+    fn begin(&mut self) {
+        self.mailbox.wake_up();
+        if !std::mem::replace(&mut self.has_begun, true) {
             self.handle(Input::Kick);
         }
     }

@@ -9,6 +9,7 @@ use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
 use crate::runtime::Runtime;
 use crate::turns::Turns;
+use crate::watch::Watch;
 use memory::{Budget, Deadline, Reservation, Target};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     /// Every producer, to be drained at close.
     producers: Mutex<Vec<Weak<ProducerShared>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// What those who wait stand in by, where there is a thread.
+    watch: Option<Arc<Watch>>,
     /// What callers drive, where there is no thread.
     turns: Option<Arc<Turns>>,
 }
@@ -42,7 +45,9 @@ impl Session {
         let runtime = Runtime::new(core, &session.mailbox, options, epoch)?;
         match options.progress {
             Progress::Thread => {
-                let thread = runtime.start()?;
+                let (watch, thread) = Watch::start(runtime, &session.mailbox)?;
+                session.mailbox.set_watch(&watch);
+                session.watch = Some(watch);
                 *session.thread.lock().expect("no holder panics here") = Some(thread);
             }
             Progress::Caller => {
@@ -78,6 +83,7 @@ impl Session {
             memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
             producers: Mutex::default(),
             thread: Mutex::default(),
+            watch: None,
             turns: None,
         };
         (session, core, connected)

@@ -376,14 +376,15 @@ fn put(producer: &ProducerShared, done: Done) {
                 // Put once, by whoever has taken it.
                 let _ = deferred.put.set(future.clone());
             }
-            future.on_done(Box::new(move || {
+            let told = Box::new(move || {
                 let outcome = known.try_get().expect("told that it is known");
                 promise.resolve(outcome.map(|id| Stored {
                     partition: id.partition,
                     incarnation: id.incarnation,
                     base_offset: id.offset,
                 }));
-            }));
+            });
+            future.batch.on_done(future.index, told);
         }
     }
 }

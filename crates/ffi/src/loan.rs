@@ -56,9 +56,7 @@ impl Drop for Hold {
         if let Some(release) = release {
             release.tell();
         }
-        for callback in callbacks {
-            callback();
-        }
+        callbacks.into_iter().for_each(client::call_back);
     }
 }
 

@@ -233,6 +233,39 @@ impl ClientCore {
         self.give_up_if_hopeless();
     }
 
+    /// Sends what a producer has gathered, up to `batches`, and does nothing
+    /// else: no plugin and no callback of a user's is waited for. False if it
+    /// is to be told by a command after all, for there is more to do.
+    pub(crate) fn post(
+        &mut self,
+        now: Duration,
+        link: &mut dyn Link,
+        producer: u64,
+        batches: u32,
+    ) -> bool {
+        debug_assert!(now >= self.context.now);
+        if self.ended || !self.started {
+            return false;
+        }
+        self.context.now = now;
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        let Some(core) = self.producers.get_mut(&producer) else {
+            return false;
+        };
+        // Those that wait for credit come first.
+        if !self.starved.is_empty() {
+            return false;
+        }
+        let posted = core.post(&mut wire, batches);
+        if core.starve() {
+            self.starved.push_back(producer);
+        }
+        if core.is_awake() {
+            self.awake.insert(producer);
+        }
+        posted
+    }
+
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()

@@ -266,23 +266,54 @@ impl ProducerCore {
         self.is_short = self.unsent;
     }
 
+    /// Takes and sends up to `batches`, if nobody has to be waited for, of those
+    /// who may have the queue. False if there may be more.
+    pub fn post(&mut self, wire: &mut Wire<'_>, batches: u32) -> bool {
+        self.kicked();
+        for _ in 0..=batches {
+            match self.pump_by(wire, true, ProducerShared::try_take) {
+                Some(true) => {}
+                Some(false) => return true,
+                None => return false,
+            }
+        }
+        false
+    }
+
     /// Takes and sends at most one batch, and sends what could not be sent
     /// before, unless others wait for credit. True if there may be more at once.
     pub fn pump(&mut self, wire: &mut Wire<'_>, has_credit: bool) -> bool {
+        let take = |shared: &ProducerShared, now, take: &mut Take| {
+            shared.take(now, take);
+            true
+        };
+        self.pump_by(wire, has_credit, take).unwrap_or(true)
+    }
+
+    /// [`ProducerCore::pump`], with batches from `take`; `None` if that had to
+    /// wait.
+    fn pump_by(
+        &mut self,
+        wire: &mut Wire<'_>,
+        has_credit: bool,
+        take: impl FnOnce(&ProducerShared, Duration, &mut Take) -> bool,
+    ) -> Option<bool> {
         if !self.starved {
             self.send_all(wire, has_credit);
         }
         // Nothing is sealed before the producer has an identity to seal with.
         if !self.dirty || self.state == State::Failed || self.identity().producer == ProducerId(0) {
-            return false;
+            return Some(false);
         }
-        self.shared.take(wire.now(), &mut self.take);
+        if !take(&self.shared, wire.now(), &mut self.take) {
+            return None;
+        }
         if let Some(until) = self.take.linger_until {
             self.arm(wire, until);
         }
         let Some((partition, gathering)) = self.take.batch.take() else {
             self.dirty = false;
-            return false;
+            return Some(false);
         };
         let flow = self.partitions.entry(partition).or_default();
         let batch = SentBatch::seal(
@@ -305,7 +336,7 @@ impl ProducerCore {
             self.unsent = true;
             self.is_short = self.state == State::Open && wire.is_up();
         }
-        true
+        Some(true)
     }
 
     /// Sends what can be sent of a partition. False if the connection's credit

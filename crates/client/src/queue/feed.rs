@@ -10,12 +10,12 @@ use super::settlement::{SettleBatch, SettleFuture};
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::DataMode;
-use crate::promise;
 use crate::topic_handle::TopicState;
+use crate::watch::call_back;
 use bytes::Bytes;
-use memory::{Deadline, Reservation};
+use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use wire::message::{Lease, SettleAs, Settlement};
 use wire::record::Gap;
@@ -101,9 +101,9 @@ pub(crate) struct QueueShared {
     /// A part of the driver's memory, held for as long as the consumer lives.
     share: Reservation,
     /// Guards what has arrived and what is held; held for a push or a pop.
-    /// `arrived` is signalled whenever `news` has changed.
+    /// `arrived` is told whenever `news` has changed.
     state: Mutex<State>,
-    arrived: Condvar,
+    arrived: Signal,
     on_ready: Mutex<Option<OnReady>>,
 }
 
@@ -124,7 +124,7 @@ impl QueueShared {
             mailbox,
             share,
             state: Mutex::default(),
-            arrived: Condvar::new(),
+            arrived: Signal::new(),
             on_ready: Mutex::default(),
         }
     }
@@ -146,10 +146,11 @@ impl QueueShared {
     /// Tells whoever waits that there is something to look at.
     pub fn notify(&self) {
         self.lock().news += 1;
-        self.arrived.notify_all();
+        self.arrived.tell();
+        self.mailbox.nudge();
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
-            promise::call(|| on_ready());
+            call_back(move || on_ready());
         }
     }
 
@@ -173,12 +174,13 @@ impl QueueShared {
     }
 
     fn wait_visiting(&self, seen: u64, deadline: Deadline) -> bool {
-        if let Some(turns) = self.mailbox.turns() {
-            return turns.drive(deadline, || self.lock().news != seen);
+        let driven = self.mailbox.drive(deadline, || self.lock().news != seen);
+        if let Some(done) = driven {
+            return done;
         }
         let mut state = self.lock();
         while state.news == seen {
-            state = match deadline.wait(&self.arrived, state) {
+            state = match self.arrived.wait(state, deadline) {
                 Ok(state) => state,
                 Err(_) => return false,
             };

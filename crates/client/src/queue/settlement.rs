@@ -2,10 +2,10 @@
 
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
-use crate::promise;
-use memory::Deadline;
+use crate::watch::call_back;
+use memory::{Deadline, Signal};
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wire::message::Lease;
@@ -15,7 +15,7 @@ use wire::{ErrorCode, ErrorReply, EventId, LeaseId};
 pub(crate) struct SettleBatch {
     /// Guards the outcome and who is to be told; `done` is signalled after it is set.
     state: Mutex<State>,
-    done: Condvar,
+    done: Signal,
     generation: u64,
     mailbox: Weak<Mailbox>,
 }
@@ -36,7 +36,7 @@ impl SettleBatch {
     fn of(mailbox: Weak<Mailbox>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
-            done: Condvar::new(),
+            done: Signal::new(),
             generation: memory::fork::generation(),
             mailbox,
         })
@@ -58,12 +58,15 @@ impl SettleBatch {
             std::mem::take(&mut state.callbacks),
         );
         drop(state);
-        self.done.notify_all();
+        self.done.tell();
+        if let Some(mailbox) = self.mailbox.upgrade() {
+            mailbox.nudge();
+        }
         for waker in wakers {
             waker.wake();
         }
         for callback in callbacks {
-            promise::call(callback);
+            call_back(callback);
         }
     }
 }
@@ -158,8 +161,10 @@ impl SettleFuture {
         }
         let deadline = Deadline::within(timeout);
         let batch = &self.batch;
-        if let Some(turns) = batch.mailbox.upgrade().and_then(|mailbox| mailbox.turns()) {
-            turns.drive(deadline, || batch.lock().outcome.is_some());
+        let mailbox = batch.mailbox.upgrade();
+        let is_there = || batch.lock().outcome.is_some();
+        let driven = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there));
+        if driven.is_some() {
             let result = self.result(&batch.lock());
             return result.unwrap_or_else(|| Err(self.timeout()));
         }
@@ -168,7 +173,7 @@ impl SettleFuture {
             if let Some(result) = self.result(&state) {
                 return result;
             }
-            state = match deadline.wait(&batch.done, state) {
+            state = match batch.done.wait(state, deadline) {
                 Ok(state) => state,
                 Err(_) => return Err(self.timeout()),
             };

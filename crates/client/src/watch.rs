@@ -1,0 +1,282 @@
+//! A client with a thread: the thread drives, unless somebody waits who can.
+//!
+//! Whoever waits for something of a client whose runtime is idle stands in for
+//! its thread: what comes over the network then wakes the one who waits for
+//! it, and not a thread that wakes him. Whoever pushes while nothing is under
+//! way posts the event himself. The thread stands by meanwhile, and drives
+//! whatever nobody waits for. Nobody waits for the runtime: who finds that
+//! another one has it leaves his part to that one.
+
+use crate::error::ClientError;
+use crate::mailbox::Mailbox;
+use crate::runtime::{Left, Runtime};
+use memory::Deadline;
+use memory::fork::ClosedInChild;
+use net::{Relief, Standby};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// Who has the runtime of a client with a thread.
+pub(crate) struct Watch {
+    /// What a forked child closes. Dropped before the descriptors are closed.
+    _closed_in_child: Vec<ClosedInChild>,
+    mailbox: Arc<Mailbox>,
+    /// Guards who drives; never held while driving.
+    state: Mutex<State>,
+    relief: Relief,
+    /// Callbacks of users that stand-ins came upon: they are called by the
+    /// thread, before anything that it comes upon itself.
+    callbacks: Mutex<Vec<Callback>>,
+}
+
+struct State {
+    /// Whoever drives has it.
+    runtime: Option<Box<Runtime>>,
+    has_ended: bool,
+    /// Whether the thread does not look at the network.
+    is_relieved: bool,
+    /// When the thread looks up by itself, at the latest.
+    looks_up_at: Option<Duration>,
+    /// The thread had something to do and somebody else drove: whoever does
+    /// calls it afterwards.
+    is_turned_away: bool,
+    /// Somebody stood in since the thread drove last.
+    is_shared: bool,
+}
+
+thread_local! {
+    /// For whose thread this one stands in.
+    static STANDS_IN_FOR: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, this thread stands in for another one.
+struct StandIn {
+    before: Option<Arc<Watch>>,
+}
+
+impl StandIn {
+    fn begin(watch: &Arc<Watch>) -> Self {
+        Self {
+            before: STANDS_IN_FOR.replace(Some(watch.clone())),
+        }
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        STANDS_IN_FOR.set(self.before.take());
+    }
+}
+
+/// Calls a callback of the user's; on the client's thread, if this one stands
+/// in for it: the user may hold locks here that the callback takes.
+///
+/// A panic in it is the user's alone: the panic hook has told of it, and the
+/// thread has others to serve.
+pub fn call_back(callback: impl FnOnce() + Send + 'static) {
+    let watch = STANDS_IN_FOR.with_borrow(Clone::clone);
+    match watch {
+        Some(watch) => watch.defer(Box::new(callback)),
+        None => call_here(callback),
+    }
+}
+
+/// Calls a callback on this thread: one of ours, that takes no lock of the
+/// user's and does not wait. If it is the user's after all, it goes on by
+/// [`call_back`].
+pub(crate) fn call_here(callback: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(callback)));
+}
+
+impl Watch {
+    /// Starts the thread.
+    pub fn start(
+        runtime: Runtime,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(Arc<Self>, JoinHandle<()>), ClientError> {
+        let system = |error| {
+            let error = std::io::Error::other(error);
+            ClientError::io("making the client's thread", error)
+        };
+        let standby = runtime.standby().map_err(system)?;
+        let descriptors = standby.descriptors().into_iter();
+        let watch = Arc::new(Self {
+            _closed_in_child: descriptors.map(ClosedInChild::new).collect(),
+            mailbox: mailbox.clone(),
+            state: Mutex::new(State {
+                runtime: Some(Box::new(runtime)),
+                has_ended: false,
+                is_relieved: false,
+                // It looks up at once.
+                looks_up_at: Some(Duration::ZERO),
+                is_turned_away: false,
+                is_shared: false,
+            }),
+            relief: standby.relief(),
+            callbacks: Mutex::default(),
+        });
+        let own = watch.clone();
+        let thread = std::thread::Builder::new()
+            .name("thalweg-client".to_owned())
+            .spawn(move || own.run(standby))
+            .map_err(|error| ClientError::io("starting the client's thread", error))?;
+        Ok((watch, thread))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics here")
+    }
+
+    fn run(&self, mut standby: Standby) {
+        self.mailbox.set_thread();
+        while let Some(wait) = self.look_up() {
+            if let Err(error) = standby.wait(wait) {
+                return self.give_up(ClientError::io(
+                    "waiting for the network",
+                    std::io::Error::other(error),
+                ));
+            }
+        }
+    }
+
+    /// Does what there is to do, unless somebody stands in, and says how long
+    /// to wait then. `None` when the client has ended.
+    fn look_up(&self) -> Option<Option<Duration>> {
+        self.call_deferred();
+        let mut state = self.lock();
+        if state.has_ended {
+            return None;
+        }
+        let Some(mut runtime) = state.runtime.take() else {
+            state.is_turned_away = true;
+            return Some(None);
+        };
+        // What is waited for elsewhere is not to be looked for here.
+        let spins = !std::mem::take(&mut state.is_shared);
+        drop(state);
+        self.call_deferred();
+        let Some(timer) = runtime.attend(spins) else {
+            self.lock().has_ended = true;
+            return None;
+        };
+        let wait = timer.map(|at| at.saturating_sub(runtime.now()));
+        let mut state = self.lock();
+        state.looks_up_at = timer;
+        state.runtime = Some(runtime);
+        Some(wait)
+    }
+
+    /// The thread cannot go on. Should somebody stand in, the client ends
+    /// when he leaves.
+    fn give_up(&self, error: ClientError) {
+        let mut state = self.lock();
+        state.has_ended = true;
+        let runtime = state.runtime.take();
+        drop(state);
+        if let Some(mut runtime) = runtime {
+            runtime.abandon(error);
+        }
+    }
+
+    fn call_deferred(&self) {
+        loop {
+            let mut deferred = self.callbacks.lock().expect("no holder panics here");
+            let callbacks = std::mem::take(&mut *deferred);
+            drop(deferred);
+            if callbacks.is_empty() {
+                return;
+            }
+            callbacks.into_iter().for_each(call_back);
+        }
+    }
+
+    fn defer(&self, callback: Callback) {
+        let mut callbacks = self.callbacks.lock().expect("no holder panics here");
+        callbacks.push(callback);
+        let is_first = callbacks.len() == 1;
+        drop(callbacks);
+        if is_first {
+            self.relief.call();
+        }
+    }
+
+    fn take(&self) -> Option<Box<Runtime>> {
+        self.lock().runtime.take()
+    }
+
+    /// Drives in the thread's place until `done`, or until `deadline` has
+    /// passed: false then. `None` if somebody else drives, or the client has
+    /// ended: what is waited for is told by whoever did that.
+    pub fn stand_in(
+        self: &Arc<Self>,
+        deadline: Deadline,
+        mut done: impl FnMut() -> bool,
+    ) -> Option<bool> {
+        // In a callback, what is waited for can come of nothing but its end.
+        if deadline.has_passed() || !self.mailbox.can_wait() {
+            return None;
+        }
+        let mut runtime = self.take()?;
+        let stands_in = StandIn::begin(self);
+        let relieve = || {
+            let mut state = self.lock();
+            if !state.is_relieved && self.relief.relieve().is_ok() {
+                state.is_relieved = true;
+            }
+        };
+        let left = runtime.stand_in(deadline, &mut done, relieve);
+        drop(stands_in);
+        let is_done = done();
+        let has_ended = matches!(left, Left::Ended);
+        self.put_back(runtime, left);
+        (is_done || !has_ended).then_some(is_done)
+    }
+
+    /// Sends what a producer has gathered, in the thread's place. False if
+    /// there is more to do than that, or somebody else drives.
+    pub fn post(self: &Arc<Self>, producer: u64) -> bool {
+        let Some(mut runtime) = self.take() else {
+            return false;
+        };
+        let stands_in = StandIn::begin(self);
+        let (posted, left) = runtime.post(producer);
+        drop(stands_in);
+        self.put_back(runtime, left);
+        posted
+    }
+
+    fn put_back(&self, runtime: Box<Runtime>, left: Left) {
+        let mut state = self.lock();
+        let mut call = std::mem::take(&mut state.is_turned_away);
+        if matches!(left, Left::Ended) || state.has_ended {
+            state.has_ended = true;
+            drop(state);
+            self.relief.call();
+            return;
+        }
+        let timer = runtime.next_timer();
+        let looks_up_at = state.looks_up_at;
+        call |= matches!(left, Left::Something);
+        call |= timer.is_some_and(|timer| looks_up_at.is_none_or(|at| timer < at));
+        if call {
+            state.looks_up_at = Some(Duration::ZERO);
+        }
+        state.is_shared = true;
+        state.runtime = Some(runtime);
+        // Under the lock, so that it does not undo what the next one does.
+        if std::mem::take(&mut state.is_relieved) {
+            // It was registered and is open, so this does not fail; if it did,
+            // the thread would still be called.
+            call |= self.relief.release().is_err();
+        }
+        drop(state);
+        if call {
+            self.relief.call();
+        }
+    }
+}
