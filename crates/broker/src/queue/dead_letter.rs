@@ -334,7 +334,16 @@ fn dead_batch(
     ];
     if event.external {
         // Large data is not copied: it stays where it is, as long as that topic keeps it.
-        said.push(("thalweg.data_bytes", event.data_bytes.to_string()));
+        let Origins {
+            topic,
+            partition,
+            incarnation,
+            at,
+            ..
+        } = origins;
+        let bytes = event.data_bytes;
+        let data = format!("{topic}/{partition}/{incarnation}/{at}/{bytes}");
+        said.push(("thalweg.data", data));
     }
     let own = blob(event.headers);
     let own = own.and_then(|bytes| Headers::from_bytes("headers", bytes).ok());

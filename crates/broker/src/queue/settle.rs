@@ -251,6 +251,7 @@ impl Node {
                 .state
                 .not_recorded(changes, &durable, &rules, &mut queue.loads);
         }
+        let (topic, consumer) = (queue.topic, queue.consumer.clone());
         if result.is_err() {
             queue.record_at = rules.now + RETRY_AFTER;
         }
@@ -280,6 +281,7 @@ impl Node {
                 (Err(()), Ok(())) => {}
             }
         }
+        self.consumer_moved(topic, &consumer);
         self.touch_queue(id);
     }
 }

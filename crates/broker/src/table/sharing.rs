@@ -31,7 +31,8 @@ pub struct QueueEntry {
     pub settled: OffsetSet,
     /// Everything before was delivered once at least, as far as was noted.
     pub delivered: Offset,
-    /// What was delivered and came back.
+    /// What was delivered and came back. Settled events may lie in a range,
+    /// and are not meant: one with every second event settled is one entry.
     pub returned: RangeMap<Returned>,
     /// What is to become a dead letter.
     pub rejected: BTreeMap<Offset, RejectedRecord>,
@@ -155,7 +156,7 @@ impl QueueEntry {
     pub fn apply_settled(&mut self, record: SettledRecord) {
         for (first, end) in record.ranges {
             self.settled.insert(first, end);
-            self.returned.remove(first, end);
+            self.trim(first, end);
             if first < end {
                 let gone: Vec<_> = self.rejected.range(first..end).map(|(at, _)| *at).collect();
                 gone.iter().for_each(|at| {
@@ -173,12 +174,25 @@ impl QueueEntry {
             deliveries: record.deliveries,
             not_before: record.not_before,
         };
-        let missing: Vec<_> = self.settled.missing(record.first, record.end).collect();
-        for (first, end) in missing {
-            self.returned.insert(first, end, value);
-            let rejected: Vec<_> = self.rejected.range(first..end).map(|(at, _)| *at).collect();
-            for at in rejected {
-                self.returned.remove(at, at.plus(1));
+        let (first, end) = (self.settled.next_missing(record.first), record.end);
+        if first >= end {
+            return;
+        }
+        self.returned.insert(first, end, value);
+        let rejected: Vec<_> = self.rejected.range(first..end).map(|(at, _)| *at).collect();
+        for at in rejected {
+            self.returned.remove(at, at.plus(1));
+        }
+    }
+
+    /// What came back begins, range by range, with an event that is not
+    /// settled.
+    fn trim(&mut self, first: Offset, end: Offset) {
+        let parts: Vec<_> = self.returned.within(first, end).map(|(a, ..)| a).collect();
+        for at in parts {
+            if let Some((first, end, _)) = self.returned.around(at) {
+                let start = self.settled.next_missing(first).min(end);
+                self.returned.remove(first, start);
             }
         }
     }

@@ -887,3 +887,142 @@ fn a_full_internal_partition_undoes_settlements() {
     let position = world.queue(link, topic).position.offset;
     assert_eq!(position, Offset(index as u64 + 1));
 }
+
+/// A batch of events with keys.
+fn keyed(topic: TopicId, sequence: u64, events: &[(&str, &str)]) -> Vec<u8> {
+    let mut builder = wire::batch::BatchBuilder::default();
+    for (text, key) in events {
+        builder.push(wire::batch::EventParts {
+            metadata: text.as_bytes(),
+            key: (!key.is_empty()).then_some(key.as_bytes()),
+            ..Default::default()
+        });
+    }
+    builder.seal(origin(topic, 5, 0, sequence), 4096).to_vec()
+}
+
+#[test]
+fn a_queue_ordered_by_key_gives_out_one_of_a_key_at_a_time() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        options: r#"{"ordered_by_key":true}"#.into(),
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    let events = [
+        ("0", "a"),
+        ("1", "a"),
+        ("2", "b"),
+        ("3", ""),
+        ("4", "a"),
+        ("5", "b"),
+    ];
+    let bytes = keyed(topic, 0, &events);
+    world.produce(link, topic, &bytes);
+    assert_eq!(world.numbers(link, id), [0, 2, 3]);
+    let given = world.given(link, id);
+    let settlements = vec![back(given[0].lease, 5_000), done(given[1].lease)];
+    assert!(world.settled(link, topic, (1, 1), settlements).is_empty());
+    assert_eq!(world.numbers(link, id), [0, 2, 3, 5]);
+    // The key waits for its delay, also across a crash.
+    world.settled(
+        link,
+        topic,
+        (1, 2),
+        vec![done(world.given(link, id)[3].lease)],
+    );
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    let id = world.joined(link, topic, &join);
+    world.live(&[link], SECOND * 4);
+    assert!(!world.numbers(link, id).contains(&1));
+    world.live(&[link], SECOND * 2);
+    let zero = world.given(link, id).into_iter().find(|g| g.text == "0");
+    let zero = zero.expect("its delay has passed");
+    world.settled(link, topic, (1, 3), vec![done(zero.lease)]);
+    let one = world.given(link, id).pop().unwrap();
+    assert_eq!(one.text, "1");
+    world.settled(link, topic, (1, 4), vec![done(one.lease)]);
+    assert_eq!(world.given(link, id).pop().unwrap().text, "4");
+}
+
+#[test]
+fn what_retention_removes_counts_as_settled() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    world.create(link, "t.dead", "{}", &["disk"]).unwrap();
+    let create = CreateTopic {
+        name: "t".into(),
+        definition: r#"{"retention":{"count":10}}"#.into(),
+        partitions: vec![PartitionStorage {
+            kind: "disk".into(),
+            config: r#"{"segment_bytes":4096}"#.into(),
+        }],
+    };
+    let topic: TopicDescription = world
+        .call(link, Method::CreateTopic, TopicId(0), &create)
+        .unwrap();
+    let topic = topic.topic;
+    let id = world.joined(link, topic, &member(1));
+    let text = "x".repeat(400);
+    for sequence in 0..100 {
+        world.stored(link, topic, (5, sequence), &[&text]);
+        world.live(&[link], SECOND);
+    }
+    let first = world.describe(link, "t").unwrap().partitions[0].first;
+    assert!(first.0 > 50, "nothing was dropped before {first}");
+    let queue = world.queue(link, topic);
+    assert!(queue.position.offset >= first);
+    // What it had of them is not its any more.
+    let lost = world.given(link, id)[0].lease;
+    assert_eq!(world.settled(link, topic, (1, 1), vec![done(lost)]), [0]);
+    // And the rest is given out: the prefetch is free.
+    let mut sequence = 1;
+    while world.queue(link, topic).position.offset < Offset(100) {
+        let given = world.given(link, id);
+        let last = &given[given.len().saturating_sub(10)..];
+        let last = last.iter().map(|given| done(given.lease)).collect();
+        sequence += 1;
+        world.settled(link, topic, (1, sequence), last);
+        assert!(sequence < 50, "{:?}", world.queue(link, topic));
+    }
+}
+
+#[test]
+fn a_lost_memory_partition_begins_afresh() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    world.create(link, "t.dead", "{}", &["disk"]).unwrap();
+    let made = world.create(link, "t", "{}", &["memory"]).unwrap();
+    let topic = made.topic;
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 3, 3);
+    let given = world.given(link, id);
+    world.settled(link, topic, (1, 1), vec![done(given[0].lease)]);
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    let again = Join {
+        held: given.iter().map(|given| given.lease).collect(),
+        ..member(1)
+    };
+    let id = world.request(link, Method::Join, topic, &again, &[]);
+    let joined: Joined = world.answered(link, id).unwrap();
+    assert_eq!(offsets(&joined.expired), [0, 1, 2]);
+    world.stored(link, topic, (6, 0), &["7"]);
+    let fresh = world.given(link, id);
+    assert_eq!(world.numbers(link, id), [7]);
+    assert!(fresh[0].lease.incarnation > given[0].lease.incarnation);
+    let one = vec![done(fresh[0].lease)];
+    assert!(world.settled(link, topic, (1, 2), one).is_empty());
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    assert_eq!(world.queue(link, topic).position.offset, Offset(0));
+}
