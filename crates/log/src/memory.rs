@@ -382,7 +382,7 @@ impl MemoryLog {
                     .filter(|event| event.external);
                 let first_block: usize = before.map(|event| blocks(event.data_bytes)).sum();
                 let own = &data.checksums[first_block..first_block + blocks(event.data_bytes)];
-                let crc = combine_blocks(own.iter().copied(), block_bytes, event.data_bytes);
+                let crc = combine_blocks(own, block_bytes, event.data_bytes);
                 let place = DataAt::External {
                     data: data.clone(),
                     position: event.data_start,

@@ -221,9 +221,7 @@ impl DiskLog {
             .filter(|event| event.external);
         let first_block: usize = before.map(|event| blocks(event.data_bytes)).sum();
         let table = found.table.clone().unwrap_or_default();
-        let own = table[first_block..first_block + blocks(bytes)]
-            .iter()
-            .copied();
+        let own = &table[first_block..first_block + blocks(bytes)];
         let crc = combine_blocks(own, block_bytes, bytes);
         let file = self.data_files.get(&stamp.data_segment);
         let entry = file.and_then(|data| Some((data.file, self.files.get(data.file)?)));
