@@ -59,6 +59,8 @@ enum Purpose {
     Removed,
     /// A removed segment's file got this name.
     Spared(std::path::PathBuf),
+    /// A removed data file got this name, and has this length.
+    DataSpared(std::path::PathBuf, u64),
     UndoStep,
 }
 
@@ -92,7 +94,11 @@ impl Segment {
 /// A data file. It outlives its segment while later ones refer to it.
 struct DataFile {
     file: FileNumber,
+    /// Where the next data goes.
     end: u64,
+    /// How long the file is or will be: at least up to there, and more of one
+    /// that was written before.
+    length: u64,
     /// Which change of the directory made it.
     made: u64,
     sync_waiting: Vec<DataPlace>,
@@ -177,6 +183,7 @@ impl DiskLog {
                 file,
                 // Whatever an abandoned reservation left is not written over.
                 end: bytes.next_multiple_of(wire::batch::DATA_ALIGNMENT),
+                length: bytes.next_multiple_of(wire::batch::DATA_ALIGNMENT),
                 made: 0,
                 sync_waiting: Vec::new(),
                 sync_running: false,
@@ -311,6 +318,7 @@ impl DiskLog {
             Purpose::Index(base, job) => self.index_read(base, job, result),
             Purpose::Removed => self.removed(result),
             Purpose::Spared(path) => self.spared(path, result),
+            Purpose::DataSpared(path, length) => self.data_spared((path, length), result),
             Purpose::UndoStep => self.undo_step_done(result),
         }
     }

@@ -24,8 +24,9 @@ pub struct DiskSettings {
     pub allocate_bytes_min: u64,
     /// See `allocate_bytes_min`.
     pub allocate_bytes_max: u64,
-    /// How many files of removed segments are kept to be written again: that spares
-    /// the file system removing and allocating them. Default 2.
+    /// How many logs of removed segments are kept to be written again, and with
+    /// any at all one data file: that spares the file system removing and
+    /// allocating them. Default 2.
     pub recycle_count: usize,
     /// Files of older segments that are kept open for reading. Default 16.
     pub open_segments_max: usize,

@@ -78,10 +78,12 @@ impl DiskLog {
         let base = self.active().base;
         if !self.data_files.contains_key(&base) {
             let path = SegmentFile::Data.path(&self.open.directory, base);
-            let file = self.files.add_new(path, None);
+            let (spare, length) = self.retain.take_data_spare().unzip();
+            let file = self.files.add_new(path, spare);
             let data = DataFile {
                 file,
                 end: 0,
+                length: length.unwrap_or(0),
                 made: u64::MAX,
                 sync_waiting: Vec::new(),
                 sync_running: false,
@@ -100,7 +102,9 @@ impl DiskLog {
         };
         data.end = end;
         let file = data.file;
-        if layout.total_bytes >= ALLOCATE_BYTES_MIN {
+        let lengthens = end > data.length;
+        data.length = data.length.max(end);
+        if lengthens && layout.total_bytes >= ALLOCATE_BYTES_MIN {
             let allocate = Operation::Allocate {
                 file: THIS_FILE,
                 bytes: end,

@@ -13,10 +13,13 @@ pub(super) struct Retain {
     /// Segments that readers no longer see. Their files go when a checkpoint
     /// that begins behind them is durable, so that they are never missed.
     leaving: Vec<Leaving>,
-    /// Files that may be written again, and names for more.
+    /// Logs that may be written again, and names for more.
     spares: Vec<std::path::PathBuf>,
     next_spare: u64,
     sparing: usize,
+    /// A data file that may be written again, and its length.
+    data_spare: Option<(std::path::PathBuf, u64)>,
+    sparing_data: bool,
     /// Removals under way.
     pub(super) removing: usize,
 }
@@ -38,12 +41,25 @@ impl Retain {
             spares: Vec::new(),
             next_spare: 0,
             sparing: 0,
+            data_spare: None,
+            sparing_data: false,
             removing: 0,
         }
     }
 
     pub(super) fn take_spare(&mut self) -> Option<std::path::PathBuf> {
         self.spares.pop()
+    }
+
+    pub(super) fn take_data_spare(&mut self) -> Option<(std::path::PathBuf, u64)> {
+        self.data_spare.take()
+    }
+
+    /// A name that no file has.
+    fn spare_path(&mut self, directory: &std::path::Path) -> std::path::PathBuf {
+        let name = format!("{}{}", crate::kind::SPARE_PREFIX, self.next_spare);
+        self.next_spare += 1;
+        directory.join(name)
     }
 }
 
@@ -165,9 +181,7 @@ impl DiskLog {
         if !recycle {
             return self.remove_path(path);
         }
-        let name = format!("{}{}", crate::kind::SPARE_PREFIX, self.retain.next_spare);
-        self.retain.next_spare += 1;
-        let to = self.open.directory.join(name);
+        let to = self.retain.spare_path(&self.open.directory);
         self.retain.removing += 1;
         self.retain.sparing += 1;
         let purpose = Purpose::Spared(to.clone());
@@ -195,12 +209,35 @@ impl DiskLog {
             .collect();
         for base in unused {
             let data = self.data_files.remove(&base).expect("just seen");
-            let path = self.files.get(data.file).map(|entry| entry.path.clone());
-            self.files.retire(data.file);
-            if let Some(path) = path {
-                self.remove_path(path);
-            }
+            self.remove_data_file(&data);
         }
+    }
+
+    /// Removes a data file, or keeps it to be written again: to free and to
+    /// allocate as much as data may have costs the file system more than
+    /// writing it.
+    fn remove_data_file(&mut self, data: &DataFile) {
+        let Some(entry) = self.files.get(data.file) else {
+            return;
+        };
+        let path = entry.path.clone();
+        // One is enough for a stream, which fills one while another leaves;
+        // what a few large events have left is not worth holding.
+        let recycle = self.settings.recycle_count > 0
+            && self.retain.data_spare.is_none()
+            && !self.retain.sparing_data
+            && data.length <= self.settings.segment_bytes.saturating_mul(2)
+            && !self.files.in_use(data.file);
+        self.files.retire(data.file);
+        if !recycle {
+            return self.remove_path(path);
+        }
+        let to = self.retain.spare_path(&self.open.directory);
+        self.retain.removing += 1;
+        self.retain.sparing_data = true;
+        let purpose = Purpose::DataSpared(to.clone(), data.length);
+        let rename = Operation::Rename { from: path, to };
+        self.files.submit(rename, purpose);
     }
 
     fn remove_path(&mut self, path: std::path::PathBuf) {
@@ -222,6 +259,18 @@ impl DiskLog {
         }
     }
 
+    pub(super) fn data_spared(
+        &mut self,
+        spare: (std::path::PathBuf, u64),
+        result: Result<Outcome, DiskError>,
+    ) {
+        self.retain.removing -= 1;
+        self.retain.sparing_data = false;
+        if result.is_ok() {
+            self.retain.data_spare = Some(spare);
+        }
+    }
+
     /// A segment will not be written to again: it gives back what was
     /// allocated beyond its end, and its index is kept.
     pub(super) fn segment_sealed(&mut self, at: usize) {
@@ -234,6 +283,18 @@ impl DiskLog {
             };
             self.files
                 .submit_to(segment.log, set_length, Purpose::Ignored);
+        }
+        let base = segment.base;
+        if let Some(data) = self.data_files.get_mut(&base)
+            && data.length > data.end
+        {
+            data.length = data.end;
+            let set_length = Operation::SetLength {
+                file: THIS_FILE,
+                bytes: data.end,
+            };
+            self.files
+                .submit_to(data.file, set_length, Purpose::Ignored);
         }
         self.write_index(at);
         self.close_idle_files();
