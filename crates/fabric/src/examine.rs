@@ -31,14 +31,12 @@ pub fn sealed_memory() -> io::Result<()> {
     Ok(())
 }
 
-/// Reads memory of another process.
+/// Fills `into` with memory of another process.
 ///
 /// # Errors
 /// What the system says.
-pub fn read_process(pid: u32, address: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut into = vec![0; bytes];
-    remote::read(pid, address, &mut into)?;
-    Ok(into)
+pub fn read_process(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
+    remote::read(pid, address, into)
 }
 
 /// What a client and the server at a socket agree on.

@@ -59,6 +59,9 @@ pub enum BenchCommand {
     /// The other end of the raw stream
     #[command(hide = true)]
     RawReceiver(ReceiverArgs),
+    /// Memory that another process reads
+    #[command(hide = true)]
+    RawMemory,
     /// The other side of calls
     #[command(hide = true)]
     RpcResponder(ResponderArgs),
@@ -115,6 +118,7 @@ pub fn run(command: BenchCommand) -> Result<(), Failure> {
     let one = |args: &BenchArgs, work| run_cases(args, work, |load| Case::all(work, load));
     match command {
         BenchCommand::RawReceiver(args) => limits::receive(&args),
+        BenchCommand::RawMemory => limits::foreign::hold(),
         BenchCommand::RpcResponder(args) => rpc::respond(&args),
         BenchCommand::Client(args) => clients::run(&args),
         BenchCommand::Rpc(args) => rpc::run(&args),

@@ -56,6 +56,10 @@ pub struct LoadArgs {
     /// Bytes of data of an event
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub data_bytes: usize,
+    /// Producers have their data in ordinary memory, not where the transport sends it with fewest
+    /// copies
+    #[arg(long)]
+    pub data_anywhere: bool,
     /// Events in a repetition, over all clients [default: 1000000; for latency 20000]
     #[arg(long, value_name = "COUNT")]
     pub events: Option<u64>,
@@ -259,6 +263,7 @@ impl Case {
             burst: load.burst,
             pieces: self.pieces(),
             document: load.document,
+            data_anywhere: load.data_anywhere,
             stamped: matches!(self.work, Work::Pipeline | Work::Latency),
         }
     }
@@ -286,6 +291,7 @@ impl Case {
             "durability": self.durability(),
             "metadata_bytes": load.metadata_bytes,
             "data_bytes": load.data_bytes,
+            "data_anywhere": load.data_anywhere,
             "events": self.events,
             "warmup": load.warmup,
             "clients": load.clients,
@@ -315,6 +321,9 @@ impl Case {
         );
         if load.data_bytes > 0 {
             title.push_str(&format!(" + {} B of data", load.data_bytes));
+            if load.data_anywhere {
+                title.push_str(" from anywhere");
+            }
         }
         if let Some(pieces) = self.pieces() {
             title.push_str(&format!(

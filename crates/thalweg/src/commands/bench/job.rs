@@ -71,6 +71,8 @@ pub struct Load {
     pub pieces: Option<Pieces>,
     /// What metadata is, if not just bytes.
     pub document: Option<Document>,
+    /// Whether data lies in ordinary memory.
+    pub data_anywhere: bool,
     /// Whether events carry the time of their push, for delays.
     pub stamped: bool,
 }

@@ -2,6 +2,7 @@
 //! benchmark can be read as a fraction of one of these.
 
 pub mod files;
+pub mod foreign;
 pub mod memory;
 pub mod stream;
 
@@ -51,7 +52,13 @@ impl Limits {
         let bytes = case.measured_bytes().min(BESIDE_BYTES_MAX);
         match way {
             Way::Inproc | Way::Shm => {
-                limits.set("copy_and_crc_cold_bytes_per_s", memory::copy_and_crc_cold())
+                limits.set("copy_and_crc_cold_bytes_per_s", memory::copy_and_crc_cold());
+                if way == Way::Shm
+                    && case.load.data_bytes > 0
+                    && let Some(rate) = foreign::measure(cores)?
+                {
+                    limits.set("process_vm_readv_bytes_per_s", rate);
+                }
             }
             Way::Tcp | Way::Unix => {
                 let socket = match way {
@@ -72,14 +79,18 @@ impl Limits {
         }
         if case.work == Work::Produce && case.load.storage == "disk" {
             let bytes = bytes.min(BESIDE_FILE_BYTES_MAX);
-            let (name, how) = match case.load.durability {
-                Some(Durability::Memory | Durability::Written) => {
-                    ("page_cache_fallocated_bytes_per_s", Write::Fallocated)
-                }
-                _ => ("direct_sync_bytes_per_s", Write::DirectSync),
+            let (name, rate) = match case.load.durability {
+                Some(Durability::Memory | Durability::Written) => (
+                    "page_cache_fallocated_bytes_per_s",
+                    files::measure(directory, Write::Fallocated, bytes),
+                ),
+                _ => (
+                    "direct_sync_bytes_per_s",
+                    files::measure_at_best_depth(directory, Write::DirectSync, bytes),
+                ),
             };
             // Some file systems have no such thing.
-            if let Some(rate) = files::measure(directory, how, bytes).about("a file")? {
+            if let Some(rate) = rate.about("a file")? {
                 limits.set(name, rate);
             }
         }
@@ -115,6 +126,9 @@ fn all(args: &LimitsArgs, cores: &Cores, directory: &Path) -> Result<Limits, Fai
     limits.set("crc_hot_bytes_per_s", memory::crc_hot());
     limits.set("crc_cold_bytes_per_s", memory::crc_cold());
     limits.set("copy_and_crc_cold_bytes_per_s", memory::copy_and_crc_cold());
+    if let Some(rate) = foreign::measure(cores)? {
+        limits.set("process_vm_readv_bytes_per_s", rate);
+    }
     for (name, socket, buffers) in [
         ("tcp_hot_bytes_per_s", Socket::Tcp, Buffers::Hot),
         ("tcp_cold_bytes_per_s", Socket::Tcp, Buffers::Cold),
@@ -138,6 +152,11 @@ fn all(args: &LimitsArgs, cores: &Cores, directory: &Path) -> Result<Limits, Fai
         if let Some(rate) = files::measure(directory, how, args.bytes).about("a file")? {
             limits.set(name, rate);
         }
+    }
+    let how = Write::DirectSync;
+    let deep = files::measure_at_best_depth(directory, how, args.bytes).about("a file")?;
+    if let Some(rate) = deep {
+        limits.set("direct_sync_best_depth_bytes_per_s", rate);
     }
     Ok(limits)
 }
@@ -182,7 +201,7 @@ pub fn run(args: &LimitsArgs) -> Result<(), Failure> {
     )];
     text.extend(spreads.iter().map(|(name, spread)| {
         let words = name.trim_end_matches("_bytes_per_s").replace('_', " ");
-        format!("  {words:<26}{}", spread.text(1e-9, "GB/s"))
+        format!("  {words:<28}{}", spread.text(1e-9, "GB/s"))
     }));
     output.either(&line, &text.join("\n"))?;
     output.flush()

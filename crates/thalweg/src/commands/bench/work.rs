@@ -71,6 +71,9 @@ impl<'a> Ready<'a> {
             let count = (HELD_BYTES_MAX / load.data_bytes).clamp(2, 64);
             ready.data = (0..count)
                 .map(|seed| {
+                    if load.data_anywhere {
+                        return Bytes::from(pattern(load.data_bytes, seed));
+                    }
                     // As a program would that makes its data in place.
                     let mut buffer = driver.alloc_buffer(load.data_bytes);
                     buffer.copy_from_slice(&pattern(load.data_bytes, seed));

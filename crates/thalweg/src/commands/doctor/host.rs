@@ -141,7 +141,8 @@ pub fn answer_probe(pid: u64, address: u64) -> Result<(), Failure> {
     let subject = format!("memory of process {pid}");
     let pid =
         u32::try_from(pid).map_err(|error| Failure::new(Code::Usage, subject.clone(), error))?;
-    let bytes = fabric::read_process(pid, address, 8).about(subject)?;
+    let mut bytes = [0; 8];
+    fabric::read_process(pid, address, &mut bytes).about(subject)?;
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     println!("{text}");
     Ok(())

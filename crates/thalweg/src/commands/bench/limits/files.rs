@@ -4,6 +4,7 @@ use memory::Buffer;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
@@ -12,6 +13,8 @@ use std::time::Instant;
 const PIECE_BYTES: usize = 1 << 20;
 /// What devices want memory and places to be aligned to, at most.
 const ALIGNMENT: usize = 4096;
+/// Writes at once among which the best is looked for.
+const DEPTHS: [u64; 4] = [1, 2, 4, 8];
 /// Larger than the caches, so that what is written comes from memory.
 const SOURCE_BYTES: usize = 64 << 20;
 
@@ -37,9 +40,23 @@ pub enum Write {
 /// Bytes a second in one file of about `bytes` in `directory`, which is
 /// removed again. `None` where the file system cannot do it.
 pub fn measure(directory: &Path, how: Write, bytes: u64) -> io::Result<Option<f64>> {
+    measure_deep(directory, how, bytes, 1)
+}
+
+/// The best of what [`measure`] gives with one write at a time and with several.
+pub fn measure_at_best_depth(directory: &Path, how: Write, bytes: u64) -> io::Result<Option<f64>> {
+    let mut best: Option<f64> = None;
+    for depth in DEPTHS {
+        let rate = measure_deep(directory, how, bytes, depth)?;
+        best = best.into_iter().chain(rate).reduce(f64::max);
+    }
+    Ok(best)
+}
+
+fn measure_deep(directory: &Path, how: Write, bytes: u64, depth: u64) -> io::Result<Option<f64>> {
     let count = bytes.div_ceil(PIECE_BYTES as u64).max(1);
     let path = directory.join(format!("limit-{}", std::process::id()));
-    let result = in_file(&path, how, count);
+    let result = in_file(&path, how, count, depth);
     // It may never have been made.
     let _ = std::fs::remove_file(&path);
     match result {
@@ -57,7 +74,7 @@ pub fn measure(directory: &Path, how: Write, bytes: u64) -> io::Result<Option<f6
     }
 }
 
-fn in_file(path: &Path, how: Write, count: u64) -> io::Result<f64> {
+fn in_file(path: &Path, how: Write, count: u64, depth: u64) -> io::Result<f64> {
     let flags = match how {
         Write::Direct => OFlags::DIRECT,
         Write::DirectSync | Write::DirectSyncOverwrite => OFlags::DIRECT | OFlags::DSYNC,
@@ -74,14 +91,14 @@ fn in_file(path: &Path, how: Write, count: u64) -> io::Result<f64> {
         how,
         Write::Overwrite | Write::Read | Write::DirectSyncOverwrite
     ) {
-        source.write(&file, count)?;
+        source.write(&file, 0..count)?;
     }
     // What is still on its way to the device would be paid for here.
     file.sync_all()?;
     let began = Instant::now();
     match how {
         Write::Read => read(&file, count)?,
-        _ => source.write(&file, count)?,
+        _ => source.write_at_once(&file, count, depth)?,
     }
     Ok(began.elapsed().as_secs_f64())
 }
@@ -100,10 +117,26 @@ impl Source {
         Self { memory, start }
     }
 
-    fn write(&self, file: &File, count: u64) -> io::Result<()> {
+    /// Writes `count` pieces, so many at a time, each of them in a thread.
+    fn write_at_once(&self, file: &File, count: u64, depth: u64) -> io::Result<()> {
+        if depth == 1 {
+            return self.write(file, 0..count);
+        }
+        std::thread::scope(|scope| {
+            let share = count.div_ceil(depth);
+            let parts = (0..depth).map(|part| part * share..count.min((part + 1) * share));
+            let threads: Vec<_> = parts
+                .map(|part| scope.spawn(|| self.write(file, part)))
+                .collect();
+            let mut ends = threads.into_iter().map(|thread| thread.join());
+            ends.try_for_each(|end| end.expect("writing does not panic"))
+        })
+    }
+
+    fn write(&self, file: &File, part: Range<u64>) -> io::Result<()> {
         let memory = &self.memory[self.start..self.start + SOURCE_BYTES];
         let pieces = memory.chunks_exact(PIECE_BYTES).cycle();
-        for (index, piece) in (0..count).zip(pieces) {
+        for (index, piece) in part.zip(pieces) {
             file.write_all_at(piece, index * PIECE_BYTES as u64)?;
         }
         Ok(())
@@ -137,6 +170,8 @@ mod tests {
             let rate = measure(directory.path(), how, 2 << 20).unwrap();
             assert!(rate.is_none_or(|rate| rate > 0.0), "{how:?}");
         }
+        let deep = measure_at_best_depth(directory.path(), Write::DirectSync, 3 << 20).unwrap();
+        assert!(deep.is_none_or(|rate| rate > 0.0));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }
