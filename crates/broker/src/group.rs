@@ -65,22 +65,20 @@ impl Group {
         })
     }
 
-    /// What the member owns and knows of.
-    pub fn assigned(&self, member: MemberId) -> Assigned {
-        let own = self.owned.iter().filter(|(_, own)| own.owner == member);
-        let mut assigned = Assigned {
-            partitions: Vec::new(),
-            revoking: Vec::new(),
-        };
-        for (partition, assignment) in own {
-            match assignment.state {
-                AssignmentState::Granting(_) => continue,
-                AssignmentState::Granted => {}
-                AssignmentState::Revoking { .. } => assigned.revoking.push(*partition),
+    /// What each owner owns and knows of.
+    pub fn assigned(&self) -> BTreeMap<MemberId, Assigned> {
+        let mut all: BTreeMap<MemberId, Assigned> = BTreeMap::new();
+        for (partition, assignment) in &self.owned {
+            if matches!(assignment.state, AssignmentState::Granting(_)) {
+                continue;
             }
+            let assigned = all.entry(assignment.owner).or_insert_with(nothing);
             assigned.partitions.push(*partition);
+            if let AssignmentState::Revoking { .. } = assignment.state {
+                assigned.revoking.push(*partition);
+            }
         }
-        assigned
+        all
     }
 
     /// When the next revoked partition is lost.
@@ -92,6 +90,14 @@ impl Group {
                 _ => None,
             })
             .min()
+    }
+}
+
+/// What a member is told that owns nothing.
+fn nothing() -> Assigned {
+    Assigned {
+        partitions: Vec::new(),
+        revoking: Vec::new(),
     }
 }
 

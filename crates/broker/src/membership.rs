@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub retry_at: Option<Duration>,
     /// The timer that is armed.
     timer_at: Option<Duration>,
+    /// Whether nobody was judged the last time, for the server itself had not run.
+    spared: bool,
 }
 
 /// What a group or queue is, besides its members. What became of a queue's
@@ -60,7 +62,6 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) enum SharedKind {
     Group(Group),
-    #[allow(dead_code, reason = "the leases of queues are given by these")]
     Queue(QueueOptions),
 }
 
@@ -72,7 +73,6 @@ pub(crate) struct Member {
     pub presence: Presence,
     /// What it takes at once. Of one that has not come back since the server
     /// was started, nothing.
-    #[allow(dead_code, reason = "the leases of queues are given by these")]
     pub prefetch: Prefetch,
 }
 
@@ -191,6 +191,7 @@ impl Shared {
             deleting: false,
             retry_at: None,
             timer_at: None,
+            spared: false,
         }
     }
 

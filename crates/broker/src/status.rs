@@ -124,6 +124,7 @@ fn session_status(session: &Session) -> Value {
         "produce_credit_bytes": session.credit,
         "unanswered_bytes": session.unanswered_bytes,
         "crowded": session.crowded,
+        "memberships": session.memberships.len(),
         "subscriptions": subscriptions.collect::<Vec<_>>(),
     })
 }

@@ -326,9 +326,10 @@ impl Node {
         let Some(group) = shared.group_mut() else {
             return;
         };
+        let mut all = group.assigned();
         let mut messages = Vec::new();
         for (member, asker) in members {
-            let assigned = group.assigned(member);
+            let assigned = all.remove(&member).unwrap_or_else(super::nothing);
             let count = |told: &Assigned| told.partitions.len();
             if twice && group.told.get(&member).map_or(0, count) > count(&assigned) {
                 continue;

@@ -3,8 +3,10 @@
 use super::{Presence, Shared, SharedId};
 use crate::controller::{ControlError, Controller};
 use crate::describe::unknown_topic;
-use crate::node::{Asker, Decided, Node};
+use crate::group::Group;
+use crate::node::{Asker, Decided, LinkId, Node};
 use crate::session::{Refused, Session, Stage, malformed, refuse};
+use crate::subscription::Subscription;
 use crate::table::TopicEntry;
 use crate::topics::{Slot, undecided};
 use serde_json::{Value, json};
@@ -65,25 +67,38 @@ impl Node {
 
     /// Who reads a topic as an independent consumer, by the consumer's name.
     fn readers(&self, topic: TopicId) -> BTreeMap<&str, Vec<MemberDescription>> {
-        let mut readers: BTreeMap<&str, Vec<MemberDescription>> = BTreeMap::new();
-        for session in self.sessions.values() {
-            let mut own: BTreeMap<&str, Vec<PartitionIndex>> = BTreeMap::new();
-            for subscription in session.subscriptions.values() {
-                let named =
-                    !subscription.consumer.is_empty() && subscription.scope.member.is_none();
-                if named && subscription.topic == topic {
-                    let own = own.entry(&subscription.consumer).or_default();
-                    own.push(subscription.partition);
-                }
+        let mut read: BTreeMap<(&str, LinkId), BTreeSet<PartitionIndex>> = BTreeMap::new();
+        for (link, subscription) in self.subscriptions_of(topic) {
+            if !subscription.consumer.is_empty() && subscription.scope.member.is_none() {
+                let read = read.entry((&subscription.consumer, link)).or_default();
+                read.insert(subscription.partition);
             }
-            for (consumer, mut partitions) in own {
-                partitions.sort_unstable();
-                partitions.dedup();
-                let reader = self.describe_reader(session, partitions);
+        }
+        let mut readers: BTreeMap<&str, Vec<MemberDescription>> = BTreeMap::new();
+        for ((consumer, link), partitions) in read {
+            if let Some(session) = self.sessions.get(&link) {
+                let reader = self.describe_reader(session, partitions.into_iter().collect());
                 readers.entry(consumer).or_default().push(reader);
             }
         }
         readers
+    }
+
+    /// The live subscriptions of a topic.
+    pub(super) fn subscriptions_of(
+        &self,
+        topic: TopicId,
+    ) -> impl Iterator<Item = (LinkId, &Subscription)> {
+        let slots = self.topics.get(&topic).map(|topic| &topic.partitions);
+        let partitions = slots.into_iter().flatten().filter_map(|slot| match slot {
+            Slot::Open(storage) => self.partitions.get(storage),
+            Slot::Failed(_) => None,
+        });
+        let askers = partitions.flat_map(|partition| &partition.subscriptions);
+        askers.filter_map(|asker| {
+            let session = self.sessions.get(&asker.link)?;
+            Some((asker.link, session.subscriptions.get(&asker.id)?))
+        })
     }
 
     fn describe_reader(
@@ -133,6 +148,7 @@ impl Node {
     }
 
     fn describe_members(&self, id: SharedId, shared: &Shared) -> Vec<MemberDescription> {
+        let mut owned = shared.group().map(Group::assigned).unwrap_or_default();
         let members = shared.members.iter().map(|(member, state)| {
             let asker = state.presence.asker();
             let session = asker.and_then(|asker| self.sessions.get(&asker.link));
@@ -150,14 +166,15 @@ impl Node {
                 true => self.queue_leased(id, *member),
                 false => (0, 0),
             };
-            let own = shared.group().map(|group| group.assigned(*member));
             MemberDescription {
                 member: *member,
                 instance: state.record.instance.clone(),
                 client_name: state.record.client_name.clone(),
                 present: state.present().is_some(),
                 silent_ms,
-                partitions: own.map_or_else(Vec::new, |own| own.partitions),
+                partitions: owned
+                    .remove(member)
+                    .map_or_else(Vec::new, |own| own.partitions),
                 leased_events,
                 leased_bytes,
             }

@@ -170,12 +170,8 @@ impl Node {
             return false;
         }
         let subscribed = || {
-            let sessions = self.sessions.values();
-            sessions
-                .flat_map(|session| session.subscriptions.values())
-                .any(|subscription| {
-                    subscription.topic == topic && subscription.consumer == consumer
-                })
+            self.subscriptions_of(topic)
+                .any(|(_, subscription)| subscription.consumer == consumer)
         };
         entry.is_some_and(|entry| entry.cursors.contains_key(consumer))
             || self.cursor_proposals.names(topic, consumer)

@@ -12,6 +12,10 @@ use wire::message::*;
 use wire::record::{ConsumerKind, MemberRecord, Record};
 use wire::{Codec, ErrorCode, ErrorReply, MemberId};
 
+/// A timer that comes so late says that the server itself did not run: signs
+/// of life may wait to be read.
+const LATE: Duration = Duration::from_millis(200);
+
 /// How soon a group or queue is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -217,7 +221,18 @@ impl Node {
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
-        shared.timer_at = None;
+        let late = shared
+            .timer_at
+            .take()
+            .map_or(Duration::ZERO, |at| now.saturating_sub(at));
+        // Once, so that one that is late all the time judges all the same.
+        shared.spared = late >= LATE && !shared.spared;
+        if shared.spared {
+            let at = now + LATE;
+            shared.timer_at = Some(at);
+            self.timers.insert(at, Timer::Shared(id));
+            return;
+        }
         if shared.retry_at.is_some_and(|at| at <= now) {
             shared.retry_at = None;
         }

@@ -236,6 +236,26 @@ fn a_silent_member_is_asked_then_away_then_gone() {
     assert_eq!(world.members(watcher, topic), [(5, true)]);
 }
 
+/// Whoever could not be heard, for the server itself did not run, is not gone.
+#[test]
+fn a_server_that_was_stopped_hears_what_waits_before_it_judges() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let links = [world.connect(), world.connect(), world.connect()];
+    let topic = world.topic(links[0]);
+    for (link, member) in links.into_iter().zip([5, 6, 7]) {
+        world.joined(link, topic, &group(member));
+    }
+    world.now.monotonic += SECOND * 15;
+    // What waited is read piece by piece.
+    world.breathe(links[0]);
+    world.breathe(links[1]);
+    let members = world.members(links[0], topic);
+    assert_eq!(members.len(), 3);
+    world.pass(SECOND);
+    assert_eq!(world.members(links[0], topic), [(5, true), (6, true)]);
+}
+
 #[test]
 fn after_a_restart_each_member_has_its_session_timeout() {
     let mut ground = Ground::new();
