@@ -6,6 +6,7 @@ mod harness;
 
 mod chaos;
 mod controllers;
+mod group_storm;
 mod groups;
 mod internal;
 mod members;
