@@ -362,9 +362,7 @@ impl Node {
             .is_some_and(|session| session.requests.contains_key(&asker.id));
         let state = self.shared.member_mut(id, member);
         match state {
-            Some(state) if state.presence == Presence::Joining(asker) && waits => {
-                state.presence = Presence::Present(asker);
-            }
+            Some(state) if state.presence == Presence::Joining(asker) && waits => {}
             // Nobody waits for the answer: it has its time to ask again.
             Some(state) if state.presence == Presence::Joining(asker) => {
                 self.forget_membership(Presence::Joining(asker));
@@ -392,6 +390,10 @@ impl Node {
             expired,
         };
         self.reply_long(asker, joined.to_bytes());
+        // Not before its leases are sorted: what it does not name is given back.
+        if let Some(state) = self.shared.member_mut(id, member) {
+            state.presence = Presence::Present(asker);
+        }
         self.member_is_present(id, member);
     }
 }
