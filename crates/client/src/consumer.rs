@@ -3,9 +3,9 @@
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
-use crate::feed::ConsumerShared;
+use crate::feed::{Change, ConsumerShared};
 use crate::mailbox::{CallRequest, Command, Seek};
-use crate::options::ConsumerOptions;
+use crate::options::{ConsumerOptions, PartitionsCallback};
 use crate::promise::{Pending, Promise};
 use crate::puller::Puller;
 use crate::topic_handle::TopicHandle;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors};
 use wire::record::{Gap, Position};
-use wire::{EventId, PartitionIndex};
+use wire::{ErrorCode, ErrorReply, EventId, PartitionIndex};
 
 /// The least of the driver's memory that a consumer can work with.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
@@ -170,8 +170,12 @@ impl Consumer {
         };
         let partition = id.partition.0;
         let mut waiting = open.acknowledgements();
-        if let Some(failure) = waiting.failure.take() {
+        let fenced = waiting.fenced.remove(&partition);
+        if let Some(failure) = fenced.or_else(|| waiting.failure.take()) {
             return Err(failure);
+        }
+        if self.options.group.is_some() && !open.shared.reads(partition) {
+            return Err(not_owned(&self.name, &self.topic, id.partition));
         }
         if let Some(newest) = waiting.positions.get_mut(&partition) {
             *newest = (*newest).max(position);
@@ -351,6 +355,16 @@ impl Consumer {
     }
 }
 
+fn not_owned(consumer: &str, topic: &TopicHandle, partition: PartitionIndex) -> ClientError {
+    ClientError::Server(ErrorReply::fatal(
+        ErrorCode::MemberFenced,
+        format!(
+            "partition {partition} of {} is not this member's of group {consumer} now",
+            topic.name()
+        ),
+    ))
+}
+
 fn not_read(consumer: &str, topic: &TopicHandle, partition: PartitionIndex) -> ClientError {
     let count = topic.state.partition_count();
     if partition.0 >= count {
@@ -373,6 +387,12 @@ impl Open {
         let session = topic.driver.session()?;
         let count = topic.state.partition_count();
         let partitions = match &options.partitions {
+            // The group says which.
+            None if options.group.is_some() => Vec::new(),
+            Some(_) if options.group.is_some() => {
+                let reason = "a group's member reads what it is assigned: partitions is to be none";
+                return Err(ClientError::Invalid(reason.to_owned()));
+            }
             None => (0..count).collect(),
             Some(partitions) => partitions.clone(),
         };
@@ -382,9 +402,12 @@ impl Open {
                 topic.name()
             )));
         }
-        let wanted = options
-            .credit_bytes
-            .saturating_mul(partitions.len().max(1) as u64);
+        // A group's member may come to read all of them.
+        let windows = match options.group {
+            None => partitions.len(),
+            Some(_) => count as usize,
+        };
+        let wanted = options.credit_bytes.saturating_mul(windows.max(1) as u64);
         let share = session.share(wanted, SHARE_BYTES_MIN)?;
         let shared = Arc::new(ConsumerShared::new(
             name.to_owned(),
@@ -392,7 +415,7 @@ impl Open {
             options.clone(),
             session.mailbox.clone(),
             share,
-            partitions.len(),
+            windows,
         ));
         let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
@@ -400,6 +423,7 @@ impl Open {
             consumer: shared.clone(),
             partitions,
             start: options.start,
+            seed: session.member_seed(),
             timeout,
             promise: promise.clone(),
         });
@@ -437,7 +461,50 @@ impl Open {
             .expect("no holder panics here")
     }
 
+    /// Calls the program back for what happened to partitions of its group.
+    fn follow_changes(&self) -> Result<(), ClientError> {
+        let Some(group) = &self.shared.options.group else {
+            return Ok(());
+        };
+        if let Some(absence) = self.shared.visits.visit() {
+            let key = self.shared.key;
+            self.shared.mailbox.send(Command::RejoinGroup(key));
+            return Err(absence);
+        }
+        let tell = |callback: &Option<Arc<PartitionsCallback>>, partitions: &[PartitionIndex]| {
+            if let Some(callback) = callback {
+                callback(partitions);
+            }
+        };
+        while let Some(change) = self.shared.take_change() {
+            match change {
+                Change::Assigned(partitions) => tell(&group.on_assigned, &partitions),
+                Change::Lost(partitions) => {
+                    self.forget(&partitions);
+                    tell(&group.on_lost, &partitions);
+                }
+                Change::Revoking(partitions) => {
+                    self.forget(&partitions);
+                    tell(&group.on_revoking, &partitions);
+                    self.shared.mailbox.send(Command::Release {
+                        consumer: self.shared.key,
+                        partitions,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, partitions: &[PartitionIndex]) {
+        let mut puller = self.puller();
+        for partition in partitions {
+            puller.forget(*partition);
+        }
+    }
+
     fn try_pull(&self) -> Result<Option<ConsumedEvent>, ClientError> {
+        self.follow_changes()?;
         let mut puller = self.puller();
         let event = puller.next();
         let gaps = puller.take_gaps();

@@ -6,6 +6,7 @@ use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode};
 use crate::topic_handle::TopicState;
+use crate::visits::Visits;
 use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
@@ -53,6 +54,14 @@ struct Feed {
     failure: Option<ClientError>,
 }
 
+/// What happened to partitions of a group's member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Assigned(Vec<PartitionIndex>),
+    Revoking(Vec<PartitionIndex>),
+    Lost(Vec<PartitionIndex>),
+}
+
 #[derive(Default)]
 pub(crate) struct Feeds {
     partitions: BTreeMap<u32, Feed>,
@@ -60,6 +69,12 @@ pub(crate) struct Feeds {
     turn: u32,
     /// Counts up with everything that a waiting puller should look at.
     news: u64,
+    /// Of a group's member: the partitions that it owns, and may acknowledge.
+    owned: BTreeSet<u32>,
+    /// What the puller is to be told before it takes anything more.
+    changes: VecDeque<Change>,
+    /// Nothing will come of any partition.
+    failure: Option<ClientError>,
 }
 
 /// Acknowledgements that were not sent yet.
@@ -76,6 +91,9 @@ pub(crate) struct Acknowledgements {
     pub seeks: BTreeMap<u32, u32>,
     /// Why the last ones were refused.
     pub failure: Option<ClientError>,
+    /// Of a group's member: partitions that were not its any more when their
+    /// acknowledgements came, until it is told.
+    pub fenced: BTreeMap<u32, ClientError>,
 }
 
 impl Acknowledgements {
@@ -136,6 +154,7 @@ pub(crate) struct ConsumerShared {
     arrived: Signal,
     pub acknowledgements: Mutex<Acknowledgements>,
     on_ready: Mutex<Option<OnReady>>,
+    pub visits: Visits,
 }
 
 impl ConsumerShared {
@@ -162,6 +181,7 @@ impl ConsumerShared {
             arrived: Signal::new(),
             acknowledgements: Mutex::default(),
             on_ready: Mutex::default(),
+            visits: Visits::default(),
         }
     }
 
@@ -197,6 +217,10 @@ impl ConsumerShared {
 
     /// Waits for news after `seen`; false when `deadline` has passed.
     pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
+        self.visits.stay(|| self.wait_here(seen, deadline))
+    }
+
+    fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
         let driven = self.mailbox.drive(deadline, || self.lock().news != seen);
         if let Some(done) = driven {
             return done;
@@ -257,6 +281,10 @@ impl ConsumerShared {
     /// None if that is a gap, and one is not wanted.
     pub fn take(&self, gap_wanted: bool) -> Option<(u32, Option<Position>, Arrival)> {
         let mut feeds = self.lock();
+        if !feeds.changes.is_empty() {
+            // What comes behind them may be of another time of the same partition.
+            return None;
+        }
         let turn = feeds.turn;
         let has_arrivals = |(_, feed): &(&u32, &Feed)| !feed.arrivals.is_empty();
         let partition = feeds
@@ -302,31 +330,96 @@ impl ConsumerShared {
 
     /// Why a partition gives nothing more, if one does.
     pub fn failure(&self) -> Option<ClientError> {
-        self.lock()
+        let feeds = self.lock();
+        let of_one = feeds
             .partitions
             .values()
-            .find_map(|feed| feed.failure.clone())
+            .find_map(|feed| feed.failure.clone());
+        of_one.or_else(|| feeds.failure.clone())
     }
 
     /// Drops what has arrived for a partition: it is read again from elsewhere.
     pub fn restart(&self, partition: u32) {
+        self.lock().restart(partition);
+    }
+
+    /// Whether the consumer reads this partition.
+    pub fn reads(&self, partition: u32) -> bool {
+        let feeds = self.lock();
+        match self.options.group {
+            None => feeds.partitions.contains_key(&partition),
+            Some(_) => feeds.owned.contains(&partition),
+        }
+    }
+
+    /// The partitions that it reads.
+    pub fn partitions(&self) -> Vec<u32> {
+        let feeds = self.lock();
+        match self.options.group {
+            None => feeds.partitions.keys().copied().collect(),
+            Some(_) => feeds.owned.iter().copied().collect(),
+        }
+    }
+
+    /// For the core: what the group's member owns has changed. What has
+    /// arrived of partitions that are to go, or are gone, is dropped.
+    pub fn change(&self, change: Change) {
+        if let Change::Assigned(partitions) = &change {
+            let waiting = self.acknowledgements.lock();
+            let mut waiting = waiting.expect("no holder panics here");
+            for partition in partitions {
+                waiting.fenced.remove(&partition.0);
+            }
+        }
         let mut feeds = self.lock();
-        let feed = feeds.partitions.entry(partition).or_default();
+        match &change {
+            Change::Assigned(partitions) => {
+                feeds.owned.extend(partitions.iter().map(|one| one.0));
+            }
+            // Still its own, until it is released.
+            Change::Revoking(partitions) => {
+                partitions.iter().for_each(|one| feeds.restart(one.0));
+            }
+            Change::Lost(partitions) => {
+                for partition in partitions {
+                    feeds.restart(partition.0);
+                    feeds.owned.remove(&partition.0);
+                }
+            }
+        }
+        feeds.changes.push_back(change);
+        drop(feeds);
+        self.notify();
+    }
+
+    /// For the core: partitions were released, at the program's will.
+    pub fn disown(&self, partitions: impl Iterator<Item = u32>) {
+        let mut feeds = self.lock();
+        for partition in partitions {
+            feeds.owned.remove(&partition);
+        }
+    }
+
+    /// For the puller: the next change that it is to be told.
+    pub fn take_change(&self) -> Option<Change> {
+        self.lock().changes.pop_front()
+    }
+
+    /// For the core: nothing will come of any partition.
+    pub fn fail_all(&self, error: ClientError) {
+        self.lock().failure.get_or_insert(error);
+        self.notify();
+    }
+}
+
+impl Feeds {
+    fn restart(&mut self, partition: u32) {
+        let feed = self.partitions.entry(partition).or_default();
         feed.generation += 1;
         feed.arrivals.clear();
         feed.queued_bytes = 0;
         feed.unreported = 0;
         feed.begins_at = None;
         feed.failure = None;
-    }
-
-    /// Whether the consumer reads this partition.
-    pub fn reads(&self, partition: u32) -> bool {
-        self.lock().partitions.contains_key(&partition)
-    }
-
-    /// The partitions that it reads.
-    pub fn partitions(&self) -> Vec<u32> {
-        self.lock().partitions.keys().copied().collect()
     }
 }

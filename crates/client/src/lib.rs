@@ -35,6 +35,7 @@ mod shelf;
 mod threads;
 mod topic_handle;
 mod turns;
+mod visits;
 mod watch;
 
 pub use consumer::{Consumer, GapCallback};
@@ -48,7 +49,7 @@ pub use future::{FlushFuture, PushFuture};
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
-    Endpoint, Linger, Ordering, ProducerOptions, Progress,
+    Endpoint, GroupMember, Linger, Ordering, PartitionsCallback, ProducerOptions, Progress,
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};

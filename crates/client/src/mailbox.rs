@@ -58,6 +58,8 @@ pub(crate) enum Command {
         consumer: Arc<ConsumerShared>,
         partitions: Vec<u32>,
         start: Start,
+        /// Chance, of which a group's member's ids are made.
+        seed: u128,
         timeout: Duration,
         promise: Arc<Promise>,
     },
@@ -91,6 +93,13 @@ pub(crate) enum Command {
         call: CallRequest,
     },
     CloseConsumer(u64),
+    /// The program has finished with partitions that its group takes away.
+    Release {
+        consumer: u64,
+        partitions: Vec<PartitionIndex>,
+    },
+    /// The program is back at its group, and was told that its member had left.
+    RejoinGroup(u64),
     OpenQueue {
         queue: Arc<QueueShared>,
         /// Chance, of which the member's ids are made.
@@ -413,7 +422,10 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::OpenQueue { promise, .. }
         | Command::ExtendLease { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
-        Command::Settle(_) | Command::RejoinQueue(_) => None,
+        Command::Settle(_)
+        | Command::RejoinQueue(_)
+        | Command::RejoinGroup(_)
+        | Command::Release { .. } => None,
         Command::Cancel(promise) => Some(promise),
         Command::Acknowledge { .. }
         | Command::KickProducer(_)

@@ -8,10 +8,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use topic::{NoPlugins, Plugins};
+use topic::{GroupOptions, NoPlugins, Plugins};
 use wire::message::Start;
 use wire::view::DataView;
-use wire::{DirectoryId, Durability};
+use wire::{DirectoryId, Durability, PartitionIndex};
 
 /// Where the server is.
 #[derive(Debug, Clone)]
@@ -260,6 +260,66 @@ impl fmt::Debug for DataMode {
     }
 }
 
+/// Told of partitions of a group that came or are to go.
+pub type PartitionsCallback = dyn Fn(&[PartitionIndex]) + Send + Sync;
+
+/// What a member of a group can choose.
+///
+/// The callbacks come on the thread that pulls, before anything else that the
+/// pull gives: of a program that does not pull, partitions that are to go are
+/// taken away after the revoke timeout.
+#[derive(Clone)]
+pub struct GroupMember {
+    /// Options of the group, if its name is new; else they are as they were set then.
+    pub group: GroupOptions,
+    /// An instance name: a program that comes back under the same one within
+    /// the session timeout takes over the partitions of its predecessor, which
+    /// is fenced. Default none.
+    pub instance: Option<String>,
+    /// How long the server may hear nothing of this client before its
+    /// partitions go to others. Default 10 s.
+    pub session_timeout: Duration,
+    /// How long the program may stay away from its consumer; then the
+    /// consumer leaves, and the next pull fails once with
+    /// [`wire::ErrorCode::MemberFenced`]. Noticed within a quarter more than
+    /// that. Default: for ever.
+    pub processing_timeout: Option<Duration>,
+    /// Partitions came. Their events follow.
+    pub on_assigned: Option<Arc<PartitionsCallback>>,
+    /// Partitions are to go: what is finished is to be acknowledged now. When
+    /// the callback returns, acknowledgements are sent and the partitions
+    /// released. Events of theirs that were not pulled are dropped.
+    pub on_revoking: Option<Arc<PartitionsCallback>>,
+    /// Partitions are gone already: the member was away for too long, or did
+    /// not release them in time. What is acknowledged of them is refused.
+    pub on_lost: Option<Arc<PartitionsCallback>>,
+}
+
+impl Default for GroupMember {
+    fn default() -> Self {
+        Self {
+            group: GroupOptions::default(),
+            instance: None,
+            session_timeout: Duration::from_secs(10),
+            processing_timeout: None,
+            on_assigned: None,
+            on_revoking: None,
+            on_lost: None,
+        }
+    }
+}
+
+impl fmt::Debug for GroupMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupMember")
+            .field("group", &self.group)
+            .field("instance", &self.instance)
+            .field("session_timeout", &self.session_timeout)
+            .field("processing_timeout", &self.processing_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What a consumer can choose.
 #[derive(Clone)]
 pub struct ConsumerOptions {
@@ -277,6 +337,12 @@ pub struct ConsumerOptions {
     pub credit_bytes: u64,
     /// How long acknowledgements are gathered before they are sent. Default 50 ms.
     pub acknowledge_interval: Duration,
+    /// Makes the consumer a member of a group: the partitions are shared out
+    /// among the members, and `partitions` is to be none. `start` is where a
+    /// new group begins. Default: it reads for itself alone.
+    pub group: Option<GroupMember>,
+    /// Only events with this key. Default all.
+    pub key: Option<Bytes>,
 }
 
 impl Default for ConsumerOptions {
@@ -288,6 +354,8 @@ impl Default for ConsumerOptions {
             allocator: None,
             credit_bytes: 16 << 20,
             acknowledge_interval: Duration::from_millis(50),
+            group: None,
+            key: None,
         }
     }
 }
@@ -301,6 +369,8 @@ impl fmt::Debug for ConsumerOptions {
             .field("allocator", &self.allocator.is_some())
             .field("credit_bytes", &self.credit_bytes)
             .field("acknowledge_interval", &self.acknowledge_interval)
+            .field("group", &self.group)
+            .field("key", &self.key)
             .finish()
     }
 }

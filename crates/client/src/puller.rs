@@ -89,6 +89,13 @@ impl Puller {
             .or_else(|| self.arrivals.positions.get(&partition).copied())
     }
 
+    /// Forgets what was taken of a partition that is this member's no more.
+    pub fn forget(&mut self, partition: PartitionIndex) {
+        self.ahead.retain(|batch| batch.partition != partition);
+        self.arrivals.carried.remove(&partition.0);
+        self.arrivals.positions.remove(&partition.0);
+    }
+
     /// Forgets what was taken of a partition: it is read again from `position`.
     pub fn restart(&mut self, partition: u32, position: Position) {
         let index = PartitionIndex(partition);

@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::error::ClientError;
 use crate::fetched::FetchedBatches;
 use crate::mailbox::Command;
-use crate::options::{ConsumerOptions, ProducerOptions};
+use crate::options::{ConsumerOptions, GroupMember, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::Pending;
 use crate::queue::{QueueConsumer, QueueConsumerOptions};
@@ -212,6 +212,25 @@ impl TopicHandle {
     /// [`TopicHandle::consumer`], not waited for.
     pub fn begin_consumer(&self, name: &str, options: ConsumerOptions) -> Pending<Consumer> {
         Consumer::begin(self, name, options)
+    }
+
+    /// Joins the group `name`, which is made if it is not known: its members
+    /// share the topic's partitions, and each reads those that it is assigned.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::InvalidConsumer`] if the name is that of a
+    /// queue or an independent consumer, or the options are refused.
+    pub fn group(
+        &self,
+        name: &str,
+        member: GroupMember,
+        options: ConsumerOptions,
+    ) -> Result<Consumer, ClientError> {
+        let options = ConsumerOptions {
+            group: Some(member),
+            ..options
+        };
+        self.consumer(name, options)
     }
 
     /// Joins the queue `name`, which is made if it is not known: its members

@@ -389,6 +389,7 @@ impl Consumer {
                 self.acknowledge_interval_ms,
                 default.acknowledge_interval,
             ),
+            ..default
         })
     }
 }

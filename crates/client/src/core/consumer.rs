@@ -3,6 +3,8 @@
 
 use super::Timer;
 use super::cursors::Cursors;
+use super::group::Group;
+use super::membership::End;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
 use crate::feed::{Arrival, ConsumerShared};
@@ -15,9 +17,11 @@ use std::time::Duration;
 use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::Codec;
 use wire::frame::FrameKind;
-use wire::message::{Credit, Deliver, Method, Start, Subscribe, Subscribed, Unsubscribe};
+use wire::message::{
+    Assigned, Credit, Deliver, Method, Start, Subscribe, SubscribeScoped, Subscribed, Unsubscribe,
+};
 use wire::record::{Gap, Position};
-use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex, TopicId};
+use wire::{ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, TopicId};
 
 /// Waits before a subscription is opened again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
@@ -45,19 +49,26 @@ pub(super) struct ConsumerCore {
     promise: Option<Arc<Promise>>,
     open_deadline: Duration,
     pub cursors: Cursors,
+    /// What says which partitions are to be read, if it is a group's member.
+    group: Option<Group>,
 }
 
 impl ConsumerCore {
     pub fn new(
         wire: &mut Wire<'_>,
         shared: Arc<ConsumerShared>,
+        start: Start,
+        seed: u128,
         timeout: Duration,
         promise: Arc<Promise>,
     ) -> Self {
         let open_deadline = wire.now().saturating_add(timeout);
         wire.context.arm(open_deadline, Timer::Consumer(shared.key));
+        let member = shared.options.group.as_ref();
+        let group = member.map(|member| Group::new(wire, shared.clone(), member, start, seed));
         Self {
             cursors: Cursors::new(shared.clone()),
+            group,
             shared,
             subscriptions: BTreeMap::new(),
             promise: Some(promise),
@@ -71,6 +82,160 @@ impl ConsumerCore {
 
     fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
         wire.context.arm(at, Timer::Consumer(self.shared.key));
+    }
+
+    /// Joins the group, if that can be now.
+    pub fn join(&mut self, wire: &mut Wire<'_>) {
+        let Some(group) = &mut self.group else {
+            return;
+        };
+        if group.membership.is_forgotten(wire.now()) {
+            group.membership.begin_anew();
+            self.lose_all(wire);
+        }
+        if let Some(group) = &mut self.group {
+            group.membership.join(wire, Vec::new);
+        }
+    }
+
+    /// The answer to Join.
+    pub fn joined(&mut self, wire: &mut Wire<'_>, id: u64, outcome: Result<Reply, ErrorReply>) {
+        let Some(group) = &mut self.group else {
+            return;
+        };
+        let outcome = outcome.map(|reply| reply.head);
+        match group.membership.answered(wire, id, outcome) {
+            Err(end) => self.over(wire, end),
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                let member = group.member();
+                self.cursors.set_mover(wire, member);
+                if let Some(promise) = self.promise.take() {
+                    promise.resolve(Ok(Reply::default()));
+                }
+            }
+        }
+    }
+
+    /// The server says what the member owns.
+    pub fn assigned(&mut self, wire: &mut Wire<'_>, id: u64, head: &[u8]) -> Result<(), String> {
+        let Some(group) = &mut self.group else {
+            return Ok(());
+        };
+        if !group.membership.is_its(id) {
+            return Ok(());
+        }
+        let assigned = Assigned::from_bytes("assigned", head)
+            .map_err(|error| format!("an assignment of {}: {error}", self.shared.name))?;
+        let news = group.assigned(&assigned);
+        let granted = group.granted();
+        self.unread(wire, &news.ended);
+        self.open(wire, &news.granted, Start::Cursor);
+        for partition in granted {
+            self.subscribe(wire, partition);
+        }
+        self.release(wire);
+        Ok(())
+    }
+
+    /// Reads these no more.
+    fn unread(&mut self, wire: &mut Wire<'_>, partitions: &[u32]) {
+        for partition in partitions {
+            let Some(subscription) = self.subscriptions.remove(partition) else {
+                continue;
+            };
+            if let Some(promise) = subscription.promise {
+                promise.resolve(Err(ClientError::Invalid(format!(
+                    "partition {partition} is not this member's any more"
+                ))));
+            }
+            if let Some(id) = subscription.id {
+                unsubscribe(wire, id);
+            }
+        }
+    }
+
+    /// The program has finished with partitions that are to go.
+    pub fn finished(&mut self, wire: &mut Wire<'_>, partitions: &[PartitionIndex]) {
+        if let Some(group) = &mut self.group {
+            group.finished(partitions);
+        }
+        self.cursors.hurry(wire);
+        self.release(wire);
+    }
+
+    fn release(&self, wire: &mut Wire<'_>) {
+        if let Some(group) = &self.group {
+            group.release(wire, |partition| self.cursors.is_under_way(partition));
+        }
+    }
+
+    /// The answer to cursors that were moved.
+    pub fn moved(&mut self, wire: &mut Wire<'_>, outcome: Result<Reply, ErrorReply>) {
+        self.cursors.moved(wire, outcome);
+        self.release(wire);
+    }
+
+    /// The membership was ended by the server.
+    pub fn expelled(&mut self, wire: &mut Wire<'_>, id: u64, error: ErrorReply) {
+        if let Some(group) = &mut self.group
+            && group.membership.is_its(id)
+        {
+            let end = group.membership.ended(wire, error);
+            self.over(wire, end);
+        }
+    }
+
+    fn over(&mut self, wire: &mut Wire<'_>, end: End) {
+        match end {
+            End::Interrupted => self.cursors.set_mover(wire, None),
+            End::Expelled => {
+                self.lose_all(wire);
+                self.join(wire);
+            }
+            End::Refused(error) => {
+                self.lose_all(wire);
+                let error = ClientError::Server(error);
+                if let Some(promise) = self.promise.take() {
+                    promise.resolve(Err(error.clone()));
+                }
+                self.shared.fail_all(error);
+            }
+        }
+    }
+
+    /// What the member owned is not its any more.
+    fn lose_all(&mut self, wire: &mut Wire<'_>) {
+        let Some(group) = &mut self.group else {
+            return;
+        };
+        let lost = group.lose_all();
+        self.unread(wire, &lost);
+        self.cursors.set_mover(wire, None);
+        let error = ErrorReply::fatal(
+            ErrorCode::MemberFenced,
+            format!(
+                "this member of group {} was away for too long: its partitions went to others",
+                self.shared.name
+            ),
+        );
+        self.cursors.fenced(wire, &ClientError::Server(error));
+    }
+
+    /// The program is back, and was told that its member had left.
+    pub fn rejoin(&mut self, wire: &mut Wire<'_>) {
+        if let Some(group) = &mut self.group
+            && group.membership.is_over()
+        {
+            group.membership.begin_anew();
+            self.join(wire);
+        }
+    }
+
+    /// Who asks, for requests that only a group's member may make: none of a
+    /// consumer that is none.
+    pub fn member(&self) -> Option<MemberId> {
+        Some(self.group.as_ref()?.membership.member)
     }
 
     /// Subscribes to these partitions.
@@ -96,7 +261,9 @@ impl ConsumerCore {
     /// The topic may have more partitions: if all are to be read, the new ones
     /// are, from their first event on.
     pub fn grow(&mut self, wire: &mut Wire<'_>, topic: TopicId) {
-        if self.shared.topic.id != topic || self.shared.options.partitions.is_some() {
+        let options = &self.shared.options;
+        let is_fixed = options.partitions.is_some() || self.group.is_some();
+        if self.shared.topic.id != topic || is_fixed {
             return;
         }
         let new: Vec<u32> = (0..self.shared.topic.partition_count())
@@ -112,6 +279,14 @@ impl ConsumerCore {
         if !wire.is_up() || subscription.id.is_some() {
             return;
         }
+        let member = match &self.group {
+            None => MemberId(0),
+            Some(group) => match group.member() {
+                Some(member) => member,
+                // When it is one again, it is told what it owns.
+                None => return,
+            },
+        };
         let (generation, credit) = self.shared.begin_subscription(partition);
         subscription.generation = generation;
         subscription.retry_at = None;
@@ -122,11 +297,23 @@ impl ConsumerCore {
             credit,
             inline_data: self.shared.wants_inline_data(),
         };
+        let key = self.shared.options.key.clone();
+        let (method, body) = match self.group.is_some() || key.is_some() {
+            false => (Method::Subscribe, subscribe.to_bytes()),
+            true => {
+                let scoped = SubscribeScoped {
+                    member,
+                    key,
+                    subscribe,
+                };
+                (Method::SubscribeScoped, scoped.to_bytes())
+            }
+        };
         let request = Request {
-            method: Method::Subscribe,
+            method,
             topic: self.shared.topic.id,
             remaining: REQUEST_TIMEOUT,
-            body: &subscribe.to_bytes(),
+            body: &body,
             payload: Vec::new(),
         };
         let route = Route::Subscription {
@@ -182,6 +369,10 @@ impl ConsumerCore {
             return;
         };
         subscription.id = None;
+        if self.group.is_some() && error.code == ErrorCode::MemberFenced {
+            // It is another member's: what this one owns, it is told.
+            return;
+        }
         if error.retryable || error.code == ErrorCode::Draining {
             let wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
             let at = wire.now() + wait;
@@ -285,6 +476,10 @@ impl ConsumerCore {
 
     /// There is a connection: everything is subscribed to again.
     pub fn connected(&mut self, wire: &mut Wire<'_>) {
+        if self.group.is_some() {
+            // Everything else when it is a member again.
+            return self.join(wire);
+        }
         let partitions: Vec<u32> = self.subscriptions.keys().copied().collect();
         for partition in partitions {
             self.subscribe(wire, partition);
@@ -292,12 +487,16 @@ impl ConsumerCore {
         self.cursors.connected(wire);
     }
 
-    pub fn disconnected(&mut self) {
+    pub fn disconnected(&mut self, wire: &mut Wire<'_>) {
         for subscription in self.subscriptions.values_mut() {
             subscription.id = None;
             subscription.retry_at = None;
         }
         self.cursors.disconnected();
+        if let Some(group) = &mut self.group {
+            group.membership.disconnected(wire.now());
+            self.cursors.set_mover(wire, None);
+        }
     }
 
     /// Time has passed.
@@ -307,9 +506,12 @@ impl ConsumerCore {
             && let Some(promise) = self.promise.take()
         {
             let waiting = self.subscriptions.values().filter(|one| !one.stands);
+            let what = match &self.group {
+                None => format!("{} subscriptions", waiting.count()),
+                Some(_) => "the membership".to_owned(),
+            };
             let what = format!(
-                "{} subscriptions of consumer {} to {}; {}",
-                waiting.count(),
+                "{what} of consumer {} to {}; {}",
                 self.shared.name,
                 self.shared.topic.name,
                 wire.context.mailbox.liveness.describe(now)
@@ -326,11 +528,30 @@ impl ConsumerCore {
             self.subscribe(wire, partition);
         }
         self.cursors.timer(wire);
+        self.group_timer(wire);
+    }
+
+    fn group_timer(&mut self, wire: &mut Wire<'_>) {
+        let Some(group) = &mut self.group else {
+            return;
+        };
+        let visits = self.shared.visits.count();
+        if let Some(reason) = group.membership.timer(wire, visits) {
+            group.membership.leave(wire, Route::Ignored);
+            self.lose_all(wire);
+            self.shared.visits.miss(ClientError::Server(reason));
+            self.shared.notify();
+        }
+        self.join(wire);
     }
 
     /// The consumer's handle is gone.
     pub fn close(&mut self, wire: &mut Wire<'_>) {
         self.cursors.close(wire);
+        if let Some(group) = &mut self.group {
+            // Behind the cursors, on the same connection.
+            group.membership.leave(wire, Route::Ignored);
+        }
         for subscription in self.subscriptions.values_mut() {
             if let Some(id) = subscription.id.take() {
                 unsubscribe(wire, id);
@@ -350,6 +571,9 @@ impl ConsumerCore {
                 promise.resolve(Err(error.clone()));
             }
             self.shared.fail(*partition, error.clone());
+        }
+        if self.group.is_some() {
+            self.shared.fail_all(error.clone());
         }
     }
 }

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use wire::codec::Codec;
-use wire::message::{CursorMove, Method, MoveCursors};
+use wire::message::{CursorMove, Method, MoveCursors, MoveMemberCursors};
 use wire::record::Position;
-use wire::{ErrorCode, ErrorReply, PartitionIndex};
+use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex};
 
 /// Waits before cursors are sent again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
@@ -36,8 +36,23 @@ struct Moving {
     others_held: bool,
 }
 
+/// Who moves cursors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mover {
+    /// An independent consumer.
+    Anybody,
+    /// A group's member.
+    Member(MemberId),
+    /// A group's member who is apart: nothing is sent.
+    Nobody,
+}
+
 pub(super) struct Cursors {
     shared: Arc<ConsumerShared>,
+    mover: Mover,
+    /// Each partition is sent alone: one of them is not the member's any more,
+    /// and it is to be found out which.
+    one_by_one: bool,
     moving: Option<Moving>,
     flushes: Vec<Flush>,
     /// When what was acknowledged is sent.
@@ -46,8 +61,14 @@ pub(super) struct Cursors {
 
 impl Cursors {
     pub fn new(shared: Arc<ConsumerShared>) -> Self {
+        let mover = match shared.options.group {
+            None => Mover::Anybody,
+            Some(_) => Mover::Nobody,
+        };
         Self {
             shared,
+            mover,
+            one_by_one: false,
             moving: None,
             flushes: Vec::new(),
             send_at: None,
@@ -98,6 +119,50 @@ impl Cursors {
         self.send(wire);
     }
 
+    /// The group's member is there, or is not.
+    pub fn set_mover(&mut self, wire: &mut Wire<'_>, member: Option<MemberId>) {
+        self.mover = member.map_or(Mover::Nobody, Mover::Member);
+        self.send(wire);
+    }
+
+    /// Whether acknowledgements of a partition are not durable yet.
+    pub fn is_under_way(&self, partition: u32) -> bool {
+        let moving = self.moving.as_ref();
+        moving.is_some_and(|moving| moving.positions.contains_key(&partition))
+            || self.waiting().positions.contains_key(&partition)
+    }
+
+    /// What is acknowledged goes out now: a partition waits to be released.
+    pub fn hurry(&mut self, wire: &mut Wire<'_>) {
+        self.send(wire);
+    }
+
+    /// The member is none any more: whatever is not durable is refused.
+    pub fn fenced(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        let mut waiting = self.waiting();
+        let mut positions = std::mem::take(&mut waiting.positions);
+        waiting.scheduled = false;
+        drop(waiting);
+        if let Some(moving) = self.moving.take() {
+            let _ = wire.end_route(moving.id);
+            positions.extend(moving.positions);
+            self.flushes.extend(moving.flushes);
+        }
+        self.one_by_one = false;
+        self.send_at = None;
+        if positions.is_empty() {
+            return resolve(&mut self.flushes, &Ok(()));
+        }
+        let told = !self.flushes.is_empty();
+        resolve(&mut self.flushes, &Err(error.clone()));
+        if !told {
+            let mut waiting = self.waiting();
+            for partition in positions.into_keys() {
+                waiting.fenced.insert(partition, error.clone());
+            }
+        }
+    }
+
     pub fn disconnected(&mut self) {
         if let Some(moving) = self.moving.take() {
             self.put_back(moving.positions);
@@ -119,14 +184,21 @@ impl Cursors {
     }
 
     fn send(&mut self, wire: &mut Wire<'_>) {
-        if self.moving.is_some() || !wire.is_up() {
+        if self.moving.is_some() || !wire.is_up() || self.mover == Mover::Nobody {
             return;
         }
         self.send_at = None;
+        let mut one_by_one = self.one_by_one;
         let mut waiting = self.waiting();
-        let positions = waiting.take();
+        let mut positions = waiting.take();
+        if one_by_one && let Some((first, _)) = positions.first_key_value() {
+            let others = positions.split_off(&(first + 1));
+            one_by_one = !others.is_empty();
+            waiting.positions.extend(others);
+        }
         let others_held = !waiting.positions.is_empty();
         drop(waiting);
+        self.one_by_one = one_by_one;
         if positions.is_empty() || planted(Fault::NoAcknowledgement) {
             if !others_held {
                 resolve(&mut self.flushes, &Ok(()));
@@ -141,11 +213,12 @@ impl Cursors {
                 .map(|(partition, position)| (PartitionIndex(*partition), *position))
                 .collect(),
         };
+        let (method, body) = self.mover.request(cursors);
         let request = Request {
-            method: Method::MoveCursors,
+            method,
             topic: self.shared.topic.id,
             remaining: REQUEST_TIMEOUT,
-            body: &cursors.to_bytes(),
+            body: &body,
             payload: Vec::new(),
         };
         let route = Route::Cursors {
@@ -174,6 +247,22 @@ impl Cursors {
                 let wait = Duration::from_millis(u64::from(error.retry_after_ms));
                 return self.send_later(wire, wait.max(RETRY_AFTER_MIN));
             }
+            Err(error) if self.is_of_one(&error) && moving.positions.len() > 1 => {
+                self.put_back(moving.positions);
+                self.flushes.extend(moving.flushes);
+                self.one_by_one = true;
+                return self.send(wire);
+            }
+            Err(error) if self.is_of_one(&error) => {
+                let error = ClientError::Server(error);
+                if moving.flushes.is_empty() {
+                    let mut waiting = self.waiting();
+                    for partition in moving.positions.into_keys() {
+                        waiting.fenced.insert(partition, error.clone());
+                    }
+                }
+                resolve(&mut moving.flushes, &Err(error));
+            }
             Err(error) => {
                 if error.code == ErrorCode::StorageFailed {
                     // Good once the server's disk is: the next flush or
@@ -191,9 +280,15 @@ impl Cursors {
             }
         }
         let due = self.send_at.is_some_and(|at| at <= wire.now());
-        if !self.flushes.is_empty() || due {
+        if !self.flushes.is_empty() || due || self.one_by_one {
             self.send(wire);
         }
+    }
+
+    /// Whether the server refuses for one partition that is not the member's
+    /// any more, which is no matter of the others.
+    fn is_of_one(&self, error: &ErrorReply) -> bool {
+        self.mover != Mover::Anybody && error.code == ErrorCode::MemberFenced
     }
 
     /// Time has passed.
@@ -246,6 +341,19 @@ impl Cursors {
             self.flushes.extend(moving.flushes);
         }
         resolve(&mut self.flushes, &Err(error.clone()));
+    }
+}
+
+impl Mover {
+    /// How he asks for it.
+    fn request(self, moves: MoveCursors) -> (Method, Vec<u8>) {
+        match self {
+            Self::Member(member) => {
+                let moves = MoveMemberCursors { member, moves };
+                (Method::MoveMemberCursors, moves.to_bytes())
+            }
+            Self::Anybody | Self::Nobody => (Method::MoveCursors, moves.to_bytes()),
+        }
     }
 }
 

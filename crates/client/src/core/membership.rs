@@ -76,6 +76,8 @@ pub(super) struct Membership {
     /// How many members it has been.
     lives: u64,
     phase: Phase,
+    /// Since when it is apart, after it was present.
+    away_since: Option<Duration>,
     /// When the next sign of life is due, and the next look for the program.
     sign_at: Duration,
     look_at: Duration,
@@ -94,6 +96,7 @@ impl Membership {
             timer,
             lives: 0,
             phase: Phase::Apart(None),
+            away_since: None,
             sign_at: now,
             look_at: now,
             visits: 0,
@@ -174,6 +177,7 @@ impl Membership {
         match joined {
             Ok(joined) => {
                 self.phase = Phase::Present(id);
+                self.away_since = None;
                 Ok(Some(joined))
             }
             Err(error) => Err(self.ended(wire, error)),
@@ -205,12 +209,23 @@ impl Membership {
         self.lives += 1;
         self.member = member_id(self.terms.seed, self.lives);
         self.phase = Phase::Apart(None);
+        self.away_since = None;
     }
 
-    pub fn disconnected(&mut self) {
+    pub fn disconnected(&mut self, now: Duration) {
+        if self.is_present() {
+            self.away_since = Some(now);
+        }
         if matches!(self.phase, Phase::Joining(_) | Phase::Present(_)) {
             self.phase = Phase::Apart(None);
         }
+    }
+
+    /// Whether it was away for so long that it counts as expelled.
+    pub fn is_forgotten(&self, now: Duration) -> bool {
+        let timeout = self.terms.session_timeout;
+        let since = self.away_since;
+        since.is_some_and(|since| now >= since + timeout)
     }
 
     /// Ends the membership by itself. Says whether an answer will come, to `route`.

@@ -14,6 +14,7 @@
 //! - `producer`: batches taken from the queues, sent, kept until acknowledged.
 //! - `consumer`: subscriptions, credit.
 //! - `cursors`: acknowledgements of a consumer, sent and held.
+//! - `group`: what a group's member owns.
 //! - `membership`: one membership of a group or queue, kept through lost connections.
 //! - `queue`: events under leases, settlements.
 //! - `topics`: partitions that are added to topics in use.
@@ -22,6 +23,7 @@ mod calls;
 mod connection;
 mod consumer;
 mod cursors;
+mod group;
 mod membership;
 mod producer;
 mod queue;
@@ -44,7 +46,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use topics::Topics;
+use wire::codec::Codec;
 use wire::frame::FrameKind;
+use wire::message::Method;
 use wire::{ErrorReply, SessionId, TopicId};
 use wire_session::{Route, Silence, Wire, WireSession};
 
@@ -340,6 +344,19 @@ impl ClientCore {
                 }
                 return;
             }
+            FrameKind::Assigned => {
+                let Some(Route::Membership { consumer }) = wire.route(id) else {
+                    return;
+                };
+                let result = match self.consumers.get_mut(&consumer) {
+                    Some(core) => core.assigned(&mut wire, id, &message.head),
+                    None => Ok(()),
+                };
+                if let Err(reason) = result {
+                    self.disconnect(reason, &mut Some(link));
+                }
+                return;
+            }
             FrameKind::Ended => return self.route_ended(id, error_of(&message.head), link),
             FrameKind::Heartbeat => return wire.heartbeat(message.flags),
             // It closes soon; what it still answers is welcome.
@@ -367,6 +384,8 @@ impl ClientCore {
             Some(Route::Membership { consumer }) => {
                 if let Some(core) = self.queues.get_mut(&consumer) {
                     core.ended(&mut wire, id, error);
+                } else if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.expelled(&mut wire, id, error);
                 }
             }
             _ => {}
@@ -414,7 +433,7 @@ impl ClientCore {
             Some(Route::Cursors { consumer }) => {
                 wire.end_route(id);
                 if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.cursors.moved(&mut wire, outcome);
+                    core.moved(&mut wire, outcome);
                 }
             }
             Some(Route::Membership { consumer }) => {
@@ -422,6 +441,8 @@ impl ClientCore {
                     wire.end_route(id);
                 }
                 if let Some(core) = self.queues.get_mut(&consumer) {
+                    core.joined(&mut wire, id, outcome);
+                } else if let Some(core) = self.consumers.get_mut(&consumer) {
                     core.joined(&mut wire, id, outcome);
                 }
             }
@@ -501,10 +522,10 @@ impl ClientCore {
         self.awake.extend(self.producers.keys());
         self.starved.clear();
         for consumer in self.consumers.values_mut() {
-            consumer.disconnected();
+            consumer.disconnected(&mut wire);
         }
         for queue in self.queues.values_mut() {
-            queue.disconnected();
+            queue.disconnected(wire.now());
         }
         self.connection
             .lost(&mut self.context, reason, &mut self.outputs);
@@ -553,13 +574,19 @@ impl ClientCore {
                 consumer,
                 partitions,
                 start,
+                seed,
                 timeout,
                 promise,
             } => {
                 let key = consumer.key;
                 self.topics.add(&mut wire, &consumer.topic);
-                let mut core = ConsumerCore::new(&mut wire, consumer, timeout, promise);
-                core.open(&mut wire, &partitions, start);
+                let is_member = consumer.options.group.is_some();
+                let mut core =
+                    ConsumerCore::new(&mut wire, consumer, start, seed, timeout, promise);
+                match is_member {
+                    true => core.join(&mut wire),
+                    false => core.open(&mut wire, &partitions, start),
+                }
                 self.consumers.insert(key, core);
             }
             Command::Consumed {
@@ -593,7 +620,30 @@ impl ClientCore {
                 Some(core) => core.cursors.flush(&mut wire, timeout, promise),
                 None => refuse(Some(promise)),
             },
-            Command::Seek { seek, call } => self.calls.begin(&mut wire, call, Some(seek)),
+            Command::Seek { seek, mut call } => {
+                let core = self.consumers.get(&seek.consumer);
+                if let Some(member) = core.and_then(ConsumerCore::member) {
+                    // The same, with who asks in front.
+                    let mut body = member.to_bytes();
+                    body.append(&mut call.body);
+                    call.body = body;
+                    call.method = Method::MoveMemberCursors;
+                }
+                self.calls.begin(&mut wire, call, Some(seek));
+            }
+            Command::Release {
+                consumer,
+                partitions,
+            } => {
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.finished(&mut wire, &partitions);
+                }
+            }
+            Command::RejoinGroup(key) => {
+                if let Some(core) = self.consumers.get_mut(&key) {
+                    core.rejoin(&mut wire);
+                }
+            }
             Command::TopicGrew(topic) => self.grow(topic, link),
             Command::CloseConsumer(key) => {
                 if let Some(mut consumer) = self.consumers.remove(&key) {
@@ -811,7 +861,7 @@ fn reborrow<'a>(link: &'a mut Option<&mut dyn Link>) -> Option<&'a mut dyn Link>
 
 /// The error that a frame's head holds.
 fn error_of(head: &[u8]) -> ErrorReply {
-    use wire::{Codec, ErrorCode};
+    use wire::ErrorCode;
     ErrorReply::from_bytes("error reply", head)
         .unwrap_or_else(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()))
 }

@@ -411,8 +411,8 @@ impl QueueCore {
         self.join(wire);
     }
 
-    pub fn disconnected(&mut self) {
-        self.membership.disconnected();
+    pub fn disconnected(&mut self, now: Duration) {
+        self.membership.disconnected(now);
         for sent in self.sent.values_mut() {
             sent.id = None;
             sent.retry_at = None;
@@ -440,7 +440,7 @@ impl QueueCore {
             );
             promise.resolve(Err(ClientError::Timeout { what }));
         }
-        if let Some(reason) = self.membership.timer(wire, self.shared.visits()) {
+        if let Some(reason) = self.membership.timer(wire, self.shared.visits.count()) {
             self.leave_absent(wire, reason);
         }
         self.join(wire);

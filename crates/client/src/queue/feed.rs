@@ -11,6 +11,7 @@ use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::DataMode;
 use crate::topic_handle::TopicState;
+use crate::visits::Visits;
 use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
@@ -77,13 +78,8 @@ struct State {
     closed: bool,
     /// Nothing will come any more.
     failure: Option<ClientError>,
-    /// To be said once by the next pull, after which the member joins anew.
-    absence: Option<ClientError>,
     /// Counts up with everything that a waiting puller should look at.
     news: u64,
-    /// How often the program came to its consumer, and how many threads wait there.
-    visits: u64,
-    waiting: u32,
 }
 
 type OnReady = Arc<dyn Fn() + Send + Sync>;
@@ -105,6 +101,7 @@ pub(crate) struct QueueShared {
     state: Mutex<State>,
     arrived: Signal,
     on_ready: Mutex<Option<OnReady>>,
+    pub visits: Visits,
 }
 
 impl QueueShared {
@@ -126,6 +123,7 @@ impl QueueShared {
             state: Mutex::default(),
             arrived: Signal::new(),
             on_ready: Mutex::default(),
+            visits: Visits::default(),
         }
     }
 
@@ -165,15 +163,10 @@ impl QueueShared {
 
     /// Waits for news after `seen`; false when `deadline` has passed.
     pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
-        self.lock().waiting += 1;
-        let has_news = self.wait_visiting(seen, deadline);
-        let mut state = self.lock();
-        state.waiting -= 1;
-        state.visits += 1;
-        has_news
+        self.visits.stay(|| self.wait_here(seen, deadline))
     }
 
-    fn wait_visiting(&self, seen: u64, deadline: Deadline) -> bool {
+    fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
         let driven = self.mailbox.drive(deadline, || self.lock().news != seen);
         if let Some(done) = driven {
             return done;
@@ -191,12 +184,9 @@ impl QueueShared {
     /// For the puller: the program came for events. Fails once after it was
     /// away for too long, and from then on if nothing can come any more.
     pub fn visit(&self) -> Result<(), ClientError> {
-        let mut state = self.lock();
-        state.visits += 1;
-        let Some(absence) = state.absence.take() else {
+        let Some(absence) = self.visits.visit() else {
             return Ok(());
         };
-        drop(state);
         self.mailbox.send(Command::RejoinQueue(self.key));
         Err(absence)
     }
@@ -444,14 +434,8 @@ impl QueueShared {
 
     /// For the core: the program was away for too long, and the next pull says so.
     pub fn absent(&self, error: ClientError) {
-        self.lock().absence = Some(error);
+        self.visits.miss(error);
         self.notify();
-    }
-
-    /// For the core: how often the program came, and whether it waits now.
-    pub fn visits(&self) -> (u64, bool) {
-        let state = self.lock();
-        (state.visits, state.waiting > 0)
     }
 
     /// For the core: nothing will come any more.

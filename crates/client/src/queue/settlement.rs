@@ -229,7 +229,11 @@ impl Future for SettleFuture {
 
 impl fmt::Debug for SettleFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SettleFuture({} by {})", self.id, self.queue)
+        write!(
+            f,
+            "SettleFuture({} under {} by {})",
+            self.id, self.lease, self.queue
+        )
     }
 }
 

@@ -1,6 +1,7 @@
 //! Consumers of the fake server: subscriptions, what is delivered to them, cursors.
 
 use super::partition::{FakePartition, marks};
+use super::sharing::fenced;
 use super::{Asked, Conn, FakeServer, reply, send_error, unknown};
 use bytes::Bytes;
 use net::{Lane, Message};
@@ -26,8 +27,22 @@ impl FakeServer {
             id, method, by_id, ..
         } = asked;
         match method {
-            Method::Subscribe => {
-                let subscribe = Subscribe::decode(from).unwrap();
+            Method::Subscribe | Method::SubscribeScoped => {
+                let scoped = match method {
+                    Method::Subscribe => SubscribeScoped {
+                        member: MemberId(0),
+                        key: None,
+                        subscribe: Subscribe::decode(from).unwrap(),
+                    },
+                    _ => SubscribeScoped::decode(from).unwrap(),
+                };
+                let (member, subscribe) = (scoped.member, scoped.subscribe);
+                if let Some(name) = &by_id
+                    && let Some(group) = self.topics[name].groups.get(&subscribe.consumer)
+                    && !group.owns(member, subscribe.partition)
+                {
+                    return send_error(conn, id, fenced());
+                }
                 let Some(name) = by_id else {
                     return send_error(conn, id, unknown("by id"));
                 };
@@ -67,9 +82,21 @@ impl FakeServer {
                 conn.subscriptions.remove(&unsubscribe.subscription);
                 reply(conn, id, Vec::new());
             }
-            Method::MoveCursors => {
+            Method::MoveCursors | Method::MoveMemberCursors => {
+                let member = match method {
+                    Method::MoveMemberCursors => MemberId::decode(from).unwrap(),
+                    _ => MemberId(0),
+                };
                 let moves = MoveCursors::decode(from).unwrap();
                 let topic = self.topics.get_mut(&by_id.unwrap()).unwrap();
+                if let Some(group) = topic.groups.get(&moves.consumer)
+                    && !moves
+                        .positions
+                        .iter()
+                        .all(|(one, _)| group.owns(member, *one))
+                {
+                    return send_error(conn, id, fenced());
+                }
                 for (partition, position) in moves.positions {
                     let cursor = topic
                         .cursors

@@ -16,7 +16,7 @@ use consuming::Subscription;
 use net::{Link, LinkEvent, Listener, Message, Received};
 pub use partition::{FakePartition, StoredEvent};
 use producing::Transfer;
-pub use sharing::{FakeQueue, Fate};
+pub use sharing::{FakeGroup, FakeQueue, Fate};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::codec::Reader;
 use wire::frame::FrameKind;
@@ -32,6 +32,7 @@ pub struct FakeTopic {
     pub cursors: BTreeMap<(String, u32), Position>,
     pub names: BTreeMap<String, (ProducerId, u32)>,
     pub queues: BTreeMap<String, FakeQueue>,
+    pub groups: BTreeMap<String, FakeGroup>,
 }
 
 /// A request whose head is read.
@@ -314,11 +315,15 @@ impl FakeServer {
             Method::OpenProducer | Method::Produce => {
                 self.answer_producer(conn, asked, &mut from);
             }
-            Method::Subscribe | Method::Unsubscribe | Method::MoveCursors | Method::ReadCursors => {
-                self.answer_consumer(conn, asked, &mut from)
-            }
+            Method::Subscribe
+            | Method::SubscribeScoped
+            | Method::Unsubscribe
+            | Method::MoveCursors
+            | Method::MoveMemberCursors
+            | Method::ReadCursors => self.answer_consumer(conn, asked, &mut from),
             Method::Join
             | Method::Leave
+            | Method::Release
             | Method::Settle
             | Method::ExtendLeases
             | Method::DescribeConsumers => self.answer_member(conn, asked, &mut from),

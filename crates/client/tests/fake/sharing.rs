@@ -12,6 +12,46 @@ use wire::message::*;
 use wire::record::ConsumerKind;
 use wire::*;
 
+/// A group whose assignment the test says.
+#[derive(Debug, Default)]
+pub struct FakeGroup {
+    /// The member that joined last, and where: connection and request.
+    pub member: MemberId,
+    pub at: Option<(u64, u64)>,
+    /// Members so far.
+    pub joins: Vec<MemberId>,
+    owned: Vec<PartitionIndex>,
+    revoking: Vec<PartitionIndex>,
+    told: bool,
+    pub left: Vec<MemberId>,
+}
+
+impl FakeGroup {
+    /// The member owns these, and is to release some of them.
+    pub fn assign(&mut self, partitions: &[u32], revoking: &[u32]) {
+        let indices = |list: &[u32]| list.iter().copied().map(PartitionIndex).collect();
+        self.owned = indices(partitions);
+        self.revoking = indices(revoking);
+        self.told = false;
+    }
+
+    pub fn owned(&self) -> Vec<u32> {
+        self.owned.iter().map(|one| one.0).collect()
+    }
+
+    /// The member is gone, and is told so if it is connected.
+    pub fn expel(&mut self) {
+        self.member = MemberId(0);
+        self.told = false;
+        self.owned.clear();
+        self.revoking.clear();
+    }
+
+    pub fn owns(&self, member: MemberId, partition: PartitionIndex) -> bool {
+        member == self.member && self.owned.contains(&partition)
+    }
+}
+
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -185,7 +225,7 @@ impl FakeTopic {
     }
 }
 
-fn fenced() -> ErrorReply {
+pub(super) fn fenced() -> ErrorReply {
     ErrorReply::fatal(ErrorCode::MemberFenced, "no member any more")
 }
 
@@ -200,6 +240,21 @@ impl FakeServer {
         match method {
             Method::Join => {
                 let join = Join::decode(from).unwrap();
+                if join.kind == ConsumerKind::Group {
+                    let group = topic.groups.entry(join.consumer).or_default();
+                    if group.member != join.member {
+                        group.joins.push(join.member);
+                    }
+                    group.member = join.member;
+                    group.at = Some((conn.serial, id));
+                    group.told = false;
+                    let joined = Joined {
+                        options: join.options,
+                        settled: Vec::new(),
+                        expired: Vec::new(),
+                    };
+                    return reply(conn, id, joined.to_bytes());
+                }
                 assert!(dead_exists, "the dead-letter topic is made before");
                 let queue = topic
                     .queues
@@ -214,6 +269,12 @@ impl FakeServer {
             }
             Method::Leave => {
                 let leave = Leave::decode(from).unwrap();
+                if let Some(group) = topic.groups.get_mut(&leave.consumer) {
+                    group.left.push(leave.member);
+                    group.member = MemberId(0);
+                    group.at = None;
+                    return reply(conn, id, Vec::new());
+                }
                 let queue = topic.queue(&leave.consumer);
                 queue.members.remove(&leave.member);
                 for event in queue.events.values_mut() {
@@ -222,6 +283,18 @@ impl FakeServer {
                         event.deliveries -= 1;
                     }
                 }
+                reply(conn, id, Vec::new());
+            }
+            Method::Release => {
+                let release = Release::decode(from).unwrap();
+                let group = topic.groups.get_mut(&release.consumer).unwrap();
+                if group.member != release.member {
+                    return send_error(conn, id, fenced());
+                }
+                let is_released = |one: &PartitionIndex| release.partitions.contains(one);
+                group.owned.retain(|one| !is_released(one));
+                group.revoking.retain(|one| !is_released(one));
+                group.told = false;
                 reply(conn, id, Vec::new());
             }
             Method::Settle => {
@@ -297,6 +370,28 @@ impl FakeServer {
         }
         let mut messages = Vec::new();
         for topic in self.topics.values_mut() {
+            for group in topic.groups.values_mut() {
+                let Some((serial, id)) = group.at.filter(|_| !group.told) else {
+                    continue;
+                };
+                if serial != conn.serial {
+                    continue;
+                }
+                group.told = true;
+                messages.push(match group.member {
+                    MemberId(0) => {
+                        group.at = None;
+                        Message::control(FrameKind::Ended, id, fenced().to_bytes())
+                    }
+                    _ => {
+                        let assigned = Assigned {
+                            partitions: group.owned.clone(),
+                            revoking: group.revoking.clone(),
+                        };
+                        Message::control(FrameKind::Assigned, id, assigned.to_bytes())
+                    }
+                });
+            }
             let (queues, partitions) = (&mut topic.queues, &topic.partitions);
             for queue in queues.values_mut() {
                 for (index, partition) in partitions.iter().enumerate() {

@@ -36,6 +36,7 @@ impl FakeServer {
                     cursors: BTreeMap::new(),
                     names: BTreeMap::new(),
                     queues: BTreeMap::new(),
+                    groups: BTreeMap::new(),
                 };
                 self.topics.insert(create.name.clone(), topic);
                 let description = self.describe(&create.name).unwrap();

@@ -1,0 +1,222 @@
+//! Groups against the real server: shares move, and nothing is lost or
+//! acknowledged twice over, also when the server is killed.
+
+use client::*;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Against hangs only.
+const WATCHDOG: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(20);
+
+fn start(directory: &Path) -> server::Server {
+    let config = server::Config {
+        directory: directory.join("data"),
+        group_file: Some(directory.join("group.json")),
+        ..server::Config::default()
+    };
+    server::Server::start(config, Arc::new(|_: &str| {})).unwrap()
+}
+
+fn connect(directory: &Path) -> Driver {
+    let endpoint = Endpoint::GroupFile(directory.join("group.json"));
+    Driver::connect(endpoint, DriverOptions::default()).unwrap()
+}
+
+fn topic(driver: &Driver, partitions: usize) -> TopicHandle {
+    let definition = Definition::builder()
+        .validator(topic::ValidatorKind::None)
+        .durability(Durability::Written)
+        .build()
+        .unwrap();
+    let disk = PartitionStorage {
+        kind: "disk".into(),
+        config: String::new(),
+    };
+    driver
+        .create_topic("events", &definition, &vec![disk; partitions])
+        .unwrap()
+}
+
+fn push(topic: &TopicHandle, range: std::ops::Range<u64>) {
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    for index in range {
+        producer.push_metadata(&index.to_le_bytes()).unwrap();
+    }
+    producer.flush(WATCHDOG).unwrap();
+}
+
+fn number(event: &ConsumedEvent) -> u64 {
+    u64::from_le_bytes(event.metadata().try_into().unwrap())
+}
+
+/// Pulls from all in turn until `done`.
+fn turns<T>(members: &[T], mut pull: impl FnMut(&T), mut done: impl FnMut(&[T]) -> bool) {
+    let until = Instant::now() + WATCHDOG;
+    while !done(members) {
+        assert!(Instant::now() < until, "nothing comes of it");
+        members.iter().for_each(&mut pull);
+    }
+}
+
+#[test]
+fn partitions_move_to_a_second_member_and_back_and_every_event_is_handled() {
+    const EVENTS: u64 = 4000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Some(start(directory.path()));
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let first = topic(&drivers[0], 4);
+    let second = drivers[1].open_topic("events").unwrap();
+    let join = |topic: &TopicHandle| {
+        topic
+            .group("share", GroupMember::default(), ConsumerOptions::default())
+            .unwrap()
+    };
+    let mut seen = BTreeSet::new();
+    let mut handle = |consumer: &Consumer| {
+        while let Some(event) = consumer.pull(Some(STEP)).unwrap() {
+            // What went meanwhile is another one's to acknowledge.
+            if consumer.acknowledge(event.id()).is_ok() {
+                seen.insert(number(&event));
+            }
+        }
+    };
+    let shares = |members: &[Consumer]| -> Vec<usize> {
+        members.iter().map(|one| one.partitions().len()).collect()
+    };
+    let mut members = vec![join(&first)];
+    push(&first, 0..EVENTS / 2);
+    turns(&members, &mut handle, |members| shares(members) == [4]);
+    members.push(join(&second));
+    turns(&members, &mut handle, |members| shares(members) == [2, 2]);
+    push(&first, EVENTS / 2..EVENTS);
+    // The members keep what they have through a restart.
+    server.take().unwrap().kill();
+    server = Some(start(directory.path()));
+    turns(&members, &mut handle, |members| shares(members) == [2, 2]);
+    members.pop().unwrap().close().unwrap();
+    turns(&members, &mut handle, |members| shares(members) == [4]);
+    let until = Instant::now() + WATCHDOG;
+    let end = loop {
+        handle(&members[0]);
+        members[0].flush_acknowledgements(WATCHDOG).unwrap();
+        let cursors = drivers[0].cursors(&first, "share").unwrap();
+        let end: u64 = cursors.iter().map(|one| one.position.offset.0).sum();
+        if end == EVENTS || Instant::now() > until {
+            break end;
+        }
+    };
+    assert_eq!(end, EVENTS);
+    assert_eq!(seen, (0..EVENTS).collect());
+    drop((members, server));
+}
+
+fn queue(topic: &TopicHandle, options: QueueConsumerOptions) -> QueueConsumer {
+    topic.queue("work", options).unwrap()
+}
+
+#[test]
+fn a_queue_gives_each_event_to_one_member_and_a_killed_server_loses_no_settlement() {
+    const EVENTS: u64 = 3000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Some(start(directory.path()));
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let first = topic(&drivers[0], 2);
+    let second = drivers[1].open_topic("events").unwrap();
+    push(&first, 0..EVENTS);
+    let options = QueueConsumerOptions {
+        prefetch_events: 50,
+        ..QueueConsumerOptions::default()
+    };
+    let members = [queue(&first, options.clone()), queue(&second, options)];
+    let mut shares = [0, 0];
+    let mut seen = BTreeSet::new();
+    let mut futures = Vec::new();
+    let mut killed = false;
+    let until = Instant::now() + WATCHDOG;
+    while seen.len() < EVENTS as usize {
+        assert!(Instant::now() < until, "{} events came", seen.len());
+        for (member, share) in members.iter().zip(&mut shares) {
+            for event in member.pull_batch(20, Some(STEP)).unwrap() {
+                *share += 1;
+                assert!(seen.insert(number(&event)), "under two leases");
+                futures.push(event.acknowledge());
+            }
+        }
+        if seen.len() > EVENTS as usize / 2 && !killed {
+            killed = true;
+            server.take().unwrap().kill();
+            server = Some(start(directory.path()));
+        }
+    }
+    for future in &futures {
+        future.wait(Some(WATCHDOG)).unwrap();
+    }
+    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    for member in members {
+        member.close().unwrap();
+    }
+    // Nothing is left for whoever comes next.
+    let next = queue(&first, QueueConsumerOptions::default());
+    assert!(next.pull(Some(STEP)).unwrap().is_none());
+    drop(server);
+}
+
+#[test]
+fn events_come_back_counted_and_end_as_dead_letters() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let driver = connect(directory.path());
+    let topic = topic(&driver, 1);
+    push(&topic, 0..3);
+    let options = QueueConsumerOptions {
+        queue: QueueOptions {
+            deliveries_max: 2,
+            ..QueueOptions::default()
+        },
+        ..QueueConsumerOptions::default()
+    };
+    let consumer = queue(&topic, options);
+    assert_eq!(consumer.queue_options().unwrap().deliveries_max, 2);
+    let pull = || consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+    let rejected = pull();
+    assert_eq!((number(&rejected), rejected.deliveries()), (0, 1));
+    rejected
+        .reject("no such file")
+        .wait(Some(WATCHDOG))
+        .unwrap();
+    for deliveries in 1..=2 {
+        let event = pull();
+        assert_eq!((number(&event), event.deliveries()), (1, deliveries));
+        // Dropped: it comes back at once.
+        drop(event);
+        if deliveries == 1 {
+            let last = pull();
+            match number(&last) {
+                2 => drop(last.acknowledge()),
+                _ => panic!("event {} is not expected", number(&last)),
+            }
+        }
+    }
+    let dead = driver.open_topic("events.dead").unwrap();
+    let reader = dead.consumer("reader", ConsumerOptions::default()).unwrap();
+    let mut letters = Vec::new();
+    for _ in 0..2 {
+        let letter = reader.pull(Some(WATCHDOG)).unwrap().expect("a letter");
+        let headers: std::collections::BTreeMap<_, _> = letter.headers().into_iter().collect();
+        let text = |name: &str| String::from_utf8(headers[name].to_vec()).unwrap();
+        assert_eq!(text("thalweg.topic"), "events");
+        assert_eq!(text("thalweg.queue"), "work");
+        letters.push((
+            number(&letter),
+            text("thalweg.deliveries"),
+            text("thalweg.reason"),
+        ));
+    }
+    letters.sort();
+    assert_eq!(letters[0], (0, "1".to_owned(), "no such file".to_owned()));
+    assert_eq!((letters[1].0, letters[1].1.as_str()), (1, "2"));
+    consumer.close().unwrap();
+}
