@@ -92,6 +92,10 @@ pub(crate) enum Reading {
         id: SharedId,
         partition: PartitionIndex,
     },
+    /// A dead letter's data is looked up.
+    LetterOpen { append: u64 },
+    /// A chunk of a dead letter's data.
+    LetterData { append: u64 },
     /// An event of a `ReadData` call is looked up.
     Open { call: u64, event: usize },
     /// A part of a chunk of a `ReadData` call.
@@ -198,9 +202,21 @@ impl Node {
         match event {
             // Watermarks are looked at when all events are in.
             StorageEvent::Progress => {}
-            StorageEvent::DataWritten { place, bytes } => self.chunk_written(id, place, bytes),
-            StorageEvent::DataReady { place } => self.data_ready(id, place),
-            StorageEvent::DataFailed { place, error } => self.data_failed(id, place, &error),
+            StorageEvent::DataWritten { place, bytes } => {
+                if !self.letter_chunk_written(id, place) {
+                    self.chunk_written(id, place, bytes);
+                }
+            }
+            StorageEvent::DataReady { place } => {
+                if !self.letter_data_ready(id, place) {
+                    self.data_ready(id, place);
+                }
+            }
+            StorageEvent::DataFailed { place, error } => {
+                if !self.letter_data_failed(id, place, &error) {
+                    self.data_failed(id, place, &error);
+                }
+            }
             StorageEvent::Read { token, found } => match self.take_reading(id, token) {
                 Some(Reading::Subscription(asker, end)) => {
                     self.subscription_read(id, asker, end, found);
@@ -217,16 +233,18 @@ impl Node {
                 }
                 _ => {}
             },
-            StorageEvent::EventOpened { token, data } => {
-                if let Some(Reading::Open { call, event }) = self.take_reading(id, token) {
-                    self.event_opened(call, event, data);
-                }
-            }
-            StorageEvent::DataRead { token, pieces } => {
-                if let Some(Reading::Data { call, chunk, part }) = self.take_reading(id, token) {
+            StorageEvent::EventOpened { token, data } => match self.take_reading(id, token) {
+                Some(Reading::Open { call, event }) => self.event_opened(call, event, data),
+                Some(Reading::LetterOpen { append }) => self.letter_opened(append, data),
+                _ => {}
+            },
+            StorageEvent::DataRead { token, pieces } => match self.take_reading(id, token) {
+                Some(Reading::Data { call, chunk, part }) => {
                     self.selection_read(call, chunk, part, pieces);
                 }
-            }
+                Some(Reading::LetterData { append }) => self.letter_read(append, pieces),
+                _ => {}
+            },
             StorageEvent::Refused { from, error } => {
                 let partition = self.partitions.get_mut(&id);
                 let undone = partition.map(|partition| partition.acks.take_from(from));
@@ -329,6 +347,7 @@ impl Node {
         for ack in acks {
             self.refuse_request(ack.asker, error.clone());
         }
+        self.fail_letters(id, error);
         for arrival in arrivals.into_values().flatten() {
             self.give_up_arrival(id, arrival, Some(error.clone()));
         }

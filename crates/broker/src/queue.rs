@@ -3,6 +3,7 @@
 
 mod dead_letter;
 mod keys;
+mod letter_data;
 mod live;
 mod members;
 mod offset_set;
@@ -13,6 +14,7 @@ mod settle;
 mod staging;
 
 pub(crate) use dead_letter::OWN_LINK;
+pub(crate) use letter_data::LetterData;
 pub(crate) use live::Queue;
 pub use offset_set::OffsetSet;
 pub use partition::QueuePartition;

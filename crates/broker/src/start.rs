@@ -88,6 +88,7 @@ impl Node {
             queues: BTreeMap::new(),
             queues_touched: BTreeSet::new(),
             letters: BTreeMap::new(),
+            letter_data: BTreeMap::new(),
             last_lease: 0,
             partitions: BTreeMap::new(),
             jobs: BTreeMap::new(),

@@ -42,6 +42,8 @@ pub struct Node {
     pub(crate) queues_touched: BTreeSet<SharedId>,
     /// Dead letters on their way, by the ids of their appends.
     pub(crate) letters: BTreeMap<u64, (SharedId, wire::PartitionIndex)>,
+    /// Those of them whose data is being copied first.
+    pub(crate) letter_data: BTreeMap<u64, crate::queue::LetterData>,
     /// The lease that was given last; 0 is none yet.
     pub(crate) last_lease: u64,
     /// Topics that are being made or get more partitions.

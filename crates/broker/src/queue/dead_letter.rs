@@ -99,6 +99,12 @@ impl Node {
             return;
         };
         let at = letter.at;
+        if shelf.state.dead(at).is_none() {
+            // It was lost meanwhile.
+            shelf.letter = None;
+            self.touch_queue(id);
+            return;
+        }
         let written = match found {
             Ok(Found::Batches { batches, .. }) => match batches.into_iter().next() {
                 Some(bytes) => self.append_dead_letter(id, index, letter, bytes),
@@ -173,6 +179,8 @@ impl Node {
             return Err(format!("topic {target:?}: {failure}"));
         }
         let durability = partition.durability;
+        let layout = batch.columns().expect("it was sealed just now").external;
+        let source = (shelf.storage, letter.at);
         let verdict = partition.storage.check(&batch.header);
         let append = self.next_id();
         if let Some(shelf) = self
@@ -213,7 +221,10 @@ impl Node {
             }
             // Those before were written elsewhere: the topic was made anew.
             Verdict::New | Verdict::Unknown { .. } | Verdict::OutOfSequence { .. } => {
-                self.append(asker, storage, incoming, None)
+                match layout.events.is_empty() {
+                    true => self.append(asker, storage, incoming, None),
+                    false => self.copy_letter_data(append, source, storage, incoming, &layout),
+                }
             }
             Verdict::Fenced { epoch } => Err(crate::arrivals::fenced(epoch, ProducerEpoch(0))),
         };
@@ -323,7 +334,7 @@ fn dead_batch(
     let blob = |place: Option<(u32, u32)>| {
         place.map(|(start, bytes)| &section[start as usize..(start + bytes) as usize])
     };
-    let mut said = vec![
+    let said = vec![
         ("thalweg.topic", origins.topic.to_owned()),
         ("thalweg.partition", origins.partition.to_string()),
         ("thalweg.incarnation", origins.incarnation.to_string()),
@@ -332,19 +343,6 @@ fn dead_batch(
         ("thalweg.deliveries", dead.deliveries.to_string()),
         ("thalweg.reason", dead.reason.clone()),
     ];
-    if event.external {
-        // Large data is not copied: it stays where it is, as long as that topic keeps it.
-        let Origins {
-            topic,
-            partition,
-            incarnation,
-            at,
-            ..
-        } = origins;
-        let bytes = event.data_bytes;
-        let data = format!("{topic}/{partition}/{incarnation}/{at}/{bytes}");
-        said.push(("thalweg.data", data));
-    }
     let own = blob(event.headers);
     let own = own.and_then(|bytes| Headers::from_bytes("headers", bytes).ok());
     let mut headers = own.unwrap_or_default();
@@ -371,7 +369,7 @@ fn dead_batch(
     builder.push(EventParts {
         metadata,
         inline: &pieces,
-        external_bytes: None,
+        external_bytes: event.external.then_some(event.data_bytes),
         key: blob(event.key),
         headers: Some(&headers.to_bytes()),
         producer_time: event.producer_time.unwrap_or(0),

@@ -241,13 +241,14 @@ impl Node {
             return;
         };
         let now = self.now;
+        let draining = self.drain.is_begun();
         let later = |unix_ns: u64| {
             now.monotonic + Duration::from_nanos(unix_ns.saturating_sub(now.unix_ns))
         };
         let shelves = queue.partitions.values().flat_map(|shelf| {
             let (lease, due) = shelf.state.next_expiry();
             let letter = shelf.state.next_dead_letter();
-            let letter = letter.filter(|_| shelf.letter.is_none());
+            let letter = letter.filter(|_| shelf.letter.is_none() && !draining);
             let again = shelf.staging.retry_at.filter(|at| *at > now.monotonic);
             [
                 lease,

@@ -276,7 +276,6 @@ impl Node {
             (next, visible)
         };
         (staging.reading, staging.outdated) = (true, false);
-        staging.retry_at = None;
         let (from, end) = read;
         let read = ReadBatches {
             from,
@@ -347,13 +346,17 @@ impl Node {
             Ok(Found::Nothing) => shelf.state.lost(from, end, &mut queue.loads),
             Err(error) => report = Some(error.to_string()),
         }
+        let before = staging.retry_at.take();
         if let Some(error) = report {
             staging.retry_at = Some(now + RETRY_AFTER);
             let line = format!(
                 "queue {:?} cannot read partition {index} from {from} and tries again: {error}",
                 queue.consumer
             );
-            self.report(line);
+            // Once, until it can be read.
+            if before.is_none() {
+                self.report(line);
+            }
         }
         self.touch_queue(id);
     }

@@ -10,12 +10,12 @@ use wire::message::*;
 use wire::view::Segment;
 use wire::*;
 
-fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
+pub fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|i| (i * 31 / 7) as u8 ^ seed).collect()
 }
 
 /// Exposes memory of a client and describes it.
-fn expose(world: &mut World, link: LinkId, key: &'static str, bytes: Vec<u8>) -> Region {
+pub fn expose(world: &mut World, link: LinkId, key: &'static str, bytes: Vec<u8>) -> Region {
     let region = Region {
         key: Bytes::from_static(key.as_bytes()),
         base: 0,
@@ -28,7 +28,7 @@ fn expose(world: &mut World, link: LinkId, key: &'static str, bytes: Vec<u8>) ->
     region
 }
 
-fn external(metadata: &str, data: &[u8]) -> EventSpec {
+pub fn external(metadata: &str, data: &[u8]) -> EventSpec {
     EventSpec {
         metadata: metadata.into(),
         data: data.to_vec(),
@@ -36,7 +36,7 @@ fn external(metadata: &str, data: &[u8]) -> EventSpec {
     }
 }
 
-fn produce_external(
+pub fn produce_external(
     world: &mut World,
     link: LinkId,
     topic: TopicId,
@@ -66,7 +66,7 @@ fn produce_large(
     produce_external(world, link, topic, sequence, &[event], vec![region])
 }
 
-fn read_whole(
+pub fn read_whole(
     world: &mut World,
     link: LinkId,
     topic: TopicId,

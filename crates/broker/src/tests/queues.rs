@@ -3,6 +3,7 @@
 
 use super::harness::*;
 use super::members::join;
+use super::produce::{expose, external, pattern, produce_external, read_whole};
 use crate::node::{Input, LINK_QUEUED_BYTES_HIGH, LinkId};
 use log::testing::Survival;
 use std::collections::{BTreeMap, BTreeSet};
@@ -736,13 +737,33 @@ fn dead_letters_wait_for_their_topic() {
 /// The server is killed at every disk operation on the way of a dead letter.
 #[test]
 fn a_dead_letter_is_written_once_across_a_crash() {
+    dead_letters_across_a_crash(false);
+    dead_letters_across_a_crash(true);
+}
+
+fn dead_letters_across_a_crash(large: bool) {
+    let data = pattern(wire::frame::BULK_CHUNK_BYTES + 777, 3);
     for operations in 0.. {
         let mut ground = Ground::new();
         let mut world = ground.start();
         let link = world.connect();
         let topic = world.farm(link);
-        let id = world.joined(link, topic, &member(1));
-        world.fill(link, topic, 0, 2, 2);
+        let id = world.joined(
+            link,
+            topic,
+            &Join {
+                prefetch_bytes: 1 << 30,
+                ..member(1)
+            },
+        );
+        if large {
+            let region = expose(&mut world, link, "r", data.clone());
+            let events = [external("0", &data)];
+            produce_external(&mut world, link, topic, 0, &events, vec![region]);
+        } else {
+            world.fill(link, topic, 0, 1, 1);
+        }
+        world.fill(link, topic, 1, 2, 1);
         let given = world.given(link, id);
         world.hold_disk = true;
         let both = given.iter().map(|given| reject(given.lease, "bad"));
@@ -762,6 +783,11 @@ fn a_dead_letter_is_written_once_across_a_crash() {
         if confirmed || !letters.is_empty() {
             assert_eq!(letters.len(), 2, "after {operations} operations");
             assert_eq!(world.queue(link, topic).position.offset, Offset(2));
+            if large {
+                let dead = world.describe(link, "t.dead").unwrap().topic;
+                let (read, _) = read_whole(&mut world, link, dead, 0, data.len() as u64);
+                assert!(read == data, "after {operations} operations");
+            }
         }
         if idle {
             assert!(confirmed && operations > 3);
@@ -1025,4 +1051,37 @@ fn a_lost_memory_partition_begins_afresh() {
     let mut world = ground.start();
     let link = world.connect();
     assert_eq!(world.queue(link, topic).position.offset, Offset(0));
+}
+
+#[test]
+fn a_dead_letter_takes_its_data_along() {
+    for kind in ["disk", "memory"] {
+        let mut ground = Ground::new();
+        let mut world = ground.start();
+        let link = world.connect();
+        // Blocks of another length than those of the topic.
+        let definition = r#"{"data_block_bytes":512}"#;
+        let dead = world.create(link, "t.dead", definition, &[kind]).unwrap();
+        let topic = world.topic(link);
+        let id = world.joined(
+            link,
+            topic,
+            &Join {
+                prefetch_bytes: 1 << 30,
+                ..member(1)
+            },
+        );
+        let data = pattern(3 * wire::frame::BULK_CHUNK_BYTES + 777, 3);
+        let region = expose(&mut world, link, "r", data.clone());
+        let events = [external("0", &data)];
+        let produced = produce_external(&mut world, link, topic, 0, &events, vec![region]);
+        world.answered::<Produced>(link, produced).unwrap();
+        let lease = world.given(link, id)[0].lease;
+        let refused = world.settled(link, topic, (1, 1), vec![reject(lease, "bad")]);
+        assert!(refused.is_empty());
+        assert_eq!(world.queue(link, topic).position.offset, Offset(1));
+        assert_eq!(world.dead_letters(link).len(), 1);
+        let (read, _) = read_whole(&mut world, link, dead.topic, 0, data.len() as u64);
+        assert!(read == data, "{kind}");
+    }
 }
