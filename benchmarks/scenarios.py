@@ -131,22 +131,31 @@ def topics(run: Scenarios) -> None:
 
 
 def checked(run: Scenarios) -> None:
-    print("| produce, JSON of 1,000 B, checked | million events/s | the validator alone | share |")
-    print("| --- | --- | --- | --- |")
+    print("| produce, JSON of 1,000 B, checked | million events/s | the validator alone | share |", end="")
+    print(" processor ns/event, client | validator alone | share |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for document in ("numbers", "text"):
-        line = run.bench(
-            "produce", "--document", document, "--check", "--storage", "memory",
-            "--retention-bytes", 256 << 20, "--warmup", 500_000, limits=True,
-        )
-        rate, alone, share = (
-            {key: value * factor for key, value in spread.items()}
-            for spread, factor in (
-                (line["events_per_s"], 1e-6),
-                (line["limits"]["validator_bytes_per_s"], 1e-9),
-                (line["shares"]["validator_bytes_per_s"], 100),
+        for cores in ((), ("--no-pin",)):
+            line = run.bench(
+                "produce", "--document", document, "--check", "--storage", "memory",
+                "--retention-bytes", 256 << 20, "--warmup", 500_000, *cores, limits=True,
             )
-        )
-        print(f"| {document} | {told(rate, 2)} | {told(alone, 2)} | {told(share)} % |", flush=True)
+            limit = line["limits"]["validator_bytes_per_s"]
+            rate, alone, share = (
+                {key: value * factor for key, value in spread.items()}
+                for spread, factor in (
+                    (line["events_per_s"], 1e-6),
+                    (limit, 1e-9),
+                    (line["shares"]["validator_bytes_per_s"], 100),
+                )
+            )
+            own, of_validator = line["clients_per_event"]["cpu_ns"], 1e12 / limit["median"]
+            name = document + (", cores as the kernel likes" if cores else ", one core for the client")
+            print(
+                f"| {name} | {told(rate, 2)} | {told(alone, 2)} | {told(share)} % | "
+                f"{told(own)} | {of_validator:.0f} | {of_validator / own['median']:.0%} |",
+                flush=True,
+            )
     print()
 
 

@@ -73,7 +73,7 @@ PROGRAMS = {
     "python-800": ("Pushing dicts of 800 B from Python", python_case(800, 200_000)),
     "blocked-20hz": (
         "How long 25 MB hold up a program in C++, every 50 ms",
-        blocked_case(60, 50_000),
+        blocked_case(200, 50_000),
     ),
     "blocked": (
         "How long 25 MB hold up a program in C++, as fast as it goes",
