@@ -6,6 +6,7 @@ mod harness;
 
 mod chaos;
 mod controllers;
+mod dead_letters;
 mod group_storm;
 mod groups;
 mod internal;
