@@ -312,6 +312,22 @@ impl Consumer {
         }
     }
 
+    /// Calls `callback` where and when something arrives: it must neither wait
+    /// nor call anything of the user's.
+    pub(crate) fn on_arrival(&self, callback: Arc<dyn Fn() + Send + Sync>) {
+        if let Some(open) = self.slot.get() {
+            open.shared.set_on_arrival(callback);
+        }
+    }
+
+    /// The next event, if it is there.
+    pub(crate) fn look(&self) -> Result<Option<ConsumedEvent>, ClientError> {
+        match self.slot.get() {
+            Some(open) => open.try_pull(),
+            None => Ok(None),
+        }
+    }
+
     /// Calls `callback` whenever [`Consumer::pull`] may have something new to
     /// say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {

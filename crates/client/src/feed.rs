@@ -11,7 +11,7 @@ use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use wire::record::{Gap, Position};
 use wire::{Incarnation, PartitionIndex};
 
@@ -154,6 +154,8 @@ pub(crate) struct ConsumerShared {
     arrived: Signal,
     pub acknowledgements: Mutex<Acknowledgements>,
     on_ready: Mutex<Option<OnReady>>,
+    /// Of the client's own: called where the news came to be, at once.
+    on_arrival: OnceLock<OnReady>,
     pub visits: Visits,
 }
 
@@ -181,6 +183,7 @@ impl ConsumerShared {
             arrived: Signal::new(),
             acknowledgements: Mutex::default(),
             on_ready: Mutex::default(),
+            on_arrival: OnceLock::new(),
             visits: Visits::default(),
         }
     }
@@ -200,10 +203,19 @@ impl ConsumerShared {
         self.lock().news += 1;
         self.arrived.tell();
         self.mailbox.nudge();
+        if let Some(on_arrival) = self.on_arrival.get() {
+            on_arrival();
+        }
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
             call_back(move || on_ready());
         }
+    }
+
+    /// What is called must neither wait nor call anything of the user's.
+    pub fn set_on_arrival(&self, on_arrival: OnReady) {
+        // There is one.
+        let _ = self.on_arrival.set(on_arrival);
     }
 
     pub fn set_on_ready(&self, on_ready: OnReady) {

@@ -29,6 +29,7 @@ mod puller;
 mod queue;
 mod read_ahead;
 mod refusals;
+mod requester;
 mod runtime;
 mod session;
 mod shelf;
@@ -54,6 +55,7 @@ pub use options::{
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
 pub use queue::{QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
+pub use requester::{CORRELATION_HEADER, REPLY_HEADER, Requester, RequesterOptions};
 pub use topic_handle::{FetchRequest, TopicHandle};
 pub use watch::call_back;
 

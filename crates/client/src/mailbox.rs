@@ -123,6 +123,11 @@ pub(crate) enum Command {
         timeout: Duration,
         promise: Option<Arc<Promise>>,
     },
+    /// The promise is to be resolved after that time.
+    Alarm {
+        after: Duration,
+        promise: Arc<Promise>,
+    },
     /// A description of the topic with more partitions was seen.
     TopicGrew(TopicId),
     /// Close the connection and end.
@@ -420,7 +425,8 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::OpenConsumer { promise, .. }
         | Command::FlushAcknowledgements { promise, .. }
         | Command::OpenQueue { promise, .. }
-        | Command::ExtendLease { promise, .. } => Some(promise),
+        | Command::ExtendLease { promise, .. }
+        | Command::Alarm { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
         Command::Settle(_)
         | Command::RejoinQueue(_)

@@ -7,15 +7,18 @@ mod puller;
 mod settlement;
 
 pub use event::QueueEvent;
+use feed::Held;
 pub(crate) use feed::{LeasedBatch, QueueShared};
 pub(crate) use settlement::SettleBatch;
 pub use settlement::SettleFuture;
 
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
+use crate::event::ConsumedEvent;
 use crate::mailbox::Command;
 use crate::options::{DataAllocator, DataMode};
 use crate::promise::{Pending, Promise, Reply};
+use crate::requester::Replier;
 use crate::topic_handle::TopicHandle;
 use memory::Deadline;
 use memory::fork::ForkSlot;
@@ -128,6 +131,7 @@ struct Open {
     puller: Mutex<QueuePuller>,
     /// The queue's options as they are.
     queue: QueueOptions,
+    replier: Arc<Replier>,
 }
 
 impl Drop for Open {
@@ -249,7 +253,7 @@ impl QueueConsumer {
         while events.len() < max {
             match puller.next() {
                 Ok(Some((event, held))) => {
-                    events.push(QueueEvent::new(event, open.shared.clone(), held));
+                    events.push(open.event(event, held));
                 }
                 // An error comes again with the next pull.
                 Ok(None) | Err(_) => break,
@@ -401,6 +405,7 @@ impl Open {
             puller: Mutex::new(QueuePuller::new(shared.clone(), reader)),
             shared,
             queue: QueueOptions::default(),
+            replier: Arc::new(Replier::new(topic)),
         };
         let what = format!("the membership of {}", open.shared.title);
         Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
@@ -418,7 +423,11 @@ impl Open {
     fn try_pull(&self) -> Result<Option<QueueEvent>, ClientError> {
         self.shared.visit()?;
         let event = self.puller().next()?;
-        Ok(event.map(|(event, held)| QueueEvent::new(event, self.shared.clone(), held)))
+        Ok(event.map(|(event, held)| self.event(event, held)))
+    }
+
+    fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
+        QueueEvent::new(event, self.shared.clone(), self.replier.clone(), held)
     }
 
     /// Whether waiting makes sense.

@@ -110,6 +110,11 @@ impl Session {
         (self.id.0 ^ (self.id.0 >> 64)) as u64 ^ self.mailbox.next_key().rotate_left(32)
     }
 
+    /// Names the client across its connections.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
     /// What the ids of a group's or queue's member are made from, alike.
     pub fn member_seed(&self) -> u128 {
         self.id.0 ^ u128::from(self.mailbox.next_key()) << 64

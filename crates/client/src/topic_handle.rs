@@ -9,6 +9,7 @@ use crate::options::{ConsumerOptions, GroupMember, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::Pending;
 use crate::queue::{QueueConsumer, QueueConsumerOptions};
+use crate::requester::{Requester, RequesterOptions};
 use memory::Target;
 use memory::fork::ForkSlot;
 use std::convert::Infallible;
@@ -251,6 +252,20 @@ impl TopicHandle {
     /// [`TopicHandle::queue`], not waited for.
     pub fn begin_queue(&self, name: &str, options: QueueConsumerOptions) -> Pending<QueueConsumer> {
         QueueConsumer::begin(self, name, options)
+    }
+
+    /// Opens a requester: requests are events of this topic, replies come over
+    /// `TOPIC.replies`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn requester(&self, options: RequesterOptions) -> Result<Requester, ClientError> {
+        self.begin_requester(options).wait()
+    }
+
+    /// [`TopicHandle::requester`], not waited for.
+    pub fn begin_requester(&self, options: RequesterOptions) -> Pending<Requester> {
+        Requester::begin(self, options)
     }
 
     /// Consumers of the topic, who they are and where they stand; all of

@@ -220,3 +220,67 @@ fn events_come_back_counted_and_end_as_dead_letters() {
     assert_eq!((letters[1].0, letters[1].1.as_str()), (1, "2"));
     consumer.close().unwrap();
 }
+
+#[test]
+fn requests_are_answered_to_whoever_asked_and_end_at_their_deadline() {
+    const REQUESTS: u64 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Some(start(directory.path()));
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let asked = topic(&drivers[0], 1);
+    let worked = drivers[1].open_topic("events").unwrap();
+    let requesters = [
+        asked.requester(RequesterOptions::default()).unwrap(),
+        worked.requester(RequesterOptions::default()).unwrap(),
+    ];
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let worker = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let consumer = queue(&worked, QueueConsumerOptions::default());
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let Ok(Some(mut event)) = consumer.pull(Some(STEP)) else {
+                    continue;
+                };
+                match event.metadata() {
+                    b"no answer" => drop(event.acknowledge()),
+                    _ => {
+                        let metadata = event.metadata().to_vec();
+                        let data = event.take_data();
+                        drop(event.reply(&metadata, vec![data]).unwrap());
+                    }
+                }
+            }
+            consumer.close().unwrap();
+        }
+    });
+    let large = bytes::Bytes::from(vec![7; 200_000]);
+    let request = |number: u64| {
+        let text = number.to_string();
+        let mut event = Event::new(text.as_bytes());
+        if number.is_multiple_of(50) {
+            event = event.with_data(large.clone());
+        }
+        let requester = &requesters[number as usize % 2];
+        requester.request(event, WATCHDOG).unwrap()
+    };
+    let pending: Vec<_> = (0..REQUESTS).map(request).collect();
+    // Whoever asked finds the replies again.
+    server.take().unwrap().kill();
+    server = Some(start(directory.path()));
+    for (number, pending) in pending.into_iter().enumerate() {
+        let mut reply = pending.wait().unwrap();
+        assert_eq!(reply.metadata(), number.to_string().as_bytes());
+        let expected = if number.is_multiple_of(50) { large.len() } else { 0 };
+        assert_eq!(reply.take_data().len(), expected);
+    }
+    let unanswered = Event::new(b"no answer");
+    let timeout = Duration::from_millis(200);
+    let pending = requesters[0].request(unanswered, timeout).unwrap();
+    let error = pending.wait().err().unwrap();
+    assert!(error.is_timeout(), "{error}");
+    assert_eq!(requesters[0].waiting(), 0);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    worker.join().unwrap();
+    drop(server);
+}

@@ -118,6 +118,8 @@ enum Timer {
     Producer(u64),
     /// A consumer's acknowledgements or subscriptions to be opened again.
     Consumer(u64),
+    /// Somebody is to be told that it is this late.
+    Alarm(u64),
     /// A queue's membership, its leases, or what is to be sent again.
     Queue(u64),
 }
@@ -152,6 +154,7 @@ pub struct ClientCore {
     starved: VecDeque<u64>,
     consumers: BTreeMap<u64, ConsumerCore>,
     queues: BTreeMap<u64, QueueCore>,
+    alarms: BTreeMap<u64, Arc<Promise>>,
     topics: Topics,
     outputs: VecDeque<Output>,
     commands: Vec<Command>,
@@ -187,6 +190,7 @@ impl ClientCore {
             starved: VecDeque::new(),
             consumers: BTreeMap::new(),
             queues: BTreeMap::new(),
+            alarms: BTreeMap::new(),
             topics: Topics::default(),
             outputs: VecDeque::new(),
             commands: Vec::new(),
@@ -644,6 +648,12 @@ impl ClientCore {
                     core.rejoin(&mut wire);
                 }
             }
+            Command::Alarm { after, promise } => {
+                let key = self.alarms.last_key_value().map_or(0, |(key, _)| key + 1);
+                let at = wire.now().saturating_add(after);
+                wire.context.arm(at, Timer::Alarm(key));
+                self.alarms.insert(key, promise);
+            }
             Command::TopicGrew(topic) => self.grow(topic, link),
             Command::CloseConsumer(key) => {
                 if let Some(mut consumer) = self.consumers.remove(&key) {
@@ -751,6 +761,11 @@ impl ClientCore {
                         consumer.timer(&mut wire);
                     }
                 }
+                Timer::Alarm(key) => {
+                    if let Some(promise) = self.alarms.remove(&key) {
+                        promise.resolve(Ok(Reply::default()));
+                    }
+                }
                 Timer::Queue(key) => {
                     if let Some(queue) = self.queues.get_mut(&key) {
                         queue.timer(&mut wire);
@@ -830,6 +845,9 @@ impl ClientCore {
             producer.fail(&mut wire, &error);
         }
         self.calls.fail_all(&mut wire, &error);
+        for promise in std::mem::take(&mut self.alarms).into_values() {
+            promise.resolve(Err(error.clone()));
+        }
         if let Some(promise) = self.connected.take() {
             promise.resolve(Err(error.clone()));
         }

@@ -3,9 +3,10 @@
 use super::feed::{Held, How, QueueShared};
 use super::settlement::{SettleFuture, lease_expired};
 use crate::error::ClientError;
-use crate::event::ConsumedEvent;
+use crate::event::{ConsumedEvent, Data, Event};
 use crate::mailbox::Command;
-use crate::promise::{Pending, Promise};
+use crate::promise::{Pending, Promise, Reply};
+use crate::requester::{CORRELATION_HEADER, REPLY_HEADER, Replier};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use wire::message::LeasesExtended;
 pub struct QueueEvent {
     event: ConsumedEvent,
     shared: Arc<QueueShared>,
+    replier: Arc<Replier>,
     lease: LeaseId,
     deliveries: u32,
     /// Only ever set; nothing is ordered by it.
@@ -29,10 +31,16 @@ pub struct QueueEvent {
 }
 
 impl QueueEvent {
-    pub(super) fn new(event: ConsumedEvent, shared: Arc<QueueShared>, held: Held) -> Self {
+    pub(super) fn new(
+        event: ConsumedEvent,
+        shared: Arc<QueueShared>,
+        replier: Arc<Replier>,
+        held: Held,
+    ) -> Self {
         Self {
             event,
             shared,
+            replier,
             lease: held.lease,
             deliveries: held.deliveries,
             is_settled: AtomicBool::new(false),
@@ -75,6 +83,67 @@ impl QueueEvent {
     /// first 1024 bytes of `reason` are kept.
     pub fn reject(&self, reason: &str) -> SettleFuture {
         self.settle(How::reject(reason))
+    }
+
+    /// Replies to a request, and acknowledges it when the reply is stored: then
+    /// the answer is there. The first reply of a consumer waits for the
+    /// producer that writes them.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if the event is no request, and those of
+    /// [`crate::Producer::push`]: the event is not settled then. The answer is
+    /// an error if the reply was not stored (the event is returned), or the
+    /// lease had expired.
+    pub fn reply(&self, metadata: &[u8], data: Data) -> Result<Pending<()>, ClientError> {
+        if self.is_foreign() {
+            return Err(ClientError::Forked);
+        }
+        let headers = self.event.headers();
+        let header = |name: &str| {
+            let found = headers.iter().find(|(other, _)| other == name);
+            found.map(|(_, value)| value.as_ref())
+        };
+        let (Some(address), Some(correlation)) = (header(REPLY_HEADER), header(CORRELATION_HEADER))
+        else {
+            return Err(ClientError::Invalid(format!(
+                "event {} is no request: it does not say where a reply goes",
+                self.event.id()
+            )));
+        };
+        let producer = self.replier.producer()?;
+        let stored = producer.push(Event {
+            metadata,
+            data,
+            key: Some(address),
+            headers: &[(CORRELATION_HEADER, correlation)],
+            ..Event::default()
+        })?;
+        self.is_settled.store(true, Ordering::Relaxed);
+        let shared = self.shared.clone();
+        let (id, lease) = (self.event.id(), self.lease);
+        let promise = Promise::new(&shared.mailbox);
+        let what = format!("the reply to event {id} of {}", shared.title);
+        let timeout = shared.options.session_timeout.saturating_mul(2);
+        let answer = Pending::new(promise.clone(), what, timeout, |_| Ok(()));
+        let outcome = stored.clone();
+        stored.on_done(Box::new(move || {
+            let outcome = outcome.try_get().unwrap_or(Err(ClientError::Closed));
+            if let Err(error) = outcome {
+                shared.settle(
+                    id,
+                    lease,
+                    How::return_after(Duration::ZERO, &error.to_string()),
+                );
+                return promise.resolve(Err(error));
+            }
+            let settled = shared.settle(id, lease, How::acknowledge());
+            let result = settled.clone();
+            settled.on_done(Box::new(move || {
+                let result = result.try_get().unwrap_or(Err(ClientError::Closed));
+                promise.resolve(result.map(|()| Reply::default()));
+            }));
+        }));
+        Ok(answer)
     }
 
     fn settle(&self, how: How<'_>) -> SettleFuture {

@@ -1,0 +1,392 @@
+//! Requests and replies: a request is an event that says where its reply
+//! goes, a reply an event under that key. The headers are on the page
+//! `docs/concept/sharing.md`.
+
+use crate::consumer::Consumer;
+use crate::error::ClientError;
+use crate::event::{ConsumedEvent, Event};
+use crate::mailbox::{Command, Mailbox};
+use crate::options::{ConsumerOptions, DataMode, ProducerOptions};
+use crate::producer::Producer;
+use crate::promise::{Pending, Promise, Reply};
+use crate::topic_handle::TopicHandle;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+use topic::{Definition, ValidatorKind};
+use wire::message::Start;
+
+/// Where a request's reply goes: the key of the reply.
+pub const REPLY_HEADER: &str = "thalweg.reply";
+/// Which request a reply is to: the same in both.
+pub const CORRELATION_HEADER: &str = "thalweg.correlation";
+
+/// What a requester can choose.
+#[derive(Debug, Clone, Default)]
+pub struct RequesterOptions {
+    /// How requests are pushed.
+    pub producer: ProducerOptions,
+    /// Which data of replies is wanted. Default all.
+    pub data: DataMode,
+}
+
+/// Sends requests to a topic, whose workers are members of a queue, and gets
+/// their replies. Many may be under way; can be used from several threads.
+///
+/// Replies come over the topic `TOPIC.replies`, which is made if it is
+/// missing, and are found again after a lost connection. Not usable in a
+/// forked child, where its replies would be the parent's.
+pub struct Requester {
+    inner: Arc<Inner>,
+    topic: TopicHandle,
+    producer: Producer,
+    address: String,
+    generation: u64,
+}
+
+struct Inner {
+    replies: Consumer,
+    mailbox: Arc<Mailbox>,
+    /// Guards who waits for which reply; held for a look-up.
+    waiting: Mutex<Waiting>,
+    /// Whether a thread takes replies, and whether it is to look again.
+    is_taking: AtomicBool,
+    look_again: AtomicBool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: BTreeMap<u64, Request>,
+    last: u64,
+    /// When the alarm rings that is set.
+    alarm: Option<Instant>,
+}
+
+/// A request that is under way.
+struct Request {
+    deadline: Instant,
+    promise: Arc<Promise>,
+    slot: Arc<Mutex<Option<ConsumedEvent>>>,
+    what: String,
+}
+
+impl Requester {
+    pub(crate) fn begin(topic: &TopicHandle, options: RequesterOptions) -> Pending<Self> {
+        let session = match topic.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), topic.driver.request_timeout());
+        let address = format!("{:032x}", session.id().0);
+        let name = replies_of(topic);
+        let definition = match replies_definition(topic) {
+            Ok(definition) => definition,
+            Err(error) => return Pending::failed(error),
+        };
+        // Several requesters of one client share its address, not their numbers.
+        let first = mailbox.next_key() << 32;
+        let made = topic.begin_companion(&name, &definition);
+        let driver = topic.driver.clone();
+        let opened = made.and_then(&mailbox, timeout, move |made| match made {
+            Ok(()) => driver.begin_open_topic(&name),
+            Err(error) => Pending::failed(error),
+        });
+        let key = Bytes::from(address.clone());
+        let (data, consumer) = (options.data, format!("requester-{address}"));
+        let replies = opened.and_then(&mailbox, timeout, move |replies| match replies {
+            Ok(replies) => {
+                let options = ConsumerOptions {
+                    start: Start::Latest,
+                    key: Some(key),
+                    data,
+                    ..ConsumerOptions::default()
+                };
+                replies.begin_consumer(&consumer, options)
+            }
+            Err(error) => Pending::failed(error),
+        });
+        let (topic, outer) = (topic.clone(), mailbox.clone());
+        replies.and_then(&mailbox, timeout, move |replies| match replies {
+            Err(error) => Pending::failed(error),
+            Ok(replies) => {
+                let opened = topic.begin_producer(options.producer);
+                opened.then(move |producer| {
+                    let inner = Inner::new(replies, outer, first);
+                    Ok(Self {
+                        inner,
+                        topic,
+                        producer,
+                        address,
+                        generation: memory::fork::generation(),
+                    })
+                })
+            }
+        })
+    }
+
+    /// Sends a request; the answer is the reply, an event of `TOPIC.replies`.
+    /// `event` may have headers, but not those of requests.
+    ///
+    /// # Errors
+    /// Those of [`Producer::push`]; [`ClientError::Forked`]. The answer is
+    /// [`ClientError::Timeout`] when no reply came within `deadline`: one that
+    /// comes later is dropped. Whether the request was handled is not known then.
+    pub fn request(
+        &self,
+        event: Event<'_>,
+        deadline: Duration,
+    ) -> Result<Pending<ConsumedEvent>, ClientError> {
+        if self.generation != memory::fork::generation() {
+            return Err(ClientError::Forked);
+        }
+        let what = format!("the reply to a request to {}", self.topic.name());
+        let promise = Promise::new(&self.inner.mailbox);
+        let slot = Arc::new(Mutex::new(None));
+        let ends = Instant::now()
+            .checked_add(deadline)
+            .ok_or_else(|| ClientError::Invalid("the deadline is beyond all time".to_owned()))?;
+        let request = Request {
+            deadline: ends,
+            promise: promise.clone(),
+            slot: slot.clone(),
+            what: format!("{what} ({:.1} s)", deadline.as_secs_f64()),
+        };
+        let number = Inner::begin(&self.inner, request);
+        let correlation = format!("{number:016x}");
+        let mut headers = event.headers.to_vec();
+        headers.push((REPLY_HEADER, self.address.as_bytes()));
+        headers.push((CORRELATION_HEADER, correlation.as_bytes()));
+        let event = Event {
+            headers: &headers,
+            ..event
+        };
+        let pushed = match self.producer.push(event) {
+            Ok(pushed) => pushed,
+            Err(error) => {
+                self.inner.end(number, Err(error.clone()));
+                return Err(error);
+            }
+        };
+        let (inner, stored) = (Arc::downgrade(&self.inner), pushed.clone());
+        pushed.on_done(Box::new(move || {
+            // A request that was not stored has no reply.
+            if let (Some(inner), Some(Err(error))) = (inner.upgrade(), stored.try_get()) {
+                inner.end(number, Err(error));
+            }
+        }));
+        Ok(Pending::new(promise, what, deadline, move |_| {
+            let reply = slot.lock().expect("no holder panics here").take();
+            reply.ok_or(ClientError::Closed)
+        }))
+    }
+
+    /// Where requests go.
+    pub fn topic(&self) -> &TopicHandle {
+        &self.topic
+    }
+
+    /// The address of its replies: the client's session id.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Requests that are under way.
+    pub fn waiting(&self) -> usize {
+        self.inner.lock().requests.len()
+    }
+}
+
+impl Drop for Requester {
+    fn drop(&mut self) {
+        if self.generation != memory::fork::generation() {
+            return;
+        }
+        let requests = std::mem::take(&mut self.inner.lock().requests);
+        for request in requests.into_values() {
+            request.promise.resolve(Err(ClientError::Closed));
+        }
+    }
+}
+
+impl Inner {
+    fn new(replies: Consumer, mailbox: Arc<Mailbox>, first: u64) -> Arc<Self> {
+        let inner = Arc::new(Self {
+            replies,
+            mailbox,
+            waiting: Mutex::new(Waiting {
+                last: first,
+                ..Waiting::default()
+            }),
+            is_taking: AtomicBool::new(false),
+            look_again: AtomicBool::new(false),
+        });
+        let taker = Arc::downgrade(&inner);
+        inner.replies.on_arrival(Arc::new(move || {
+            if let Some(inner) = Weak::upgrade(&taker) {
+                inner.take();
+            }
+        }));
+        inner
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().expect("no holder panics here")
+    }
+
+    /// Takes replies that have arrived, on the thread that they arrived on: whoever
+    /// waits is woken once. One thread at a time does; reading data may call it
+    /// again meanwhile.
+    fn take(&self) {
+        self.look_again.store(true, Ordering::SeqCst);
+        while self.look_again.load(Ordering::SeqCst) && !self.is_taking.swap(true, Ordering::SeqCst)
+        {
+            self.look_again.store(false, Ordering::SeqCst);
+            // What cannot be read now is tried again with the next arrival;
+            // whoever waits for it has a deadline.
+            while let Ok(Some(reply)) = self.replies.look() {
+                self.arrived(reply);
+            }
+            self.is_taking.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn arrived(&self, reply: ConsumedEvent) {
+        let headers = reply.headers();
+        let correlation = headers.iter().find(|(name, _)| name == CORRELATION_HEADER);
+        let number = correlation.and_then(|(_, text)| {
+            let text = std::str::from_utf8(text).ok()?;
+            u64::from_str_radix(text, 16).ok()
+        });
+        // Nobody waits for one that is late, or another requester's.
+        if let Some(number) = number {
+            self.end(number, Ok(reply));
+        }
+    }
+
+    fn end(&self, number: u64, outcome: Result<ConsumedEvent, ClientError>) {
+        let request = self.lock().requests.remove(&number);
+        let Some(request) = request else {
+            return;
+        };
+        request.promise.resolve(outcome.map(|reply| {
+            *request.slot.lock().expect("no holder panics here") = Some(reply);
+            Reply::default()
+        }));
+    }
+
+    /// Notes a request, and sees that its deadline is watched.
+    fn begin(self: &Arc<Self>, request: Request) -> u64 {
+        let mut waiting = self.lock();
+        waiting.last += 1;
+        let number = waiting.last;
+        let deadline = request.deadline;
+        waiting.requests.insert(number, request);
+        let is_watched = waiting.alarm.is_some_and(|alarm| alarm <= deadline);
+        if !is_watched {
+            waiting.alarm = Some(deadline);
+        }
+        drop(waiting);
+        if !is_watched {
+            self.set_alarm(deadline);
+        }
+        number
+    }
+
+    fn set_alarm(self: &Arc<Self>, at: Instant) {
+        let promise = Promise::new(&self.mailbox);
+        let inner = Arc::downgrade(self);
+        promise.on_done(Box::new(move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.expire();
+            }
+        }));
+        self.mailbox.send(Command::Alarm {
+            after: at.saturating_duration_since(Instant::now()),
+            promise,
+        });
+    }
+
+    /// Ends requests whose deadline has passed, and sets the alarm for the next one.
+    fn expire(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut waiting = self.lock();
+        let late = |request: &Request| request.deadline <= now;
+        let numbers: Vec<u64> = waiting
+            .requests
+            .iter()
+            .filter(|(_, request)| late(request))
+            .map(|(number, _)| *number)
+            .collect();
+        let ended: Vec<Request> = numbers
+            .iter()
+            .filter_map(|number| waiting.requests.remove(number))
+            .collect();
+        waiting.alarm = waiting.requests.values().map(|one| one.deadline).min();
+        let next = waiting.alarm;
+        drop(waiting);
+        for request in ended {
+            let liveness = self.mailbox.liveness.describe_now();
+            let what = format!("{}; {liveness}", request.what);
+            request.promise.resolve(Err(ClientError::Timeout { what }));
+        }
+        if let Some(next) = next
+            && self.mailbox.ended().is_none()
+        {
+            self.set_alarm(next);
+        }
+    }
+}
+
+/// Where replies to requests of a topic go.
+fn replies_of(topic: &TopicHandle) -> String {
+    format!("{}.replies", topic.name())
+}
+
+/// Replies are as durable as requests; what they say is the workers' matter.
+fn replies_definition(topic: &TopicHandle) -> Result<Definition, ClientError> {
+    let mut builder = Definition::builder().validator(ValidatorKind::None);
+    if let Some(durability) = topic.definition().durability() {
+        builder = builder.durability(durability);
+    }
+    builder.build().map_err(ClientError::invalid)
+}
+
+/// Writes replies of one queue's consumer.
+pub(crate) struct Replier {
+    topic: TopicHandle,
+    /// Made with the first reply. Guards its making alone.
+    producer: Mutex<Option<Arc<Producer>>>,
+}
+
+impl Replier {
+    pub fn new(topic: &TopicHandle) -> Self {
+        Self {
+            topic: topic.clone(),
+            producer: Mutex::default(),
+        }
+    }
+
+    /// The producer of replies; the first time it is waited for.
+    pub fn producer(&self) -> Result<Arc<Producer>, ClientError> {
+        let mut slot = self.producer.lock().expect("no holder panics here");
+        if let Some(producer) = &*slot {
+            return Ok(producer.clone());
+        }
+        let name = replies_of(&self.topic);
+        let definition = replies_definition(&self.topic)?;
+        self.topic.begin_companion(&name, &definition).wait()?;
+        let replies = self.topic.driver.open_topic(&name)?;
+        let producer = Arc::new(replies.producer(ProducerOptions::default())?);
+        *slot = Some(producer.clone());
+        Ok(producer)
+    }
+}
+
+impl fmt::Debug for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Requester({} from {})", self.topic.name(), self.address)
+    }
+}
