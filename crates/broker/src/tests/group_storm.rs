@@ -133,11 +133,15 @@ impl Storm {
             (65..67, _) => self.restart(),
             (67..70, _) => self.world.hold_disk = true,
             (70..75, _) => self.world.release_disk(),
+            // Records are refused for a while.
+            (75..77, _) => self.ground.disk.set_space(Some(0)),
+            (77..81, _) => self.ground.disk.set_space(None),
             _ => {}
         }
     }
 
     fn restart(&mut self) {
+        self.ground.disk.set_space(None);
         self.ground.kill();
         self.world = self.ground.start();
         self.members.clear();
@@ -191,6 +195,7 @@ impl Storm {
                 }
                 Err(error) if error.code == ErrorCode::MemberFenced => {}
                 Err(error) if error.code == ErrorCode::UnknownConsumer => {}
+                Err(error) if error.code == ErrorCode::StorageFull => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -211,6 +216,7 @@ impl Storm {
 
     /// When all is calm, everything is somebody's, evenly.
     fn heal(&mut self) -> Result<(), String> {
+        self.ground.disk.set_space(None);
         self.world.release_disk();
         for (link, _) in std::mem::take(&mut self.members).into_values() {
             self.world.disconnect(link);
