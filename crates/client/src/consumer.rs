@@ -2,12 +2,14 @@
 
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
-use crate::event::ConsumedEvent;
+use crate::event::{ConsumedEvent, Data};
 use crate::feed::{Change, ConsumerShared};
+use crate::future::PushFuture;
 use crate::mailbox::{CallRequest, Command, Seek};
 use crate::options::{ConsumerOptions, PartitionsCallback};
 use crate::promise::{Pending, Promise};
 use crate::puller::Puller;
+use crate::requester::Replier;
 use crate::topic_handle::TopicHandle;
 use memory::Deadline;
 use memory::fork::ForkSlot;
@@ -44,6 +46,7 @@ struct Open {
     /// Gaps that were met and not yet asked for.
     gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
     on_gap: Mutex<Option<Arc<GapCallback>>>,
+    replier: Replier,
 }
 
 impl Drop for Open {
@@ -192,6 +195,22 @@ impl Consumer {
         let consumer = open.shared.key;
         open.shared.mailbox.send(Command::Acknowledge { consumer });
         Ok(())
+    }
+
+    /// Replies to a request that this consumer got, for
+    /// [`crate::Requester::broadcast`]; resolves when the reply is stored. The
+    /// first reply waits for the producer that writes them.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] if the event is no request, and those of
+    /// [`crate::Producer::push`].
+    pub fn reply(
+        &self,
+        request: &ConsumedEvent,
+        metadata: &[u8],
+        data: Data,
+    ) -> Result<PushFuture, ClientError> {
+        self.open()?.replier.reply(request, metadata, data)
     }
 
     /// Waits until everything that was acknowledged is durable. What was
@@ -451,11 +470,16 @@ impl Open {
         });
         let (data, allocator) = (options.data.clone(), options.allocator.clone());
         let reader = DataReader::new(topic, data, allocator, on_read);
+        let replier = match options.group {
+            Some(_) => name.to_owned(),
+            None => format!("{name}/{}", session.id()),
+        };
         let open = Self {
             puller: Mutex::new(Puller::new(shared.clone(), reader)),
             shared,
             gaps: Mutex::default(),
             on_gap: Mutex::default(),
+            replier: Replier::new(topic, replier),
         };
         let what = format!("the subscriptions of consumer {name} to {}", topic.name());
         Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))

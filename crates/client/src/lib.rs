@@ -55,7 +55,9 @@ pub use options::{
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
 pub use queue::{QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
-pub use requester::{CORRELATION_HEADER, REPLY_HEADER, Requester, RequesterOptions};
+pub use requester::{
+    CORRELATION_HEADER, Gather, Gathered, REPLIER_HEADER, REPLY_HEADER, Requester, RequesterOptions,
+};
 pub use topic_handle::{FetchRequest, TopicHandle};
 pub use watch::call_back;
 

@@ -4,7 +4,8 @@
 
 use crate::consumer::Consumer;
 use crate::error::ClientError;
-use crate::event::{ConsumedEvent, Event};
+use crate::event::{ConsumedEvent, Data, Event};
+use crate::future::PushFuture;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode, ProducerOptions};
 use crate::producer::Producer;
@@ -18,11 +19,34 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use topic::{Definition, ValidatorKind};
 use wire::message::Start;
+use wire::record::ConsumerKind;
 
 /// Where a request's reply goes: the key of the reply.
 pub const REPLY_HEADER: &str = "thalweg.reply";
 /// Which request a reply is to: the same in both.
 pub const CORRELATION_HEADER: &str = "thalweg.correlation";
+
+/// Who replies: a consumer's name, and for an independent consumer, of which
+/// there may be several of one name, its client's session id behind a slash.
+pub const REPLIER_HEADER: &str = "thalweg.replier";
+
+/// When the replies to a broadcast are complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gather {
+    /// When everybody who was asked has replied.
+    All,
+    /// When so many have.
+    AtLeast(usize),
+}
+
+/// The replies to a broadcast.
+#[derive(Debug)]
+pub struct Gathered {
+    /// Who replied, as [`REPLIER_HEADER`] names him, and what; in the order of arrival.
+    pub replies: Vec<(String, ConsumedEvent)>,
+    /// Who was asked and has not replied.
+    pub missing: Vec<String>,
+}
 
 /// What a requester can choose.
 #[derive(Debug, Clone, Default)]
@@ -69,8 +93,18 @@ struct Waiting {
 struct Request {
     deadline: Instant,
     promise: Arc<Promise>,
-    slot: Arc<Mutex<Option<ConsumedEvent>>>,
+    slot: Arc<Mutex<Answer>>,
     what: String,
+    /// Of a broadcast: so many replies are enough.
+    enough: Option<usize>,
+}
+
+/// What has come of a request.
+#[derive(Default)]
+struct Answer {
+    replies: Vec<(String, ConsumedEvent)>,
+    /// Of a broadcast: who was asked and has not replied.
+    missing: Vec<String>,
 }
 
 impl Requester {
@@ -139,12 +173,71 @@ impl Requester {
         event: Event<'_>,
         deadline: Duration,
     ) -> Result<Pending<ConsumedEvent>, ClientError> {
+        let what = format!("the reply to a request to {}", self.topic.name());
+        let (promise, slot) = self.send(event, deadline, what.clone(), None, Vec::new())?;
+        Ok(Pending::new(promise, what, deadline, move |_| {
+            let reply = slot.lock().expect("no holder panics here").replies.pop();
+            Ok(reply.ok_or(ClientError::Closed)?.1)
+        }))
+    }
+
+    /// Asks all consumers of the topic that are live now, and gathers what
+    /// they reply: each client of an independent consumer once, a group or
+    /// queue once. Waits until it is known who they are. The answer is there
+    /// when `gather` says so, or at the deadline, and says who is missing.
+    ///
+    /// # Errors
+    /// As any call, and those of [`Producer::push`].
+    pub fn broadcast(
+        &self,
+        event: Event<'_>,
+        gather: Gather,
+        deadline: Duration,
+    ) -> Result<Pending<Gathered>, ClientError> {
+        let mut asked = Vec::new();
+        for consumer in self.topic.describe_consumers("")? {
+            let live = consumer.members.iter().filter(|member| member.present);
+            let name = &consumer.consumer;
+            match consumer.kind {
+                ConsumerKind::Independent => {
+                    asked.extend(live.map(|member| format!("{name}/{}", member.member)));
+                }
+                ConsumerKind::Group | ConsumerKind::Queue => {
+                    asked.extend(live.take(1).map(|_| name.clone()));
+                }
+            }
+        }
+        let enough = match gather {
+            Gather::All => asked.len(),
+            Gather::AtLeast(count) => count.min(asked.len()),
+        };
+        let what = format!("replies to a broadcast to {}", self.topic.name());
+        let (promise, slot) = self.send(event, deadline, what.clone(), Some(enough), asked)?;
+        Ok(Pending::new(promise, what, deadline, move |_| {
+            let answer = std::mem::take(&mut *slot.lock().expect("no holder panics here"));
+            Ok(Gathered {
+                replies: answer.replies,
+                missing: answer.missing,
+            })
+        }))
+    }
+
+    fn send(
+        &self,
+        event: Event<'_>,
+        deadline: Duration,
+        what: String,
+        enough: Option<usize>,
+        asked: Vec<String>,
+    ) -> Result<(Arc<Promise>, Arc<Mutex<Answer>>), ClientError> {
         if self.generation != memory::fork::generation() {
             return Err(ClientError::Forked);
         }
-        let what = format!("the reply to a request to {}", self.topic.name());
         let promise = Promise::new(&self.inner.mailbox);
-        let slot = Arc::new(Mutex::new(None));
+        let slot = Arc::new(Mutex::new(Answer {
+            replies: Vec::new(),
+            missing: asked,
+        }));
         let ends = Instant::now()
             .checked_add(deadline)
             .ok_or_else(|| ClientError::Invalid("the deadline is beyond all time".to_owned()))?;
@@ -153,6 +246,7 @@ impl Requester {
             promise: promise.clone(),
             slot: slot.clone(),
             what: format!("{what} ({:.1} s)", deadline.as_secs_f64()),
+            enough,
         };
         let number = Inner::begin(&self.inner, request);
         let correlation = format!("{number:016x}");
@@ -172,15 +266,18 @@ impl Requester {
         };
         let (inner, stored) = (Arc::downgrade(&self.inner), pushed.clone());
         pushed.on_done(Box::new(move || {
-            // A request that was not stored has no reply.
-            if let (Some(inner), Some(Err(error))) = (inner.upgrade(), stored.try_get()) {
-                inner.end(number, Err(error));
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            match stored.try_get() {
+                // A request that was not stored has no reply.
+                Some(Err(error)) => inner.end(number, Err(error)),
+                // Nobody is there, or nobody is waited for.
+                _ if enough == Some(0) => inner.end(number, Ok(())),
+                _ => {}
             }
         }));
-        Ok(Pending::new(promise, what, deadline, move |_| {
-            let reply = slot.lock().expect("no holder panics here").take();
-            reply.ok_or(ClientError::Closed)
-        }))
+        Ok((promise, slot))
     }
 
     /// Where requests go.
@@ -261,20 +358,40 @@ impl Inner {
             u64::from_str_radix(text, 16).ok()
         });
         // Nobody waits for one that is late, or another requester's.
-        if let Some(number) = number {
-            self.end(number, Ok(reply));
+        let Some(number) = number else {
+            return;
+        };
+        let replier = headers.iter().find(|(name, _)| name == REPLIER_HEADER);
+        let replier = replier.map(|(_, name)| String::from_utf8_lossy(name).into_owned());
+        let replier = replier.unwrap_or_default();
+        let waiting = self.lock();
+        let Some(request) = waiting.requests.get(&number) else {
+            return;
+        };
+        let (slot, enough) = (request.slot.clone(), request.enough);
+        drop(waiting);
+        let mut answer = slot.lock().expect("no holder panics here");
+        if enough.is_some() {
+            let known = answer.missing.iter().position(|one| *one == replier);
+            let Some(known) = known else {
+                // Twice, or of somebody who was not asked.
+                return;
+            };
+            answer.missing.remove(known);
+        }
+        answer.replies.push((replier, reply));
+        let is_complete = answer.replies.len() >= enough.unwrap_or(1);
+        drop(answer);
+        if is_complete {
+            self.end(number, Ok(()));
         }
     }
 
-    fn end(&self, number: u64, outcome: Result<ConsumedEvent, ClientError>) {
+    fn end(&self, number: u64, outcome: Result<(), ClientError>) {
         let request = self.lock().requests.remove(&number);
-        let Some(request) = request else {
-            return;
-        };
-        request.promise.resolve(outcome.map(|reply| {
-            *request.slot.lock().expect("no holder panics here") = Some(reply);
-            Reply::default()
-        }));
+        if let Some(request) = request {
+            request.promise.resolve(outcome.map(|()| Reply::default()));
+        }
     }
 
     /// Notes a request, and sees that its deadline is watched.
@@ -328,6 +445,11 @@ impl Inner {
         let next = waiting.alarm;
         drop(waiting);
         for request in ended {
+            if request.enough.is_some() {
+                // What came is the answer; it says who is missing.
+                request.promise.resolve(Ok(Reply::default()));
+                continue;
+            }
             let liveness = self.mailbox.liveness.describe_now();
             let what = format!("{}; {liveness}", request.what);
             request.promise.resolve(Err(ClientError::Timeout { what }));
@@ -354,23 +476,26 @@ fn replies_definition(topic: &TopicHandle) -> Result<Definition, ClientError> {
     builder.build().map_err(ClientError::invalid)
 }
 
-/// Writes replies of one queue's consumer.
+/// Writes replies of one consumer.
 pub(crate) struct Replier {
     topic: TopicHandle,
+    /// How it names itself.
+    name: String,
     /// Made with the first reply. Guards its making alone.
     producer: Mutex<Option<Arc<Producer>>>,
 }
 
 impl Replier {
-    pub fn new(topic: &TopicHandle) -> Self {
+    pub fn new(topic: &TopicHandle, name: String) -> Self {
         Self {
             topic: topic.clone(),
+            name,
             producer: Mutex::default(),
         }
     }
 
     /// The producer of replies; the first time it is waited for.
-    pub fn producer(&self) -> Result<Arc<Producer>, ClientError> {
+    fn producer(&self) -> Result<Arc<Producer>, ClientError> {
         let mut slot = self.producer.lock().expect("no holder panics here");
         if let Some(producer) = &*slot {
             return Ok(producer.clone());
@@ -382,6 +507,38 @@ impl Replier {
         let producer = Arc::new(replies.producer(ProducerOptions::default())?);
         *slot = Some(producer.clone());
         Ok(producer)
+    }
+
+    /// Pushes the reply to a request.
+    pub fn reply(
+        &self,
+        request: &ConsumedEvent,
+        metadata: &[u8],
+        data: Data,
+    ) -> Result<PushFuture, ClientError> {
+        let headers = request.headers();
+        let header = |name: &str| {
+            let found = headers.iter().find(|(other, _)| other == name);
+            found.map(|(_, value)| value.as_ref())
+        };
+        let (Some(address), Some(correlation)) = (header(REPLY_HEADER), header(CORRELATION_HEADER))
+        else {
+            return Err(ClientError::Invalid(format!(
+                "event {} is no request: it does not say where a reply goes",
+                request.id()
+            )));
+        };
+        let headers = [
+            (CORRELATION_HEADER, correlation),
+            (REPLIER_HEADER, self.name.as_bytes()),
+        ];
+        self.producer()?.push(Event {
+            metadata,
+            data,
+            key: Some(address),
+            headers: &headers,
+            ..Event::default()
+        })
     }
 }
 

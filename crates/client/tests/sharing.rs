@@ -271,7 +271,11 @@ fn requests_are_answered_to_whoever_asked_and_end_at_their_deadline() {
     for (number, pending) in pending.into_iter().enumerate() {
         let mut reply = pending.wait().unwrap();
         assert_eq!(reply.metadata(), number.to_string().as_bytes());
-        let expected = if number.is_multiple_of(50) { large.len() } else { 0 };
+        let expected = if number.is_multiple_of(50) {
+            large.len()
+        } else {
+            0
+        };
         assert_eq!(reply.take_data().len(), expected);
     }
     let unanswered = Event::new(b"no answer");
@@ -283,4 +287,67 @@ fn requests_are_answered_to_whoever_asked_and_end_at_their_deadline() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     worker.join().unwrap();
     drop(server);
+}
+
+#[test]
+fn a_broadcast_gathers_replies_and_says_who_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let asked = topic(&drivers[0], 1);
+    let requester = asked.requester(RequesterOptions::default()).unwrap();
+    let none = requester.broadcast(Event::new(b"0"), Gather::All, WATCHDOG);
+    let none = none.unwrap().wait().unwrap();
+    assert!(none.replies.is_empty() && none.missing.is_empty());
+    let options = ConsumerOptions {
+        start: Start::Latest,
+        ..ConsumerOptions::default()
+    };
+    let other = drivers[1].open_topic("events").unwrap();
+    let viewers = [
+        asked.consumer("viewer", options.clone()).unwrap(),
+        other.consumer("viewer", options).unwrap(),
+    ];
+    let silent = queue(&other, QueueConsumerOptions::default());
+    let answer = |viewer: &Consumer| {
+        let event = viewer.pull(Some(WATCHDOG)).unwrap().expect("a request");
+        let reply = viewer.reply(&event, b"here", Vec::new()).unwrap();
+        reply.wait(Some(WATCHDOG)).unwrap();
+    };
+    let two = requester.broadcast(Event::new(b"1"), Gather::AtLeast(2), WATCHDOG);
+    let two = two.unwrap();
+    viewers.iter().for_each(answer);
+    let two = two.wait().unwrap();
+    assert_eq!(two.replies.len(), 2);
+    assert_eq!(two.missing, ["work"]);
+    assert_ne!(two.replies[0].0, two.replies[1].0);
+    assert_eq!(two.replies[0].1.metadata(), b"here");
+    let short = Duration::from_millis(300);
+    let all = requester.broadcast(Event::new(b"2"), Gather::All, short);
+    let all = all.unwrap();
+    answer(&viewers[0]);
+    let all = all.wait().unwrap();
+    assert_eq!((all.replies.len(), all.missing.len()), (1, 2));
+    drop(silent);
+}
+
+#[test]
+fn a_client_without_a_thread_consumes_a_queue_and_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let options = DriverOptions {
+        progress: Progress::Caller,
+        ..DriverOptions::default()
+    };
+    let endpoint = Endpoint::GroupFile(directory.path().join("group.json"));
+    let driver = Driver::connect(endpoint, options).unwrap();
+    let topic = topic(&driver, 1);
+    let consumer = queue(&topic, QueueConsumerOptions::default());
+    let requester = topic.requester(RequesterOptions::default()).unwrap();
+    let pending = requester.request(Event::new(b"ask"), WATCHDOG).unwrap();
+    let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+    let replied = event.reply(b"answer", Vec::new()).unwrap();
+    assert_eq!(pending.wait().unwrap().metadata(), b"answer");
+    replied.wait().unwrap();
+    consumer.close().unwrap();
 }

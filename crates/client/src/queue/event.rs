@@ -3,10 +3,10 @@
 use super::feed::{Held, How, QueueShared};
 use super::settlement::{SettleFuture, lease_expired};
 use crate::error::ClientError;
-use crate::event::{ConsumedEvent, Data, Event};
+use crate::event::{ConsumedEvent, Data};
 use crate::mailbox::Command;
 use crate::promise::{Pending, Promise, Reply};
-use crate::requester::{CORRELATION_HEADER, REPLY_HEADER, Replier};
+use crate::requester::Replier;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -98,26 +98,7 @@ impl QueueEvent {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let headers = self.event.headers();
-        let header = |name: &str| {
-            let found = headers.iter().find(|(other, _)| other == name);
-            found.map(|(_, value)| value.as_ref())
-        };
-        let (Some(address), Some(correlation)) = (header(REPLY_HEADER), header(CORRELATION_HEADER))
-        else {
-            return Err(ClientError::Invalid(format!(
-                "event {} is no request: it does not say where a reply goes",
-                self.event.id()
-            )));
-        };
-        let producer = self.replier.producer()?;
-        let stored = producer.push(Event {
-            metadata,
-            data,
-            key: Some(address),
-            headers: &[(CORRELATION_HEADER, correlation)],
-            ..Event::default()
-        })?;
+        let stored = self.replier.reply(&self.event, metadata, data)?;
         self.is_settled.store(true, Ordering::Relaxed);
         let shared = self.shared.clone();
         let (id, lease) = (self.event.id(), self.lease);
