@@ -40,6 +40,12 @@ pub enum Command {
     /// List, move and delete the cursors of consumers
     #[command(subcommand)]
     Cursor(CursorCommand),
+    /// List and describe the groups of a topic: who owns which partition, and the lag
+    #[command(subcommand)]
+    Group(GroupCommand),
+    /// List and describe the queues of a topic, and look after their dead letters
+    #[command(subcommand)]
+    Queue(QueueCommand),
     /// Show the state of a server
     Status(StatusArgs),
     /// Compare what producers were promised with what is stored
@@ -337,6 +343,63 @@ pub struct CursorDeleteArgs {
     /// The consumer
     #[arg(short, long)]
     pub name: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// Show the groups of a topic
+    List(SharedListArgs),
+    /// Show a group's options, partitions and members
+    Describe(SharedArgs),
+    /// Forget a group without members, with its positions
+    Delete(SharedArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QueueCommand {
+    /// Show the queues of a topic
+    List(SharedListArgs),
+    /// Show a queue's options, partitions and members
+    Describe(SharedArgs),
+    /// Forget a queue without members, with all that was settled
+    Delete(SharedArgs),
+    /// Show a queue's dead letters: which event, how often it was delivered, and why it is dead
+    Dead(SharedArgs),
+    /// Put a queue's dead letters into its topic again, for all consumers of the topic
+    Redrive(RedriveArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SharedListArgs {
+    /// The topic
+    pub topic: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct SharedArgs {
+    /// The topic
+    pub topic: String,
+    /// The group or queue
+    #[arg(short, long)]
+    pub name: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct RedriveArgs {
+    /// The topic
+    pub topic: String,
+    /// The queue
+    #[arg(short, long)]
+    pub name: String,
+    /// At most so many [default: all that are there]
+    #[arg(long, value_name = "COUNT")]
+    pub max: Option<u64>,
     #[command(flatten)]
     pub client: Client,
 }

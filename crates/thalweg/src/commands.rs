@@ -9,5 +9,6 @@ pub mod doctor;
 pub mod man;
 pub mod produce;
 pub mod serve;
+pub mod sharing;
 pub mod status;
 pub mod topic;

@@ -41,6 +41,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Topic(args) => commands::topic::run(args).map(|()| ExitCode::SUCCESS),
         Command::Produce(args) => commands::produce::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Consume(args) => commands::consume::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Group(args) => commands::sharing::group(args).map(|()| ExitCode::SUCCESS),
+        Command::Queue(args) => commands::sharing::queue(args).map(|()| ExitCode::SUCCESS),
         Command::Cursor(args) => commands::cursor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Audit(args) => commands::audit::run(&args),

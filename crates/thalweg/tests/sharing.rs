@@ -1,0 +1,109 @@
+//! `thalweg group` and `thalweg queue`: what an operator sees of consumers
+//! that share, and what becomes of dead letters.
+
+mod rig;
+
+use client::*;
+use rig::Rig;
+use std::time::Duration;
+
+/// Against hangs only.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn connect(rig: &Rig) -> Driver {
+    let endpoint = Endpoint::GroupFile(rig.group_file());
+    Driver::connect(endpoint, DriverOptions::default()).unwrap()
+}
+
+#[test]
+fn dead_letters_are_shown_and_go_back() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    let lines = r#"{"metadata":1,"key":"k","data_text":"some data"}
+{"metadata":2}
+{"metadata":3}"#;
+    rig.run_with(&["produce", "t", "--input", "events"], lines)
+        .ok();
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let queue = topic
+        .queue("farm", QueueConsumerOptions::default())
+        .unwrap();
+    let mut events = Vec::new();
+    while events.len() < 3 {
+        events.extend(queue.pull(Some(WATCHDOG)).unwrap());
+    }
+    events[0].reject("no such file").wait(Some(WATCHDOG)).unwrap();
+    events[1].acknowledge().wait(Some(WATCHDOG)).unwrap();
+    let listed = rig.run(&["queue", "list", "t", "--json"]).json();
+    assert_eq!(listed[0]["name"], "farm");
+    assert_eq!(listed[0]["members"][0]["leased_events"], 1);
+    assert_eq!(listed[0]["partitions"][0]["lag"], 1);
+    assert!(rig.run(&["queue", "list", "t"]).ok().contains("1 of 1"));
+    let text = rig.run(&["queue", "describe", "t", "-n", "farm"]).ok();
+    assert!(
+        text.contains("lease_ms") && text.contains("present"),
+        "{text}"
+    );
+    let refused = rig.run(&["queue", "delete", "t", "-n", "farm"]).exits(1);
+    assert!(refused.stderr.contains("member"), "{}", refused.stderr);
+    let wrong = rig.run(&["group", "describe", "t", "-n", "farm"]).exits(2);
+    assert!(wrong.stderr.contains("kind queue"), "{}", wrong.stderr);
+    events[2].acknowledge().wait(Some(WATCHDOG)).unwrap();
+    drop(events);
+    let dead = rig.run(&["queue", "dead", "t", "-n", "farm"]).ok();
+    assert!(
+        dead.contains("no such file") && dead.contains("0/0"),
+        "{dead}"
+    );
+    let dead = rig
+        .run(&["queue", "dead", "t", "-n", "farm", "--json"])
+        .json();
+    assert_eq!((dead.len(), &dead[0]["metadata"]), (1, &1.into()));
+    let redrive = ["queue", "redrive", "t", "-n", "farm", "--json"];
+    assert_eq!(rig.run(&redrive).json()[0]["redriven"], 1);
+    assert_eq!(rig.run(&redrive).json()[0]["redriven"], 0);
+    let mut again = queue.pull(Some(WATCHDOG)).unwrap().expect("it is back");
+    assert_eq!(
+        (again.metadata(), again.key()),
+        (&b"1"[..], Some(&b"k"[..]))
+    );
+    assert!(again.headers().is_empty() && again.deliveries() == 1);
+    assert_eq!(again.take_data().as_ref(), b"some data");
+    again.acknowledge().wait(Some(WATCHDOG)).unwrap();
+    drop(again);
+    queue.close().unwrap();
+    rig.run(&["queue", "delete", "t", "-n", "farm"]).ok();
+    assert_eq!(rig.run(&["queue", "list", "t", "--json"]).ok(), "");
+}
+
+#[test]
+fn a_group_shows_who_owns_what() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--partitions", "2"]).ok();
+    rig.run_with(&["produce", "t"], "1\n2\n3\n4\n").ok();
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let options = ConsumerOptions::default();
+    let group = topic
+        .group("share", GroupMember::default(), options)
+        .unwrap();
+    let mut events = Vec::new();
+    while events.len() < 4 {
+        events.extend(group.pull(Some(WATCHDOG)).unwrap());
+    }
+    let described = rig
+        .run(&["group", "describe", "t", "-n", "share", "--json"])
+        .json();
+    assert_eq!(
+        described[0]["members"][0]["partitions"],
+        serde_json::json!([0, 1])
+    );
+    assert_eq!(described[0]["partitions"][1]["lag"], 2);
+    assert!(rig.run(&["group", "list", "t"]).ok().contains("share"));
+    assert_eq!(rig.run(&["queue", "list", "t", "--json"]).ok(), "");
+    group.close().unwrap();
+    rig.run(&["group", "delete", "t", "-n", "share"]).ok();
+}
