@@ -12,13 +12,20 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md), the fields of `thalweg bench --json` and what they
-measure in [bench-json.md](bench-json.md).
+are in [configuration.md](configuration.md); `thalweg bench` has a [page of its own](cli-bench.md).
 
 ## Exit codes
 
 | code | meaning |
 |---|---|
+";
+
+const BENCH_HEAD: &str = "\
+# `thalweg bench`
+
+<!-- Made from crates/thalweg/src/cli.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+The fields of `--json`, and what they measure, are in [bench-json.md](bench-json.md).
 ";
 
 const FIELDS: &str = include_str!("reference/fields.md");
@@ -33,10 +40,21 @@ fn page() -> String {
     let mut root = Cli::command().term_width(100);
     root.build();
     describe_connection(&mut page, &root);
-    describe_benchmark(&mut page, &root);
     for command in root.get_subcommands_mut() {
-        describe(&mut page, command, "thalweg");
+        if command.get_name() != "bench" {
+            describe(&mut page, command, "thalweg");
+        }
     }
+    page
+}
+
+fn bench_page() -> String {
+    let mut page = BENCH_HEAD.to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    describe_benchmark(&mut page, &root);
+    let bench = root.find_subcommand_mut("bench");
+    describe(&mut page, bench.expect("it is a command"), "thalweg");
     page
 }
 
@@ -111,17 +129,20 @@ fn push_help(page: &mut String, title: &str, command: &mut Command) {
 }
 
 #[test]
-fn the_reference_page_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, page()).unwrap();
+fn the_reference_pages_are_up_to_date() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+    for (name, page) in [("cli.md", page()), ("cli-bench.md", bench_page())] {
+        let path = directory.join(name);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page,
+            "{} is out of date: run UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg",
+            path.display()
+        );
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page(),
-        "{} is out of date: run UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg",
-        path.display()
-    );
 }
 
 #[test]

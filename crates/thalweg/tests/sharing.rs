@@ -34,7 +34,10 @@ fn dead_letters_are_shown_and_go_back() {
     while events.len() < 3 {
         events.extend(queue.pull(Some(WATCHDOG)).unwrap());
     }
-    events[0].reject("no such file").wait(Some(WATCHDOG)).unwrap();
+    events[0]
+        .reject("no such file")
+        .wait(Some(WATCHDOG))
+        .unwrap();
     events[1].acknowledge().wait(Some(WATCHDOG)).unwrap();
     let listed = rig.run(&["queue", "list", "t", "--json"]).json();
     assert_eq!(listed[0]["name"], "farm");
