@@ -27,11 +27,19 @@ with thalweg.Driver("thalweg.json") as driver:
             array = event.numpy(np.float32, (2, 5))
             event.acknowledge()
         pulled: thalweg.Event | None = consumer.pull(timeout=0)
+    with topic.queue("farm", lease=60, prefetch=4, start="latest") as worker:
+        for task in worker:
+            with task:
+                deliveries: int = task.deliveries
+            base: thalweg.Event = task
+            task.return_to_queue(delay=1.5, reason="busy").result(timeout=1)
 
 async def main() -> None:
     id: thalweg.EventId = await producer.push({})
     async for event in consumer:
         print(event.id, id)
+    async for task in worker:
+        await task.acknowledge()
 """
 
 BAD = """
@@ -44,6 +52,8 @@ producer.push({}).result().ofset
 producer.push({}, data="text")
 topic.consumer("viewer", start="yesterday")
 topic.consumer("viewer").pull().metadata
+topic.queue("farm", start="yesterday")
+topic.queue("farm").pull(1).reject()
 """
 
 
@@ -59,6 +69,6 @@ def test_good_programs_pass_and_bad_lines_do_not(tmp_path: Path) -> None:
     assert mypy(good).returncode == 0, mypy(good).stdout
     complaints = mypy(bad).stdout
     wrong_lines = [number for number, line in enumerate(BAD.splitlines(), 1) if line][1:]
-    assert len(wrong_lines) == 7
+    assert len(wrong_lines) == 9
     for number in wrong_lines:
         assert f"bad.py:{number}: error" in complaints, complaints

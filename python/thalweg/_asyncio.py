@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
-    from thalweg._thalweg import Consumer, Event, EventId, Future
+    from thalweg._thalweg import (
+        Consumer,
+        Event,
+        EventId,
+        Future,
+        QueueConsumer,
+        QueueEvent,
+        Settlement,
+    )
 
 #: A consumer's wake-up is never relied on alone: seconds between looks.
 _LOOK_SECONDS = 1.0
@@ -26,7 +34,11 @@ def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: Any 
         pass  # The loop was closed meanwhile: nobody waits any more.
 
 
-def await_push(future: Future) -> Generator[Any, None, EventId]:
+@overload
+def await_outcome(future: Future) -> Generator[Any, None, EventId]: ...
+@overload
+def await_outcome(future: Settlement) -> Generator[Any, None, None]: ...
+def await_outcome(future: Future | Settlement) -> Generator[Any, None, EventId | None]:
     """What ``await future`` runs."""
     if not future.done():
         loop = asyncio.get_running_loop()
@@ -36,7 +48,11 @@ def await_push(future: Future) -> Generator[Any, None, EventId]:
     return future.result(0)
 
 
-async def next_event(consumer: Consumer) -> Event:
+@overload
+async def next_event(consumer: Consumer) -> Event: ...
+@overload
+async def next_event(consumer: QueueConsumer) -> QueueEvent: ...
+async def next_event(consumer: Consumer | QueueConsumer) -> Event:
     """What ``async for event in consumer`` runs when no event lies ready."""
     loop = asyncio.get_running_loop()
     while True:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from thalweg.descriptions import Cursor, Gap, PartitionDescription, TopicDescription
 from thalweg.plugins import Plugin
@@ -23,6 +23,9 @@ __all__ = [
     "EventId",
     "Consumer",
     "Event",
+    "QueueConsumer",
+    "QueueEvent",
+    "Settlement",
     "DataView",
     "_close_all",
     "_stop_callbacks",
@@ -304,8 +307,7 @@ class Topic:
         - `start`: `"cursor"` begins behind the last acknowledged event, for a
           new name at the first one; `"cursor_or_latest"` for a new name behind
           the last one; `"beginning"`, `"latest"`, an offset (in each
-          partition), the `EventId` of the first event wanted, or an aware
-          `datetime`: the first batch that the server took then or later.
+          partition), or the `EventId` of the first event wanted.
         - `partitions`: the indices of those to read; None reads all.
         - `data`: True gets all data of every event, False none. A function
           `select(metadata, data)` gets the parsed metadata and a `DataView` of
@@ -323,7 +325,59 @@ class Topic:
         `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
         `Unreachable`.
         """
+    def queue(
+        self,
+        name: str,
+        *,
+        lease: float = 30.0,
+        deliveries_max: int = 20,
+        dead_letter_topic: str | None = None,
+        ordered_by_key: bool = False,
+        start: Literal["beginning", "latest"] = "beginning",
+        instance: str | None = None,
+        session_timeout: float = 10.0,
+        processing_timeout: float | None = None,
+        prefetch: int = 256,
+        prefetch_bytes: int | None = None,
+        data: bool | _Selector | None = None,
+        allocator: _Allocator | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        renew: bool = False,
+    ) -> QueueConsumer:
+        """Joins a queue: its members, in any number of programs, share the
+        topic's events, each under a lease.
 
+        - `name`: the queue's; made if it is not known. A name that is a group's or
+          an independent consumer's is refused.
+        - `lease`: seconds that a member has to settle an event, or to extend
+          its lease; then others get it.
+        - `deliveries_max`: how often an event is delivered at most; 0 is without limit.
+        - `dead_letter_topic`: where an event goes that is rejected, or comes
+          back after its last delivery; the topic's name with `.dead` behind it
+          by default. Made if it is missing.
+        - `ordered_by_key`: while an event of a key is out, no later one of
+          that key is given out.
+        - `start`: where a new queue begins: `"beginning"` or `"latest"`.
+        - `instance`: a name of this member: a program that comes back under
+          the same one within the session timeout takes over what its
+          predecessor held, and fences it.
+        - `session_timeout`: seconds that the server may hear nothing of this
+          program before its events go to others. The client gives signs of
+          life by itself.
+        - `processing_timeout`: seconds that the program may stay away from its
+          consumer; then it leaves by itself. None is for ever.
+        - `prefetch`, `prefetch_bytes`: the most events, and bytes of them (16
+          MiB by default), that are here and not settled. With long tasks use
+          few, so that no worker waits for what lies with another.
+        - `data`, `allocator`, `on_gap`: as for `consumer`.
+        - `renew`: whether leases of pulled events are extended in the
+          background, however long the program takes.
+
+        `lease`, `deliveries_max`, `dead_letter_topic` and `ordered_by_key` are the
+        queue's: whoever uses the name first sets them, others get what was set
+        (`QueueConsumer.options`). Durable when it returns. Raises
+        `InvalidArgument`, `Timeout`, `Unreachable`.
+        """
     def fetch(
         self,
         partition: int,
@@ -570,7 +624,7 @@ class Consumer:
     def _call_when_ready(self, function: Callable[[], object], /) -> None:
         """Calls `function()` once, when there is an event or the consumer is closed."""
 
-@final
+@disjoint_base
 class Event:
     """One event of a topic, as a consumer got it.
 
@@ -643,6 +697,166 @@ class Event:
         ms, and become durable then; `Consumer.flush` and `close` wait for that.
         Never moves the consumer's position back.
         """
+
+@final
+class QueueConsumer:
+    """Gets single events of a topic, each under a lease: while it lasts, no other
+    member of the queue gets the event.
+
+    Made by `Topic.queue`. Iterate over it, for ever; or call `pull`. In a
+    coroutine, `async for` does the same. Each event is to be settled by
+    itself: acknowledged, returned, or rejected; use it in a `with` block. May be used by several
+    threads, which share the events.
+
+    Every event is handled at least once: one whose settlement is durable is
+    never delivered again; one whose lease expires, whose member dies, or that
+    is dropped without being settled, is. Events come in the order of their
+    offsets, what came back first. Lost connections and restarts of the server
+    are survived; a member that was away for longer than its session timeout
+    joins afresh by itself, and settling what it had raises `LeaseExpired`.
+
+    What lies ready here and is not pulled for two thirds of a lease is given
+    back by itself. In a child after `os.fork()` it is another member; events
+    that the parent pulled are the parent's.
+    """
+    def pull(self, timeout: float | None = None) -> QueueEvent | None:
+        """The next event, or None if `timeout` seconds pass before there is one.
+
+        A timeout of 0 does not wait; None waits for ever. A pull that times
+        out loses nothing. What a selector or allocator raises is raised here,
+        and the event stays where it is: the next pull asks again.
+
+        Raises `Closed`, `Unreachable` when the server stays away, `Damaged`;
+        `MemberFenced` once when the program stayed away for longer than its
+        processing timeout (the next pull joins again), and for good when a
+        successor of the same instance name took over.
+        """
+    def pull_batch(self, count: int, timeout: float | None = None) -> list[QueueEvent]:
+        """Up to `count` events: those that lie ready, or else the first ones that
+        come within `timeout` seconds; an empty list if none do. The leases of
+        all of them run from now on.
+        """
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> QueueEvent: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, QueueEvent]: ...
+    @property
+    def gaps(self) -> list[Gap]:
+        """What was lost before it was settled, by retention or damage: a list of
+        `Gap`. Without `on_gap` each is a `GapWarning`, too.
+        """
+    @property
+    def options(self) -> dict[str, Any]:
+        """The queue's options as they were set when its name was first used, a
+        dict: `lease` in seconds, `deliveries_max`, `dead_letter_topic` and
+        `ordered_by_key`.
+        """
+    def close(self, timeout: float | None = 120.0) -> None:
+        """Leaves the queue: gives back what was not pulled, and waits until
+        everything that was settled is durable, up to `timeout` seconds.
+
+        Events that were pulled and are not settled go to others. Iteration
+        ends. A second call does nothing. Raises `Timeout` if the server does
+        not answer.
+        """
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+    @property
+    def topic(self) -> Topic:
+        """The topic whose events it gets."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+    def _call_when_ready(self, function: Callable[[], object], /) -> None:
+        """Calls `function()` once, when there is an event or the consumer is closed."""
+
+@final
+class QueueEvent(Event):
+    """An event of a queue: this program's alone while its lease lasts.
+
+    It is to be settled once: by `acknowledge`, `return_to_queue` or `reject`.
+    In a `with` block it is acknowledged at the end, and returned, with the
+    exception as the reason, if the block raises; the exception goes on. An event that
+    is let go of without being settled is returned at once, and the delivery counts.
+    """
+    @property
+    def deliveries(self) -> int:
+        """How often the event was delivered, this time included, from 1. A crash
+        of the server may lose the count of deliveries that were under way.
+        """
+    @property
+    def settled(self) -> bool:
+        """Whether it was settled through this object."""
+    def acknowledge(self) -> Settlement:  # type: ignore[override]
+        """The event is handled: once this is durable it is never delivered again.
+
+        Does not block; what is settled at about the same time travels
+        together. The settlement that is returned says when it is durable.
+        """
+    def return_to_queue(self, delay: float = 0.0, reason: str = "") -> Settlement:
+        """The event is to be delivered again after `delay` seconds, here or
+        elsewhere. Does not block.
+
+        Once it was delivered as often as the queue allows, it goes to the
+        dead-letter topic instead, with `reason` (its first 1024 bytes).
+        """
+    def reject(self, reason: str) -> Settlement:
+        """The event can't be handled: it goes to the dead-letter topic, with
+        `reason` (its first 1024 bytes), and is delivered no more. Does not block.
+        """
+    def extend(self, timeout: float | None = None) -> None:
+        """Lets the lease last as long as a new one, from now on. Waits for the
+        server to say so, up to `timeout` seconds; None waits as long as the
+        session timeout. A consumer with `renew` does so by itself.
+
+        Raises `LeaseExpired`, `Timeout`.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+
+@final
+class Settlement:
+    """Resolves when what was said of a queue's event (`acknowledge`,
+    `return_to_queue`, `reject`) is durable, or says why it is not.
+
+    Wait for it with `result`, in a coroutine with `await`, or not at all:
+    `QueueConsumer.close` waits for everything. An event that was settled is
+    out of this program's hands at once; one whose settlement fails may be
+    delivered again.
+    """
+    def result(self, timeout: float | None = None) -> None:
+        """Waits until it is durable, up to `timeout` seconds; None waits for ever.
+
+        Raises `LeaseExpired` if the event was not this consumer's any more:
+        another member has it, or will. `Timeout` if it is still unknown (which
+        may be tried again), `StorageError` if the server could not record it.
+        """
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the settlement, or None if it is durable. Waits as
+        `result` does, and raises `Timeout` as it does.
+        """
+    def done(self) -> bool:
+        """Whether the outcome is known. Does not block."""
+    def add_done_callback(self, function: Callable[[Settlement], object], /) -> None:
+        """Calls `function(settlement)` once the outcome is known: now, if it is,
+        or later on a thread of Thalweg's. What it raises is reported, not raised.
+        """
+    def __await__(self) -> Generator[Any, None, None]: ...
 
 @final
 class DataView:

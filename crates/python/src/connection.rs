@@ -1,7 +1,7 @@
 //! What a driver, its topics, producers and consumers share; and closing it
 //! when nobody else does.
 
-use client::{ClientError, Consumer, Driver, Endpoint};
+use client::{ClientError, Consumer, Driver, Endpoint, QueueConsumer};
 use memory::Deadline;
 use server::{Config, Report, Server};
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ pub struct Connection {
     server: Mutex<Option<Embedded>>,
     /// Whose acknowledgements are to be sent before the end.
     consumers: Mutex<Vec<Weak<Consumer>>>,
+    /// Who is to leave its queue before the end.
+    queues: Mutex<Vec<Weak<QueueConsumer>>>,
 }
 
 /// All that were made and are still in use, for the end of the interpreter.
@@ -45,6 +47,7 @@ impl Connection {
             generation: memory::fork::generation(),
             server: Mutex::new(server),
             consumers: Mutex::default(),
+            queues: Mutex::default(),
         });
         let mut open = lock(&OPEN);
         open.retain(|known| known.strong_count() > 0);
@@ -67,6 +70,13 @@ impl Connection {
         consumers.push(Arc::downgrade(consumer));
     }
 
+    /// Has the consumer leave its queue when the driver is closed.
+    pub fn remember_queue(&self, consumer: &Arc<QueueConsumer>) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|known| known.strong_count() > 0);
+        queues.push(Arc::downgrade(consumer));
+    }
+
     /// Marks it closed; what is left to do is returned the first time.
     pub fn begin_close(&self) -> Option<Closing> {
         if self.closed.swap(true, Ordering::Relaxed) {
@@ -80,6 +90,7 @@ impl Connection {
         Some(Closing {
             driver: self.driver.clone(),
             consumers: std::mem::take(&mut *lock(&self.consumers)),
+            queues: std::mem::take(&mut *lock(&self.queues)),
             server,
         })
     }
@@ -89,18 +100,28 @@ impl Connection {
 pub struct Closing {
     driver: Driver,
     consumers: Vec<Weak<Consumer>>,
+    queues: Vec<Weak<QueueConsumer>>,
     server: Option<Embedded>,
 }
 
 impl Closing {
-    /// Sends all acknowledgements, drains every producer, then ends the
-    /// embedded server, if there is one. All of it is tried.
+    /// Sends all acknowledgements and settlements, drains every producer, then
+    /// ends the embedded server, if there is one. All of it is tried.
     pub fn finish(self, timeout: Duration) -> Result<(), ClientError> {
         let deadline = Deadline::after(timeout);
         let left = || deadline.left();
         let mut outcome = Ok(());
+        let queues: Vec<_> = self.queues.iter().filter_map(Weak::upgrade).collect();
+        let leaving: Vec<_> = queues.iter().map(|queue| queue.begin_close()).collect();
         for consumer in self.consumers.iter().filter_map(Weak::upgrade) {
             outcome = outcome.and(consumer.flush_acknowledgements(left()));
+        }
+        for mut leaving in leaving {
+            let left = leaving.wait_for(Some(left())).unwrap_or_else(|| {
+                let what = "consumers of the driver to leave their queues".to_owned();
+                Err(ClientError::Timeout { what })
+            });
+            outcome = outcome.and(left);
         }
         outcome = self.driver.close(left()).and(outcome);
         if let Some(server) = self.server {

@@ -1,18 +1,17 @@
 //! `thalweg.Consumer`: events on their way in.
 
 use crate::ahead::Ahead;
-use crate::callbacks::Callbacks;
-use crate::describe;
 use crate::event::Event;
 use crate::future::EventId;
+use crate::gaps::Gaps;
+use crate::ready::Ready;
 use crate::select::Parsed;
 use crate::topic::Topic;
-use crate::{error, lend, wait};
+use crate::{error, wait};
 use client::{ClientError, ConsumedEvent};
 use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -22,8 +21,6 @@ use wire::record::Position;
 const AHEAD_MAX: usize = 512;
 /// Bytes of data that these may hold.
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
-/// Gaps that `Consumer.gaps` remembers.
-const GAPS_MAX: usize = 10_000;
 
 /// Receives the events of a topic, partition by partition in their order.
 ///
@@ -46,21 +43,12 @@ pub struct Consumer {
     ahead: Ahead,
     /// How many events to take next, by the size of the last ones.
     ahead_max: AtomicUsize,
-    gaps: Mutex<VecDeque<Py<PyAny>>>,
-    on_gap: Option<Py<PyAny>>,
+    gaps: Gaps,
     /// What a selector or allocator left behind; `None` if there is neither.
     parsed: Option<Arc<Parsed>>,
     ready: Arc<Ready>,
     /// The process in which `ahead` was filled.
     generation: AtomicU64,
-}
-
-/// Who waits for events without blocking.
-struct Ready {
-    /// Whether anybody does. Swapped by whoever tells them.
-    awaited: AtomicBool,
-    /// Locked with the GIL held.
-    callbacks: Mutex<Vec<Py<PyAny>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,13 +72,9 @@ impl Consumer {
             raw,
             ahead: Ahead::default(),
             ahead_max: AtomicUsize::new(1),
-            gaps: Mutex::default(),
-            on_gap,
+            gaps: Gaps::new(on_gap),
             parsed,
-            ready: Arc::new(Ready {
-                awaited: AtomicBool::new(false),
-                callbacks: Mutex::default(),
-            }),
+            ready: Arc::default(),
             generation: AtomicU64::new(memory::fork::generation()),
         }
     }
@@ -112,7 +96,7 @@ impl Consumer {
     fn begin_in_child(slf: &Bound<'_, Self>, generation: u64) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         this.ahead.clear(slf);
-        drop(std::mem::take(&mut *lock(&this.ready.callbacks)));
+        this.ready.forget();
         this.generation.store(generation, Ordering::Relaxed);
         let client = this.open(py)?;
         // Nothing is to be acknowledged yet; it waits for the subscriptions.
@@ -192,46 +176,16 @@ impl Consumer {
         }
         if let Some(parsed) = &this.parsed {
             for event in &mut events {
-                if let Some(target) = event.take_target() {
-                    let landing = target.into_owner::<lend::Landing>();
-                    parsed.landed(event.id(), landing.into_object(py));
-                }
+                parsed.landed(py, event);
             }
         }
         // What callbacks chose can be large: keeping one must not keep others.
         this.ahead.extend(slf, events, this.parsed.is_some())?;
         for (partition, gap) in gaps {
-            this.report_gap(py, partition, gap)?;
+            let topic = this.topic.bind(py).get();
+            this.gaps.report(py, topic.name(), partition, gap)?;
         }
         Ok(true)
-    }
-
-    fn report_gap(
-        &self,
-        py: Python<'_>,
-        partition: wire::PartitionIndex,
-        gap: wire::record::Gap,
-    ) -> PyResult<()> {
-        let gap = describe::gap(py, partition, gap)?;
-        let forgotten = {
-            let mut gaps = lock(&self.gaps);
-            gaps.push_back(gap.clone().unbind());
-            if gaps.len() > GAPS_MAX {
-                gaps.pop_front()
-            } else {
-                None
-            }
-        };
-        drop(forgotten);
-        match &self.on_gap {
-            Some(callback) => callback.bind(py).call1((gap,)).map(drop),
-            None => describe::warn_of(py, self.topic.bind(py).get().name(), &gap),
-        }
-    }
-
-    fn wake_all(&self, py: Python<'_>) {
-        self.ready.awaited.store(false, Ordering::Relaxed);
-        self.ready.tell(py);
     }
 }
 
@@ -243,17 +197,6 @@ fn held_bytes(event: &ConsumedEvent) -> u64 {
         client::EventDataRef::Allocated(target) => target.len(),
     };
     (data + event.metadata().len()) as u64
-}
-
-impl Ready {
-    fn tell(&self, py: Python<'_>) {
-        let callbacks = std::mem::take(&mut *lock(&self.callbacks));
-        for callback in callbacks {
-            if let Err(error) = callback.bind(py).call0() {
-                error.write_unraisable(py, Some(callback.bind(py)));
-            }
-        }
-    }
 }
 
 #[pymethods]
@@ -324,17 +267,8 @@ impl Consumer {
         let Some(client) = lock(&self.client).clone() else {
             return Ok(());
         };
-        lock(&self.ready.callbacks).push(function);
-        self.ready.awaited.store(true, Ordering::SeqCst);
-        let ready = Arc::clone(&self.ready);
-        let callbacks = Callbacks::get(py)?;
         // Set anew each time: in a forked child the thread is another one.
-        client.on_ready(Box::new(move || {
-            if ready.awaited.swap(false, Ordering::SeqCst) {
-                let ready = Arc::clone(&ready);
-                callbacks.call(Box::new(move |py| ready.tell(py)));
-            }
-        }));
+        client.on_ready(self.ready.add(py, function)?);
         Ok(())
     }
 
@@ -392,10 +326,7 @@ impl Consumer {
     /// a list of `Gap`. Without `on_gap` each is a `GapWarning`, too.
     #[getter]
     fn gaps(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
-        lock(&self.gaps)
-            .iter()
-            .map(|gap| gap.clone_ref(py))
-            .collect()
+        self.gaps.list(py)
     }
 
     /// Waits until all acknowledgements are durable, up to `timeout` seconds,
@@ -407,7 +338,7 @@ impl Consumer {
             return Ok(());
         };
         this.closed.store(true, Ordering::Relaxed);
-        this.wake_all(py);
+        this.ready.wake_all(py);
         this.ahead.clear(slf);
         let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
         wait::interruptible(py, move || client.flush_acknowledgements(timeout))

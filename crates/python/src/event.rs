@@ -9,17 +9,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::sync::Arc;
 
 /// One event of a topic, as a consumer got it.
 ///
 /// Nothing of it is copied or parsed before it is asked for. It keeps what
 /// came with it in memory, so do not gather events for long: take from them
 /// what is needed.
-#[pyclass(frozen, module = "thalweg._thalweg", name = "Event")]
+#[pyclass(frozen, subclass, module = "thalweg._thalweg", name = "Event")]
 pub struct Event {
-    group: Py<Group>,
-    index: u32,
-    /// Who got it; `None` for a point read, which has no cursor.
+    source: Source,
+    /// Who got it; `None` for a point read and of a queue, where there is no cursor.
     consumer: Option<Py<Consumer>>,
     raw: bool,
     metadata: PyOnceLock<Py<PyAny>>,
@@ -28,12 +28,28 @@ pub struct Event {
     buffer: Option<Py<PyAny>>,
 }
 
+/// Where an event's bytes are.
+enum Source {
+    /// Among those that came with it, at this place.
+    Group(Py<Group>, u32),
+    /// With its lease: alone.
+    Queue(Arc<client::QueueEvent>),
+}
+
 impl Event {
     /// The event of a group at this place; `consumer` is who got it.
     pub fn new(group: Py<Group>, index: u32, consumer: Option<Py<Consumer>>, raw: bool) -> Self {
+        Self::of(Source::Group(group, index), consumer, raw)
+    }
+
+    /// The event of a queue.
+    pub fn leased(event: Arc<client::QueueEvent>, raw: bool) -> Self {
+        Self::of(Source::Queue(event), None, raw)
+    }
+
+    fn of(source: Source, consumer: Option<Py<Consumer>>, raw: bool) -> Self {
         Self {
-            group,
-            index,
+            source,
             consumer,
             raw,
             metadata: PyOnceLock::new(),
@@ -59,7 +75,10 @@ impl Event {
     }
 
     fn inner(&self) -> &ConsumedEvent {
-        &self.group.get().0[self.index as usize]
+        match &self.source {
+            Source::Group(group, index) => &group.get().0[*index as usize],
+            Source::Queue(event) => event,
+        }
     }
 
     /// Where it is, and the length of its whole data.

@@ -148,7 +148,7 @@ impl Future {
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static AWAIT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         AWAIT
-            .import(slf.py(), "thalweg._asyncio", "await_push")?
+            .import(slf.py(), "thalweg._asyncio", "await_outcome")?
             .call1((slf,))
     }
 

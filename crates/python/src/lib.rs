@@ -17,11 +17,15 @@ mod driver;
 mod error;
 mod event;
 mod future;
+mod gaps;
 mod json;
 mod lend;
 mod plugins;
 mod producer;
+mod queue;
+mod ready;
 mod select;
+mod settlement;
 mod topic;
 mod view;
 mod wait;
@@ -58,6 +62,9 @@ fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<future::EventId>()?;
     module.add_class::<consumer::Consumer>()?;
     module.add_class::<event::Event>()?;
+    module.add_class::<queue::QueueConsumer>()?;
+    module.add_class::<queue::QueueEvent>()?;
+    module.add_class::<settlement::Settlement>()?;
     module.add_class::<view::DataView>()?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)

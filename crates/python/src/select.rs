@@ -4,9 +4,10 @@ use crate::event::parse;
 use crate::lend::Landing;
 use crate::view::DataView;
 use crate::{error, lend};
-use client::{DataAllocator, DataSelector, EventInfo};
+use client::{ConsumedEvent, DataAllocator, DataMode, DataSelector, EventInfo};
 use memory::Target;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::EventId;
@@ -40,10 +41,13 @@ impl Parsed {
         self.state.lock().expect("no holder panics here")
     }
 
-    /// The data of an event has landed in this object.
-    pub fn landed(&self, id: EventId, buffer: Py<PyAny>) {
-        let before = self.lock().buffers.insert(id, buffer);
-        drop(before);
+    /// Takes the memory that data of the event has landed in, if it has.
+    pub fn landed(&self, py: Python<'_>, event: &mut ConsumedEvent) {
+        if let Some(target) = event.take_target() {
+            let buffer = target.into_owner::<Landing>().into_object(py);
+            let before = self.lock().buffers.insert(event.id(), buffer);
+            drop(before);
+        }
     }
 
     /// The metadata of an event, if a callback has looked at it, and the
@@ -88,8 +92,50 @@ impl Parsed {
     }
 }
 
+/// The options `data` and `allocator` of consumers.
+pub struct Wanted {
+    pub data: DataMode,
+    pub allocator: Option<Arc<DataAllocator>>,
+    /// Where the callbacks leave what they make; `None` if there are none.
+    pub parsed: Option<Arc<Parsed>>,
+}
+
+impl Wanted {
+    pub fn new(
+        raw: bool,
+        data: Option<&Bound<'_, PyAny>>,
+        allocator: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let parsed = Parsed::new(raw);
+        let mut wanted = Self {
+            data: DataMode::All,
+            allocator: None,
+            parsed: None,
+        };
+        if let Some(data) = data {
+            wanted.data = match data.cast::<PyBool>() {
+                Ok(all) if all.is_true() => DataMode::All,
+                Ok(_) => DataMode::None,
+                Err(_) if data.is_callable() => {
+                    wanted.parsed = Some(parsed.clone());
+                    DataMode::Select(selector(data.clone().unbind(), parsed.clone()))
+                }
+                Err(_) => {
+                    let message = format!("data is True, False or a function, not {data}");
+                    return Err(error::new(data.py(), "InvalidArgument", message));
+                }
+            };
+        }
+        if let Some(function) = allocator {
+            wanted.parsed = Some(parsed.clone());
+            wanted.allocator = Some(self::allocator(function, parsed));
+        }
+        Ok(wanted)
+    }
+}
+
 /// The client's selector for a callable.
-pub fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
+fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
     Arc::new(move |info: &EventInfo<'_>| {
         parsed.run(|py| {
             let whole = DataView(wire::view::DataView::whole(info.data_bytes_total()));
@@ -112,7 +158,7 @@ pub fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
 }
 
 /// The client's allocator for a callable.
-pub fn allocator(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataAllocator> {
+fn allocator(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataAllocator> {
     Arc::new(move |info: &EventInfo<'_>, view: &wire::view::DataView| {
         parsed.run(|py| {
             let metadata = parsed.metadata(py, info)?;

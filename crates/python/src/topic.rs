@@ -6,12 +6,13 @@ use crate::consumer::Consumer;
 use crate::event::Event;
 use crate::future::EventId;
 use crate::producer::{Policy, Producer};
-use crate::select::{self, Parsed};
+use crate::queue::QueueConsumer;
+use crate::select::Wanted;
 use crate::view::DataView;
 use crate::{describe, error, json, lend, wait};
 use client::{
-    AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, Linger, Ordering,
-    ProducerOptions, TopicHandle,
+    AtBudget, BatchPolicy, ClientError, ConsumerOptions, Linger, Ordering, ProducerOptions,
+    QueueConsumerOptions, QueueOptions, TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -132,6 +133,23 @@ pub fn durability(py: Python<'_>, name: Option<&str>) -> PyResult<Option<Durabil
     name.map(str::parse)
         .transpose()
         .map_err(|reason| invalid(py, reason))
+}
+
+/// Where a new group or queue begins.
+fn start_of_new(py: Python<'_>, start: &str) -> PyResult<Start> {
+    match start {
+        "beginning" => Ok(Start::Beginning),
+        "latest" => Ok(Start::Latest),
+        other => {
+            let message = format!("start is beginning or latest, not {other:?}");
+            Err(invalid(py, message))
+        }
+    }
+}
+
+/// A time for the server, which refuses one that is too long.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// `batch` and `linger_ms` of `Topic.producer`.
@@ -345,36 +363,111 @@ impl Topic {
         if let Some(bytes) = credit_bytes {
             options.credit_bytes = bytes;
         }
-        let parsed = Parsed::new(this.is_raw());
-        let mut callbacks = false;
-        if let Some(data) = data {
-            options.data = match data.cast::<PyBool>() {
-                Ok(all) if all.is_true() => DataMode::All,
-                Ok(_) => DataMode::None,
-                Err(_) if data.is_callable() => {
-                    callbacks = true;
-                    DataMode::Select(select::selector(data.clone().unbind(), parsed.clone()))
-                }
-                Err(_) => {
-                    let message = format!("data is True, False or a function, not {data}");
-                    return Err(invalid(py, message));
-                }
-            };
-        }
-        if let Some(allocator) = allocator {
-            callbacks = true;
-            options.allocator = Some(select::allocator(allocator, parsed.clone()));
-        }
+        let wanted = Wanted::new(this.is_raw(), data, allocator)?;
+        (options.data, options.allocator) = (wanted.data, wanted.allocator);
         let client = this.call(py, move |handle| handle.consumer(&name, options))?;
         let client = Arc::new(client);
         this.connection.remember(&client);
-        let parsed = callbacks.then_some(parsed);
         Ok(Consumer::new(
             py,
             client,
             slf.clone().unbind(),
             on_gap,
-            parsed,
+            wanted.parsed,
+        ))
+    }
+
+    /// Joins a queue: its members, in any number of programs, share the
+    /// topic's events, each under a lease.
+    ///
+    /// - `name`: the queue's; made if it is not known. A name that is a group's or
+    ///   an independent consumer's is refused.
+    /// - `lease`: seconds that a member has to settle an event, or to extend
+    ///   its lease; then others get it.
+    /// - `deliveries_max`: how often an event is delivered at most; 0 is without limit.
+    /// - `dead_letter_topic`: where an event goes that is rejected, or comes
+    ///   back after its last delivery; the topic's name with `.dead` behind it
+    ///   by default. Made if it is missing.
+    /// - `ordered_by_key`: while an event of a key is out, no later one of
+    ///   that key is given out.
+    /// - `start`: where a new queue begins: `"beginning"` or `"latest"`.
+    /// - `instance`: a name of this member: a program that comes back under
+    ///   the same one within the session timeout takes over what its
+    ///   predecessor held, and fences it.
+    /// - `session_timeout`: seconds that the server may hear nothing of this
+    ///   program before its events go to others. The client gives signs of
+    ///   life by itself.
+    /// - `processing_timeout`: seconds that the program may stay away from its
+    ///   consumer; then it leaves by itself. None is for ever.
+    /// - `prefetch`, `prefetch_bytes`: the most events, and bytes of them (16
+    ///   MiB by default), that are here and not settled. With long tasks use
+    ///   few, so that no worker waits for what lies with another.
+    /// - `data`, `allocator`, `on_gap`: as for `consumer`.
+    /// - `renew`: whether leases of pulled events are extended in the
+    ///   background, however long the program takes.
+    ///
+    /// `lease`, `deliveries_max`, `dead_letter_topic` and `ordered_by_key` are the
+    /// queue's: whoever uses the name first sets them, others get what was set
+    /// (`QueueConsumer.options`). Durable when it returns. Raises
+    /// `InvalidArgument`, `Timeout`, `Unreachable`.
+    #[pyo3(signature = (name, *, lease = 30.0, deliveries_max = 20, dead_letter_topic = None,
+                        ordered_by_key = false, start = "beginning", instance = None,
+                        session_timeout = 10.0, processing_timeout = None, prefetch = 256,
+                        prefetch_bytes = None, data = None, allocator = None, on_gap = None,
+                        renew = false))]
+    #[allow(clippy::too_many_arguments)]
+    fn queue(
+        slf: &Bound<'_, Self>,
+        name: String,
+        lease: f64,
+        deliveries_max: u32,
+        dead_letter_topic: Option<String>,
+        ordered_by_key: bool,
+        start: &str,
+        instance: Option<String>,
+        session_timeout: f64,
+        processing_timeout: Option<f64>,
+        prefetch: u32,
+        prefetch_bytes: Option<u64>,
+        data: Option<&Bound<'_, PyAny>>,
+        allocator: Option<Py<PyAny>>,
+        on_gap: Option<Py<PyAny>>,
+        renew: bool,
+    ) -> PyResult<QueueConsumer> {
+        let py = slf.py();
+        let this = slf.get();
+        let wanted = Wanted::new(this.is_raw(), data, allocator)?;
+        let mut options = QueueConsumerOptions {
+            queue: QueueOptions {
+                lease_ms: milliseconds(wait::number("lease", lease)?),
+                deliveries_max,
+                dead_letter_topic: dead_letter_topic.unwrap_or_default(),
+                ordered_by_key,
+            },
+            start: start_of_new(py, start)?,
+            instance,
+            session_timeout: wait::number("session_timeout", session_timeout)?,
+            processing_timeout: wait::seconds("processing_timeout", processing_timeout)?,
+            prefetch_events: prefetch,
+            data: wanted.data,
+            allocator: wanted.allocator,
+            renew,
+            ..QueueConsumerOptions::default()
+        };
+        if let Some(bytes) = prefetch_bytes {
+            options.prefetch_bytes = bytes;
+        }
+        let (client, options) = this.call(py, move |handle| {
+            let client = handle.queue(&name, options)?;
+            let options = client.queue_options()?;
+            Ok((client, options))
+        })?;
+        let client = Arc::new(client);
+        this.connection.remember_queue(&client);
+        let topic = slf.clone().unbind();
+        let parsed = wanted.parsed;
+        Ok(QueueConsumer::new(
+            py, client, options, topic, on_gap, parsed,
         ))
     }
 

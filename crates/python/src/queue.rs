@@ -1,0 +1,450 @@
+//! `thalweg.QueueConsumer` and `thalweg.QueueEvent`: events under leases.
+
+use crate::event::Event;
+use crate::gaps::Gaps;
+use crate::ready::Ready;
+use crate::select::Parsed;
+use crate::settlement::Settlement;
+use crate::topic::Topic;
+use crate::{error, wait};
+use client::{ClientError, QueueOptions};
+use memory::Deadline;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Gets single events of a topic, each under a lease: while it lasts, no other
+/// member of the queue gets the event.
+///
+/// Made by `Topic.queue`. Iterate over it, for ever; or call `pull`. In a
+/// coroutine, `async for` does the same. Each event is to be settled by
+/// itself: acknowledged, returned, or rejected; use it in a `with` block. May be used by several
+/// threads, which share the events.
+///
+/// Every event is handled at least once: one whose settlement is durable is
+/// never delivered again; one whose lease expires, whose member dies, or that
+/// is dropped without being settled, is. Events come in the order of their
+/// offsets, what came back first. Lost connections and restarts of the server
+/// are survived; a member that was away for longer than its session timeout
+/// joins afresh by itself, and settling what it had raises `LeaseExpired`.
+///
+/// What lies ready here and is not pulled for two thirds of a lease is given
+/// back by itself. In a child after `os.fork()` it is another member; events
+/// that the parent pulled are the parent's.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "QueueConsumer")]
+pub struct QueueConsumer {
+    /// `None` once closed. Taken with the GIL held and let go before it is, so
+    /// that no fork finds it taken.
+    client: Mutex<Option<Arc<client::QueueConsumer>>>,
+    /// Seen by other threads between two slices of their waits.
+    closed: AtomicBool,
+    topic: Py<Topic>,
+    name: String,
+    options: QueueOptions,
+    raw: bool,
+    gaps: Gaps,
+    /// What a selector or allocator left behind; `None` if there is neither.
+    parsed: Option<Arc<Parsed>>,
+    ready: Arc<Ready>,
+    /// The process in which `ready` was filled.
+    generation: AtomicU64,
+}
+
+/// What one look at the client gave.
+enum News {
+    Gaps(Vec<(wire::PartitionIndex, wire::record::Gap)>),
+    Events(Vec<client::QueueEvent>),
+}
+
+impl QueueConsumer {
+    pub fn new(
+        py: Python<'_>,
+        client: Arc<client::QueueConsumer>,
+        options: QueueOptions,
+        topic: Py<Topic>,
+        on_gap: Option<Py<PyAny>>,
+        parsed: Option<Arc<Parsed>>,
+    ) -> Self {
+        let raw = topic.bind(py).get().is_raw();
+        Self {
+            name: client.name().to_owned(),
+            client: Mutex::new(Some(client)),
+            closed: AtomicBool::new(false),
+            topic,
+            options,
+            raw,
+            gaps: Gaps::new(on_gap),
+            parsed,
+            ready: Arc::default(),
+            generation: AtomicU64::new(memory::fork::generation()),
+        }
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Arc<client::QueueConsumer>>> {
+        self.client.lock().expect("no holder panics here")
+    }
+
+    fn open(&self, py: Python<'_>) -> PyResult<Arc<client::QueueConsumer>> {
+        let client = self.client().clone();
+        client.ok_or_else(|| error::new(py, "Closed", "the consumer is closed".into()))
+    }
+
+    /// Up to `max` events, as they lie ready; none if `deadline` passes before.
+    fn take(
+        &self,
+        py: Python<'_>,
+        max: usize,
+        deadline: Deadline,
+    ) -> PyResult<Vec<Py<QueueEvent>>> {
+        let generation = memory::fork::generation();
+        if self.generation.swap(generation, Ordering::Relaxed) != generation {
+            self.ready.forget();
+        }
+        loop {
+            let client = self.open(py)?;
+            let news = wait::until(py, deadline, |slice| {
+                if self.closed.load(Ordering::Relaxed) {
+                    return Err(ClientError::Closed);
+                }
+                // Gaps first: one that raises must not cost an event.
+                let gaps = client.take_gaps();
+                if !gaps.is_empty() {
+                    return Ok(Some(News::Gaps(gaps)));
+                }
+                let events = client.pull_batch(max, Some(slice))?;
+                Ok((!events.is_empty()).then_some(News::Events(events)))
+            });
+            // The last handle may be this one, if the consumer was closed meanwhile.
+            py.detach(|| drop(client));
+            match news {
+                Ok(Some(News::Events(events))) => {
+                    return events
+                        .into_iter()
+                        .map(|event| self.event(py, event))
+                        .collect();
+                }
+                Ok(Some(News::Gaps(gaps))) => {
+                    let topic = self.topic.bind(py).get();
+                    for (partition, gap) in gaps {
+                        self.gaps.report(py, topic.name(), partition, gap)?;
+                    }
+                }
+                Ok(None) => return Ok(Vec::new()),
+                Err(error) => {
+                    let raised = self.parsed.as_ref().and_then(|parsed| parsed.take_raised());
+                    return Err(raised.unwrap_or(error));
+                }
+            }
+        }
+    }
+
+    fn event(&self, py: Python<'_>, mut event: client::QueueEvent) -> PyResult<Py<QueueEvent>> {
+        let mut leavings = (None, None);
+        if let Some(parsed) = &self.parsed {
+            parsed.landed(py, &mut event);
+            leavings = parsed.take(event.id());
+        }
+        let (metadata, buffer) = leavings;
+        let event = Arc::new(event);
+        let base = Event::leased(Arc::clone(&event), self.raw);
+        let base = base.with_leavings(py, metadata, buffer);
+        let made = PyClassInitializer::from(base).add_subclass(QueueEvent { event });
+        Py::new(py, made)
+    }
+}
+
+#[pymethods]
+impl QueueConsumer {
+    /// The next event, or None if `timeout` seconds pass before there is one.
+    ///
+    /// A timeout of 0 does not wait; None waits for ever. A pull that times
+    /// out loses nothing. What a selector or allocator raises is raised here,
+    /// and the event stays where it is: the next pull asks again.
+    ///
+    /// Raises `Closed`, `Unreachable` when the server stays away, `Damaged`;
+    /// `MemberFenced` once when the program stayed away for longer than its
+    /// processing timeout (the next pull joins again), and for good when a
+    /// successor of the same instance name took over.
+    #[pyo3(signature = (timeout = None))]
+    fn pull(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<QueueEvent>>> {
+        let timeout = wait::seconds("timeout", timeout)?;
+        Ok(self.take(py, 1, Deadline::within(timeout))?.pop())
+    }
+
+    /// Up to `count` events: those that lie ready, or else the first ones that
+    /// come within `timeout` seconds; an empty list if none do. The leases of
+    /// all of them run from now on.
+    #[pyo3(signature = (count, timeout = None))]
+    fn pull_batch(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<Py<QueueEvent>>> {
+        let timeout = wait::seconds("timeout", timeout)?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.take(py, count, Deadline::within(timeout))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<QueueEvent>>> {
+        if self.closed() {
+            return Ok(None);
+        }
+        match self.take(py, 1, Deadline::within(None)) {
+            Ok(mut events) => Ok(events.pop()),
+            // Another thread closed it while this one waited.
+            Err(_) if self.closed() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static NEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        NEXT.import(slf.py(), "thalweg._asyncio", "next_event")?
+            .call1((slf,))
+    }
+
+    /// Calls `function()` once, when there is an event or the consumer is closed.
+    #[pyo3(signature = (function, /))]
+    fn _call_when_ready(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+        let Some(client) = self.client().clone() else {
+            return Ok(());
+        };
+        // Set anew each time: in a forked child the thread is another one.
+        client.on_ready(self.ready.add(py, function)?);
+        Ok(())
+    }
+
+    /// What was lost before it was settled, by retention or damage: a list of
+    /// `Gap`. Without `on_gap` each is a `GapWarning`, too.
+    #[getter]
+    fn gaps(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        self.gaps.list(py)
+    }
+
+    /// The queue's options as they were set when its name was first used, a
+    /// dict: `lease` in seconds, `deliveries_max`, `dead_letter_topic` and
+    /// `ordered_by_key`.
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let options = PyDict::new(py);
+        let topic = self.topic.bind(py).get();
+        options.set_item("lease", self.options.lease_ms as f64 / 1e3)?;
+        options.set_item("deliveries_max", self.options.deliveries_max)?;
+        let dead_letters = self.options.dead_letter_topic_of(topic.name());
+        options.set_item("dead_letter_topic", dead_letters)?;
+        options.set_item("ordered_by_key", self.options.ordered_by_key)?;
+        Ok(options)
+    }
+
+    /// Leaves the queue: gives back what was not pulled, and waits until
+    /// everything that was settled is durable, up to `timeout` seconds.
+    ///
+    /// Events that were pulled and are not settled go to others. Iteration
+    /// ends. A second call does nothing. Raises `Timeout` if the server does
+    /// not answer.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?;
+        let Some(client) = self.client().take() else {
+            return Ok(());
+        };
+        self.closed.store(true, Ordering::Relaxed);
+        self.ready.wake_all(py);
+        let mut leaving = client.begin_close();
+        let left = wait::until(py, Deadline::within(timeout), |slice| {
+            leaving.wait_for(Some(slice)).transpose()
+        });
+        let is_done = !matches!(left, Ok(None));
+        if is_done {
+            py.detach(|| drop(client));
+        } else {
+            // Dropping it waits for the server once more: not here.
+            std::thread::Builder::new()
+                .name("thalweg-leave".into())
+                .spawn(move || drop(client))?;
+        }
+        match left? {
+            Some(()) => Ok(()),
+            None => {
+                let message = format!("{} to leave its queue", self.__repr__(py));
+                Err(error::new(py, "Timeout", message))
+            }
+        }
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The queue's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The topic whose events it gets.
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> Py<Topic> {
+        self.topic.clone_ref(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py, Some(120.0))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        let topic = self.topic.bind(py).get().name().to_owned();
+        format!("QueueConsumer({:?}, topic={topic:?}{state})", self.name)
+    }
+}
+
+impl Drop for QueueConsumer {
+    fn drop(&mut self) {
+        let client = self.client().take();
+        if client.is_some() {
+            Python::attach(|py| py.detach(|| drop(client)));
+        }
+    }
+}
+
+/// An event of a queue: this program's alone while its lease lasts.
+///
+/// It is to be settled once: by `acknowledge`, `return_to_queue` or `reject`.
+/// In a `with` block it is acknowledged at the end, and returned, with the
+/// exception as the reason, if the block raises; the exception goes on. An event that
+/// is let go of without being settled is returned at once, and the delivery counts.
+#[pyclass(frozen, extends = Event, module = "thalweg._thalweg", name = "QueueEvent")]
+pub struct QueueEvent {
+    event: Arc<client::QueueEvent>,
+}
+
+#[pymethods]
+impl QueueEvent {
+    /// How often the event was delivered, this time included, from 1. A crash
+    /// of the server may lose the count of deliveries that were under way.
+    #[getter]
+    fn deliveries(&self) -> u32 {
+        self.event.deliveries()
+    }
+
+    /// Whether it was settled through this object.
+    #[getter]
+    fn settled(&self) -> bool {
+        self.event.is_settled()
+    }
+
+    /// The event is handled: once this is durable it is never delivered again.
+    ///
+    /// Does not block; what is settled at about the same time travels
+    /// together. The settlement that is returned says when it is durable.
+    fn acknowledge(&self) -> Settlement {
+        Settlement(self.event.acknowledge())
+    }
+
+    /// The event is to be delivered again after `delay` seconds, here or
+    /// elsewhere. Does not block.
+    ///
+    /// Once it was delivered as often as the queue allows, it goes to the
+    /// dead-letter topic instead, with `reason` (its first 1024 bytes).
+    #[pyo3(signature = (delay = 0.0, reason = ""))]
+    fn return_to_queue(&self, delay: f64, reason: &str) -> PyResult<Settlement> {
+        let delay = wait::number("delay", delay)?;
+        Ok(Settlement(self.event.return_because(delay, reason)))
+    }
+
+    /// The event can't be handled: it goes to the dead-letter topic, with
+    /// `reason` (its first 1024 bytes), and is delivered no more. Does not block.
+    #[pyo3(signature = (reason))]
+    fn reject(&self, reason: &str) -> Settlement {
+        Settlement(self.event.reject(reason))
+    }
+
+    /// Lets the lease last as long as a new one, from now on. Waits for the
+    /// server to say so, up to `timeout` seconds; None waits as long as the
+    /// session timeout. A consumer with `renew` does so by itself.
+    ///
+    /// Raises `LeaseExpired`, `Timeout`.
+    #[pyo3(signature = (timeout = None))]
+    fn extend(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?;
+        let mut extension = self.event.extend();
+        let extended = wait::until(py, Deadline::within(timeout), |slice| {
+            extension.wait_for(Some(slice)).transpose()
+        })?;
+        extended.ok_or_else(|| {
+            let message = format!("the lease of event {} to be extended", self.event.id());
+            error::new(py, "Timeout", message)
+        })
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __exit__(
+        &self,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = traceback;
+        if self.event.is_settled() {
+            return Ok(());
+        }
+        let Some(kind) = exc_type else {
+            drop(self.event.acknowledge());
+            return Ok(());
+        };
+        let name = kind.getattr("__name__")?.to_string();
+        // What can't say what it is must not keep the event.
+        let text = exc_value.and_then(|value| value.str().ok());
+        let reason = match text {
+            Some(text) if text.len().unwrap_or(0) > 0 => format!("{name}: {text}"),
+            _ => name,
+        };
+        drop(
+            self.event
+                .return_because(std::time::Duration::ZERO, &reason),
+        );
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "QueueEvent({}, delivery {}, {} bytes of metadata, {} of data)",
+            self.event.id(),
+            self.event.deliveries(),
+            self.event.metadata().len(),
+            self.event.data_bytes_total()
+        )
+    }
+}
