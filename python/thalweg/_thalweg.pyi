@@ -325,6 +325,54 @@ class Topic:
         `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
         `Unreachable`.
         """
+    def group(
+        self,
+        name: str,
+        *,
+        start: Literal["beginning", "latest"] = "beginning",
+        instance: str | None = None,
+        session_timeout: float = 10.0,
+        processing_timeout: float | None = None,
+        revoke_timeout: float = 30.0,
+        on_assigned: Callable[[list[int]], object] | None = None,
+        on_revoking: Callable[[list[int]], object] | None = None,
+        on_lost: Callable[[list[int]], object] | None = None,
+        data: bool | _Selector | None = None,
+        allocator: _Allocator | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        credit_bytes: int | None = None,
+    ) -> Consumer:
+        """Joins a group: its members, in any number of programs, share the
+        topic's partitions, and each reads those that it is assigned, in order.
+
+        - `name`: the group's; made if it is not known. A name that is a queue's or
+          an independent consumer's is refused.
+        - `start`: where a new group begins: `"beginning"` or `"latest"`. A
+          known one goes on behind what was acknowledged.
+        - `instance`: a name of this member: a program that comes back under
+          the same one within the session timeout takes over the partitions of
+          its predecessor, and fences it.
+        - `session_timeout`: seconds that the server may hear nothing of this
+          program before its partitions go to others. The client gives signs of
+          life by itself.
+        - `processing_timeout`: seconds that the program may stay away from its
+          consumer; then it leaves by itself. None is for ever.
+        - `revoke_timeout`: seconds that a member has to release a partition that
+          goes to another; the group's, set by whoever uses the name first.
+        - `on_assigned`, `on_revoking`, `on_lost`: functions that are called
+          with a list of partition indices: those that came, those that are to
+          go, and those that were taken away already. When `on_revoking`
+          returns, what was acknowledged is sent and the partitions are
+          released: acknowledge there what is finished. What is acknowledged
+          of a lost partition raises `MemberFenced`.
+        - `data`, `allocator`, `on_gap`, `credit_bytes`: as for `consumer`.
+
+        The functions are called on a thread that pulls, from within the pull:
+        a program that does not pull loses partitions after the revoke timeout.
+        What they raise is raised by the pull; the partitions have come or gone
+        all the same. Events of a partition that went are not pulled any more.
+        Raises `InvalidArgument`, `Timeout`, `Unreachable`.
+        """
     def queue(
         self,
         name: str,
@@ -570,7 +618,10 @@ class Consumer:
         out loses nothing. What a selector or allocator raises is raised here,
         and the event stays where it is: the next pull asks again.
 
-        Raises `Closed`, `Unreachable` when the server stays away, `Damaged`.
+        Raises `Closed`, `Unreachable` when the server stays away, `Damaged`; in
+        a group what a callback raises, and `MemberFenced` once when the program
+        stayed away for longer than its processing timeout (the next pull joins
+        again), and for good when a successor of the same instance name took over.
         """
     def pull_batch(self, count: int, timeout: float | None = None) -> list[Event]:
         """Up to `count` events: those that lie ready, or else the first ones that
@@ -594,6 +645,11 @@ class Consumer:
     def position(self, partition: int) -> tuple[int, int] | None:
         """The next event to be pulled from `partition`, as the pair of the
         partition's incarnation and an offset; None if it is not known yet.
+        """
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads now, a tuple of their indices: for a member
+        of a group, those that it is assigned.
         """
     @property
     def gaps(self) -> list[Gap]:

@@ -12,6 +12,7 @@ use client::{ClientError, ConsumedEvent};
 use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -43,6 +44,9 @@ pub struct Consumer {
     ahead: Ahead,
     /// How many events to take next, by the size of the last ones.
     ahead_max: AtomicUsize,
+    /// A group's member takes none ahead: a partition may be taken away from
+    /// it, and it is to hear of that with the next pull.
+    in_group: bool,
     gaps: Gaps,
     /// What a selector or allocator left behind; `None` if there is neither.
     parsed: Option<Arc<Parsed>>,
@@ -62,9 +66,11 @@ impl Consumer {
         topic: Py<Topic>,
         on_gap: Option<Py<PyAny>>,
         parsed: Option<Arc<Parsed>>,
+        in_group: bool,
     ) -> Self {
         let raw = topic.bind(py).get().is_raw();
         Self {
+            in_group,
             name: client.name().to_owned(),
             client: Mutex::new(Some(client)),
             closed: AtomicBool::new(false),
@@ -156,7 +162,12 @@ impl Consumer {
             }
             let events = client.pull_batch(max, Some(slice))?;
             let gaps = client.take_gaps();
-            Ok((!events.is_empty() || !gaps.is_empty()).then_some((events, gaps)))
+            let raised = || {
+                let parsed = this.parsed.as_ref().filter(|_| this.in_group);
+                parsed.is_some_and(|parsed| parsed.has_raised())
+            };
+            let is_news = !events.is_empty() || !gaps.is_empty() || raised();
+            Ok(is_news.then_some((events, gaps)))
         });
         // The last handle may be this one, if the consumer was closed meanwhile.
         py.detach(|| drop(client));
@@ -169,7 +180,9 @@ impl Consumer {
             }
         };
         let bytes: u64 = events.iter().map(held_bytes).sum();
-        if let Some(mean) = bytes.checked_div(events.len() as u64) {
+        if !this.in_group
+            && let Some(mean) = bytes.checked_div(events.len() as u64)
+        {
             let fitting = AHEAD_BYTES_MAX / mean.max(1);
             let next = fitting.clamp(1, AHEAD_MAX as u64) as usize;
             this.ahead_max.store(next, Ordering::Relaxed);
@@ -181,6 +194,12 @@ impl Consumer {
         }
         // What callbacks chose can be large: keeping one must not keep others.
         this.ahead.extend(slf, events, this.parsed.is_some())?;
+        // What a group's callbacks raise does not fail the client's pull.
+        if this.in_group
+            && let Some(raised) = this.parsed.as_ref().and_then(|parsed| parsed.take_raised())
+        {
+            return Err(raised);
+        }
         for (partition, gap) in gaps {
             let topic = this.topic.bind(py).get();
             this.gaps.report(py, topic.name(), partition, gap)?;
@@ -207,7 +226,10 @@ impl Consumer {
     /// out loses nothing. What a selector or allocator raises is raised here,
     /// and the event stays where it is: the next pull asks again.
     ///
-    /// Raises `Closed`, `Unreachable` when the server stays away, `Damaged`.
+    /// Raises `Closed`, `Unreachable` when the server stays away, `Damaged`; in
+    /// a group what a callback raises, and `MemberFenced` once when the program
+    /// stayed away for longer than its processing timeout (the next pull joins
+    /// again), and for good when a successor of the same instance name took over.
     #[pyo3(signature = (timeout = None))]
     fn pull(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         Self::next(slf, wait::seconds("timeout", timeout)?)
@@ -320,6 +342,16 @@ impl Consumer {
             }
         };
         Ok(position.map(|position| (position.incarnation.0, position.offset.0)))
+    }
+
+    /// The partitions that it reads now, a tuple of their indices: for a member
+    /// of a group, those that it is assigned.
+    #[getter]
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let client = self.open(py)?;
+        let mut partitions = py.detach(|| client.partitions());
+        partitions.sort_unstable();
+        PyTuple::new(py, partitions)
     }
 
     /// What was lost of that which this consumer would have got, as it met it:

@@ -4,13 +4,13 @@ use crate::event::parse;
 use crate::lend::Landing;
 use crate::view::DataView;
 use crate::{error, lend};
-use client::{ConsumedEvent, DataAllocator, DataMode, DataSelector, EventInfo};
+use client::{ConsumedEvent, DataAllocator, DataMode, DataSelector, EventInfo, PartitionsCallback};
 use memory::Target;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wire::EventId;
+use wire::{EventId, PartitionIndex};
 
 /// What the callbacks of one consumer leave for its events: parsed metadata,
 /// and what they raised.
@@ -55,6 +55,11 @@ impl Parsed {
     pub fn take(&self, id: EventId) -> (Option<Py<PyAny>>, Option<Py<PyAny>>) {
         let mut state = self.lock();
         (state.metadata.remove(&id), state.buffers.remove(&id))
+    }
+
+    /// Whether a callback raised.
+    pub fn has_raised(&self) -> bool {
+        Python::attach(|_| self.lock().raised.is_some())
     }
 
     /// What a callback raised last.
@@ -132,6 +137,15 @@ impl Wanted {
         }
         Ok(wanted)
     }
+}
+
+/// What a group's member calls for partitions that came or went.
+pub fn on_partitions(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<PartitionsCallback> {
+    Arc::new(move |partitions: &[PartitionIndex]| {
+        let indices: Vec<u32> = partitions.iter().map(|partition| partition.0).collect();
+        // What it raises is kept for the pull, which has it from there.
+        let _ = parsed.run(|py| callable.bind(py).call1((indices,)).map(drop));
+    })
 }
 
 /// The client's selector for a callable.

@@ -7,12 +7,12 @@ use crate::event::Event;
 use crate::future::EventId;
 use crate::producer::{Policy, Producer};
 use crate::queue::QueueConsumer;
-use crate::select::Wanted;
+use crate::select::{self, Parsed, Wanted};
 use crate::view::DataView;
 use crate::{describe, error, json, lend, wait};
 use client::{
-    AtBudget, BatchPolicy, ClientError, ConsumerOptions, Linger, Ordering, ProducerOptions,
-    QueueConsumerOptions, QueueOptions, TopicHandle,
+    AtBudget, BatchPolicy, ClientError, ConsumerOptions, GroupMember, GroupOptions, Linger,
+    Ordering, ProducerOptions, QueueConsumerOptions, QueueOptions, TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -374,7 +374,94 @@ impl Topic {
             slf.clone().unbind(),
             on_gap,
             wanted.parsed,
+            false,
         ))
+    }
+
+    /// Joins a group: its members, in any number of programs, share the
+    /// topic's partitions, and each reads those that it is assigned, in order.
+    ///
+    /// - `name`: the group's; made if it is not known. A name that is a queue's or
+    ///   an independent consumer's is refused.
+    /// - `start`: where a new group begins: `"beginning"` or `"latest"`. A
+    ///   known one goes on behind what was acknowledged.
+    /// - `instance`: a name of this member: a program that comes back under
+    ///   the same one within the session timeout takes over the partitions of
+    ///   its predecessor, and fences it.
+    /// - `session_timeout`: seconds that the server may hear nothing of this
+    ///   program before its partitions go to others. The client gives signs of
+    ///   life by itself.
+    /// - `processing_timeout`: seconds that the program may stay away from its
+    ///   consumer; then it leaves by itself. None is for ever.
+    /// - `revoke_timeout`: seconds that a member has to release a partition that
+    ///   goes to another; the group's, set by whoever uses the name first.
+    /// - `on_assigned`, `on_revoking`, `on_lost`: functions that are called
+    ///   with a list of partition indices: those that came, those that are to
+    ///   go, and those that were taken away already. When `on_revoking`
+    ///   returns, what was acknowledged is sent and the partitions are
+    ///   released: acknowledge there what is finished. What is acknowledged
+    ///   of a lost partition raises `MemberFenced`.
+    /// - `data`, `allocator`, `on_gap`, `credit_bytes`: as for `consumer`.
+    ///
+    /// The functions are called on a thread that pulls, from within the pull:
+    /// a program that does not pull loses partitions after the revoke timeout.
+    /// What they raise is raised by the pull; the partitions have come or gone
+    /// all the same. Events of a partition that went are not pulled any more.
+    /// Raises `InvalidArgument`, `Timeout`, `Unreachable`.
+    #[pyo3(signature = (name, *, start = "beginning", instance = None, session_timeout = 10.0,
+                        processing_timeout = None, revoke_timeout = 30.0, on_assigned = None,
+                        on_revoking = None, on_lost = None, data = None, allocator = None,
+                        on_gap = None, credit_bytes = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn group(
+        slf: &Bound<'_, Self>,
+        name: String,
+        start: &str,
+        instance: Option<String>,
+        session_timeout: f64,
+        processing_timeout: Option<f64>,
+        revoke_timeout: f64,
+        on_assigned: Option<Py<PyAny>>,
+        on_revoking: Option<Py<PyAny>>,
+        on_lost: Option<Py<PyAny>>,
+        data: Option<&Bound<'_, PyAny>>,
+        allocator: Option<Py<PyAny>>,
+        on_gap: Option<Py<PyAny>>,
+        credit_bytes: Option<u64>,
+    ) -> PyResult<Consumer> {
+        let py = slf.py();
+        let this = slf.get();
+        let wanted = Wanted::new(this.is_raw(), data, allocator)?;
+        // Its callbacks leave there what they raise.
+        let parsed = wanted.parsed.unwrap_or_else(|| Parsed::new(this.is_raw()));
+        let told = |function: Option<Py<PyAny>>| {
+            function.map(|function| select::on_partitions(function, parsed.clone()))
+        };
+        let member = GroupMember {
+            group: GroupOptions {
+                revoke_timeout_ms: milliseconds(wait::number("revoke_timeout", revoke_timeout)?),
+            },
+            instance,
+            session_timeout: wait::number("session_timeout", session_timeout)?,
+            processing_timeout: wait::seconds("processing_timeout", processing_timeout)?,
+            on_assigned: told(on_assigned),
+            on_revoking: told(on_revoking),
+            on_lost: told(on_lost),
+        };
+        let mut options = ConsumerOptions {
+            start: start_of_new(py, start)?,
+            data: wanted.data,
+            allocator: wanted.allocator,
+            ..ConsumerOptions::default()
+        };
+        if let Some(bytes) = credit_bytes {
+            options.credit_bytes = bytes;
+        }
+        let client = this.call(py, move |handle| handle.group(&name, member, options))?;
+        let client = Arc::new(client);
+        this.connection.remember(&client);
+        let topic = slf.clone().unbind();
+        Ok(Consumer::new(py, client, topic, on_gap, Some(parsed), true))
     }
 
     /// Joins a queue: its members, in any number of programs, share the
