@@ -107,12 +107,19 @@ impl Node {
             let record = making.record.as_ref();
             record.is_some_and(|record| record.namespace == namespace && record.name == create.name)
         };
+        if self.makings.values().any(is_made) {
+            // Whether it will be there is known when it is asked again.
+            return Err(ErrorReply::retryable(
+                ErrorCode::TopicExists,
+                20,
+                format!("topic {:?} is being made", create.name),
+            ));
+        }
         if self
             .controller
             .table()
             .named(&namespace, &create.name)
             .is_some()
-            || self.makings.values().any(is_made)
         {
             return Err(refuse(
                 ErrorCode::TopicExists,

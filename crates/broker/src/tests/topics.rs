@@ -149,6 +149,28 @@ fn long_answers_and_long_names_fit_their_frames() {
     assert!(payloads.max() > Some(1 << 20), "nothing was long");
 }
 
+#[test]
+fn a_topic_in_the_making_does_not_exist_yet() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    world.hold_disk = true;
+    assert_eq!(world.try_create(link, "t", &["disk"]), None);
+    let early = world.try_create(link, "t", &["disk"]);
+    let error = early.expect("it is answered at once").unwrap_err();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::TopicExists, true)
+    );
+    world.release_disk();
+    let late = world.try_create(link, "t", &["disk"]);
+    let error = late.expect("it is answered at once").unwrap_err();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::TopicExists, false)
+    );
+}
+
 fn alter(
     world: &mut World,
     link: crate::node::LinkId,
