@@ -113,6 +113,49 @@ fn partitions_move_to_a_second_member_and_back_and_every_event_is_handled() {
     drop((members, server));
 }
 
+#[test]
+fn a_member_whose_successor_took_over_closes_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let topics = [
+        topic(&drivers[0], 1),
+        drivers[1].open_topic("events").unwrap(),
+    ];
+    let join = |topic: &TopicHandle| {
+        let member = GroupMember {
+            instance: Some("node-7".into()),
+            ..GroupMember::default()
+        };
+        let options = ConsumerOptions::default();
+        topic.group("share", member, options).unwrap()
+    };
+    push(&topics[0], 0..1);
+    let first = join(&topics[0]);
+    let event = first.pull(Some(WATCHDOG)).unwrap().expect("it is there");
+    let second = join(&topics[1]);
+    let until = Instant::now() + WATCHDOG;
+    let fenced = |error: &ClientError| error.code() == Some(wire::ErrorCode::MemberFenced);
+    loop {
+        match first.pull(Some(STEP)) {
+            Err(error) if fenced(&error) => break,
+            other => drop(other.unwrap()),
+        }
+        assert!(Instant::now() < until, "nobody tells it");
+    }
+    // What it has not acknowledged is its successor's.
+    let _ = first.acknowledge(event.id());
+    let error = first.close().expect_err("it is no member any more");
+    assert!(fenced(&error), "{error}");
+    let again = second
+        .pull(Some(WATCHDOG))
+        .unwrap()
+        .expect("it comes again");
+    assert_eq!(again.id(), event.id());
+    second.acknowledge(again.id()).unwrap();
+    second.close().unwrap();
+}
+
 fn queue(topic: &TopicHandle, options: QueueConsumerOptions) -> QueueConsumer {
     topic.queue("work", options).unwrap()
 }

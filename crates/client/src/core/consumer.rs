@@ -199,6 +199,7 @@ impl ConsumerCore {
                 if let Some(promise) = self.promise.take() {
                     promise.resolve(Err(error.clone()));
                 }
+                self.cursors.refuse(wire, &error);
                 self.shared.fail_all(error);
             }
         }

@@ -50,6 +50,8 @@ pub(super) enum Mover {
 pub(super) struct Cursors {
     shared: Arc<ConsumerShared>,
     mover: Mover,
+    /// Why the group has this member no more, if that is for good.
+    refused: Option<ClientError>,
     /// Each partition is sent alone: one of them is not the member's any more,
     /// and it is to be found out which.
     one_by_one: bool,
@@ -68,6 +70,7 @@ impl Cursors {
         Self {
             shared,
             mover,
+            refused: None,
             one_by_one: false,
             moving: None,
             flushes: Vec::new(),
@@ -97,6 +100,10 @@ impl Cursors {
 
     /// They are to be sent at once: somebody waits for it.
     pub fn flush(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Arc<Promise>) {
+        if let Some(error) = &self.refused {
+            promise.resolve(Err(error.clone()));
+            return;
+        }
         let deadline = wire.now().saturating_add(timeout);
         self.arm(wire, deadline);
         self.flushes.push(Flush {
@@ -122,7 +129,16 @@ impl Cursors {
     /// The group's member is there, or is not.
     pub fn set_mover(&mut self, wire: &mut Wire<'_>, member: Option<MemberId>) {
         self.mover = member.map_or(Mover::Nobody, Mover::Member);
+        if member.is_some() {
+            self.refused = None;
+        }
         self.send(wire);
+    }
+
+    /// The group will not have this member again: nobody moves what is left.
+    pub fn refuse(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
+        self.refused = Some(error.clone());
+        self.fail(wire, error);
     }
 
     /// Whether acknowledgements of a partition are not durable yet.
