@@ -14,6 +14,8 @@ PRELUDE = """
 import os, signal, socket, sys, threading
 import numpy, thalweg
 
+# Whoever runs the tests in the background has it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 group_file, server = sys.argv[1], int(sys.argv[2])
 begun = threading.Event()
 
