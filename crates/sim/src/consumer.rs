@@ -26,7 +26,7 @@ enum Stage {
     Begin,
     Finding(Pending<TopicHandle>),
     Opening(Pending<Consumer>),
-    Open(Consumer),
+    Open(Box<Consumer>),
 }
 
 /// Acknowledgements that are to become durable.
@@ -232,7 +232,7 @@ impl ConsumerActor {
                         }
                         self.reader.goes_to(partition, position);
                     }
-                    self.stage = Stage::Open(consumer);
+                    self.stage = Stage::Open(Box::new(consumer));
                     self.wake_at = now;
                 }
                 Some(Err(error)) => {
