@@ -459,6 +459,10 @@ impl Node {
         result: Result<(), ControlError>,
     ) {
         if let Err(error) = result {
+            // It may be asked again.
+            if let Some(topic) = self.topics.get_mut(&id) {
+                topic.busy = None;
+            }
             self.refuse_request(asker, undecided(&error));
             return;
         }
