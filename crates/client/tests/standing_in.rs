@@ -94,18 +94,26 @@ fn round_trips_leave_the_thread_asleep() {
     with_driver(|driver| {
         let topic = topic(driver, "events");
         let (producer, consumer) = (producer(&topic), consumer(&topic, "reader"));
-        const ROUNDS: u64 = 1000;
-        let before = sleeps_of_client_threads();
-        for round in 0..ROUNDS {
-            let future = producer.push_metadata(&round.to_le_bytes()).unwrap();
-            assert_eq!(future.wait(Some(WATCHDOG)).unwrap().offset, Offset(round));
-            let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
-            assert_eq!(event.metadata(), round.to_le_bytes());
-        }
-        // Three times a round if it did all that: for the push, its
-        // acknowledgement and the event.
-        let sleeps = sleeps_of_client_threads() - before;
-        assert!(sleeps < ROUNDS, "{sleeps} in {ROUNDS} rounds");
+        const ROUNDS: u64 = 50;
+        let rounds = |stretch: u64| {
+            let before = sleeps_of_client_threads();
+            for round in stretch * ROUNDS..(stretch + 1) * ROUNDS {
+                let future = producer.push_metadata(&round.to_le_bytes()).unwrap();
+                assert_eq!(future.wait(Some(WATCHDOG)).unwrap().offset, Offset(round));
+                let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+                assert_eq!(event.metadata(), round.to_le_bytes());
+            }
+            sleeps_of_client_threads() - before
+        };
+        // The thread goes to sleep two to three times a round if it does all
+        // that. On a busy machine it does some of it, whenever this thread is
+        // put aside between two waits: one quiet stretch is what must be found.
+        let sleeps: Vec<u64> = (0..200).map(rounds).collect();
+        let fewest = *sleeps.iter().min().expect("there were stretches");
+        assert!(
+            fewest < ROUNDS * 3 / 4,
+            "{sleeps:?} in {ROUNDS} rounds each"
+        );
     });
 }
 
