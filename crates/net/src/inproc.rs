@@ -10,11 +10,16 @@ use crate::regions::{Range, RegionError, Regions, check_chunk, place_in};
 use bytes::Bytes;
 use memory::{Buffer, Target, copies};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use wire::checksum::crc32c;
 use wire::message::Region;
 
 const SCHEME: &str = "inproc";
+
+/// Messages that are handed over together at most, while there are more to
+/// receive: one taking of the other side's lock does for all of them.
+const HANDED_OVER_MAX: usize = 16;
 
 /// Whoever listens in this process, by name. Held for a look-up only.
 static LISTENERS: Mutex<BTreeMap<String, Weak<Door>>> = Mutex::new(BTreeMap::new());
@@ -150,19 +155,61 @@ struct End {
     /// Guards everything of this side that the other side touches. A region's
     /// bytes are written under it, so that reclaiming them waits for that.
     state: Mutex<EndState>,
+    /// Whether there is something to take in, so that whoever is awake finds
+    /// out without the lock. Set and cleared under it.
+    stirs: AtomicBool,
+    /// Bytes of payloads that were put in here and not yet received.
+    queued_bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct EndState {
-    control: VecDeque<Message>,
-    bulk: VecDeque<Message>,
-    queued_bytes: u64,
+    lanes: Lanes,
     regions: Regions,
     bell: Option<Bell>,
-    /// Whether the bell was rung since the owner last found nothing to do.
-    rung: bool,
+    /// Whether the owner rests, and is to be rung for what comes.
+    rests: bool,
     /// Why the other side is gone.
     closed: Option<String>,
+}
+
+/// Messages on their way, in order in each lane.
+#[derive(Default)]
+struct Lanes {
+    control: VecDeque<Message>,
+    bulk: VecDeque<Message>,
+}
+
+impl Lanes {
+    fn len(&self) -> usize {
+        self.control.len() + self.bulk.len()
+    }
+
+    fn push(&mut self, message: Message) {
+        match message.lane {
+            Lane::Control => self.control.push_back(message),
+            Lane::Bulk => self.bulk.push_back(message),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Message> {
+        self.control.pop_front().or_else(|| self.bulk.pop_front())
+    }
+
+    /// Moves everything behind what `into` has.
+    fn move_to(&mut self, into: &mut Self) {
+        let lanes = [
+            (&mut self.control, &mut into.control),
+            (&mut self.bulk, &mut into.bulk),
+        ];
+        for (from, into) in lanes {
+            match into.is_empty() {
+                // Either's memory is used again.
+                true => std::mem::swap(from, into),
+                false => into.append(from),
+            }
+        }
+    }
 }
 
 impl End {
@@ -170,19 +217,24 @@ impl End {
         self.state.lock().expect("no holder panics here")
     }
 
-    /// Changes the state and tells the owner of this end.
+    /// Changes the state and tells the owner of this end: by its bell if it
+    /// rests, else it looks.
     fn tell(&self, change: impl FnOnce(&mut EndState)) {
         let mut state = self.state();
         change(&mut state);
-        let bell = match state.rung {
-            true => None,
-            false => state.bell.clone(),
+        self.stirs.store(true, Ordering::Release);
+        let bell = match std::mem::take(&mut state.rests) {
+            true => state.bell.clone(),
+            false => None,
         };
-        state.rung |= bell.is_some();
         drop(state);
         if let Some(bell) = bell {
             bell();
         }
+    }
+
+    fn stirs(&self) -> bool {
+        self.stirs.load(Ordering::Acquire)
     }
 }
 
@@ -193,6 +245,13 @@ struct InprocLink {
     peer: Peer,
     options: LinkOptions,
     events: VecDeque<LinkEvent>,
+    /// What was sent and not yet put into the other side's end.
+    sent: Lanes,
+    sent_bytes: u64,
+    /// What was taken out of our end and not yet received.
+    arrived: Lanes,
+    /// Why the other side is gone, once all that it sent was taken.
+    closed: Option<String>,
     is_down: bool,
 }
 
@@ -215,14 +274,41 @@ impl InprocLink {
             },
             options: options.clone(),
             events: VecDeque::from([LinkEvent::Up]),
+            sent: Lanes::default(),
+            sent_bytes: 0,
+            arrived: Lanes::default(),
+            closed: None,
             is_down: false,
         }
     }
 
-    fn go_down(&mut self, error: NetError) {
-        if std::mem::replace(&mut self.is_down, true) {
+    fn hand_over(&mut self) {
+        if self.sent.len() == 0 {
             return;
         }
+        let bytes = std::mem::take(&mut self.sent_bytes);
+        // Relaxed: a figure for whoever sent it.
+        self.theirs.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let sent = &mut self.sent;
+        self.theirs.tell(|state| sent.move_to(&mut state.lanes));
+    }
+
+    fn take_in(&mut self) {
+        if !self.ours.stirs() {
+            return;
+        }
+        let mut state = self.ours.state();
+        self.ours.stirs.store(false, Ordering::Relaxed);
+        state.lanes.move_to(&mut self.arrived);
+        self.closed = self.closed.take().or_else(|| state.closed.clone());
+    }
+
+    fn go_down(&mut self, error: NetError) {
+        if self.is_down {
+            return;
+        }
+        self.hand_over();
+        self.is_down = true;
         let reason = error.to_string();
         self.theirs
             .tell(|state| state.closed = state.closed.take().or(Some(reason)));
@@ -351,13 +437,8 @@ impl Link for InprocLink {
         if self.is_down {
             return;
         }
-        self.theirs.tell(|state| {
-            state.queued_bytes += message.payload_bytes();
-            match message.lane {
-                Lane::Control => state.control.push_back(message),
-                Lane::Bulk => state.bulk.push_back(message),
-            }
-        });
+        self.sent_bytes += message.payload_bytes();
+        self.sent.push(message);
     }
 
     fn expose(&mut self, bytes: Bytes) -> Region {
@@ -391,32 +472,35 @@ impl Link for InprocLink {
     }
 
     fn queued_bytes(&self) -> u64 {
-        self.theirs.state().queued_bytes
+        // Relaxed: a figure, as in `hand_over`.
+        self.sent_bytes + self.theirs.queued_bytes.load(Ordering::Relaxed)
     }
 
     fn flush(&mut self) -> bool {
-        // What is sent is put there at once.
+        self.hand_over();
         self.events.is_empty() && !self.is_down
     }
 
     fn poll(&mut self) -> Option<LinkEvent> {
+        if self.arrived.len() == 0 || self.sent.len() >= HANDED_OVER_MAX {
+            self.hand_over();
+        }
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
         if self.is_down {
             return None;
         }
-        let mut state = self.ours.state();
-        let message = state.control.pop_front().or_else(|| state.bulk.pop_front());
-        let Some(message) = message else {
-            state.rung = false;
-            let closed = state.closed.clone();
-            drop(state);
-            self.go_down(NetError::Closed(closed?));
+        self.take_in();
+        let Some(message) = self.arrived.pop() else {
+            let closed = self.closed.take()?;
+            self.go_down(NetError::Closed(closed));
             return self.events.pop_front();
         };
-        state.queued_bytes -= message.payload_bytes();
-        drop(state);
+        // Relaxed: as in `hand_over`.
+        self.ours
+            .queued_bytes
+            .fetch_sub(message.payload_bytes(), Ordering::Relaxed);
         match self.receive(message) {
             Ok(received) => Some(LinkEvent::Message(received)),
             Err(error) => {
@@ -426,15 +510,24 @@ impl Link for InprocLink {
         }
     }
 
+    fn look(&mut self) -> Option<bool> {
+        Some(self.ours.stirs())
+    }
+
+    fn rest(&mut self) -> bool {
+        // Under the lock: whoever tells next finds that this end rests.
+        let mut state = self.ours.state();
+        state.rests = !self.ours.stirs();
+        state.rests
+    }
+
     fn readiness(&mut self) -> Readiness<'_> {
         Readiness::Bell
     }
 
     fn attach(&mut self, bell: Bell) {
-        let mut state = self.ours.state();
-        state.bell = Some(bell.clone());
-        state.rung = true;
-        drop(state);
+        // Rung for now: it is awake from then on.
+        self.ours.state().bell = Some(bell.clone());
         bell();
     }
 
@@ -451,12 +544,9 @@ impl Drop for InprocLink {
         // What nobody will read any more is given back now, not when the
         // other side goes.
         let mut state = self.ours.state();
-        let (control, bulk) = (
-            std::mem::take(&mut state.control),
-            std::mem::take(&mut state.bulk),
-        );
+        let lanes = std::mem::take(&mut state.lanes);
         let regions = std::mem::take(&mut state.regions);
         drop(state);
-        drop((control, bulk, regions));
+        drop((lanes, regions));
     }
 }
