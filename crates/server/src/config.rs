@@ -9,6 +9,7 @@ pub use value::Value;
 
 use crate::address::{self, Reach};
 use crate::error::ConfigError;
+use crate::placement::Cores;
 use std::path::{Path, PathBuf};
 
 /// What is to be known of one setting, for files, flags and documentation.
@@ -120,6 +121,14 @@ settings! {
     /// 0 does not. It takes a processor while it looks, and pays where one is free for that: 50 is a
     /// good value then. As long as looking finds nothing, it is done more and more rarely.
     spin_us: u32 = 0, "microseconds";
+    /// Processors for the thread that serves the network and all partitions, for example `2`.
+    ///
+    /// Numbers and ranges, `0,4-7`; none is wherever the system puts it. On a machine with several
+    /// memories, one that is near the network card is best, for it is this thread that touches
+    /// what passes.
+    cores: Cores = Cores::default(), "processors";
+    /// Processors for the disk threads, as `cores`.
+    disk_cores: Cores = Cores::default(), "processors";
     /// How long a draining server waits for what it has taken, milliseconds.
     drain_timeout_ms: u32 = 30_000, "milliseconds";
     /// Allow addresses that other hosts can reach, although nothing is encrypted.

@@ -16,6 +16,7 @@ mod executor;
 mod file_system;
 mod group_file;
 mod host;
+mod placement;
 mod server;
 mod storages;
 
@@ -26,5 +27,6 @@ pub use executor::Report;
 pub use file_system::{FileSystem, measure_sync};
 pub use group_file::{Group, GroupFile};
 pub use host::Host;
+pub use placement::Cores;
 pub use server::{DrainHandle, Server};
 pub use storages::Storages;

@@ -4,17 +4,19 @@ use crate::address;
 use crate::config::Config;
 use crate::directory::DataDirectory;
 use crate::disk_threads::DiskThreads;
-use crate::error::ServerError;
+use crate::error::{ConfigError, ServerError};
 use crate::executor::{self, End, Executor, Parts, Report, Wish};
 use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
+use crate::placement::Cores;
 use crate::storages::Storages;
 use broker::{Limits, Node, NodeOptions};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
 use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -90,6 +92,9 @@ impl Server {
         embedded: bool,
     ) -> Result<Self, ServerError> {
         config.validate()?;
+        for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {
+            place(key, cores, || Ok(()))?;
+        }
         let host = Host::this();
         let directory = DataDirectory::open(&config.directory, &host, config.take_over)?;
         let file_system = FileSystem::of(directory.path())?;
@@ -122,8 +127,9 @@ impl Server {
         let mut reactor = Reactor::new().map_err(net_system)?;
         reactor.set_spin(Duration::from_micros(config.spin_us.into()));
         let waker = reactor.waker();
-        let threads = DiskThreads::start(disk.clone(), waker.clone(), config.disk_threads)
-            .map_err(ServerError::System)?;
+        let threads = place("disk_cores", &config.disk_cores, || {
+            DiskThreads::start(disk.clone(), waker.clone(), config.disk_threads)
+        })?;
         let wish = Arc::new(Wish::default());
         let executor = Executor::new(Parts {
             node,
@@ -151,10 +157,11 @@ impl Server {
             _ => None,
         };
         let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
-        let thread = std::thread::Builder::new()
-            .name("thalweg-node".to_owned())
-            .spawn(move || run(executor, directory, group_file))
-            .map_err(ServerError::System)?;
+        let thread = place("cores", &config.cores, || {
+            std::thread::Builder::new()
+                .name("thalweg-node".to_owned())
+                .spawn(move || run(executor, directory, group_file))
+        })?;
         Ok(Self {
             endpoints,
             directory: id,
@@ -234,6 +241,19 @@ impl Drop for Server {
             let _ = self.join();
         }
     }
+}
+
+/// Starts threads where the setting `key` says.
+fn place<T>(
+    key: &str,
+    cores: &Cores,
+    start: impl FnOnce() -> io::Result<T>,
+) -> Result<T, ServerError> {
+    let placed = cores.place(start).map_err(|error| ConfigError::Value {
+        key: key.to_owned(),
+        why: error.to_string(),
+    })?;
+    placed.map_err(ServerError::System)
 }
 
 /// The server's thread: until the end of the executor, then of the rest.

@@ -535,3 +535,37 @@ fn completions_and_manual_pages_are_made() {
     let page = std::fs::read_to_string(rig.path("man/thalweg-consume.1")).unwrap();
     assert!(page.contains("data\\-range"), "{page}");
 }
+
+#[test]
+fn threads_of_a_server_run_where_it_is_told() {
+    let own = std::fs::read_to_string("/proc/self/status").expect("proc is there");
+    let allowed = |status: &str| {
+        let list = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.expect("each thread has one").trim().to_owned()
+    };
+    let list = allowed(&own);
+    let first = list.split([',', '-']).next().expect("there is one");
+    let rig = Rig::default();
+    let server = rig.serve(&["--cores", first, "--disk-cores", &list]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+    let mut placed = Vec::new();
+    for task in tasks {
+        let task = task.expect("threads of a server stay").path();
+        let name = std::fs::read_to_string(task.join("comm")).expect("as above");
+        let status = std::fs::read_to_string(task.join("status")).expect("as above");
+        match name.trim() {
+            "thalweg-node" => placed.push((allowed(&status), first.to_owned())),
+            disk if disk.starts_with("thalweg-disk") => {
+                placed.push((allowed(&status), list.clone()));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(placed.len(), 1 + 4, "{placed:?}");
+    assert!(
+        placed.iter().all(|(is, is_to_be)| is == is_to_be),
+        "{placed:?}"
+    );
+}

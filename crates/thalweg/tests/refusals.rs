@@ -468,3 +468,15 @@ fn a_deleted_or_shortened_segment_is_found() {
         assert_eq!(events, first, "{topic}: {consumed:?}");
     }
 }
+
+#[test]
+fn a_processor_that_is_not_there() {
+    let rig = Rig::default();
+    for flag in ["--cores", "--disk-cores"] {
+        let ran = rig.run(&["serve", "data", flag, "1023"]);
+        refused(ran, 2, &["processor 1023", "may use"]);
+        let ran = rig.run(&["serve", "data", flag, "3-1"]);
+        refused(ran, 2, &["3-1", "ends before it begins"]);
+        assert!(!rig.path("data").exists());
+    }
+}
