@@ -20,7 +20,7 @@ kill: setup ## kill the server ROUNDS=200 times under load, and audit what it ke
 bench: setup ## measure the event path beside the limits of this machine
 	@scripts/bench
 
-bench-peers: ## measure beside Kafka, Redis and ZeroMQ, which it sets up: ROUNDS=5 CASES="produce-1k latency"
+bench-peers: ## measure beside Kafka, Redis, RabbitMQ and ZeroMQ, which it sets up: ROUNDS=5 CASES="produce-1k latency"
 	@scripts/bench-peers --rounds $(or $(ROUNDS),5) $(CASES)
 
 bench-scenarios: setup ## measure many events, many topics, parts of data, restarts, a stopped consumer (needs 45 GB)

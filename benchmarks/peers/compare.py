@@ -21,7 +21,18 @@ from pathlib import Path
 
 import plots
 from programs import PROGRAMS
-from servers import CLIENT_CORE, SERVER_CORE, Kafka, Redis, Thalweg, client, cpu_seconds, free_port
+from servers import (
+    CLIENT_CORE,
+    SERVER_CORE,
+    Kafka,
+    Rabbit,
+    Redis,
+    Thalweg,
+    client,
+    cpu_seconds,
+    free_port,
+)
+from sharing import SHARING
 
 HERE = Path(__file__).parent
 
@@ -49,6 +60,10 @@ class Bench:
     def redis(self) -> Redis:
         program = self.options.build / "bin" / "redis"
         return self.stack.enter_context(Redis(self.scratch / "redis", program))
+
+    def rabbit(self) -> Rabbit:
+        program = self.options.build / "bin" / "rabbit"
+        return self.stack.enter_context(Rabbit(self.scratch / "rabbit", program))
 
     def zeromq(self, work: str, endpoint: str, events: int, size: int) -> dict:
         program = self.options.build / "bin" / "zeromq"
@@ -275,8 +290,16 @@ CASES = {
     "produce-10m": ("Producing events of 10 MB", large_case("produce")),
     "consume-10m": ("Consuming a history of events of 10 MB", large_case("consume")),
     "latency": ("Latency of one event of 128 B at a time", latency_case),
+    **SHARING,
     **PROGRAMS,
 }
+
+
+# By which limit a broadcast is judged, column by column.
+SHARES = (
+    ("share_of_stream_hot",),
+    ("share_of_stream_cold", "share_of_copy_and_crc_cold"),
+)
 
 
 def spread(values: list[float]) -> dict:
@@ -297,7 +320,10 @@ def measure(bench: Bench, make, rounds: int) -> dict:
             began = time.monotonic()
             result = run()
             took = time.monotonic() - began
-            print(f"round {index}: {name}: {took:.1f} s", file=sys.stderr, flush=True)
+            told_now = ", ".join(f"{key} {value:.4g}" for key, value in list(result.items())[:4])
+            print(
+                f"round {index}: {name}: {took:.1f} s: {told_now}", file=sys.stderr, flush=True
+            )
             if server and "seconds" in result:
                 used = cpu_seconds(server.process.pid) - before
                 result["server_cpu_ns"] = used / result["events"] * 1e9
@@ -319,7 +345,7 @@ def told(value: dict, scale: float, digits: int) -> str:
 
 def table(case: str, title: str, results: dict, output: Path) -> str:
     lines = [f"### {title}", ""]
-    if case == "latency":
+    if case in ("latency", "request"):
         lines += ["| | p50, us | p99, us |", "| --- | --- | --- |"]
         for name, keys in results.items():
             lines.append(f"| {name} | {told(keys['p50_us'], 1, 1)} | {told(keys['p99_us'], 1, 1)} |")
@@ -334,6 +360,26 @@ def table(case: str, title: str, results: dict, output: Path) -> str:
             lines.append(f"| {name} | {cells} |")
         rows = [(name, keys["blocked_us"]) for name, keys in results.items()]
         plots.bars(output / f"{case}.svg", title, "us per event", rows)
+    elif case == "broadcast":
+        lines += ["| | MB/s, all consumers together | of one stream in cache | of one through memory, or copied |"]
+        lines += ["| --- | --- | --- | --- |"]
+        for name, keys in results.items():
+            shares = [
+                next((told(keys[share], 100, 0) + " %" for share in known if share in keys), "-")
+                for known in SHARES
+            ]
+            lines.append(f"| {name} | {told(keys['mb_per_s'], 1, 0)} | {' | '.join(shares)} |")
+        rows = [(name, keys["mb_per_s"]) for name, keys in results.items()]
+        plots.bars(output / f"{case}.svg", title, "MB/s", rows)
+    elif case.startswith("share"):
+        lines += ["| | thousand events/s |", "| --- | --- |"]
+        for name, keys in results.items():
+            lines.append(f"| {name} | {told(keys['events_per_s'], 1e-3, 2)} |")
+        rows = [
+            (name, {key: value * 1e-3 for key, value in keys["events_per_s"].items()})
+            for name, keys in results.items()
+        ]
+        plots.bars(output / f"{case}.svg", title, "thousand events/s", rows)
     elif case.endswith("10m"):
         lines += ["| | MB/s |", "| --- | --- |"]
         for name, keys in results.items():

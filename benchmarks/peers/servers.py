@@ -160,22 +160,27 @@ class Thalweg(Server):
             name = json.loads(line)["name"]
             subprocess.run([*topic, "delete", name, *common], check=True, capture_output=True)
 
-    def bench(self, work: str, **settings) -> dict:
+    def bench(self, work: str, limits: bool = False, **settings) -> dict:
         """One counted repetition of `thalweg bench`, whose topics stay where they
         lie on disk: removing them would disturb whoever comes next. (The benchmark
         places its processes itself.)"""
         words = []
         for key, value in settings.items():
-            words += [f"--{key.replace('_', '-')}", str(value)]
+            words.append(f"--{key.replace('_', '-')}")
+            words += [] if value is True else [str(value)]
         if settings.get("storage") != "memory":
             words.append("--leave-topics")
         command = [self.program, "bench", work, *words, "--group-file", self.group_file]
-        command += ["--repetitions", "1", "--count-first", "--no-limits", "--json"]
+        command += ["--repetitions", "1", "--count-first", "--json"]
+        command += [] if limits else ["--no-limits"]
         done = subprocess.run(
             list(map(str, command)), check=True, capture_output=True, text=True, timeout=600
         )
         line = json.loads(done.stdout)
         result = {"events_per_s": line["events_per_s"]["median"]}
+        result["mb_per_s"] = line["bytes_per_s"]["median"] / 1e6
+        for name, spread in line["shares"].items():
+            result[f"share_of_{name.removesuffix('_bytes_per_s')}"] = spread["median"]
         for name, spread in (line["delay_ns"] or {}).items():
             result[f"{name}_us"] = spread["median"] / 1000
         return result
@@ -257,6 +262,67 @@ class Kafka(Server):
 
     def run(self, work: str, topic: str, events: int, size: int, settings: list[str]) -> dict:
         return client([self.program, work, self.broker, topic, events, size, *settings])
+
+
+class Rabbit(Server):
+    name = "RabbitMQ"
+    scripts = Path("/usr/lib/rabbitmq/bin")
+
+    def __init__(self, directory: Path, program: Path):
+        super().__init__(directory)
+        self.program = program
+        self.mapper: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        """The node, and beside it Erlang's port mapper, which would otherwise
+        be started as a daemon and left behind."""
+        mapper, self.port, distribution = free_port(), free_port(), free_port()
+        address = ["-address", "127.0.0.1", "-port", str(mapper)]
+        self.mapper = subprocess.Popen(on_core(SERVER_CORE, ["epmd", *address]))
+        wait_until(lambda: answers(mapper), "epmd", self.mapper)
+        settings = self.directory / "rabbitmq.conf"
+        # As much memory and disk as it likes: it is not to be throttled.
+        settings.write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
+            "vm_memory_high_watermark.absolute = 8GB\n"
+            "disk_free_limit.absolute = 1GB\n"
+            "max_message_size = 134217728\n"
+        )
+        plugins = self.directory / "enabled_plugins"
+        plugins.write_text("[].\n")
+        environment = {
+            **os.environ,
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(mapper),
+            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_CONFIG_FILE": str(settings),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+            "RABBITMQ_MNESIA_BASE": str(self.directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self.directory / "log"),
+            "RABBITMQ_PID_FILE": str(self.directory / "pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            # Its script becomes the node then, in place of waiting for it.
+            "RUNNING_UNDER_SYSTEMD": "true",
+            "HOME": str(self.directory),
+        }
+        environment.pop("NOTIFY_SOCKET", None)
+        process = self.spawn([self.scripts / "rabbitmq-server"], env=environment)
+        wait_until(lambda: answers(self.port), "RabbitMQ", process, 120)
+
+    def __exit__(self, *what):
+        super().__exit__(*what)
+        if self.mapper is not None:
+            self.mapper.terminate()
+            self.mapper.wait()
+
+    def run(self, work: str, queue: str, *counts: int) -> dict:
+        return client([self.program, work, self.port, queue, *counts])
+
+    def delete(self, queue: str) -> None:
+        command = [str(self.program), "delete", str(self.port), queue]
+        subprocess.run(command, check=True, timeout=120)
 
 
 class Redis(Server):

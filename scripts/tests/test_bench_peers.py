@@ -53,7 +53,7 @@ def test_root_has_it_installed_and_is_told_so(tmp_path: Path) -> None:
     status, output = run_with(tmp_path, tools)
     assert status == 1, "the installer here installs nothing"
     assert "you are root, so they are installed now" in output
-    assert "librdkafka-dev libhiredis-dev libzmq3-dev redis-server" in asked.read_text()
+    assert "librdkafka-dev libhiredis-dev libzmq3-dev librabbitmq-dev redis-server" in asked.read_text()
 
 
 def test_plots_are_svg_with_every_bar(tmp_path: Path) -> None:

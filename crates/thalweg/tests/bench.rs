@@ -342,3 +342,70 @@ fn launched_clients_without_a_server_are_told_so() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("--group-file"), "{error}");
 }
+
+#[test]
+fn members_of_a_queue_settle_every_event_once() {
+    let words = "--events 2000 --clients 3 --prefetch 64 --storage memory --no-limits";
+    let words: Vec<&str> = words.split(' ').collect();
+    for more in [&[][..], &["--live", "--data-bytes", "20000"]] {
+        let cases = bench(&[&["queue"], &words[..], more].concat());
+        assert_measured(&cases[0]);
+        assert_eq!(cases[0]["live"], !more.is_empty());
+        // No event is given to two, and none is left out.
+        let each = if more.is_empty() { 1000.0 } else { 21_000.0 };
+        let bytes = median(&cases[0]["bytes_per_s"]) / median(&cases[0]["events_per_s"]);
+        assert!((bytes - each).abs() < 0.5, "{bytes} bytes an event");
+        assert!(cases[0]["delay_ns"].is_null());
+    }
+}
+
+#[test]
+fn requests_are_timed_to_their_replies() {
+    for transport in ["tcp", "shm", "inproc"] {
+        let words =
+            "request --events 200 --warmup 20 --clients 2 --in-flight 8 --metadata-bytes 16";
+        let words: Vec<&str> = words.split(' ').collect();
+        let cases = bench(
+            &[
+                &words[..],
+                &["--data-bytes", "100", "--transport", transport],
+            ]
+            .concat(),
+        );
+        assert_eq!(cases[0]["in_flight"], 8);
+        assert!(median(&cases[0]["delay_ns"]["p50"]) > 0.0);
+        assert!(median(&cases[0]["events_per_s"]) > 0.0);
+    }
+}
+
+#[test]
+fn a_broadcast_is_measured_at_all_who_hear_it() {
+    let words = "broadcast --events 5 --clients 4 --in-flight 2 --metadata-bytes 16 --data-bytes 300000 --storage memory";
+    let cases = bench(&words.split(' ').collect::<Vec<_>>());
+    let case = &cases[0];
+    assert!(median(&case["delay_ns"]["p50"]) > 0.0);
+    assert!(median(&case["shares"]["stream_hot_bytes_per_s"]) > 0.0);
+    let heard = median(&case["events_per_s"]) * median(&case["seconds"]);
+    assert!(
+        (heard / 20.0 - 1.0).abs() < 0.5,
+        "{heard} events were heard"
+    );
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    for words in [
+        "produce --live",
+        "queue --topics 2",
+        "queue --prefetch 0",
+        "broadcast --partitions 2",
+        "broadcast --warmup 1",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .arg("bench")
+            .args(words.split(' '))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}");
+    }
+}

@@ -20,6 +20,7 @@ pub mod peer;
 mod report;
 pub mod rpc;
 mod runs;
+mod sharing;
 mod work;
 
 use crate::failure::{About, Failure};
@@ -47,6 +48,12 @@ pub enum BenchCommand {
     Pipeline(BenchArgs),
     /// Send one event at a time from one process through the server to another
     Latency(BenchArgs),
+    /// Share the events of a topic among the members of a queue, which acknowledge each
+    Queue(BenchArgs),
+    /// Send requests to the members of a queue, and await their replies
+    Request(BenchArgs),
+    /// Send to all consumers of a topic at once, and gather their replies
+    Broadcast(BenchArgs),
     /// Produce to memory, produce with `written`, and consume: 1 KB events over TCP
     Floors(BenchArgs),
     /// Make small calls over a transport, without topics
@@ -127,6 +134,9 @@ pub fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Consume(args) => one(&args, Work::Consume),
         BenchCommand::Pipeline(args) => one(&args, Work::Pipeline),
         BenchCommand::Latency(args) => one(&args, Work::Latency),
+        BenchCommand::Queue(args) => one(&args, Work::Queue),
+        BenchCommand::Request(args) => one(&args, Work::Request),
+        BenchCommand::Broadcast(args) => one(&args, Work::Broadcast),
         BenchCommand::Floors(args) => run_cases(&args, Work::Produce, floors),
     }
 }
@@ -189,10 +199,15 @@ fn clients_of(place: Place, work: Work) -> Result<usize, Failure> {
     let size = place.size;
     match work {
         Work::Produce | Work::Consume => Ok(size),
-        Work::Pipeline if size.is_multiple_of(2) => Ok(size / 2),
+        Work::Queue | Work::Request | Work::Pipeline if size.is_multiple_of(2) => Ok(size / 2),
+        Work::Broadcast if size > 1 => Ok(size - 1),
         Work::Latency if size == 2 => Ok(1),
-        Work::Pipeline => {
-            let what = "a pipeline has as many consumers as producers: launch an even number";
+        Work::Queue | Work::Request | Work::Pipeline => {
+            let what = "there are as many consumers as producers: launch an even number";
+            Err(Failure::usage("bench", what))
+        }
+        Work::Broadcast => {
+            let what = "a broadcast has one sender and others who hear it: launch two or more";
             Err(Failure::usage("bench", what))
         }
         Work::Latency => {
@@ -269,7 +284,7 @@ fn limits_beside(
     cores: &Cores,
     scratch: &Path,
 ) -> Result<Limits, Failure> {
-    match args.no_limits || case.work == Work::Latency {
+    match args.no_limits || case.work.is_about_delays() {
         true => Ok(Limits::default()),
         false => Limits::of(case, args.transport, cores, scratch),
     }

@@ -18,6 +18,12 @@ pub enum Work {
     Pipeline,
     /// One event at a time, from one process through the server to another.
     Latency,
+    /// From the server to the members of a queue, each event acknowledged.
+    Queue,
+    /// Requests to the members of a queue, and their replies.
+    Request,
+    /// From one client to all others, whose replies are gathered.
+    Broadcast,
 }
 
 impl Work {
@@ -28,7 +34,15 @@ impl Work {
             Self::Consume => "consume",
             Self::Pipeline => "pipeline",
             Self::Latency => "latency",
+            Self::Queue => "queue",
+            Self::Request => "request",
+            Self::Broadcast => "broadcast",
         }
+    }
+
+    /// Whether single events, requests or broadcasts are what is looked at.
+    pub fn is_about_delays(self) -> bool {
+        matches!(self, Self::Latency | Self::Request)
     }
 }
 
@@ -60,7 +74,8 @@ pub struct LoadArgs {
     /// copies
     #[arg(long)]
     pub data_anywhere: bool,
-    /// Events in a repetition, over all clients [default: 1000000; for latency 20000]
+    /// Events in a repetition, over all clients [default: 1000000; for latency and request 20000,
+    /// for broadcast 20]
     #[arg(long, value_name = "COUNT")]
     pub events: Option<u64>,
     /// Events that are moved before the measured ones in every repetition
@@ -113,6 +128,15 @@ pub struct LoadArgs {
     /// Topics check that metadata is JSON; how fast that goes by itself is measured beside it
     #[arg(long, requires = "document")]
     pub check: bool,
+    /// queue: producers push while the members work, instead of before
+    #[arg(long)]
+    pub live: bool,
+    /// queue, request: events that a member has unsettled at most
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    pub prefetch: u32,
+    /// request, broadcast: how many of a client are under way at once
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub in_flight: usize,
     /// A published set of cases, in place of sizes, counts and batches
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
@@ -140,7 +164,8 @@ impl Case {
     pub fn new(work: Work, load: LoadArgs) -> Result<Self, Failure> {
         let wrong = |what: &str| Err(Failure::usage("bench", what));
         let events = load.events.unwrap_or(match work {
-            Work::Latency => 20_000,
+            Work::Latency | Work::Request => 20_000,
+            Work::Broadcast => 20,
             _ => 1_000_000,
         });
         let counts = [
@@ -151,6 +176,8 @@ impl Case {
             load.burst,
             load.flush_every.unwrap_or(1),
             load.batch_count.unwrap_or(1).into(),
+            load.prefetch.into(),
+            load.in_flight as u64,
         ];
         if counts.contains(&0) {
             return wrong("counts begin at 1");
@@ -168,6 +195,22 @@ impl Case {
         if work == Work::Latency && load.data_bytes > 0 {
             return wrong("latency is measured with metadata alone");
         }
+        let is_shared = matches!(work, Work::Queue | Work::Request | Work::Broadcast);
+        if is_shared && load.topics > 1 {
+            return wrong("queues, requests and broadcasts are measured with one topic");
+        }
+        if work == Work::Broadcast && load.partitions > 1 {
+            return wrong("broadcasts are measured with one partition");
+        }
+        if matches!(work, Work::Queue | Work::Broadcast) && load.warmup > 0 {
+            return wrong("queues and broadcasts are measured without a warm-up");
+        }
+        if work != Work::Queue && load.live {
+            return wrong("--live is for queues");
+        }
+        if is_shared && load.piece_bytes.is_some() {
+            return wrong("pieces are selected by independent consumers");
+        }
         let (piece, every) = (load.piece_bytes, load.piece_every);
         if piece == Some(0) || piece.zip(every).is_some_and(|(piece, every)| every < piece) {
             return wrong("pieces have bytes and do not overlap");
@@ -182,7 +225,11 @@ impl Case {
             document.write(load.metadata_bytes, 0)?;
         }
         let lanes = load.topics as u64 * u64::from(load.partitions);
-        if events < lanes.max(load.clients as u64) {
+        let pushing = match work {
+            Work::Broadcast => 1,
+            _ => load.clients as u64,
+        };
+        if events < lanes.max(pushing) {
             return wrong("every client and every partition needs an event");
         }
         Ok(Self { work, load, events })
@@ -240,7 +287,11 @@ impl Case {
     /// Bytes that are moved while it is measured.
     pub fn measured_bytes(&self) -> u64 {
         let load = &self.load;
-        self.events * (load.metadata_bytes + load.data_bytes) as u64
+        let each = match self.work {
+            Work::Broadcast => load.clients as u64,
+            _ => 1,
+        };
+        self.events * each * (load.metadata_bytes + load.data_bytes) as u64
     }
 
     /// Which parts of the data consumers want.
@@ -265,6 +316,8 @@ impl Case {
             document: load.document,
             data_anywhere: load.data_anywhere,
             stamped: matches!(self.work, Work::Pipeline | Work::Latency),
+            prefetch: load.prefetch,
+            in_flight: load.in_flight,
         }
     }
 
@@ -272,7 +325,9 @@ impl Case {
     pub fn processes(&self) -> usize {
         match self.work {
             Work::Produce | Work::Consume => self.load.clients,
-            Work::Pipeline | Work::Latency => 2 * self.load.clients,
+            Work::Queue if !self.load.live => self.load.clients,
+            Work::Pipeline | Work::Latency | Work::Queue | Work::Request => 2 * self.load.clients,
+            Work::Broadcast => 1 + self.load.clients,
         }
     }
 
@@ -307,6 +362,9 @@ impl Case {
             "piece_every": load.piece_every,
             "document": load.document.map(Document::name),
             "check": load.check,
+            "live": load.live,
+            "prefetch": load.prefetch,
+            "in_flight": load.in_flight,
         })
     }
 
@@ -348,6 +406,16 @@ impl Case {
             if count > 1 {
                 title.push_str(&format!(", {count} {name}"));
             }
+        }
+        match self.work {
+            Work::Queue if load.live => title.push_str(", pushed meanwhile"),
+            Work::Request | Work::Broadcast => {
+                title.push_str(&format!(", {} in flight", load.in_flight));
+            }
+            _ => {}
+        }
+        if matches!(self.work, Work::Queue | Work::Request) {
+            title.push_str(&format!(", prefetch {}", load.prefetch));
         }
         if let Some(bytes) = load.retention_bytes {
             title.push_str(&format!(", {} MiB kept", bytes >> 20));

@@ -4,8 +4,10 @@
 
 use super::document::Document;
 use super::meter::Usage;
+use client::{BatchPolicy, Linger};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a client is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,16 @@ pub enum Role {
     Send,
     /// Receives them and tells the sender.
     Receive,
+    /// Takes events of a queue that it shares with others, and acknowledges each.
+    Settle,
+    /// Sends requests and awaits their replies.
+    Ask,
+    /// Replies to requests, as a member of a queue.
+    Reply,
+    /// Sends to all who hear, and gathers their replies.
+    Broadcast,
+    /// Hears a broadcast, and replies.
+    Hear,
 }
 
 /// Events of one partition that are one client's to move.
@@ -75,6 +87,24 @@ pub struct Load {
     pub data_anywhere: bool,
     /// Whether events carry the time of their push, for delays.
     pub stamped: bool,
+    /// Events of a queue that a member has unsettled at most.
+    pub prefetch: u32,
+    /// Requests or broadcasts that are under way at once.
+    pub in_flight: usize,
+}
+
+impl Load {
+    /// How its producers batch.
+    pub fn batch(&self) -> BatchPolicy {
+        BatchPolicy {
+            count_max: self.batch_count,
+            bytes_max: self.batch_bytes,
+            linger: match self.linger_us {
+                Some(us) => Linger::Wait(Duration::from_micros(us)),
+                None => Linger::Adaptive,
+            },
+        }
+    }
 }
 
 /// What one client does in one repetition.
@@ -87,6 +117,8 @@ pub struct Job {
     pub name: String,
     /// The socket by which receiver and sender meet.
     pub meeting: Option<PathBuf>,
+    /// Events of all clients: members of a queue end when so many are settled.
+    pub total: u64,
 }
 
 /// What became of it.

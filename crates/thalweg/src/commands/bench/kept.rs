@@ -70,8 +70,12 @@ impl Kept {
     /// Deletes every topic and waits until its files are gone.
     pub fn delete_all(&mut self, driver: &Driver) -> Result<(), Failure> {
         for topic in self.topics.drain(..) {
-            if driver.topic_exists(&topic).about(&topic)? {
-                driver.delete_topic(&topic).about(&topic)?;
+            // Queues and requests make topics of their own beside it.
+            for end in ["", ".dead", ".replies"] {
+                let topic = format!("{topic}{end}");
+                if driver.topic_exists(&topic).about(&topic)? {
+                    driver.delete_topic(&topic).about(&topic)?;
+                }
             }
         }
         self.bytes = 0;

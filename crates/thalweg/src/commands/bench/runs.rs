@@ -7,7 +7,7 @@ use super::kept::Kept;
 use super::limits::Limits;
 use super::meter::Usage;
 use super::peer::Server;
-use crate::failure::{About, Failure};
+use crate::failure::{About, Code, Failure};
 use client::{Definition, Driver, PartitionStorage};
 use std::path::Path;
 use topic::{Retention, SerializerKind, ValidatorKind};
@@ -76,8 +76,45 @@ impl Rig<'_> {
                 }
                 self.round(jobs)?
             }
+            Work::Queue => {
+                let pushed = produce_jobs(case, &plan, clients);
+                let settle = queue_jobs(case, &plan, Role::Settle);
+                match case.load.live {
+                    true => self.round(pushed.into_iter().chain(settle).collect())?,
+                    false => {
+                        self.round(fill_jobs(case, &plan, clients))?;
+                        self.round(settle)?
+                    }
+                }
+            }
+            Work::Request => {
+                let mut jobs = jobs(case, &plan, clients, Role::Ask);
+                jobs.extend(queue_jobs(case, &plan, Role::Reply));
+                self.round(jobs)?
+            }
+            Work::Broadcast => {
+                let mut jobs = jobs(case, &plan, 1, Role::Broadcast);
+                jobs.extend(self::jobs(case, &plan, clients, Role::Hear));
+                self.round(jobs)?
+            }
         };
-        Ok(summed(case, round, limits))
+        let repetition = summed(case, round, limits);
+        let wanted = match case.work {
+            Work::Broadcast => case.events * clients as u64,
+            _ => case.events,
+        };
+        let is_complete = match case.work {
+            // Independent consumers each have their own.
+            Work::Consume | Work::Pipeline => true,
+            // One that was delivered twice is handled twice.
+            Work::Queue => repetition.events >= wanted,
+            _ => repetition.events == wanted,
+        };
+        if !is_complete {
+            let what = format!("{} events were moved, not {wanted}", repetition.events);
+            return Err(Failure::new(Code::Failure, "the clients", what));
+        }
+        Ok(repetition)
     }
 
     fn round(&mut self, jobs: Vec<Job>) -> Result<Round, Failure> {
@@ -130,15 +167,25 @@ fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<(), Failure> {
 }
 
 fn jobs(case: &Case, plan: &Plan<'_>, clients: usize, role: Role) -> Vec<Job> {
-    let shares = assign(plan, clients, role == Role::Consume);
+    let shares = assign(plan, clients, matches!(role, Role::Consume | Role::Hear));
     let jobs = shares.into_iter().enumerate().map(|(rank, shares)| Job {
         role,
         shares,
         load: case.client_load(),
         name: format!("consumer-{rank}"),
         meeting: None,
+        total: plan.warmup + plan.events,
     });
     jobs.collect()
+}
+
+/// Members of one queue, each of which reads all partitions.
+fn queue_jobs(case: &Case, plan: &Plan<'_>, role: Role) -> Vec<Job> {
+    let mut jobs = jobs(case, plan, case.load.clients, role);
+    for job in &mut jobs {
+        job.name = "queue".to_owned();
+    }
+    jobs
 }
 
 fn produce_jobs(case: &Case, plan: &Plan<'_>, clients: usize) -> Vec<Job> {
@@ -162,9 +209,17 @@ fn summed(case: &Case, round: Round, limits: Limits) -> Repetition {
     // Where both sides work, the consumers' events are told: they come last.
     let of_interest = match case.work {
         Work::Produce | Work::Consume => &round.done[..],
-        Work::Pipeline | Work::Latency => &round.done[round.done.len() / 2..],
+        Work::Queue if !case.load.live => &round.done[..],
+        Work::Pipeline | Work::Latency | Work::Queue => &round.done[round.done.len() / 2..],
+        Work::Request => &round.done[..round.done.len() / 2],
+        // Who sent tells the delays, those who heard tell the bytes.
+        Work::Broadcast => &round.done[1..],
     };
-    let delays: Vec<Delays> = of_interest.iter().filter_map(|done| done.delays).collect();
+    let delays_of = match case.work {
+        Work::Broadcast => &round.done[..1],
+        _ => of_interest,
+    };
+    let delays: Vec<Delays> = delays_of.iter().filter_map(|done| done.delays).collect();
     Repetition {
         limits,
         seconds: round

@@ -2,11 +2,12 @@
 
 use super::job::{Delays, Done, Job, Load, Role, Share};
 use super::meter::Usage;
+use super::sharing::Party;
 use crate::failure::{About, Code, Failure};
 use bytes::Bytes;
 use client::{
-    BatchPolicy, ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataView, Driver, Event,
-    Linger, Producer, ProducerOptions, Stride, Target,
+    ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataView, Driver, Event, Producer,
+    ProducerOptions, Stride, Target,
 };
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -28,14 +29,16 @@ const SAMPLED: u64 = 16;
 
 /// A client that is ready to begin.
 pub struct Ready<'a> {
-    driver: &'a Driver,
-    job: &'a Job,
+    pub(super) driver: &'a Driver,
+    pub(super) job: &'a Job,
     producers: Vec<Producer>,
-    event: Vec<u8>,
+    pub(super) event: Vec<u8>,
     /// Metadata in turn, where it is documents.
     documents: Vec<Vec<u8>>,
-    data: Vec<Bytes>,
+    pub(super) data: Vec<Bytes>,
     meeting: Option<Meeting>,
+    /// What it shares events by, if it does.
+    pub(super) party: Option<Party>,
 }
 
 /// How the receiver of single events tells their sender.
@@ -50,6 +53,7 @@ impl<'a> Ready<'a> {
     pub fn prepare(driver: &'a Driver, job: &'a Job) -> Result<Self, Failure> {
         let load = &job.load;
         let pushes = matches!(job.role, Role::Produce | Role::Send);
+        let sends = pushes || matches!(job.role, Role::Ask | Role::Broadcast);
         let mut ready = Self {
             driver,
             job,
@@ -65,8 +69,9 @@ impl<'a> Ready<'a> {
             },
             data: Vec::new(),
             meeting: None,
+            party: None,
         };
-        if pushes && load.data_bytes > 0 {
+        if sends && load.data_bytes > 0 {
             // Together larger than the caches.
             let count = (HELD_BYTES_MAX / load.data_bytes).clamp(2, 64);
             ready.data = (0..count)
@@ -90,6 +95,7 @@ impl<'a> Ready<'a> {
         if job.role == Role::Produce {
             ready.push_all(|share| share.warmup)?;
         }
+        ready.party = Party::join(driver, job)?;
         Ok(ready)
     }
 
@@ -109,6 +115,7 @@ impl<'a> Ready<'a> {
             Role::Consume => self.consume(),
             Role::Send => self.send(),
             Role::Receive => self.receive(),
+            Role::Settle | Role::Ask | Role::Reply | Role::Broadcast | Role::Hear => self.share(),
         }
     }
 
@@ -119,11 +126,11 @@ impl<'a> Ready<'a> {
         Usage::own(frames).about("the client's usage")
     }
 
-    fn begin(&self) -> Result<(Usage, Instant), Failure> {
+    pub(super) fn begin(&self) -> Result<(Usage, Instant), Failure> {
         Ok((self.usage()?, Instant::now()))
     }
 
-    fn done(
+    pub(super) fn done(
         &self,
         (usage, began): (Usage, Instant),
         events: u64,
@@ -247,7 +254,7 @@ impl<'a> Ready<'a> {
     }
 
     /// Bytes that an event brings.
-    fn wanted_bytes(&self) -> u64 {
+    pub(super) fn wanted_bytes(&self) -> u64 {
         let load = &self.job.load;
         let data = match load.pieces {
             Some(pieces) => pieces.count(load.data_bytes as u64) * pieces.bytes,
@@ -369,14 +376,6 @@ fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
 
 fn open_producers(driver: &Driver, job: &Job) -> Result<Vec<Producer>, Failure> {
     let load = &job.load;
-    let batch = BatchPolicy {
-        count_max: load.batch_count,
-        bytes_max: load.batch_bytes,
-        linger: match load.linger_us {
-            Some(us) => Linger::Wait(Duration::from_micros(us)),
-            None => Linger::Adaptive,
-        },
-    };
     // The default, unless there are so many that the driver's memory is short.
     let budget = BUDGETS_BYTES / job.shares.len().max(1) as u64;
     let budget_bytes = budget.min(ProducerOptions::default().budget_bytes);
@@ -385,7 +384,7 @@ fn open_producers(driver: &Driver, job: &Job) -> Result<Vec<Producer>, Failure> 
         .map(|share| {
             let topic = driver.open_topic(&share.topic).about(&share.topic)?;
             let options = ProducerOptions {
-                batch,
+                batch: load.batch(),
                 budget_bytes,
                 ..ProducerOptions::default()
             };
@@ -394,7 +393,7 @@ fn open_producers(driver: &Driver, job: &Job) -> Result<Vec<Producer>, Failure> 
         .collect()
 }
 
-fn open_consumer(
+pub(super) fn open_consumer(
     driver: &Driver,
     job: &Job,
     topic: &str,
