@@ -1,0 +1,137 @@
+"""What `push`, `flush` and `pull` return.
+
+`wait` takes milliseconds, by position or by name: a negative number waits for
+as long as it takes, 0 looks without waiting. Waiting again says the same again.
+What timed out may be waited for again; nothing is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import thalweg
+
+from thalweg_mofka.errors import ClientException, translated
+from thalweg_mofka.numbers import Flag
+
+if TYPE_CHECKING:
+    from thalweg_mofka.consumer import Consumer
+    from thalweg_mofka.event import Event
+
+__all__ = ["FutureEvent", "FutureFlushed", "FutureUint"]
+
+
+def seconds(timeout_ms: float | None) -> float | None:
+    """The timeout as Thalweg takes it; None waits for ever."""
+    return None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+
+
+class FutureUint:
+    """The id of a pushed event, once it is stored."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: thalweg.Future) -> None:
+        self._native = native
+
+    def wait(self, timeout_ms: float | None = -1) -> int | None:
+        """The event's id in its partition; None if the time passes first.
+
+        Raises `ClientException` if the event was not stored.
+        """
+        try:
+            return self._native.result(seconds(timeout_ms)).offset
+        except thalweg.Timeout as error:
+            if not self._native.done():
+                return None
+            raise ClientException(str(error)) from error
+        except thalweg.Error as error:
+            raise ClientException(str(error)) from error
+
+    @property
+    def completed(self) -> Flag:
+        """Whether the outcome is known."""
+        return Flag(self._native.done())
+
+
+class FutureFlushed:
+    """Resolved once all that was pushed before the flush is stored."""
+
+    __slots__ = ("_failed", "_lock", "_waited_for")
+
+    def __init__(self, waited_for: Sequence[thalweg.Future] = ()) -> None:
+        # The last first, so that what is done can be popped.
+        self._waited_for = list(reversed(waited_for))
+        self._failed: ClientException | None = None
+        self._lock = threading.Lock()
+
+    def wait(self, timeout_ms: float | None = -1) -> bool:
+        """True once all is stored; False if the time passes first.
+
+        Raises `ClientException` if some event was not stored.
+        """
+        left = seconds(timeout_ms)
+        deadline = None if left is None else time.monotonic() + left
+        while True:
+            with self._lock:
+                if not self._waited_for:
+                    break
+                future = self._waited_for[-1]
+            try:
+                future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except thalweg.Error as error:
+                if isinstance(error, thalweg.Timeout) and not future.done():
+                    return False
+                if self._failed is None:
+                    self._failed = ClientException(str(error))
+                    self._failed.__cause__ = error
+            with self._lock:
+                if self._waited_for and self._waited_for[-1] is future:
+                    self._waited_for.pop()
+        if self._failed is not None:
+            raise self._failed
+        return True
+
+    @property
+    def completed(self) -> Flag:
+        """Whether the outcome is known."""
+        with self._lock:
+            return Flag(all(future.done() for future in self._waited_for))
+
+
+class FutureEvent:
+    """The next event of a consumer, for whoever waits.
+
+    Futures of one consumer get events in the order in which they were pulled.
+    One that is let go of before its event was taken leaves it to the next.
+    """
+
+    __slots__ = ("__weakref__", "_consumer", "_event", "_taken")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._event: Event | None = None
+        self._taken = False
+
+    def wait(self, timeout_ms: float | None = -1) -> Event | None:
+        """The event; None if the time passes before there is one."""
+        if self._event is None:
+            with translated():
+                self._consumer._resolve(self, seconds(timeout_ms))
+        self._taken = self._event is not None
+        return self._event
+
+    @property
+    def completed(self) -> Flag:
+        """Whether there is an event for `wait` to return at once."""
+        if self._event is None:
+            with translated():
+                self._consumer._resolve(self, 0.0)
+        return Flag(self._event is not None)
+
+    def __del__(self) -> None:
+        if self._event is not None and not self._taken:
+            self._consumer._give_back(self._event)
