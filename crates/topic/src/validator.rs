@@ -1,6 +1,7 @@
 //! Whether an event's metadata is what its topic promises.
 
 use crate::json_text::{JsonError, check_json};
+use crate::pattern::Pattern;
 use crate::plugin::{PluginError, PluginRef, Plugins};
 use crate::schema::Schema;
 use std::fmt;
@@ -90,13 +91,15 @@ pub enum ValidatorKind {
     Json,
     /// Metadata is a JSON text that matches the schema.
     Schema(Schema),
+    /// Metadata is a JSON text that matches the pattern.
+    EventBridge(Pattern),
     /// What a plugin says.
     Plugin(PluginRef),
 }
 
 impl ValidatorKind {
     /// The names of all kinds, in the order in which messages list them.
-    pub const NAMES: &[&str] = &["none", "json", "schema", "plugin"];
+    pub const NAMES: &[&str] = &["none", "json", "schema", "eventbridge", "plugin"];
 
     /// The name in a definition.
     pub fn name(&self) -> &'static str {
@@ -104,6 +107,7 @@ impl ValidatorKind {
             Self::None => "none",
             Self::Json => "json",
             Self::Schema(_) => "schema",
+            Self::EventBridge(_) => "eventbridge",
             Self::Plugin(_) => "plugin",
         }
     }
@@ -116,7 +120,7 @@ impl ValidatorKind {
         }
     }
 
-    /// The validator, to be shared. Cheap: a schema is compiled already.
+    /// The validator, to be shared. Cheap: schemas and patterns are compiled already.
     ///
     /// # Errors
     /// Of plugins only.
@@ -125,6 +129,7 @@ impl ValidatorKind {
             Self::None => Arc::new(AcceptAll),
             Self::Json => Arc::new(JsonText),
             Self::Schema(schema) => Arc::new(schema.clone()),
+            Self::EventBridge(pattern) => Arc::new(pattern.clone()),
             Self::Plugin(plugin) => plugins.validator(plugin)?,
         })
     }

@@ -167,6 +167,7 @@ fn null_is_the_same_as_left_out() {
 fn every_kind_is_read_by_its_name() {
     let more = |name: &str| match name {
         "schema" => r#", "schema": {}"#,
+        "eventbridge" => r#", "pattern": {}"#,
         "plugin" => r#", "name": "a:b""#,
         "field_hash" => r#", "field": "a""#,
         "field_range" => r#", "field": "a", "boundaries": [0, 1]"#,
@@ -252,12 +253,18 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"validator": {}}"#,
             "validator.type",
-            "is missing; known: none, json, schema, plugin",
+            "is missing; known: none, json, schema, eventbridge, plugin",
         ),
         (
-            r#"{"validator": {"type": "eventbridge"}}"#,
+            r#"{"validator": {"type": "eventbridge", "pattern": {"a": [{"prefx": "b"}]}}}"#,
+            "validator.pattern",
+            "at \"/a/0/prefx\": no such rule; known: anything-but, cidr, equals-ignore-case, \
+             exists, numeric, prefix, suffix, wildcard, $or",
+        ),
+        (
+            r#"{"validator": {"type": "jsonschema"}}"#,
             "validator.type",
-            "unknown type \"eventbridge\"; known: none, json, schema, plugin",
+            "unknown type \"jsonschema\"; known: none, json, schema, eventbridge, plugin",
         ),
         (
             r#"{"validator": {"type": "json", "schema": {}}}"#,

@@ -6,6 +6,7 @@ use super::{
     DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, RETENTION_RANGE, unknown_type,
 };
 use crate::field::FieldPath;
+use crate::pattern::Pattern;
 use crate::plugin::PluginRef;
 use crate::schema::Schema;
 use crate::selector::{
@@ -116,6 +117,13 @@ fn validator(object: &Object<'_>) -> Result<ValidatorKind> {
             schema
                 .map(ValidatorKind::Schema)
                 .map_err(|error| DefinitionError::schema(&error))
+        }
+        "eventbridge" => {
+            object.only(&["type", "pattern"])?;
+            let pattern = Pattern::new(object.required("pattern")?.clone());
+            pattern
+                .map(ValidatorKind::EventBridge)
+                .map_err(|error| DefinitionError::new("validator.pattern", error.to_string()))
         }
         "plugin" => plugin(object).map(ValidatorKind::Plugin),
         other => Err(object.unknown_type(other, known)),

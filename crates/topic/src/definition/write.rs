@@ -53,6 +53,7 @@ impl Serialize for ValidatorKind {
         match self {
             Self::None | Self::Json => {}
             Self::Schema(schema) => to.serialize_entry("schema", schema.source())?,
+            Self::EventBridge(pattern) => to.serialize_entry("pattern", pattern.source())?,
             Self::Plugin(plugin) => plugin_members(&mut to, plugin)?,
         }
         to.end()
