@@ -12,7 +12,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let attempt = || format!("writing {}", path.display());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let written = write_new(&temporary, bytes)
+    let written = check_place(path)
+        .and_then(|()| write_new(&temporary, bytes))
         .and_then(|()| std::fs::rename(&temporary, path))
         .and_then(|()| sync_parent(path));
     if written.is_err() {
@@ -20,6 +21,17 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
         let _ = std::fs::remove_file(&temporary);
     }
     written.map_err(ServerError::file(attempt()))
+}
+
+/// What is no file stays: a device or a socket would be gone for others too.
+fn check_place(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(std::io::Error::new(
+            std::io::ErrorKind::AlreadyExists,
+            "what is there is no file, and would be replaced",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

@@ -135,6 +135,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("device");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let group = Group {
+            directory: DirectoryId(7),
+            instance: ServerInstance(1),
+            host: &Host::this(),
+            endpoints: &[],
+            token: &[],
+        };
+        let error = GroupFile::write(&path, &group).unwrap_err().to_string();
+        assert!(error.contains("no file"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn a_successors_file_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("thalweg.json");
