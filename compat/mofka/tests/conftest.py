@@ -147,12 +147,24 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A server for one test, which may do with it what it likes."""
-    server = Server(tmp_path)
-    server.start()
-    yield server
-    server.stop()
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers that end with the test, which may do with them what it likes."""
+    started: list[Server] = []
+
+    def serve(**given: Any) -> Server:
+        started.append(Server(tmp_path, **given))
+        started[-1].start()
+        return started[-1]
+
+    yield serve
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def server(serve: Callable[..., Server]) -> Server:
+    """A server for one test."""
+    return serve()
 
 
 @pytest.fixture(scope="session", params=["legacy", "middle", "current"])

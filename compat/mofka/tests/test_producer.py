@@ -181,14 +181,18 @@ def test_producers_of_one_name_are_several(dialect, topic: TopicHandle) -> None:
     assert len(dialect.take(dialect.consumer(topic, "c"), 9)) == 9
 
 
-def test_a_producer_with_an_identity_fences_its_predecessor(current: Driver, name: str, dialect) -> None:
-    topic = dialect.topic(current, name)
+def test_a_producer_with_an_identity_fences_its_predecessor(shared_server, name: str, dialect) -> None:
+    driver = dialect.driver(shared_server)
+    topic = dialect.topic(driver, name)
     first = topic.producer(options={"identity": "acquisition"})
     first.push({}).wait(60_000)
     second = topic.producer(options={"identity": "acquisition"})
     second.push({}).wait(60_000)
     with pytest.raises(MofkaException):
         first.push({}).wait(60_000)
+    # Closing tells once more of what was not stored.
+    with pytest.raises(MofkaException, match="fenced"):
+        driver.close()
 
 
 def test_a_topic_without_partitions_is_waited_for(dialect, driver: Driver, name: str) -> None:

@@ -111,8 +111,10 @@ class Consumer:
         data: Any = True
         allocator: Any = None
         if self._selector is not None or self._allocator is not None:
-            data = self._select
-            allocator = self._allocate
+            # Functions that know nothing of this object: a native consumer that
+            # held it would never be let go of.
+            data = partial(_select, self._topic.name, self._selector)
+            allocator = partial(_allocate, self._topic.name, self._allocator or ByteArrayAllocator)
         given: dict[str, Any] = {}
         if "credit_bytes" in self._options:
             given["credit_bytes"] = self._options["credit_bytes"]
@@ -125,38 +127,6 @@ class Consumer:
                 allocator=allocator,
                 **given,
             )
-
-    # Selectors and allocators: called by Thalweg on the thread that pulls.
-
-    def _select(self, metadata: Any, view: thalweg.DataView) -> thalweg.DataView | None:
-        whole = DataDescriptor(self._topic.name, view.nbytes)
-        wanted = whole if self._selector is None else self._selector(metadata, whole)
-        if wanted is None:
-            return None
-        if not isinstance(wanted, DataDescriptor):
-            raise ClientException(f"a data selector returns a DataDescriptor or None, not {wanted!r}")
-        if wanted is whole:
-            return view
-        parts = [
-            (offset, min(size, view.nbytes - offset))
-            for offset, size in wanted.flatten() if offset < view.nbytes
-        ]
-        return view.segments(parts)
-
-    def _allocate(self, metadata: Any, view: thalweg.DataView) -> Any:
-        allocate = self._allocator or ByteArrayAllocator
-        descriptor = DataDescriptor._made(self._topic.name, view.parts)
-        buffers = list(allocate(metadata, descriptor))
-        sizes = [memoryview(buffer).nbytes for buffer in buffers]
-        if sum(sizes) != view.nbytes:
-            raise ClientException(
-                f"the allocator gave {sum(sizes)} bytes in {len(sizes)} buffers for {view.nbytes} bytes of data"
-            )
-        if len(buffers) == 1:
-            return buffers[0]
-        gathered = _Gathered(view.nbytes)
-        gathered.buffers = buffers
-        return gathered
 
     def _buffers(self, native: thalweg.Event) -> list[Any] | None:
         """What the allocator returned for an event, filled."""
@@ -194,6 +164,9 @@ class Consumer:
         changed = self._changed
         changed.acquire()
         try:
+            if future._stands_back:
+                future._stands_back = False
+                self._waiting.appendleft(weakref.ref(future))
             while future._event is None:
                 if self._dropped:
                     self._take_back()
@@ -220,6 +193,7 @@ class Consumer:
                 if event is None:
                     return
         finally:
+            future._stands_back = future._event is None
             changed.release()
 
     def _next(self, timeout: float | None) -> Event | None:
@@ -380,5 +354,42 @@ class Consumer:
 
 
 def _waits(future: FutureEvent | None) -> bool:
-    return future is not None and future._event is None
+    return future is not None and future._event is None and not future._stands_back
 
+
+# Called by Thalweg, on the thread that pulls.
+
+
+def _select(
+    location: str, selector: DataSelector | None, metadata: Any, view: thalweg.DataView
+) -> thalweg.DataView | None:
+    """What a program's selector wants of an event, as a view of Thalweg's."""
+    whole = DataDescriptor(location, view.nbytes)
+    wanted = whole if selector is None else selector(metadata, whole)
+    if wanted is None:
+        return None
+    if not isinstance(wanted, DataDescriptor):
+        raise ClientException(f"a data selector returns a DataDescriptor or None, not {wanted!r}")
+    if wanted is whole:
+        return view
+    parts = wanted.flatten()
+    return view.segments(
+        [(offset, min(size, view.nbytes - offset)) for offset, size in parts if offset < view.nbytes]
+    )
+
+
+def _allocate(
+    location: str, allocator: DataAllocator, metadata: Any, view: thalweg.DataView
+) -> Any:
+    """The memory that a program's allocator gives, in one piece."""
+    buffers = list(allocator(metadata, DataDescriptor._made(location, view.parts)))
+    sizes = [memoryview(buffer).nbytes for buffer in buffers]
+    if sum(sizes) != view.nbytes:
+        raise ClientException(
+            f"the allocator gave {sum(sizes)} bytes in {len(sizes)} buffers for {view.nbytes} bytes of data"
+        )
+    if len(buffers) == 1:
+        return buffers[0]
+    gathered = _Gathered(view.nbytes)
+    gathered.buffers = buffers
+    return gathered

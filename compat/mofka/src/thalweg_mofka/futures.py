@@ -106,14 +106,17 @@ class FutureEvent:
     """The next event of a consumer, for whoever waits.
 
     Futures of one consumer get events in the order in which they were pulled.
-    One that is let go of before its event was taken leaves it to the next.
+    One whose wait has timed out or failed stands back until it is waited for
+    again, and one that is let go of before its event was taken leaves it to the
+    next: no event is lost to a pull that nobody looks at any more.
     """
 
-    __slots__ = ("__weakref__", "_consumer", "_event", "_taken")
+    __slots__ = ("__weakref__", "_consumer", "_event", "_stands_back", "_taken")
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._event: Event | None = None
+        self._stands_back = False
         self._taken = False
 
     def wait(self, timeout_ms: float | None = -1) -> Event | None:
