@@ -7,7 +7,7 @@ use crate::feed::{Change, ConsumerShared};
 use crate::future::PushFuture;
 use crate::mailbox::{CallRequest, Command, Seek};
 use crate::options::{ConsumerOptions, PartitionsCallback};
-use crate::promise::{Pending, Promise};
+use crate::promise::{Answered, Pending, Promise};
 use crate::puller::Puller;
 use crate::requester::Replier;
 use crate::topic_handle::TopicHandle;
@@ -46,7 +46,7 @@ struct Open {
     /// Gaps that were met and not yet asked for.
     gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
     on_gap: Mutex<Option<Arc<GapCallback>>>,
-    replier: Replier,
+    replier: Arc<Replier>,
 }
 
 impl Drop for Open {
@@ -199,7 +199,8 @@ impl Consumer {
 
     /// Replies to a request that this consumer got, for
     /// [`crate::Requester::broadcast`]; resolves when the reply is stored. The
-    /// first reply waits for the producer that writes them.
+    /// first reply waits for the producer that writes them, and any one for
+    /// room, while too much is not stored yet.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if the event is no request, and those of
@@ -210,7 +211,31 @@ impl Consumer {
         metadata: &[u8],
         data: Data,
     ) -> Result<PushFuture, ClientError> {
-        self.open()?.replier.reply(request, metadata, data)
+        let replier = &self.open()?.replier;
+        replier.reply(request, metadata, data, true)
+    }
+
+    /// [`Consumer::reply`], which does not wait for room.
+    ///
+    /// # Errors
+    /// [`ClientError::Budget`] where that would.
+    pub fn try_reply(
+        &self,
+        request: &ConsumedEvent,
+        metadata: &[u8],
+        data: Data,
+    ) -> Result<PushFuture, ClientError> {
+        let replier = &self.open()?.replier;
+        replier.reply(request, metadata, data, false)
+    }
+
+    /// Has made what the first reply waits for: gives what tells when that is
+    /// over, or `None` if no reply waits for it any more.
+    ///
+    /// # Errors
+    /// In a forked child it may have to subscribe anew.
+    pub fn begin_replying(&self) -> Result<Option<Answered>, ClientError> {
+        Ok(self.open()?.replier.begin())
     }
 
     /// Waits until everything that was acknowledged is durable. What was

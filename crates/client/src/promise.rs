@@ -54,7 +54,7 @@ struct State {
     reply: Option<Result<Reply, ClientError>>,
     taken: bool,
     waker: Option<Waker>,
-    callback: Option<Box<dyn FnOnce() + Send>>,
+    callbacks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Promise {
@@ -83,7 +83,8 @@ impl Promise {
             return;
         }
         state.reply = Some(reply);
-        let (waker, callback) = (state.waker.take(), state.callback.take());
+        let waker = state.waker.take();
+        let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
         self.done.tell();
         if let Some(mailbox) = self.mailbox.upgrade() {
@@ -92,7 +93,7 @@ impl Promise {
         if let Some(waker) = waker {
             waker.wake();
         }
-        if let Some(callback) = callback {
+        for callback in callbacks {
             call_here(callback);
         }
     }
@@ -110,11 +111,15 @@ impl Promise {
         &self,
         callback: Box<dyn FnOnce() + Send>,
     ) -> Result<(), Box<dyn FnOnce() + Send>> {
+        // In a child nobody resolves it, and its lock may be held for ever.
+        if self.generation != memory::fork::generation() {
+            return Err(callback);
+        }
         let mut state = self.lock();
         if state.is_there() {
             return Err(callback);
         }
-        state.callback = Some(callback);
+        state.callbacks.push(callback);
         Ok(())
     }
 
@@ -176,6 +181,11 @@ pub struct Answered {
 }
 
 impl Answered {
+    /// What tells of `promise`.
+    pub(crate) fn of(promise: Arc<Promise>) -> Self {
+        Self { promise }
+    }
+
     /// Waits until the answer is there; false if `timeout` passes before.
     pub fn wait(&self, timeout: Duration) -> bool {
         self.promise.wait_until_there(timeout)
@@ -257,7 +267,7 @@ impl<T> Pending<T> {
     /// What `next` begins with the answer to this, be it an error, as one
     /// call of both. `next` runs on the runtime's thread and must not wait.
     pub(crate) fn and_then<U: Send + 'static>(
-        mut self,
+        self,
         mailbox: &Arc<Mailbox>,
         timeout: Duration,
         next: impl FnOnce(Result<T, ClientError>) -> Pending<U> + Send + 'static,
@@ -269,22 +279,29 @@ impl<T> Pending<T> {
         let what = self.what.clone();
         let slot = Arc::new(Mutex::new(None));
         let (resolved, put) = (outer.clone(), slot.clone());
-        let promise = self.promise.clone();
-        promise.on_done(Box::new(move || {
-            let Some(outcome) = self.try_get() else {
-                return resolved.resolve(Err(ClientError::Closed));
-            };
-            let mut next = next(outcome);
-            let promise = next.promise.clone();
-            promise.on_done(Box::new(move || {
-                *put.lock().expect("no holder panics here") = next.try_get();
+        self.hand_to(move |outcome| {
+            next(outcome).hand_to(move |outcome| {
+                *put.lock().expect("no holder panics here") = Some(outcome);
                 resolved.resolve(Ok(Reply::default()));
-            }));
-        }));
+            });
+        });
         Pending::new(outer, what, timeout, move |_| {
             let result = slot.lock().expect("no holder panics here").take();
             result.unwrap_or(Err(ClientError::Closed))
         })
+    }
+
+    /// Hands the answer to `take`, which is one of ours, on whichever thread
+    /// tells, when it is there; at once if it is.
+    pub(crate) fn hand_to(mut self, take: impl FnOnce(Result<T, ClientError>) + Send + 'static)
+    where
+        T: 'static,
+    {
+        let promise = self.promise.clone();
+        promise.on_done(Box::new(move || {
+            let answer = self.try_get();
+            take(answer.unwrap_or(Err(ClientError::Closed)));
+        }));
     }
 
     fn finish(&mut self, reply: Result<Reply, ClientError>) -> Result<T, ClientError> {
@@ -304,9 +321,7 @@ impl<T> Pending<T> {
 
     /// What tells of the answer, and lives on when it was taken.
     pub fn answered(&self) -> Answered {
-        Answered {
-            promise: self.promise.clone(),
-        }
+        Answered::of(self.promise.clone())
     }
 
     /// The answer, if it is there. It can be taken once.

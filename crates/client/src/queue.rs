@@ -405,7 +405,7 @@ impl Open {
             puller: Mutex::new(QueuePuller::new(shared.clone(), reader)),
             shared,
             queue: QueueOptions::default(),
-            replier: Arc::new(Replier::new(topic, name.to_owned())),
+            replier: Replier::new(topic, name.to_owned()),
         };
         let what = format!("the membership of {}", open.shared.title);
         Ok(Pending::new(promise, what, timeout, move |reply: Reply| {

@@ -2,16 +2,22 @@
 //! goes, a reply an event under that key. The headers are on the page
 //! `docs/concept/sharing.md`.
 
+mod gather;
+mod replier;
+
+pub use gather::{Gather, Gathered};
+pub(crate) use replier::Replier;
+
 use crate::consumer::Consumer;
 use crate::error::ClientError;
-use crate::event::{ConsumedEvent, Data, Event};
-use crate::future::PushFuture;
+use crate::event::{ConsumedEvent, Event};
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::{Pending, Promise, Reply};
 use crate::topic_handle::TopicHandle;
 use bytes::Bytes;
+use gather::{Answer, Slot};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +25,6 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use topic::{Definition, ValidatorKind};
 use wire::message::Start;
-use wire::record::ConsumerKind;
 
 /// Where a request's reply goes: the key of the reply.
 pub const REPLY_HEADER: &str = "thalweg.reply";
@@ -29,24 +34,6 @@ pub const CORRELATION_HEADER: &str = "thalweg.correlation";
 /// Who replies: a consumer's name, and for an independent consumer, of which
 /// there may be several of one name, its client's session id behind a slash.
 pub const REPLIER_HEADER: &str = "thalweg.replier";
-
-/// When the replies to a broadcast are complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gather {
-    /// When everybody who was asked has replied.
-    All,
-    /// When so many have.
-    AtLeast(usize),
-}
-
-/// The replies to a broadcast.
-#[derive(Debug)]
-pub struct Gathered {
-    /// Who replied, as [`REPLIER_HEADER`] names him, and what; in the order of arrival.
-    pub replies: Vec<(String, ConsumedEvent)>,
-    /// Who was asked and has not replied.
-    pub missing: Vec<String>,
-}
 
 /// What a requester can choose.
 #[derive(Debug, Clone, Default)]
@@ -93,18 +80,10 @@ struct Waiting {
 struct Request {
     deadline: Instant,
     promise: Arc<Promise>,
-    slot: Arc<Mutex<Answer>>,
+    slot: Slot,
     what: String,
-    /// Of a broadcast: so many replies are enough.
-    enough: Option<usize>,
-}
-
-/// What has come of a request.
-#[derive(Default)]
-struct Answer {
-    replies: Vec<(String, ConsumedEvent)>,
-    /// Of a broadcast: who was asked and has not replied.
-    missing: Vec<String>,
+    /// Whether it is a broadcast.
+    is_broadcast: bool,
 }
 
 impl Requester {
@@ -174,7 +153,8 @@ impl Requester {
         deadline: Duration,
     ) -> Result<Pending<ConsumedEvent>, ClientError> {
         let what = format!("the reply to a request to {}", self.topic.name());
-        let (promise, slot) = self.send(event, deadline, what.clone(), None, Vec::new())?;
+        let slot = Slot::default();
+        let (promise, _) = self.send(event, deadline, &what, slot.clone(), false)?;
         Ok(Pending::new(promise, what, deadline, move |_| {
             let reply = slot.lock().expect("no holder panics here").replies.pop();
             Ok(reply.ok_or(ClientError::Closed)?.1)
@@ -183,42 +163,38 @@ impl Requester {
 
     /// Asks all consumers of the topic that are live now, and gathers what
     /// they reply: each client of an independent consumer once, a group or
-    /// queue once. Waits until it is known who they are. The answer is there
-    /// when `gather` says so, or at the deadline, and says who is missing.
+    /// queue once. The answer is there when `gather` says so, or at the
+    /// deadline, and says who is missing.
     ///
     /// # Errors
-    /// As any call, and those of [`Producer::push`].
+    /// Those of [`Requester::request`]. The answer is [`ClientError::Timeout`]
+    /// if the server did not say in time who was asked.
     pub fn broadcast(
         &self,
         event: Event<'_>,
         gather: Gather,
         deadline: Duration,
     ) -> Result<Pending<Gathered>, ClientError> {
-        let mut asked = Vec::new();
-        for consumer in self.topic.describe_consumers("")? {
-            let live = consumer.members.iter().filter(|member| member.present);
-            let name = &consumer.consumer;
-            match consumer.kind {
-                ConsumerKind::Independent => {
-                    asked.extend(live.map(|member| format!("{name}/{}", member.member)));
-                }
-                ConsumerKind::Group | ConsumerKind::Queue => {
-                    asked.extend(live.take(1).map(|_| name.clone()));
-                }
-            }
-        }
-        let enough = match gather {
-            Gather::All => asked.len(),
-            Gather::AtLeast(count) => count.min(asked.len()),
-        };
         let what = format!("replies to a broadcast to {}", self.topic.name());
-        let (promise, slot) = self.send(event, deadline, what.clone(), Some(enough), asked)?;
+        let slot: Slot = Arc::new(Mutex::new(Answer::gathering(gather)));
+        let (promise, number) = self.send(event, deadline, &what, slot.clone(), true)?;
+        // Both are on their way at once: whoever is live when the request comes is asked.
+        let (inner, answer) = (Arc::downgrade(&self.inner), slot.clone());
+        let live = self.topic.begin_describe_consumers("");
+        live.hand_to(move |live| {
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            match live {
+                Ok(consumers) => inner.changed(number, &answer, |answer| {
+                    answer.asked(gather::addressed(&consumers));
+                }),
+                Err(error) => inner.end(number, Err(error)),
+            }
+        });
         Ok(Pending::new(promise, what, deadline, move |_| {
             let answer = std::mem::take(&mut *slot.lock().expect("no holder panics here"));
-            Ok(Gathered {
-                replies: answer.replies,
-                missing: answer.missing,
-            })
+            Ok(answer.into_gathered())
         }))
     }
 
@@ -226,18 +202,14 @@ impl Requester {
         &self,
         event: Event<'_>,
         deadline: Duration,
-        what: String,
-        enough: Option<usize>,
-        asked: Vec<String>,
-    ) -> Result<(Arc<Promise>, Arc<Mutex<Answer>>), ClientError> {
+        what: &str,
+        slot: Slot,
+        is_broadcast: bool,
+    ) -> Result<(Arc<Promise>, u64), ClientError> {
         if self.generation != memory::fork::generation() {
             return Err(ClientError::Forked);
         }
         let promise = Promise::new(&self.inner.mailbox);
-        let slot = Arc::new(Mutex::new(Answer {
-            replies: Vec::new(),
-            missing: asked,
-        }));
         let ends = Instant::now()
             .checked_add(deadline)
             .ok_or_else(|| ClientError::Invalid("the deadline is beyond all time".to_owned()))?;
@@ -246,7 +218,7 @@ impl Requester {
             promise: promise.clone(),
             slot: slot.clone(),
             what: format!("{what} ({:.1} s)", deadline.as_secs_f64()),
-            enough,
+            is_broadcast,
         };
         let number = Inner::begin(&self.inner, request);
         let correlation = format!("{number:016x}");
@@ -272,12 +244,20 @@ impl Requester {
             match stored.try_get() {
                 // A request that was not stored has no reply.
                 Some(Err(error)) => inner.end(number, Err(error)),
-                // Nobody is there, or nobody is waited for.
-                _ if enough == Some(0) => inner.end(number, Ok(())),
+                // Perhaps nobody is there, or nobody is waited for.
+                _ if is_broadcast => inner.changed(number, &slot, Answer::stored),
                 _ => {}
             }
         }));
-        Ok((promise, slot))
+        Ok((promise, number))
+    }
+
+    /// Ends all requests that are under way: their answer is
+    /// [`ClientError::Closed`]. Dropping the requester does so as well.
+    pub fn end_requests(&self) {
+        if self.generation == memory::fork::generation() {
+            self.inner.end_all(&ClientError::Closed);
+        }
     }
 
     /// Where requests go.
@@ -298,13 +278,7 @@ impl Requester {
 
 impl Drop for Requester {
     fn drop(&mut self) {
-        if self.generation != memory::fork::generation() {
-            return;
-        }
-        let requests = std::mem::take(&mut self.inner.lock().requests);
-        for request in requests.into_values() {
-            request.promise.resolve(Err(ClientError::Closed));
-        }
+        self.end_requests();
     }
 }
 
@@ -368,22 +342,29 @@ impl Inner {
         let Some(request) = waiting.requests.get(&number) else {
             return;
         };
-        let (slot, enough) = (request.slot.clone(), request.enough);
+        let slot = request.slot.clone();
         drop(waiting);
+        self.changed(number, &slot, |answer| answer.replied(replier, reply));
+    }
+
+    /// Changes what has come of a request, and ends it if that is all.
+    fn changed(&self, number: u64, slot: &Slot, change: impl FnOnce(&mut Answer)) {
         let mut answer = slot.lock().expect("no holder panics here");
-        if enough.is_some() {
-            let known = answer.missing.iter().position(|one| *one == replier);
-            let Some(known) = known else {
-                // Twice, or of somebody who was not asked.
-                return;
-            };
-            answer.missing.remove(known);
-        }
-        answer.replies.push((replier, reply));
-        let is_complete = answer.replies.len() >= enough.unwrap_or(1);
+        change(&mut answer);
+        let is_complete = answer.is_complete();
         drop(answer);
         if is_complete {
             self.end(number, Ok(()));
+        }
+    }
+
+    fn end_all(&self, error: &ClientError) {
+        let mut waiting = self.lock();
+        let requests = std::mem::take(&mut waiting.requests);
+        waiting.alarm = None;
+        drop(waiting);
+        for request in requests.into_values() {
+            request.promise.resolve(Err(error.clone()));
         }
     }
 
@@ -414,10 +395,15 @@ impl Inner {
 
     fn set_alarm(self: &Arc<Self>, at: Instant) {
         let promise = Promise::new(&self.mailbox);
-        let inner = Arc::downgrade(self);
+        let (inner, rung) = (Arc::downgrade(self), promise.clone());
         promise.on_done(Box::new(move || {
-            if let Some(inner) = inner.upgrade() {
-                inner.expire();
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            match rung.try_take() {
+                // The client has ended, and with it whatever could come.
+                Some(Err(error)) => inner.end_all(&error),
+                _ => inner.expire(),
             }
         }));
         self.mailbox.send(Command::Alarm {
@@ -445,8 +431,11 @@ impl Inner {
         let next = waiting.alarm;
         drop(waiting);
         for request in ended {
-            if request.enough.is_some() {
-                // What came is the answer; it says who is missing.
+            let answer = request.slot.lock().expect("no holder panics here");
+            // What came of a broadcast is the answer; it says who is missing.
+            let is_answer = request.is_broadcast && answer.is_known();
+            drop(answer);
+            if is_answer {
                 request.promise.resolve(Ok(Reply::default()));
                 continue;
             }
@@ -454,9 +443,7 @@ impl Inner {
             let what = format!("{}; {liveness}", request.what);
             request.promise.resolve(Err(ClientError::Timeout { what }));
         }
-        if let Some(next) = next
-            && self.mailbox.ended().is_none()
-        {
+        if let Some(next) = next {
             self.set_alarm(next);
         }
     }
@@ -474,72 +461,6 @@ fn replies_definition(topic: &TopicHandle) -> Result<Definition, ClientError> {
         builder = builder.durability(durability);
     }
     builder.build().map_err(ClientError::invalid)
-}
-
-/// Writes replies of one consumer.
-pub(crate) struct Replier {
-    topic: TopicHandle,
-    /// How it names itself.
-    name: String,
-    /// Made with the first reply. Guards its making alone.
-    producer: Mutex<Option<Arc<Producer>>>,
-}
-
-impl Replier {
-    pub fn new(topic: &TopicHandle, name: String) -> Self {
-        Self {
-            topic: topic.clone(),
-            name,
-            producer: Mutex::default(),
-        }
-    }
-
-    /// The producer of replies; the first time it is waited for.
-    fn producer(&self) -> Result<Arc<Producer>, ClientError> {
-        let mut slot = self.producer.lock().expect("no holder panics here");
-        if let Some(producer) = &*slot {
-            return Ok(producer.clone());
-        }
-        let name = replies_of(&self.topic);
-        let definition = replies_definition(&self.topic)?;
-        self.topic.begin_companion(&name, &definition).wait()?;
-        let replies = self.topic.driver.open_topic(&name)?;
-        let producer = Arc::new(replies.producer(ProducerOptions::default())?);
-        *slot = Some(producer.clone());
-        Ok(producer)
-    }
-
-    /// Pushes the reply to a request.
-    pub fn reply(
-        &self,
-        request: &ConsumedEvent,
-        metadata: &[u8],
-        data: Data,
-    ) -> Result<PushFuture, ClientError> {
-        let headers = request.headers();
-        let header = |name: &str| {
-            let found = headers.iter().find(|(other, _)| other == name);
-            found.map(|(_, value)| value.as_ref())
-        };
-        let (Some(address), Some(correlation)) = (header(REPLY_HEADER), header(CORRELATION_HEADER))
-        else {
-            return Err(ClientError::Invalid(format!(
-                "event {} is no request: it does not say where a reply goes",
-                request.id()
-            )));
-        };
-        let headers = [
-            (CORRELATION_HEADER, correlation),
-            (REPLIER_HEADER, self.name.as_bytes()),
-        ];
-        self.producer()?.push(Event {
-            metadata,
-            data,
-            key: Some(address),
-            headers: &headers,
-            ..Event::default()
-        })
-    }
 }
 
 impl fmt::Debug for Requester {

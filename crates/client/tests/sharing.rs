@@ -394,3 +394,35 @@ fn a_client_without_a_thread_consumes_a_queue_and_asks() {
     replied.wait().unwrap();
     consumer.close().unwrap();
 }
+
+#[test]
+fn closing_waits_for_replies_that_are_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let asked = topic(&drivers[0], 1);
+    let requester = asked.requester(RequesterOptions::default()).unwrap();
+    let worked = drivers[1].open_topic("events").unwrap();
+    for _ in 0..20 {
+        let pending: Vec<_> = (0..20)
+            .map(|_| requester.request(Event::new(b"ask"), WATCHDOG).unwrap())
+            .collect();
+        let consumer = queue(&worked, QueueConsumerOptions::default());
+        for _ in &pending {
+            let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("a request");
+            // A request that was answered before would come again here.
+            assert_eq!(event.deliveries(), 1);
+            drop(event.reply(b"answer", Vec::new()).unwrap());
+        }
+        consumer.close().unwrap();
+        for pending in pending {
+            assert_eq!(pending.wait().unwrap().metadata(), b"answer");
+        }
+    }
+    // With the driver ends whatever is under way.
+    let left = requester.request(Event::new(b"ask"), WATCHDOG).unwrap();
+    drivers[0].close(WATCHDOG).unwrap();
+    let error = left.wait().expect_err("nobody answers");
+    assert!(matches!(error, ClientError::Closed), "{error}");
+    assert_eq!(requester.waiting(), 0);
+}

@@ -672,7 +672,7 @@ impl ClientCore {
             }
             Command::Settle(key) => {
                 if let Some(queue) = self.queues.get_mut(&key) {
-                    queue.settle(&mut wire);
+                    queue.news(&mut wire);
                 }
             }
             Command::ExtendLease {

@@ -259,8 +259,13 @@ impl QueueCore {
         }
     }
 
-    /// There are settlements to be sent.
-    pub fn settle(&mut self, wire: &mut Wire<'_>) {
+    /// There are settlements to be sent, or none to be waited for any more.
+    pub fn news(&mut self, wire: &mut Wire<'_>) {
+        self.settle(wire);
+        self.go_on(wire);
+    }
+
+    fn settle(&mut self, wire: &mut Wire<'_>) {
         while self.sent.len() < SETTLES_MAX
             && self.membership.is_present()
             && wire.is_up()
@@ -527,7 +532,7 @@ impl QueueCore {
         let Some(closing) = &mut self.closing else {
             return;
         };
-        if closing.has_left || !self.sent.is_empty() || self.shared.has_gathered() {
+        if closing.has_left || !self.sent.is_empty() || self.shared.is_settling() {
             return;
         }
         let route = Route::Left {

@@ -5,16 +5,16 @@ use super::settlement::{SettleFuture, lease_expired};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Data};
 use crate::mailbox::Command;
-use crate::promise::{Pending, Promise, Reply};
+use crate::promise::{Answered, Pending, Promise, Reply};
 use crate::requester::Replier;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use wire::LeaseId;
 use wire::codec::Codec;
 use wire::message::LeasesExtended;
+use wire::{EventId, LeaseId};
 
 /// An event that is this consumer's alone while its lease lasts. It is to be
 /// settled once: acknowledged, returned, or rejected. One that is dropped
@@ -86,38 +86,64 @@ impl QueueEvent {
     }
 
     /// Replies to a request, and acknowledges it when the reply is stored: then
-    /// the answer is there. The first reply of a consumer waits for the
-    /// producer that writes them.
+    /// the answer is there, the reply's id in `TOPIC.replies`. The first reply
+    /// of a consumer waits for the producer that writes them, and any one for
+    /// room, while too much is not stored yet.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if the event is no request, and those of
     /// [`crate::Producer::push`]: the event is not settled then. The answer is
     /// an error if the reply was not stored (the event is returned), or the
     /// lease had expired.
-    pub fn reply(&self, metadata: &[u8], data: Data) -> Result<Pending<()>, ClientError> {
+    pub fn reply(&self, metadata: &[u8], data: Data) -> Result<Pending<EventId>, ClientError> {
+        self.push_reply(metadata, data, true)
+    }
+
+    /// [`QueueEvent::reply`], which does not wait for room.
+    ///
+    /// # Errors
+    /// [`ClientError::Budget`] where that would.
+    pub fn try_reply(&self, metadata: &[u8], data: Data) -> Result<Pending<EventId>, ClientError> {
+        self.push_reply(metadata, data, false)
+    }
+
+    /// Has made what the first reply waits for: gives what tells when that is
+    /// over, or `None` if no reply waits for it any more.
+    pub fn begin_replying(&self) -> Option<Answered> {
+        self.replier.begin()
+    }
+
+    fn push_reply(
+        &self,
+        metadata: &[u8],
+        data: Data,
+        waits: bool,
+    ) -> Result<Pending<EventId>, ClientError> {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let stored = self.replier.reply(&self.event, metadata, data)?;
+        let stored = self.replier.reply(&self.event, metadata, data, waits)?;
         self.is_settled.store(true, Ordering::Relaxed);
         let shared = self.shared.clone();
         let (id, lease) = (self.event.id(), self.lease);
         let promise = Promise::new(&shared.mailbox);
         let what = format!("the reply to event {id} of {}", shared.title);
         let timeout = shared.options.session_timeout.saturating_mul(2);
-        let answer = Pending::new(promise.clone(), what, timeout, |_| Ok(()));
-        let outcome = stored.clone();
+        shared.begin_reply();
+        let (outcome, reply) = (stored.clone(), stored.clone());
+        let answer = Pending::new(promise.clone(), what, timeout, move |_| {
+            reply.try_get().unwrap_or(Err(ClientError::Closed))
+        });
         stored.on_done(Box::new(move || {
             let outcome = outcome.try_get().unwrap_or(Err(ClientError::Closed));
             if let Err(error) = outcome {
-                shared.settle(
-                    id,
-                    lease,
-                    How::return_after(Duration::ZERO, &error.to_string()),
-                );
+                let reason = error.to_string();
+                shared.settle(id, lease, How::return_after(Duration::ZERO, &reason));
+                shared.end_reply();
                 return promise.resolve(Err(error));
             }
             let settled = shared.settle(id, lease, How::acknowledge());
+            shared.end_reply();
             let result = settled.clone();
             settled.on_done(Box::new(move || {
                 let result = result.try_get().unwrap_or(Err(ClientError::Closed));

@@ -74,6 +74,8 @@ struct State {
     gathered: VecDeque<Gathered>,
     /// The core knows that there are some.
     scheduled: bool,
+    /// Events that are settled when their replies are stored.
+    replying: usize,
     /// Nothing is handed out or settled any more.
     closed: bool,
     /// Nothing will come any more.
@@ -239,6 +241,23 @@ impl QueueShared {
         SettleFuture::new(batch, id, lease, self.title.clone())
     }
 
+    /// An event's reply is on its way: it will be settled, and a consumer that
+    /// closes waits for it.
+    pub fn begin_reply(&self) {
+        self.lock().replying += 1;
+    }
+
+    /// What became of a reply is known, and the event settled.
+    pub fn end_reply(&self) {
+        let mut state = self.lock();
+        state.replying -= 1;
+        let wake = state.closed && state.replying == 0;
+        drop(state);
+        if wake {
+            self.mailbox.send(Command::Settle(self.key));
+        }
+    }
+
     /// For the puller: events that cannot be handed out.
     pub fn settle_unseen(&self, ids: impl Iterator<Item = EventId>, how: How<'_>) {
         let mut state = self.lock();
@@ -300,9 +319,10 @@ impl QueueShared {
         Some(gathered)
     }
 
-    /// For the core: whether settlements wait to be sent.
-    pub fn has_gathered(&self) -> bool {
-        !self.lock().gathered.is_empty()
+    /// For the core: whether settlements wait to be sent, or are still to come.
+    pub fn is_settling(&self) -> bool {
+        let state = self.lock();
+        !state.gathered.is_empty() || state.replying > 0
     }
 
     /// For the core: batches arrived, whose leases last until then.

@@ -1,0 +1,164 @@
+//! Who replies: the producer of one consumer's replies.
+
+use super::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER, replies_definition, replies_of};
+use crate::error::ClientError;
+use crate::event::{ConsumedEvent, Data, Event};
+use crate::future::PushFuture;
+use crate::options::{AtBudget, ProducerOptions};
+use crate::producer::Producer;
+use crate::promise::{Answered, Pending, Promise, Reply};
+use crate::topic_handle::TopicHandle;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// How long a reply waits for room among those that are not stored yet.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Writes replies of one consumer.
+pub(crate) struct Replier {
+    topic: TopicHandle,
+    /// How it names itself.
+    name: String,
+    /// Guards the producer's making alone; held for a look.
+    making: Mutex<Making>,
+}
+
+/// The producer, which is made when the first reply is.
+enum Making {
+    None,
+    /// Somebody has begun to.
+    Begun(Arc<Promise>),
+    /// Told to whoever replies next; then it is tried again.
+    Failed(ClientError),
+    Made(Arc<Producer>),
+}
+
+impl Replier {
+    pub fn new(topic: &TopicHandle, name: String) -> Arc<Self> {
+        Arc::new(Self {
+            topic: topic.clone(),
+            name,
+            making: Mutex::new(Making::None),
+        })
+    }
+
+    fn making(&self) -> MutexGuard<'_, Making> {
+        self.making.lock().expect("no holder panics here")
+    }
+
+    /// Has the producer made, if it is not: what tells that it is, or has failed.
+    pub fn begin(self: &Arc<Self>) -> Option<Answered> {
+        let mut making = self.making();
+        match &*making {
+            Making::Made(_) | Making::Failed(_) => return None,
+            Making::Begun(promise) => return Some(Answered::of(promise.clone())),
+            Making::None => {}
+        }
+        let mailbox = match self.topic.driver.session() {
+            Ok(session) => session.mailbox.clone(),
+            Err(error) => {
+                *making = Making::Failed(error);
+                return None;
+            }
+        };
+        let promise = Promise::new(&mailbox);
+        *making = Making::Begun(promise.clone());
+        // What is begun now may end at once, on this thread.
+        drop(making);
+        let (replier, told) = (self.clone(), promise.clone());
+        self.begin_producer().hand_to(move |made| {
+            *replier.making() = match made {
+                Ok(producer) => Making::Made(Arc::new(producer)),
+                Err(error) => Making::Failed(error),
+            };
+            told.resolve(Ok(Reply::default()));
+        });
+        Some(Answered::of(promise))
+    }
+
+    fn begin_producer(&self) -> Pending<Producer> {
+        let driver = self.topic.driver.clone();
+        let session = match driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let definition = match replies_definition(&self.topic) {
+            Ok(definition) => definition,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), driver.request_timeout());
+        let name = replies_of(&self.topic);
+        let made = self.topic.begin_companion(&name, &definition);
+        let opened = made.and_then(&mailbox, timeout, move |made| match made {
+            Ok(()) => driver.begin_open_topic(&name),
+            Err(error) => Pending::failed(error),
+        });
+        opened.and_then(&mailbox, timeout, |replies| match replies {
+            Ok(replies) => replies.begin_producer(ProducerOptions {
+                at_budget: AtBudget::Fail,
+                ..ProducerOptions::default()
+            }),
+            Err(error) => Pending::failed(error),
+        })
+    }
+
+    /// The producer; waits for it if it is being made.
+    fn producer(self: &Arc<Self>) -> Result<Arc<Producer>, ClientError> {
+        loop {
+            if let Some(begun) = self.begin() {
+                // Each of the calls that this is made of has its deadline.
+                begun.wait(Duration::MAX);
+            }
+            let mut making = self.making();
+            match &*making {
+                Making::Made(producer) => return Ok(producer.clone()),
+                Making::Failed(error) => {
+                    let error = error.clone();
+                    *making = Making::None;
+                    return Err(error);
+                }
+                Making::None | Making::Begun(_) => {}
+            }
+        }
+    }
+
+    /// Pushes the reply to a request; waits for room if `waits`.
+    pub fn reply(
+        self: &Arc<Self>,
+        request: &ConsumedEvent,
+        metadata: &[u8],
+        data: Data,
+        waits: bool,
+    ) -> Result<PushFuture, ClientError> {
+        let headers = request.headers();
+        let header = |name: &str| {
+            let found = headers.iter().find(|(other, _)| other == name);
+            found.map(|(_, value)| value.as_ref())
+        };
+        let (Some(address), Some(correlation)) = (header(REPLY_HEADER), header(CORRELATION_HEADER))
+        else {
+            return Err(ClientError::Invalid(format!(
+                "event {} is no request: it does not say where a reply goes",
+                request.id()
+            )));
+        };
+        let headers = [
+            (CORRELATION_HEADER, correlation),
+            (REPLIER_HEADER, self.name.as_bytes()),
+        ];
+        let event = Event {
+            metadata,
+            data,
+            key: Some(address),
+            headers: &headers,
+            ..Event::default()
+        };
+        let producer = self.producer()?;
+        loop {
+            match producer.push(event.clone()) {
+                Err(ClientError::Budget(_)) if waits => producer.flush(ROOM_TIMEOUT)?,
+                pushed => return pushed,
+            }
+        }
+    }
+}
