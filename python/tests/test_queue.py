@@ -70,7 +70,7 @@ def test_a_settlement_is_durable_when_it_says_so(topic: thalweg.Topic) -> None:
         again = event.acknowledge()
         assert isinstance(again.exception(timeout=60), thalweg.LeaseExpired)
         with pytest.raises(thalweg.LeaseExpired, match="lease"):
-            event.extend()
+            event.extend().result(60)
         pull(consumer).acknowledge().add_done_callback(lambda _: told.set())
         assert told.wait(60)
         with pytest.raises(ValueError, match="delay"):
@@ -91,7 +91,7 @@ def test_what_is_returned_or_let_go_of_comes_again(topic: thalweg.Topic) -> None
         event.return_to_queue(delay=0.05).result(60)
         with pull(consumer) as event:
             assert event.deliveries == 5
-            event.extend()
+            assert event.extend().result(60) is None
         assert consumer.pull(timeout=0) is None
 
 
@@ -323,7 +323,7 @@ print(event.acknowledge())
 """
     done = run_script(code, shared_server.group_file, name)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert done.stdout == "Settlement(pending)\n"
+    assert done.stdout == "Future(pending)\n"
     with shared_server.connect() as driver, driver.open_topic(name).queue("farm") as consumer:
         assert consumer.pull(timeout=0.1) is None
 

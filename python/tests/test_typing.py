@@ -33,6 +33,14 @@ with thalweg.Driver("thalweg.json") as driver:
                 deliveries: int = task.deliveries
             base: thalweg.Event = task
             task.return_to_queue(delay=1.5, reason="busy").result(timeout=1)
+            replied: thalweg.Future = task.reply({"done": True}, np.zeros(3))
+            extended: thalweg.Future[None] = task.extend()
+    with topic.requester(data=False) as requester:
+        asked: thalweg.Future[thalweg.Event] = requester.request({"x": 1}, key="k", timeout=3)
+        size = asked.result().data_size
+        everybody = requester.broadcast(at_least=2).result()
+        missing: tuple[str, ...] = everybody.missing
+        first: dict[str, thalweg.Event] = everybody.replies
 
 async def main() -> None:
     id: thalweg.EventId = await producer.push({})
@@ -40,6 +48,8 @@ async def main() -> None:
         print(event.id, id)
     async for task in worker:
         await task.acknowledge()
+    reply = await requester.request({})
+    print(reply.metadata, (await requester.broadcast({})).missing)
 """
 
 BAD = """
@@ -54,6 +64,8 @@ topic.consumer("viewer", start="yesterday")
 topic.consumer("viewer").pull().metadata
 topic.queue("farm", start="yesterday")
 topic.queue("farm").pull(1).reject()
+topic.requester().request({}).result().offset
+topic.requester().broadcast({}).result().replies[0]
 """
 
 
@@ -69,6 +81,6 @@ def test_good_programs_pass_and_bad_lines_do_not(tmp_path: Path) -> None:
     assert mypy(good).returncode == 0, mypy(good).stdout
     complaints = mypy(bad).stdout
     wrong_lines = [number for number, line in enumerate(BAD.splitlines(), 1) if line][1:]
-    assert len(wrong_lines) == 9
+    assert len(wrong_lines) == 11
     for number in wrong_lines:
         assert f"bad.py:{number}: error" in complaints, complaints

@@ -25,12 +25,18 @@ from thalweg._thalweg import (
     Producer,
     QueueConsumer,
     QueueEvent,
-    Settlement,
+    Requester,
     Topic,
     __version__,
 )
 from thalweg._command import executable
-from thalweg.descriptions import Cursor, Gap, PartitionDescription, TopicDescription
+from thalweg.descriptions import (
+    Cursor,
+    Gap,
+    Gathered,
+    PartitionDescription,
+    TopicDescription,
+)
 from thalweg.exceptions import (
     BudgetExceeded,
     Closed,
@@ -76,6 +82,7 @@ __all__ = [
     "Future",
     "Gap",
     "GapWarning",
+    "Gathered",
     "InvalidArgument",
     "InvalidEvent",
     "InvalidTopic",
@@ -90,8 +97,8 @@ __all__ = [
     "ProducerFenced",
     "QueueConsumer",
     "QueueEvent",
+    "Requester",
     "ServerError",
-    "Settlement",
     "StorageError",
     "Timeout",
     "Topic",

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     from thalweg._thalweg import (
         Consumer,
         Event,
-        EventId,
         Future,
         QueueConsumer,
         QueueEvent,
-        Settlement,
     )
+
+_T = TypeVar("_T")
 
 #: A consumer's wake-up is never relied on alone: seconds between looks.
 _LOOK_SECONDS = 1.0
@@ -34,11 +34,7 @@ def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: Any 
         pass  # The loop was closed meanwhile: nobody waits any more.
 
 
-@overload
-def await_outcome(future: Future) -> Generator[Any, None, EventId]: ...
-@overload
-def await_outcome(future: Settlement) -> Generator[Any, None, None]: ...
-def await_outcome(future: Future | Settlement) -> Generator[Any, None, EventId | None]:
+def await_outcome(future: Future[_T]) -> Generator[Any, None, _T]:
     """What ``await future`` runs."""
     if not future.done():
         loop = asyncio.get_running_loop()

@@ -4,14 +4,14 @@
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex, TypeAlias, final
+from types import GenericAlias, TracebackType
+from typing import Any, Generic, Literal, Self, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, TypeVar, disjoint_base
 
-from thalweg.descriptions import Cursor, Gap, PartitionDescription, TopicDescription
+from thalweg.descriptions import Cursor, Gap, Gathered, PartitionDescription, TopicDescription
 from thalweg.plugins import Plugin
 
 __all__ = [
@@ -25,13 +25,16 @@ __all__ = [
     "Event",
     "QueueConsumer",
     "QueueEvent",
-    "Settlement",
+    "Requester",
     "DataView",
     "_close_all",
     "_stop_callbacks",
 ]
 
 __version__: str
+
+# A `Future` that says no more is one of a push.
+_T_co = TypeVar("_T_co", covariant=True, default=EventId)
 
 # numpy says only from Python 3.12 on that its arrays are buffers.
 _Buffer: TypeAlias = Buffer | np.ndarray[Any, Any] | np.generic
@@ -426,6 +429,29 @@ class Topic:
         (`QueueConsumer.options`). Durable when it returns. Raises
         `InvalidArgument`, `Timeout`, `Unreachable`.
         """
+    def requester(
+        self,
+        *,
+        data: bool = True,
+        budget_bytes: int | None = None,
+        block_timeout: float = 120.0,
+        durability: _Durability | None = None,
+    ) -> Requester:
+        """Opens a requester: it sends requests to this topic, whose workers are
+        members of a queue, and gets their replies.
+
+        Replies come over the topic `TOPIC.replies`, which is made if it is
+        missing.
+
+        - `data`: whether data of replies is wanted; without it they have
+          metadata alone.
+        - `budget_bytes`: bytes of requests held until they are stored, 64 MiB
+          by default; one larger request is let in alone. At that bound a
+          request waits for room, up to `block_timeout` seconds.
+        - `durability`: what a request survives, if more than the topic promises.
+
+        Raises `InvalidArgument`, `Timeout`, `Unreachable`.
+        """
     def fetch(
         self,
         partition: int,
@@ -479,7 +505,7 @@ class Producer:
         time: int | datetime | None = None,
         partition: int | None = None,
         tombstone: bool = False,
-    ) -> Future:
+    ) -> Future[EventId]:
         """Sends one event and returns its future at once.
 
         `metadata` is a dict (or anything else that has a JSON form), a str of
@@ -505,7 +531,7 @@ class Producer:
         data: Sequence[_Data] | _Buffer | None = None,
         *,
         partition: int | None = None,
-    ) -> list[Future]:
+    ) -> list[Future[EventId]]:
         """Sends many events, in order, and returns their futures.
 
         `metadata` is a list with one entry an event, each as for `push`, or
@@ -574,32 +600,41 @@ class EventId:
     def __getnewargs__(self) -> tuple[int, int, int]: ...
 
 @final
-class Future:
-    """What becomes of one pushed event: an `EventId` once it is as durable as
-    the topic promises, or an error.
+class Future(Generic[_T_co]):
+    """What becomes of something that was begun: its result, once that is there,
+    or an error.
+
+    Of a push it is the event's id, once the event is as durable as the topic
+    promises; until then the event's data must not be changed. Of a settlement
+    (`acknowledge`, `return_to_queue`, `reject`) it is None, once that is
+    durable; of a request the reply.
 
     Wait for it with `result`, in a coroutine with `await`, or not at all:
-    `Producer.flush` and `close` wait for everything. Until it is resolved,
-    the event's data must not be changed.
+    `close` of a producer or consumer waits for what it has under way. May be
+    used by several threads and tasks.
     """
-    def result(self, timeout: float | None = None) -> EventId:
-        """The event's id, when it has one. Waits up to `timeout` seconds; None
-        waits as long as the producer's own deadline lets it.
+    def result(self, timeout: float | None = None) -> _T_co:
+        """The result, when it is there. Waits up to `timeout` seconds; None waits
+        as long as the deadline lets it that the thing itself has: that of a
+        push, for example, is its producer's.
 
         Raises `Timeout` if it is still unknown then (which may be tried
-        again), or what became of the push.
+        again), or what went wrong: `LeaseExpired`, for example, if a settled
+        event was not this consumer's any more.
         """
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error of the push, or None if the event has its id. Waits as
-        `result` does, and raises `Timeout` as it does.
+        """The error, or None if there is a result. Waits as `result` does, and
+        raises `Timeout` as it does.
         """
     def done(self) -> bool:
         """Whether the outcome is known. Does not block."""
-    def add_done_callback(self, function: Callable[[Future], object], /) -> None:
+    def add_done_callback(self, function: Callable[[Self], object], /) -> None:
         """Calls `function(future)` once the outcome is known: now, if it is, or
         later on a thread of Thalweg's. What it raises is reported, not raised.
         """
-    def __await__(self) -> Generator[Any, None, EventId]: ...
+    def __await__(self) -> Generator[Any, None, _T_co]: ...
+    @classmethod
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 @final
 class Consumer:
@@ -745,6 +780,20 @@ class Event:
     @property
     def tombstone(self) -> bool:
         """Whether the event deletes its key."""
+    def reply(self, metadata: _Metadata = None, data: _Data = None) -> Future[EventId]:
+        """Replies to a request that reached a consumer, as
+        `Requester.broadcast` sends it; `QueueEvent.reply` is that of a queue.
+        `metadata` and `data` are as for `Producer.push`; the reply's data must
+        not be changed until the future is resolved.
+
+        The future is the reply's id in the topic `TOPIC.replies`, when it is
+        durable. Does not block, but for a consumer's first reply, which opens
+        that topic, and while too much is not stored yet.
+
+        Raises `InvalidEvent` if the event is no request or the reply is
+        refused, `Timeout`; `ValueError` for an event that was read without a
+        consumer.
+        """
     def acknowledge(self) -> None:
         """Says that this event and all before it in its partition are done with:
         a consumer of the same name will begin behind it.
@@ -852,29 +901,43 @@ class QueueEvent(Event):
     @property
     def settled(self) -> bool:
         """Whether it was settled through this object."""
-    def acknowledge(self) -> Settlement:  # type: ignore[override]
+    def acknowledge(self) -> Future[None]:  # type: ignore[override]
         """The event is handled: once this is durable it is never delivered again.
 
         Does not block; what is settled at about the same time travels
-        together. The settlement that is returned says when it is durable.
+        together. The future says when it is durable.
         """
-    def return_to_queue(self, delay: float = 0.0, reason: str = "") -> Settlement:
+    def return_to_queue(self, delay: float = 0.0, reason: str = "") -> Future[None]:
         """The event is to be delivered again after `delay` seconds, here or
         elsewhere. Does not block.
 
         Once it was delivered as often as the queue allows, it goes to the
         dead-letter topic instead, with `reason` (its first 1024 bytes).
         """
-    def reject(self, reason: str) -> Settlement:
+    def reject(self, reason: str) -> Future[None]:
         """The event can't be handled: it goes to the dead-letter topic, with
         `reason` (its first 1024 bytes), and is delivered no more. Does not block.
         """
-    def extend(self, timeout: float | None = None) -> None:
-        """Lets the lease last as long as a new one, from now on. Waits for the
-        server to say so, up to `timeout` seconds; None waits as long as the
-        session timeout. A consumer with `renew` does so by itself.
+    def reply(self, metadata: _Metadata = None, data: _Data = None) -> Future[EventId]:
+        """Replies to a request (see `Topic.requester`), and acknowledges it once
+        the reply is stored. `metadata` and `data` are as for `Producer.push`;
+        the reply's data must not be changed until the future is resolved.
 
-        Raises `LeaseExpired`, `Timeout`.
+        The future is the reply's id in the topic `TOPIC.replies`, when both
+        are durable. Does not block, but for a consumer's first reply, which
+        opens that topic, and while too much is not stored yet. If the reply
+        can't be stored, the event is returned to the queue.
+
+        Raises `InvalidEvent` if the event is no request or the reply is
+        refused, `Timeout`: it is not settled then.
+        """
+    def extend(self) -> Future[None]:
+        """Lets the lease last as long as a new one, from when the server hears of
+        it: then the future is resolved. Does not block. A consumer with
+        `renew` does so by itself.
+
+        The future raises `LeaseExpired` if the event was not this consumer's
+        any more.
         """
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -886,33 +949,81 @@ class QueueEvent(Event):
     ) -> None: ...
 
 @final
-class Settlement:
-    """Resolves when what was said of a queue's event (`acknowledge`,
-    `return_to_queue`, `reject`) is durable, or says why it is not.
+class Requester:
+    """Sends requests to a topic, and gets the replies.
 
-    Wait for it with `result`, in a coroutine with `await`, or not at all:
-    `QueueConsumer.close` waits for everything. An event that was settled is
-    out of this program's hands at once; one whose settlement fails may be
-    delivered again.
+    Made by `Topic.requester`. Whoever handles the requests is a member of a
+    queue of the topic, and calls `QueueEvent.reply`. Any number of requests
+    may be under way; may be used by several threads. Requests and replies are
+    events, and as durable as the topic: a request survives its worker, a
+    reply a lost connection.
+
+    Use it in a `with` block, or call `close`. Not usable in a child after
+    `os.fork()`, where it raises `Forked`: open another one there.
     """
-    def result(self, timeout: float | None = None) -> None:
-        """Waits until it is durable, up to `timeout` seconds; None waits for ever.
+    def request(
+        self,
+        metadata: _Metadata = None,
+        data: _Data = None,
+        *,
+        key: bytes | str | None = None,
+        headers: _Headers | None = None,
+        timeout: float = 120.0,
+    ) -> Future[Event]:
+        """Sends one request and returns the future of its reply at once: an
+        `Event` of the topic `TOPIC.replies`, with metadata and data.
 
-        Raises `LeaseExpired` if the event was not this consumer's any more:
-        another member has it, or will. `Timeout` if it is still unknown (which
-        may be tried again), `StorageError` if the server could not record it.
+        `metadata`, `data`, `key` and `headers` are as for `Producer.push`; the
+        data must not be changed until the future is resolved. After `timeout`
+        seconds without a reply the future raises `Timeout`. Whether the
+        request was handled is not known then: a worker may still have it, and
+        a reply that comes later is dropped.
+
+        Does not block unless the budget is full, see `Topic.requester`. Raises
+        `InvalidEvent` if the request is refused, `BudgetExceeded`, `Closed`,
+        `Forked`.
         """
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error of the settlement, or None if it is durable. Waits as
-        `result` does, and raises `Timeout` as it does.
+    def broadcast(
+        self,
+        metadata: _Metadata = None,
+        data: _Data = None,
+        *,
+        at_least: int | None = None,
+        key: bytes | str | None = None,
+        headers: _Headers | None = None,
+        timeout: float = 120.0,
+    ) -> Future[Gathered]:
+        """Asks everybody who is live on the topic, and returns the future of
+        their replies at once, a `Gathered`.
+
+        Each program that reads the topic as an independent consumer is asked
+        once, a group or queue once; they reply with `Event.reply` or
+        `QueueEvent.reply`. The future is resolved when all have replied, or
+        `at_least` have, or after `timeout` seconds; then it says who is
+        missing. It raises `Timeout` only if the server did not say in time who
+        is there. The other arguments are as for `request`.
         """
-    def done(self) -> bool:
-        """Whether the outcome is known. Does not block."""
-    def add_done_callback(self, function: Callable[[Settlement], object], /) -> None:
-        """Calls `function(settlement)` once the outcome is known: now, if it is,
-        or later on a thread of Thalweg's. What it raises is reported, not raised.
+    @property
+    def waiting(self) -> int:
+        """How many requests and broadcasts are under way."""
+    def close(self) -> None:
+        """Ends it: futures of requests that are under way raise `Closed`. What
+        was asked may be handled all the same. A second call does nothing.
         """
-    def __await__(self) -> Generator[Any, None, None]: ...
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+    @property
+    def topic(self) -> Topic:
+        """The topic that it asks."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
 
 @final
 class DataView:

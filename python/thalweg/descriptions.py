@@ -1,11 +1,14 @@
-"""What a server says of its topics, partitions, cursors and losses."""
+"""What a server says of its topics, partitions, cursors and losses, and repliers to all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Cursor", "Gap", "PartitionDescription", "TopicDescription"]
+if TYPE_CHECKING:
+    from thalweg._thalweg import Event
+
+__all__ = ["Cursor", "Gap", "Gathered", "PartitionDescription", "TopicDescription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +83,15 @@ class Gap:
             f"partition {self.partition}: {lost} from offset {self.first} "
             f"(incarnation {self.incarnation}) are gone: {self.reason}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The replies to a broadcast."""
+
+    replies: dict[str, Event]
+    """Who replied, in the order of arrival, and what. A group or queue is named
+    by its name, a program that reads the topic as an independent consumer by
+    the consumer's name, a slash, and the program's session id."""
+    missing: tuple[str, ...]
+    """Who was asked and has not replied."""

@@ -2,9 +2,10 @@
 
 use crate::ahead::Ahead;
 use crate::event::Event;
-use crate::future::EventId;
+use crate::future::{EventId, Future};
 use crate::gaps::Gaps;
 use crate::ready::Ready;
+use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
 use crate::{error, wait};
@@ -95,6 +96,23 @@ impl Consumer {
         client
             .acknowledge(id)
             .map_err(|reason| error::raise(py, reason))
+    }
+
+    /// Replies to a request that it got.
+    pub fn reply(
+        &self,
+        py: Python<'_>,
+        request: &ConsumedEvent,
+        reply: &Reply<'_, '_>,
+    ) -> PyResult<Future> {
+        let client = self.open(py)?;
+        let opening = client.begin_replying();
+        let opening = opening.map_err(|reason| error::raise(py, reason))?;
+        let push = |metadata: &[u8], data| client.try_reply(request, metadata, data);
+        let pushed = reply.push(py, opening, push);
+        // The last handle may be this one, if the consumer was closed meanwhile.
+        py.detach(|| drop(client));
+        Ok(Future::of_push(pushed?, None))
     }
 
     /// Begins anew in a child of a fork: what the parent took is the parent's.

@@ -2,7 +2,8 @@
 
 use crate::ahead::Group;
 use crate::consumer::Consumer;
-use crate::future::EventId;
+use crate::future::{EventId, Future};
+use crate::reply::Reply;
 use crate::{json, lend};
 use client::{ConsumedEvent, EventDataRef};
 use pyo3::exceptions::PyValueError;
@@ -227,6 +228,34 @@ impl Event {
                 "this event was read without a consumer, so there is no cursor to move",
             )),
         }
+    }
+
+    /// Replies to a request that reached a consumer, as
+    /// `Requester.broadcast` sends it; `QueueEvent.reply` is that of a queue.
+    /// `metadata` and `data` are as for `Producer.push`; the reply's data must
+    /// not be changed until the future is resolved.
+    ///
+    /// The future is the reply's id in the topic `TOPIC.replies`, when it is
+    /// durable. Does not block, but for a consumer's first reply, which opens
+    /// that topic, and while too much is not stored yet.
+    ///
+    /// Raises `InvalidEvent` if the event is no request or the reply is
+    /// refused, `Timeout`; `ValueError` for an event that was read without a
+    /// consumer.
+    #[pyo3(signature = (metadata = None, data = None))]
+    fn reply(
+        &self,
+        py: Python<'_>,
+        metadata: Option<&Bound<'_, PyAny>>,
+        data: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Future> {
+        let Some(consumer) = &self.consumer else {
+            return Err(PyValueError::new_err(
+                "this event was read without a consumer, so nobody can reply for it",
+            ));
+        };
+        let reply = Reply::new(metadata, data)?;
+        consumer.get().reply(py, self.inner(), &reply)
     }
 
     fn __repr__(&self) -> String {

@@ -19,13 +19,15 @@ mod event;
 mod future;
 mod gaps;
 mod json;
+mod labels;
 mod lend;
 mod plugins;
 mod producer;
 mod queue;
 mod ready;
+mod reply;
+mod requester;
 mod select;
-mod settlement;
 mod topic;
 mod view;
 mod wait;
@@ -64,7 +66,7 @@ fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event::Event>()?;
     module.add_class::<queue::QueueConsumer>()?;
     module.add_class::<queue::QueueEvent>()?;
-    module.add_class::<settlement::Settlement>()?;
+    module.add_class::<requester::Requester>()?;
     module.add_class::<view::DataView>()?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)

@@ -2,11 +2,11 @@
 
 use crate::future::Future;
 use crate::json::Metadata;
+use crate::labels::Labels;
 use crate::topic::Topic;
 use crate::{error, lend, wait};
 use bytes::Bytes;
 use client::{ClientError, Event, PushFuture};
-use memory::Deadline;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
@@ -18,8 +18,6 @@ use std::time::Duration;
 const COPY_BYTES_WITH_GIL_MAX: usize = 64 << 10;
 /// Events of `push_many` between two looks for Ctrl-C.
 const PUSHES_WITHOUT_GIL_MAX: usize = 4096;
-/// How long a push that waits for room sleeps between its tries.
-const ROOM_SLEEP: Duration = Duration::from_millis(1);
 
 /// Sends events to one topic.
 ///
@@ -118,27 +116,8 @@ impl Producer {
         let Some(timeout) = self.room_timeout else {
             return Err(error::raise(py, full));
         };
-        let mut last = full;
         self.send_soon(py);
-        let pushed = wait::until(py, Deadline::after(timeout), |slice| {
-            let deadline = Deadline::after(slice);
-            loop {
-                std::thread::sleep(ROOM_SLEEP.min(slice));
-                match self.client().push(event.clone()) {
-                    Err(error @ ClientError::Budget(_)) => last = error,
-                    Err(ClientError::Invalid(reason)) => return Ok(Some(Err(reason))),
-                    outcome => return outcome.map(|push| Some(Ok(push))),
-                }
-                if deadline.has_passed() {
-                    return Ok(None);
-                }
-            }
-        })?;
-        match pushed {
-            Some(Ok(push)) => Ok(push),
-            Some(Err(reason)) => Err(error::new(py, "InvalidEvent", reason)),
-            None => Err(error::raise(py, last)),
-        }
+        wait::for_room(py, timeout, full, || self.client().push(event.clone()))
     }
 
     fn push_event(&self, py: Python<'_>, event: Event<'_>) -> PyResult<PushFuture> {
@@ -213,17 +192,12 @@ impl Producer {
                 Err(error) => return Err(error::raise_push(py, error)),
             }
         } else {
-            let key = key.map(text_or_bytes).transpose()?;
-            let headers = headers.map(header_pairs).transpose()?.unwrap_or_default();
-            let headers: Vec<(&str, &[u8])> = headers
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_slice()))
-                .collect();
+            let labels = Labels::new(key, headers)?;
             let event = Event {
                 metadata: bytes,
                 data: lend::pieces(data)?,
-                key: key.as_deref(),
-                headers: &headers,
+                key: labels.key(),
+                headers: &labels.headers(),
                 producer_time: time.map(nanoseconds).transpose()?,
                 partition,
                 tombstone,
@@ -231,7 +205,7 @@ impl Producer {
             this.push_event(py, event)?
         };
         lend::release_returned(py);
-        Ok(Future::new(push, slf.clone().unbind()))
+        Ok(Future::of_push(push, Some(slf.clone().unbind())))
     }
 
     /// Sends many events, in order, and returns their futures.
@@ -297,7 +271,7 @@ impl Producer {
         let pushes = this.push_in_order(py, count, &event_at)?;
         let futures = pushes
             .into_iter()
-            .map(|push| Future::new(push, slf.clone().unbind()));
+            .map(|push| Future::of_push(push, Some(slf.clone().unbind())));
         Ok(futures.collect())
     }
 
@@ -386,7 +360,12 @@ impl Producer {
 impl Producer {
     fn drain(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<()> {
         let flush = py.detach(|| self.client().flush_future());
-        wait::until_done(py, timeout, |slice| flush.wait(slice), || flush.try_get())
+        let is_known = || flush.try_get().is_some();
+        wait::until_known(py, timeout, |slice| flush.wait(slice), is_known)?;
+        let outcome = py.detach(|| flush.try_get());
+        outcome.map_or(Ok(()), |outcome| {
+            outcome.map_err(|reason| error::raise(py, reason))
+        })
     }
 
     /// Pushes `count` events without the GIL, in pieces.
@@ -444,12 +423,7 @@ impl Drop for Producer {
         }
         // Nobody closed it. What it still holds is sent on another thread, for
         // this one may be anywhere in Python, and closing the driver waits for it.
-        let drain = move || drop(client);
-        let spawned = std::thread::Builder::new()
-            .name("thalweg-drain".into())
-            .spawn(drain);
-        // Without a thread the closure, and so the producer, was dropped here.
-        drop(spawned);
+        wait::drop_elsewhere(client);
     }
 }
 
@@ -484,35 +458,6 @@ fn rows(data: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<Bytes>>> {
     let row_bytes = whole.len().checked_div(row_count).unwrap_or(0);
     let row = |index: usize| vec![whole.slice(index * row_bytes..(index + 1) * row_bytes)];
     Ok((0..row_count).map(row).collect())
-}
-
-fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    if let Ok(text) = value.cast::<PyString>() {
-        return Ok(text.to_str()?.as_bytes().to_vec());
-    }
-    match value.cast::<PyBytes>() {
-        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
-        Err(_) => {
-            let kind = value.get_type().name()?;
-            Err(PyTypeError::new_err(format!(
-                "expected bytes or str, not {kind}"
-            )))
-        }
-    }
-}
-
-fn header_pairs(headers: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
-    let pairs = match headers.cast::<PyMapping>() {
-        Ok(mapping) => mapping.items()?.into_any(),
-        Err(_) => headers.clone(),
-    };
-    pairs
-        .try_iter()?
-        .map(|pair| {
-            let (name, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
-            Ok((name, text_or_bytes(&value)?))
-        })
-        .collect()
 }
 
 /// Nanoseconds since 1970, of an int or an aware datetime.

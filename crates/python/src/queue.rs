@@ -1,10 +1,11 @@
 //! `thalweg.QueueConsumer` and `thalweg.QueueEvent`: events under leases.
 
 use crate::event::Event;
+use crate::future::{EventId, Future};
 use crate::gaps::Gaps;
 use crate::ready::Ready;
+use crate::reply::Reply;
 use crate::select::Parsed;
-use crate::settlement::Settlement;
 use crate::topic::Topic;
 use crate::{error, wait};
 use client::{ClientError, QueueOptions};
@@ -272,9 +273,7 @@ impl QueueConsumer {
             py.detach(|| drop(client));
         } else {
             // Dropping it waits for the server once more: not here.
-            std::thread::Builder::new()
-                .name("thalweg-leave".into())
-                .spawn(move || drop(client))?;
+            wait::drop_elsewhere(client);
         }
         match left? {
             Some(()) => Ok(()),
@@ -364,9 +363,9 @@ impl QueueEvent {
     /// The event is handled: once this is durable it is never delivered again.
     ///
     /// Does not block; what is settled at about the same time travels
-    /// together. The settlement that is returned says when it is durable.
-    fn acknowledge(&self) -> Settlement {
-        Settlement(self.event.acknowledge())
+    /// together. The future says when it is durable.
+    fn acknowledge(&self) -> Future {
+        Future::of_settlement(self.event.acknowledge())
     }
 
     /// The event is to be delivered again after `delay` seconds, here or
@@ -375,34 +374,56 @@ impl QueueEvent {
     /// Once it was delivered as often as the queue allows, it goes to the
     /// dead-letter topic instead, with `reason` (its first 1024 bytes).
     #[pyo3(signature = (delay = 0.0, reason = ""))]
-    fn return_to_queue(&self, delay: f64, reason: &str) -> PyResult<Settlement> {
+    fn return_to_queue(&self, delay: f64, reason: &str) -> PyResult<Future> {
         let delay = wait::number("delay", delay)?;
-        Ok(Settlement(self.event.return_because(delay, reason)))
+        Ok(Future::of_settlement(
+            self.event.return_because(delay, reason),
+        ))
     }
 
     /// The event can't be handled: it goes to the dead-letter topic, with
     /// `reason` (its first 1024 bytes), and is delivered no more. Does not block.
     #[pyo3(signature = (reason))]
-    fn reject(&self, reason: &str) -> Settlement {
-        Settlement(self.event.reject(reason))
+    fn reject(&self, reason: &str) -> Future {
+        Future::of_settlement(self.event.reject(reason))
     }
 
-    /// Lets the lease last as long as a new one, from now on. Waits for the
-    /// server to say so, up to `timeout` seconds; None waits as long as the
-    /// session timeout. A consumer with `renew` does so by itself.
+    /// Replies to a request (see `Topic.requester`), and acknowledges it once
+    /// the reply is stored. `metadata` and `data` are as for `Producer.push`;
+    /// the reply's data must not be changed until the future is resolved.
     ///
-    /// Raises `LeaseExpired`, `Timeout`.
-    #[pyo3(signature = (timeout = None))]
-    fn extend(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = wait::seconds("timeout", timeout)?;
-        let mut extension = self.event.extend();
-        let extended = wait::until(py, Deadline::within(timeout), |slice| {
-            extension.wait_for(Some(slice)).transpose()
-        })?;
-        extended.ok_or_else(|| {
-            let message = format!("the lease of event {} to be extended", self.event.id());
-            error::new(py, "Timeout", message)
-        })
+    /// The future is the reply's id in the topic `TOPIC.replies`, when both
+    /// are durable. Does not block, but for a consumer's first reply, which
+    /// opens that topic, and while too much is not stored yet. If the reply
+    /// can't be stored, the event is returned to the queue.
+    ///
+    /// Raises `InvalidEvent` if the event is no request or the reply is
+    /// refused, `Timeout`: it is not settled then.
+    #[pyo3(signature = (metadata = None, data = None))]
+    fn reply(
+        slf: &Bound<'_, Self>,
+        metadata: Option<&Bound<'_, PyAny>>,
+        data: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Future> {
+        let event = &slf.get().event;
+        let reply = Reply::new(metadata, data)?;
+        let push = |metadata: &[u8], data| event.try_reply(metadata, data);
+        let pending = reply.push(slf.py(), event.begin_replying(), push)?;
+        let what = format!("the reply to event {}", event.id());
+        Ok(Future::of_call(pending, what, |py, id| {
+            Py::new(py, EventId(id)).map(Py::into_any)
+        }))
+    }
+
+    /// Lets the lease last as long as a new one, from when the server hears of
+    /// it: then the future is resolved. Does not block. A consumer with
+    /// `renew` does so by itself.
+    ///
+    /// The future raises `LeaseExpired` if the event was not this consumer's
+    /// any more.
+    fn extend(&self) -> Future {
+        let what = format!("the lease of event {} to be extended", self.event.id());
+        Future::of_call(self.event.extend(), what, |py, ()| Ok(py.None()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -7,12 +7,14 @@ use crate::event::Event;
 use crate::future::EventId;
 use crate::producer::{Policy, Producer};
 use crate::queue::QueueConsumer;
+use crate::requester::Requester;
 use crate::select::{self, Parsed, Wanted};
 use crate::view::DataView;
 use crate::{describe, error, json, lend, wait};
 use client::{
-    AtBudget, BatchPolicy, ClientError, ConsumerOptions, GroupMember, GroupOptions, Linger,
-    Ordering, ProducerOptions, QueueConsumerOptions, QueueOptions, TopicHandle,
+    AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, GroupMember, GroupOptions,
+    Linger, Ordering, ProducerOptions, QueueConsumerOptions, QueueOptions, RequesterOptions,
+    TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -556,6 +558,54 @@ impl Topic {
         Ok(QueueConsumer::new(
             py, client, options, topic, on_gap, parsed,
         ))
+    }
+
+    /// Opens a requester: it sends requests to this topic, whose workers are
+    /// members of a queue, and gets their replies.
+    ///
+    /// Replies come over the topic `TOPIC.replies`, which is made if it is
+    /// missing.
+    ///
+    /// - `data`: whether data of replies is wanted; without it they have
+    ///   metadata alone.
+    /// - `budget_bytes`: bytes of requests held until they are stored, 64 MiB
+    ///   by default; one larger request is let in alone. At that bound a
+    ///   request waits for room, up to `block_timeout` seconds.
+    /// - `durability`: what a request survives, if more than the topic promises.
+    ///
+    /// Raises `InvalidArgument`, `Timeout`, `Unreachable`.
+    #[pyo3(signature = (*, data = true, budget_bytes = None, block_timeout = 120.0,
+                        durability = None))]
+    fn requester(
+        slf: &Bound<'_, Self>,
+        data: bool,
+        budget_bytes: Option<u64>,
+        block_timeout: f64,
+        durability: Option<&str>,
+    ) -> PyResult<Requester> {
+        let py = slf.py();
+        let room_timeout = wait::number("block_timeout", block_timeout)?;
+        let mut producer = ProducerOptions {
+            // The client never blocks: only here Ctrl-C is seen while waiting.
+            at_budget: AtBudget::Fail,
+            durability: self::durability(py, durability)?,
+            ..ProducerOptions::default()
+        };
+        if let Some(bytes) = budget_bytes {
+            producer.budget_bytes = bytes;
+        }
+        let options = RequesterOptions {
+            producer,
+            data: match data {
+                true => DataMode::All,
+                false => DataMode::None,
+            },
+        };
+        let client = slf
+            .get()
+            .call(py, move |handle| handle.requester(options))?;
+        let topic = slf.clone().unbind();
+        Ok(Requester::new(py, client, topic, room_timeout))
     }
 
     /// Reads events of one partition without a consumer: no subscription, no

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// The longest that Ctrl-C waits.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// How long a push that waits for room sleeps between its tries.
+const ROOM_SLEEP: Duration = Duration::from_millis(1);
+
 /// No call ends that late: [`Deadline`] takes it for never.
 pub const FOREVER: Duration = Duration::MAX;
 
@@ -58,32 +61,67 @@ pub fn until<T: Send>(
 }
 
 /// Waits for an outcome: `wait` waits for it for a slice of time, and
-/// `outcome` looks at it.
+/// `is_known` says whether it is there, be it an error.
 ///
-/// Either may say [`ClientError::Timeout`]. From `outcome` that is what became
-/// of the thing waited for; from `wait` alone it is raised when `timeout` has passed.
-pub fn until_done<T: Send>(
+/// `wait` says [`ClientError::Timeout`] when its slice has passed; that is
+/// raised when `timeout` has.
+pub fn until_known(
     py: Python<'_>,
     timeout: Option<Duration>,
-    wait: impl Fn(Duration) -> Result<T, ClientError> + Sync,
-    outcome: impl Fn() -> Option<Result<T, ClientError>> + Sync,
-) -> PyResult<T> {
+    wait: impl Fn(Duration) -> Result<(), ClientError> + Sync,
+    is_known: impl Fn() -> bool + Sync,
+) -> PyResult<()> {
     let mut last = None;
-    let done = until(py, Deadline::within(timeout), |slice| match wait(slice) {
-        Err(error) if error.is_timeout() => match outcome() {
-            Some(outcome) => outcome.map(Some),
-            None => {
-                last = Some(error);
-                Ok(None)
-            }
-        },
-        known => known.map(Some),
+    let known = until(py, Deadline::within(timeout), |slice| match wait(slice) {
+        Err(error) if error.is_timeout() && !is_known() => {
+            last = Some(error);
+            Ok(None)
+        }
+        _ => Ok(Some(())),
     })?;
-    match (done, last) {
-        (Some(value), _) => Ok(value),
+    match (known, last) {
         (None, Some(error)) => Err(error::raise(py, error)),
-        (None, None) => Err(PyRuntimeError::new_err("a wait ended without an outcome")),
+        _ => Ok(()),
     }
+}
+
+/// Pushes again and again until there is room, or `timeout` has passed: to be
+/// called when there was none. `full` says so, and is raised if none comes.
+pub fn for_room<T: Send>(
+    py: Python<'_>,
+    timeout: Duration,
+    full: ClientError,
+    push: impl Fn() -> Result<T, ClientError> + Sync,
+) -> PyResult<T> {
+    let mut last = full;
+    let pushed = until(py, Deadline::after(timeout), |slice| {
+        let deadline = Deadline::after(slice);
+        loop {
+            std::thread::sleep(ROOM_SLEEP.min(slice));
+            match push() {
+                Err(error @ ClientError::Budget(_)) => last = error,
+                // Of a push it is another exception than of a wait.
+                outcome => return Ok(Some(outcome)),
+            }
+            if deadline.has_passed() {
+                return Ok(None);
+            }
+        }
+    })?;
+    match pushed {
+        Some(outcome) => outcome.map_err(|reason| error::raise_push(py, reason)),
+        None => Err(error::raise(py, last)),
+    }
+}
+
+/// Drops what waits for the server once more when it is dropped, on a thread
+/// of its own.
+pub fn drop_elsewhere<T: Send + 'static>(value: T) {
+    // Without a thread the closure, and so the value, is dropped here.
+    let spawned = std::thread::Builder::new()
+        .name("thalweg-drain".into())
+        .spawn(move || drop(value));
+    drop(spawned);
 }
 
 /// Makes a call that has a deadline of its own but knows nothing of signals.

@@ -1,0 +1,52 @@
+//! Replies to requests, on their way out.
+
+use crate::json::Metadata;
+use crate::{error, lend, wait};
+use bytes::Bytes;
+use client::{Answered, ClientError};
+use memory::Deadline;
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// How long a reply waits for room among those that are not stored yet.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A reply, as users give it.
+pub struct Reply<'a, 'py> {
+    metadata: Metadata<'a, 'py>,
+    data: Vec<Bytes>,
+}
+
+impl<'a, 'py> Reply<'a, 'py> {
+    pub fn new(
+        metadata: Option<&'a Bound<'py, PyAny>>,
+        data: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            metadata: Metadata::new(metadata)?,
+            data: lend::pieces(data)?,
+        })
+    }
+
+    /// Waits for `opening`, a consumer's first reply, then pushes.
+    pub fn push<T: Send>(
+        &self,
+        py: Python<'_>,
+        opening: Option<Answered>,
+        push: impl Fn(&[u8], Vec<Bytes>) -> Result<T, ClientError> + Sync,
+    ) -> PyResult<T> {
+        if let Some(opening) = opening {
+            // Each of the calls that this is made of has its deadline.
+            let deadline = Deadline::within(None);
+            wait::until(py, deadline, |slice| Ok(opening.wait(slice).then_some(())))?;
+        }
+        let (metadata, data) = (self.metadata.bytes()?, &self.data);
+        let push = || push(metadata, data.clone());
+        let pushed = match py.detach(push) {
+            Err(full @ ClientError::Budget(_)) => wait::for_room(py, ROOM_TIMEOUT, full, push),
+            outcome => outcome.map_err(|reason| error::raise_push(py, reason)),
+        };
+        lend::release_returned(py);
+        pushed
+    }
+}
