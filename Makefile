@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel install demo test kill bench bench-peers bench-scenarios clean
+.PHONY: help setup wheel install demo test kill bench bench-peers bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -26,6 +26,9 @@ bench-peers: ## measure beside Kafka, Redis, RabbitMQ and ZeroMQ, which it sets 
 bench-scenarios: setup ## measure many events, many topics, parts of data, restarts, a stopped consumer (needs 45 GB)
 	@scripts/bench-scenarios
 
+tomography: setup ## a scan of published size, streamed and reconstructed, beside ZeroMQ: SCALE=0.1 RANKS=2 ROUNDS=1
+	@scripts/tomography --scale $(or $(SCALE),0.1) --ranks $(or $(RANKS),2) --rounds $(or $(ROUNDS),1) $(OPTIONS)
+
 setup: ## get this machine ready for tests (called by the others)
 	@scripts/setup test
 
@@ -36,4 +39,4 @@ install: ## the C and C++ library, into PREFIX=/usr/local
 	@scripts/install $(or $(PREFIX),/usr/local)
 
 clean: ## remove everything that was built
-	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output
+	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output tomography-output

@@ -1,4 +1,4 @@
-"""The code of the guide and of the README runs as it stands there.
+"""The code of the guide, of a program's page and of the README runs as it stands there.
 
 `run_page.py` says what a page may contain. Every page gets an interpreter, an
 empty directory and, if it starts one, a server of its own.
@@ -17,7 +17,11 @@ import thalweg
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_PAGE = Path(__file__).with_name("run_page.py")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    ROOT / "docs" / "programs" / "tomography.md",
+]
 
 # A watchdog against a hang, not a measure of speed.
 PAGE_SECONDS_MAX = 300
