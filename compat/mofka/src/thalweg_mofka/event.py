@@ -39,14 +39,20 @@ class Event:
     @property
     def metadata(self) -> Any:
         """The metadata: parsed, or for programs of the legacy dialect as JSON text."""
-        if self._native is None:
-            return "{}" if self._consumer._metadata_is_text else {}
+        if self._consumer._metadata_is_text:
+            return self.metadata_text
+        if self._native is None or not self._native.metadata_bytes:
+            return {}
         with translated():
-            if self._consumer._metadata_is_text:
-                return self._native.metadata_bytes.decode() or "{}"
-            if not self._native.metadata_bytes:
-                return {}
             return self._native.metadata
+
+    @property
+    def metadata_text(self) -> str:
+        """The metadata as JSON text, in every dialect."""
+        if self._native is None:
+            return "{}"
+        with translated():
+            return self._native.metadata_bytes.decode() or "{}"
 
     @property
     def data(self) -> list[Any]:

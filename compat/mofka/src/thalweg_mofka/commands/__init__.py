@@ -1,0 +1,1 @@
+"""The commands that scripts around Mofka and Diaspora call."""
