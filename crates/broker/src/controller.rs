@@ -57,7 +57,9 @@ impl fmt::Display for ControlError {
 /// Obligations of an implementation:
 /// - commands are applied to the table in the order of their submission;
 /// - a command is applied when it can no longer be lost, and completed after that;
-/// - every command is completed once, in the order of submission.
+/// - every command is completed once, in the order of submission;
+/// - one that is refused takes with it all that were submitted before that can
+///   be seen: whoever submits builds on what is under way.
 pub trait Controller {
     /// The tables, as the completed commands left them.
     fn table(&self) -> &Table;

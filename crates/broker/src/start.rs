@@ -279,9 +279,10 @@ impl Node {
     fn write_start(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
         loop {
             self.controller.advance();
-            let mut refused = None;
+            let (mut refused, mut completed) = (None, false);
             while let Some((_, result)) = self.controller.poll_completion() {
                 refused = refused.or(result.err());
+                completed = true;
             }
             if let Some(error) = refused {
                 return Err(NodeError::Invalid(format!(
@@ -290,6 +291,9 @@ impl Node {
             }
             if self.controller.is_idle() {
                 return Ok(());
+            }
+            if completed {
+                continue;
             }
             let storage = self.controller.storage();
             let Some((token, operation)) = storage.poll_operation() else {

@@ -128,6 +128,11 @@ impl Single {
             self.fail(&reason);
             return;
         }
+        // Whoever waits for what is done may submit more, built on what is
+        // gathered: should that be refused, it is refused with it.
+        if !self.done.is_empty() {
+            return;
+        }
         if self.in_flight.is_empty() && self.compaction.snapshot.is_none() {
             self.append_gathered(state.bytes);
             // Commands without a record wait for nothing but those before them.

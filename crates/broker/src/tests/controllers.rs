@@ -2,13 +2,14 @@
 
 use super::harness::Ground;
 use crate::controller::suite::{self, Driven};
-use crate::controller::{Controller, Single};
+use crate::controller::{Command, CommandToken, Controller, Single};
 use crate::start::Blocking;
 use crate::table::Table;
 use log::testing::FaultyDisk;
 use log::{Disk, DiskKind, OpenPartition, StorageKind};
 use std::sync::Arc;
-use wire::{Durability, Incarnation, PartitionIndex};
+use wire::record::{Record, TopicRecord};
+use wire::{Durability, Incarnation, PartitionIndex, TopicId};
 
 struct Alone {
     disk: Arc<FaultyDisk>,
@@ -69,4 +70,34 @@ fn the_controller_of_one_node() {
         let single = open(&disk, true);
         Box::new(Alone { disk, single })
     });
+}
+
+/// Otherwise what is gathered could be refused between the end of a command
+/// and what its asker submits then, which would be built on what is not there.
+#[test]
+fn what_is_gathered_goes_out_behind_what_is_told() {
+    let disk = Ground::new().disk;
+    let single = open(&disk, true);
+    let mut alone = Alone { disk, single };
+    for token in 0..2 {
+        let record = TopicRecord {
+            namespace: String::new(),
+            name: format!("topic {token}"),
+            topic: TopicId(u128::from(token) + 2),
+            definition: "{}".into(),
+        };
+        let records = vec![Record::Topic(record)];
+        let single = &mut alone.single;
+        single.submit(CommandToken(token), Command { records });
+        single.advance();
+    }
+    while alone.single.table().topic_count() == 0 {
+        assert!(alone.step(), "the first command is kept");
+    }
+    assert!(alone.single.storage().poll_operation().is_none());
+    let told = alone.single.poll_completion();
+    assert_eq!(told, Some((CommandToken(0), Ok(()))));
+    assert!(alone.single.poll_completion().is_none());
+    while alone.step() {}
+    assert_eq!(alone.single.table().topic_count(), 2);
 }
