@@ -128,13 +128,12 @@ impl Node {
             session.crowded = true;
         } else if bytes <= LINK_QUEUED_BYTES_LOW && std::mem::take(&mut session.crowded) {
             let ids: Vec<u64> = session.subscriptions.keys().copied().collect();
-            let memberships = session.memberships.values();
-            let shared: Vec<SharedId> = memberships.map(|(shared, _)| *shared).collect();
+            let memberships: Vec<_> = session.memberships.values().copied().collect();
             for id in ids {
                 self.advance_subscription(Asker { link, id });
             }
-            for id in shared {
-                self.touch_queue(id);
+            for (id, member) in memberships {
+                self.queue_member_has_room(id, member);
             }
         }
     }

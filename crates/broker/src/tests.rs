@@ -13,6 +13,7 @@ mod internal;
 mod members;
 mod produce;
 mod promises;
+mod queue_limits;
 mod queue_promises;
 mod queues;
 mod readers;

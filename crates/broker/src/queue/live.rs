@@ -38,11 +38,17 @@ pub(crate) struct Queue {
     /// Members of before the start that have not come back yet. Nothing is
     /// given out while there are any: they may hold what looks free.
     pub awaited: BTreeSet<MemberId>,
+    /// Those who have room. One that cannot be sent anything now may be among
+    /// them, until it is found out.
+    pub hungry: BTreeSet<MemberId>,
+    /// Whether somebody has come, or is there no more.
+    pub members_changed: bool,
     /// Who is there and has his turn next is behind this one.
     pub last_served: MemberId,
     /// The partition that is looked at first.
     pub first: PartitionIndex,
-    /// Whether somebody wants inline data.
+    /// Whether somebody is there, and whether somebody wants inline data.
+    pub is_attended: bool,
     pub inline_data: bool,
     /// Whether the operator was told that dead letters can't be written.
     pub letters_failed: bool,
@@ -74,8 +80,11 @@ impl Queue {
             under_way: None,
             record_at: Duration::ZERO,
             awaited: BTreeSet::new(),
+            hungry: BTreeSet::new(),
+            members_changed: true,
             last_served: MemberId(0),
             first: PartitionIndex(0),
+            is_attended: false,
             inline_data: false,
             letters_failed: false,
             timer_at: None,

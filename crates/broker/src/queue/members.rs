@@ -124,12 +124,27 @@ impl Node {
     }
 
     /// A member is there to be given events: it has joined, or was heard of again.
-    pub(crate) fn queue_member_present(&mut self, id: SharedId, _member: MemberId) {
-        self.touch_queue(id);
+    pub(crate) fn queue_member_present(&mut self, id: SharedId, member: MemberId) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.members_changed = true;
+        }
+        self.queue_member_has_room(id, member);
+    }
+
+    /// A member may have room for events, or its connection has.
+    pub(crate) fn queue_member_has_room(&mut self, id: SharedId, member: MemberId) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.hungry.insert(member);
+            self.touch_queue(id);
+        }
     }
 
     /// A member is not there to be given anything, but keeps what it has.
-    pub(crate) fn queue_member_away(&mut self, id: SharedId, _member: MemberId) {
+    pub(crate) fn queue_member_away(&mut self, id: SharedId, member: MemberId) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.members_changed = true;
+            queue.hungry.remove(&member);
+        }
         self.touch_queue(id);
     }
 
@@ -144,6 +159,7 @@ impl Node {
             return;
         };
         queue.awaited.remove(&member);
+        queue.members_changed = true;
         for shelf in queue.partitions.values_mut() {
             let loads = &mut queue.loads;
             shelf.state.member_gone(member, counted, &rules, loads);

@@ -41,6 +41,8 @@ pub struct QueuePartition {
     returned: RangeMap<u32>,
     delayed: RangeMap<Returned>,
     dead: BTreeMap<Offset, Dead>,
+    /// Those of them whose intention is durable, by their places.
+    letters: BTreeMap<Sequence, Offset>,
     next_rejected: Sequence,
     /// Whenever a lease ends; some may have ended before by other ways.
     deadlines: BTreeSet<Duration>,
@@ -96,27 +98,37 @@ pub struct Load {
 
 /// What each member of a queue has unsettled, in all of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Loads(BTreeMap<MemberId, Load>);
+pub struct Loads {
+    members: BTreeMap<MemberId, Load>,
+    /// Those who have less than before, until somebody takes note of it.
+    freed: BTreeSet<MemberId>,
+}
 
 impl Loads {
     /// What a member has unsettled.
     pub fn of(&self, member: MemberId) -> Load {
-        self.0.get(&member).copied().unwrap_or_default()
+        self.members.get(&member).copied().unwrap_or_default()
+    }
+
+    /// Who has got rid of something since the last time.
+    pub fn take_freed(&mut self) -> BTreeSet<MemberId> {
+        std::mem::take(&mut self.freed)
     }
 
     fn add(&mut self, leased: &Leased, events: u64) {
-        let load = self.0.entry(leased.member).or_default();
+        let load = self.members.entry(leased.member).or_default();
         load.events += events;
         load.bytes += events * leased.bytes;
     }
 
     fn take(&mut self, leased: &Leased, events: u64) {
-        let load = self.0.entry(leased.member).or_default();
+        let load = self.members.entry(leased.member).or_default();
         load.events -= events;
         load.bytes -= events * leased.bytes;
         if load.events == 0 {
-            self.0.remove(&leased.member);
+            self.members.remove(&leased.member);
         }
+        self.freed.insert(leased.member);
     }
 }
 
@@ -433,7 +445,7 @@ impl QueuePartition {
                 SettleAs::GiveBack => {
                     self.end_lease(first, end);
                     loads.take(leased, end.0 - first.0);
-                    self.come_to_wait(first, end, leased.deliveries - 1);
+                    self.come_to_wait(first, end, leased.deliveries.saturating_sub(1));
                 }
                 SettleAs::Reject => {
                     self.end_lease(first, end);
@@ -595,7 +607,7 @@ impl QueuePartition {
                 };
                 self.come_back(first, end, returned, rules, reason);
             } else {
-                self.come_to_wait(first, end, leased.deliveries - 1);
+                self.come_to_wait(first, end, leased.deliveries.saturating_sub(1));
             }
         }
     }
@@ -622,7 +634,7 @@ impl QueuePartition {
         }
         let gone: Vec<Offset> = self.dead.range(first..end).map(|(at, _)| *at).collect();
         for at in gone {
-            self.dead.remove(&at);
+            self.exhume(at);
             self.changes.unrecorded.remove(&at);
         }
         self.settled.insert(first, end);
@@ -632,10 +644,17 @@ impl QueuePartition {
 
     /// The next dead letter to be written: the first whose intention is durable.
     pub fn next_dead_letter(&self) -> Option<(Offset, &Dead)> {
-        let recorded = self.dead.iter().filter(|(_, dead)| dead.recorded);
-        recorded
-            .min_by_key(|(_, dead)| dead.sequence)
-            .map(|(at, dead)| (*at, dead))
+        let (_, at) = self.letters.first_key_value()?;
+        Some((*at, self.dead.get(at)?))
+    }
+
+    /// An event is not dead any more.
+    fn exhume(&mut self, at: Offset) -> Option<Dead> {
+        let dead = self.dead.remove(&at)?;
+        if let Some(place) = dead.sequence {
+            self.letters.remove(&place);
+        }
+        Some(dead)
     }
 
     /// An event that goes to the dead-letter topic.
@@ -645,7 +664,7 @@ impl QueuePartition {
 
     /// A dead letter is durable: its event is settled.
     pub fn dead_letter_written(&mut self, at: Offset) {
-        if self.dead.remove(&at).is_some() {
+        if self.exhume(at).is_some() {
             let end = at.plus(1);
             self.settled.insert(at, end);
             self.changes.closed.push((at, end));

@@ -5,12 +5,13 @@ use super::live::{RETRY_AFTER, Shelf};
 use super::partition::{Leased, Waiting};
 use super::staging::Staged;
 use crate::faults::Fault;
-use crate::membership::{Prefetch, SharedId};
+use crate::membership::{Member, SharedId};
 use crate::node::{Asker, Node};
 use crate::partition::Reading;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use net::{Lane, Message};
+use std::ops::Bound;
 use wire::frame::FrameKind;
 use wire::message::{Lease, Leased as LeasedHead};
 use wire::{Codec, MemberId, Offset, PartitionIndex};
@@ -18,6 +19,11 @@ use wire::{Codec, MemberId, Offset, PartitionIndex};
 /// A member is given something when this part of its prefetch is free: with
 /// every settlement one event would make a frame an event.
 const ROOM_SHARE: u64 = 8;
+
+/// Leases, and batches, of one frame: its head says where each is, and a head
+/// has its bound.
+const FRAME_PARTS_MAX: usize = 4096;
+const _: () = assert!(FRAME_PARTS_MAX * (40 + 8) < wire::frame::HEAD_BYTES_MAX as usize / 2);
 
 /// A member that can be given events.
 #[derive(Debug, Clone, Copy)]
@@ -48,20 +54,14 @@ struct Portion {
 impl Node {
     /// Gives out what can be given out now.
     pub(super) fn serve_queue(&mut self, id: SharedId) {
-        let present = self.present_members(id);
+        self.note_members(id);
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
-        if present.is_empty() || !queue.awaited.is_empty() || self.drain.is_begun() {
+        if !queue.is_attended || !queue.awaited.is_empty() || self.drain.is_begun() {
             let shelves = queue.partitions.values_mut();
             shelves.for_each(|shelf| shelf.staging.clear());
             return;
-        }
-        let inline_data = present.iter().any(|(_, _, prefetch)| prefetch.inline_data);
-        if inline_data != queue.inline_data {
-            queue.inline_data = inline_data;
-            let shelves = queue.partitions.values_mut();
-            shelves.for_each(|shelf| shelf.staging.clear());
         }
         // Each time another partition comes first.
         let first = queue.first;
@@ -76,72 +76,108 @@ impl Node {
         }
     }
 
-    /// Who is there, and can be sent something.
-    fn present_members(&self, id: SharedId) -> Vec<(MemberId, Asker, Prefetch)> {
-        let Some(shared) = self.shared.get(id) else {
-            return Vec::new();
+    /// Takes note of who has room again, and, if that has changed, of what
+    /// those who are there want.
+    fn note_members(&mut self, id: SharedId) {
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
         };
-        let members = shared.members.iter();
-        members
-            .filter_map(|(member, state)| Some((*member, state.present()?, state.prefetch)))
-            .collect()
+        for member in queue.loads.take_freed() {
+            self.look_for_room(id, member);
+        }
+        let (Some(queue), Some(shared)) = (self.queues.get_mut(&id), self.shared.get(id)) else {
+            return;
+        };
+        if !std::mem::take(&mut queue.members_changed) {
+            return;
+        }
+        let there = |member: &&Member| member.present().is_some();
+        let mut there = shared.members.values().filter(there).peekable();
+        queue.is_attended = there.peek().is_some();
+        let inline_data = there.any(|member| member.prefetch.inline_data);
+        if inline_data != queue.inline_data {
+            queue.inline_data = inline_data;
+            let shelves = queue.partitions.values_mut();
+            shelves.for_each(|shelf| shelf.staging.clear());
+        }
     }
 
-    /// Those that have room, in turn.
-    fn takers(&self, id: SharedId) -> Vec<Taker> {
-        let Some(queue) = self.queues.get(&id) else {
-            return Vec::new();
+    /// A member, if it is there, has room, and can be sent something.
+    fn taker(&self, id: SharedId, member: MemberId) -> Option<Taker> {
+        let state = self.shared.member(id, member)?;
+        let (asker, prefetch) = (state.present()?, state.prefetch);
+        let session = self.sessions.get(&asker.link)?;
+        let load = self.queues.get(&id)?.loads.of(member);
+        let taker = Taker {
+            member,
+            asker,
+            events: u64::from(prefetch.events).saturating_sub(load.events),
+            bytes: prefetch.bytes.saturating_sub(load.bytes),
+            inline_data: prefetch.inline_data,
+            has_nothing: load.events == 0,
         };
-        let taker = |(member, asker, prefetch): (MemberId, Asker, Prefetch)| {
-            let session = self.sessions.get(&asker.link)?;
-            let load = queue.loads.of(member);
-            let taker = Taker {
-                member,
-                asker,
-                events: u64::from(prefetch.events).saturating_sub(load.events),
-                bytes: prefetch.bytes.saturating_sub(load.bytes),
-                inline_data: prefetch.inline_data,
-                has_nothing: load.events == 0,
+        let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
+            && taker.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
+        // One that has nothing gets an event of any size.
+        ((enough || taker.has_nothing) && !session.crowded).then_some(taker)
+    }
+
+    /// Whether a member is among those that have room.
+    fn look_for_room(&mut self, id: SharedId, member: MemberId) {
+        let has_room = self.taker(id, member).is_some();
+        if let Some(queue) = self.queues.get_mut(&id) {
+            match has_room {
+                true => queue.hungry.insert(member),
+                false => queue.hungry.remove(&member),
             };
-            let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
-                && taker.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
-            // One that has nothing gets an event of any size.
-            ((enough || taker.has_nothing) && !session.crowded).then_some(taker)
-        };
-        let mut takers: Vec<Taker> = self
-            .present_members(id)
-            .into_iter()
-            .filter_map(taker)
-            .collect();
-        let turn = takers.partition_point(|taker| taker.member <= queue.last_served);
-        takers.rotate_left(turn);
-        takers
+        }
+    }
+
+    /// Whose turn it is behind the member `last`, of those that have room.
+    fn next_taker(&mut self, id: SharedId, last: MemberId) -> Option<Taker> {
+        loop {
+            let hungry = &self.queues.get(&id)?.hungry;
+            let mut behind = hungry.range((Bound::Excluded(last), Bound::Unbounded));
+            let member = *behind.next().or_else(|| hungry.first())?;
+            let taker = self.taker(id, member);
+            if taker.is_some() {
+                return taker;
+            }
+            self.queues.get_mut(&id)?.hungry.remove(&member);
+        }
     }
 
     fn serve_partition(&mut self, id: SharedId, index: PartitionIndex) {
-        let mut takers = self.takers(id);
-        // Each round gives out something, until nothing is left or nobody has room.
-        while !takers.is_empty() {
-            let Some(queue) = self.queues.get(&id) else {
-                return;
+        let Some(queue) = self.queues.get(&id) else {
+            return;
+        };
+        let mut last = queue.last_served;
+        // What is there is shared out evenly among those with room, round by
+        // round; a round in which nobody takes anything is the last.
+        let (mut share, mut turns, mut gave) = (0, 0, true);
+        while self.has_staged(id, index) {
+            let Some(taker) = self.next_taker(id, last) else {
+                break;
             };
-            let Some(shelf) = queue.partitions.get(&index) else {
-                return;
-            };
-            // What is there is shared out evenly among those with room.
-            let share = (shelf.staging.events / takers.len() as u64).max(1);
-            let mut gave = false;
-            for taker in takers {
-                let given = self.give(id, index, taker, share);
-                gave |= given;
-                if !given && !self.has_staged(id, index) {
+            if turns == 0 {
+                if !std::mem::take(&mut gave) {
                     break;
                 }
+                let Some(queue) = self.queues.get(&id) else {
+                    return;
+                };
+                let Some(shelf) = queue.partitions.get(&index) else {
+                    return;
+                };
+                turns = queue.hungry.len().max(1);
+                share = (shelf.staging.events / turns as u64).max(1);
             }
-            if !gave {
-                break;
+            turns -= 1;
+            last = taker.member;
+            if self.give(id, index, taker, share) {
+                gave = true;
+                self.look_for_room(id, taker.member);
             }
-            takers = self.takers(id);
         }
         self.read_ahead(id, index);
     }
@@ -210,7 +246,7 @@ impl Node {
             first: piece.first,
             end: piece.end,
             lease,
-            deliveries: piece.deliveries + 1,
+            deliveries: piece.deliveries.saturating_add(1),
         });
         let head = LeasedHead {
             batch_bytes: portion.batches.iter().map(|b| b.len() as u64).collect(),
@@ -218,7 +254,7 @@ impl Node {
             lease_ms,
         };
         for piece in shelf.state.joined_pieces(&portion.pieces) {
-            let deliveries = piece.deliveries + 1;
+            let deliveries = piece.deliveries.saturating_add(1);
             let leased = Leased {
                 deliveries,
                 ..leased
@@ -336,7 +372,7 @@ impl Node {
                 if report.is_none() {
                     shelf.state.lost(at, next.min(end), &mut queue.loads);
                 }
-                staging.bound(bytes_max * 2);
+                staging.bound(&shelf.state, bytes_max * 2);
             }
             Ok(Found::Gap(gap)) => {
                 let first = gap.first.min(from);
@@ -371,7 +407,9 @@ impl Shelf {
         };
         let mut at = waiting.first;
         for staged in self.staging.behind(at) {
-            let full = portion.events >= taker.events || portion.payload_bytes >= payload_max;
+            let full = portion.events >= taker.events
+                || portion.payload_bytes >= payload_max
+                || portion.batches.len() >= FRAME_PARTS_MAX;
             // What was not read yet has its turn first.
             if full || (at < staged.base && self.state.waits_within(at, staged.base)) {
                 break;
@@ -416,7 +454,8 @@ impl Portion {
                 let bytes = staged.event_bytes(index);
                 let alone = taker.has_nothing && self.events == 0;
                 let fits = self.bytes + bytes <= taker.bytes || alone;
-                if self.events >= taker.events || !fits {
+                let parts = self.pieces.len();
+                if self.events >= taker.events || parts >= FRAME_PARTS_MAX || !fits {
                     return false;
                 }
                 if state.is_ordered() && !state.has_turn(offset, part.deliveries, staged.key(index))

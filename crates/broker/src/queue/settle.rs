@@ -68,6 +68,9 @@ pub(crate) struct UnderWay {
     changes: Vec<(PartitionIndex, Changes)>,
     /// Settlements that are answered when it is durable.
     settlements: Vec<(MemberId, u64)>,
+    /// How many of those that are gathered are in it with a part only: they
+    /// are answered with the rest, but refused with this one.
+    begun: usize,
 }
 
 impl Node {
@@ -211,13 +214,19 @@ impl Node {
                 changes.push((*index, change));
             }
         }
-        let settlements = std::mem::take(&mut queue.gathered);
+        // Answered when all of what they did is durable.
+        let mut rest = queue.partitions.values();
+        let (settlements, begun) = match rest.any(|shelf| shelf.state.has_changes()) {
+            true => (Vec::new(), queue.gathered.len()),
+            false => (std::mem::take(&mut queue.gathered), 0),
+        };
         if records.is_empty() && settlements.is_empty() {
             return;
         }
         queue.under_way = Some(UnderWay {
             changes,
             settlements,
+            begun,
         });
         self.submit(records, Decided::QueueRecorded(id));
     }
@@ -252,11 +261,13 @@ impl Node {
                 .not_recorded(changes, &durable, &rules, &mut queue.loads);
         }
         let (topic, consumer) = (queue.topic, queue.consumer.clone());
+        let mut settlements = under_way.settlements;
         if result.is_err() {
             queue.record_at = rules.now + RETRY_AFTER;
+            settlements.extend(queue.gathered.drain(..under_way.begun));
         }
         let mut answers = Vec::new();
-        for (member, sequence) in under_way.settlements {
+        for (member, sequence) in settlements {
             let Some(known) = queue.answers.get_mut(&member) else {
                 continue;
             };

@@ -163,8 +163,13 @@ impl Staging {
         done.into_iter().for_each(|base| self.remove(base));
     }
 
-    /// Drops what comes last, down to `bytes_max` or one batch: it is read again.
-    pub fn bound(&mut self, bytes_max: u64) {
+    /// Drops batches of which nothing waits now, then what comes last, down to
+    /// `bytes_max` or one batch: it is read again. Were the first ones kept,
+    /// what was just read would be dropped for them, again and again.
+    pub fn bound(&mut self, state: &QueuePartition, bytes_max: u64) {
+        if self.bytes > bytes_max {
+            self.drop_done(state, Offset(u64::MAX));
+        }
         while self.bytes > bytes_max
             && self.batches.len() > 1
             && let Some((base, _)) = self.batches.last_key_value()

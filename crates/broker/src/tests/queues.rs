@@ -781,7 +781,7 @@ fn a_full_internal_partition_undoes_settlements() {
 }
 
 /// A batch of events with keys.
-fn keyed(topic: TopicId, sequence: u64, events: &[(&str, &str)]) -> Vec<u8> {
+pub fn keyed(topic: TopicId, sequence: u64, events: &[(&str, &str)]) -> Vec<u8> {
     let mut builder = wire::batch::BatchBuilder::default();
     for (text, key) in events {
         builder.push(wire::batch::EventParts {

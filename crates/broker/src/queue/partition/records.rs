@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::record::{Record, RejectedRecord, ReturnedRecord, SettledRecord};
 use wire::{Incarnation, Offset, PartitionIndex, Sequence, TopicId};
 
+/// So many dead events of a partition go into one command: each has a record.
+const REJECTED_PER_COMMAND: usize = 4096;
+
 /// What became of events and is to be recorded.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
@@ -73,6 +76,7 @@ impl QueuePartition {
             returned: RangeMap::default(),
             delayed: RangeMap::default(),
             dead: BTreeMap::new(),
+            letters: BTreeMap::new(),
             next_rejected: entry.next_rejected,
             deadlines: BTreeSet::new(),
             due: BTreeSet::new(),
@@ -109,17 +113,24 @@ impl QueuePartition {
                 rejected_by: None,
             };
             partition.dead.insert(*at, dead);
-            if !same {
-                partition.changes.unrecorded.insert(*at);
+            match same {
+                true => drop(partition.letters.insert(record.sequence, *at)),
+                false => drop(partition.changes.unrecorded.insert(*at)),
             }
         }
         partition.trim();
         partition
     }
 
-    /// Takes all that is to be recorded, if anything is: the records, and
+    /// Whether not everything went into the changes that were taken last.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Takes what is to be recorded, if anything is: the records, and
     /// what to hand to [`QueuePartition::recorded`] or
-    /// [`QueuePartition::not_recorded`] afterwards. One is under way at a time.
+    /// [`QueuePartition::not_recorded`] afterwards. One is under way at a
+    /// time; dead events beyond a bound are left for the next.
     pub fn take_changes(&mut self, whose: Whose<'_>) -> Option<(Vec<Record>, Changes)> {
         if self.changes.is_empty() {
             return None;
@@ -132,7 +143,9 @@ impl QueuePartition {
             ranges.insert(first, end, ());
         }
         changes.first_rejected = self.next_rejected;
-        for at in std::mem::take(&mut changes.unrecorded) {
+        while changes.rejected.len() < REJECTED_PER_COMMAND
+            && let Some(at) = changes.unrecorded.pop_first()
+        {
             if let Some(dead) = self.dead.get_mut(&at) {
                 // One of an earlier life keeps its place.
                 let sequence = *dead.sequence.get_or_insert_with(|| {
@@ -154,6 +167,7 @@ impl QueuePartition {
                 changes.rejected.push((at, record));
             }
         }
+        self.changes.unrecorded = std::mem::take(&mut changes.unrecorded);
         if !ranges.is_empty() {
             let ranges: Vec<_> = ranges.iter().map(|(a, b, ())| (a, b)).collect();
             let chunks = ranges.chunks(RANGES_PER_RECORD);
@@ -193,6 +207,7 @@ impl QueuePartition {
             if let Some(dead) = self.dead.get_mut(&at) {
                 dead.recorded = true;
                 dead.rejected_by = None;
+                self.letters.extend(dead.sequence.map(|place| (place, at)));
             }
         }
     }
@@ -209,6 +224,11 @@ impl QueuePartition {
     ) {
         // What was settled meanwhile is on its way into the next record.
         self.changes.closed.extend(changes.closed);
+        // What came back since is newer.
+        let newer = std::mem::replace(&mut self.changes.returned, changes.returned);
+        for (first, end, returned) in newer.iter() {
+            self.changes.returned.insert(first, end, *returned);
+        }
         let mut settled = durable.clone();
         for (first, end, _) in &self.changes.settled {
             settled.insert(*first, *end);
