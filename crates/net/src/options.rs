@@ -7,6 +7,8 @@ use memory::Pool;
 pub struct LinkOptions {
     /// The longest payload that is taken; a longer one ends the link.
     pub payload_bytes_max: u64,
+    /// The same of the first frame of each side: who sends it is not known yet.
+    pub first_payload_bytes_max: u64,
     /// Where the memory of received payloads comes from and returns to.
     pub pool: Pool,
     /// Size of the send and of the receive buffer of a unix socket. TCP sizes
@@ -18,6 +20,7 @@ impl Default for LinkOptions {
     fn default() -> Self {
         Self {
             payload_bytes_max: 128 << 20,
+            first_payload_bytes_max: u64::MAX,
             pool: Pool::new(64 << 20),
             socket_buffer_bytes: 1 << 20,
         }

@@ -110,6 +110,8 @@ settings! {
     payload_bytes_max: u64 = 64 << 20, "bytes";
     /// Bytes that one connection may have under way before the server has taken them.
     produce_credit_bytes: u64 = 16 << 20, "bytes";
+    /// Members that one group or queue has at most, present or away.
+    members_max: u32 = 4096, "count";
     /// Threads for disk operations that wait: syncs, opening and removing files, cold reads.
     disk_threads: u32 = 4, "count";
     /// Silence after which a sign of life is asked for; twice this is taken for death, milliseconds.
@@ -231,6 +233,7 @@ impl Config {
                 bounds::PAYLOAD_BYTES_MIN,
             ),
             ("produce_credit_bytes", self.produce_credit_bytes, 1),
+            ("members_max", self.members_max.into(), 1),
             ("disk_threads", self.disk_threads.into(), 1),
             (
                 "heartbeat_ms",

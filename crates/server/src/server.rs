@@ -26,6 +26,10 @@ use wire::{DirectoryId, ServerInstance};
 /// The longest path of a unix socket that every system takes.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
+/// The longest payload of a frame whose sender is not known yet: a `Hello`
+/// has none, and memory is not for everybody who can reach a port.
+const FIRST_PAYLOAD_BYTES_MAX: u64 = 64 << 10;
+
 /// A server that runs on a thread of its own, until it is drained, killed or
 /// dropped; dropping it drains it.
 #[derive(Debug)]
@@ -320,6 +324,7 @@ fn open_node(
         data_bytes_max: config.memory_bytes_max / 2,
         produce_credit_bytes_max: config.produce_credit_bytes,
         payload_bytes_max: config.payload_bytes_max,
+        members_max: config.members_max as usize,
         drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
         ..Limits::default()
     };
@@ -355,6 +360,7 @@ fn listen(
 ) -> Result<Vec<Box<dyn Listener>>, ServerError> {
     let options = LinkOptions {
         payload_bytes_max: config.payload_bytes_max,
+        first_payload_bytes_max: FIRST_PAYLOAD_BYTES_MAX,
         pool: pool.clone(),
         ..LinkOptions::default()
     };

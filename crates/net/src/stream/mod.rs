@@ -191,6 +191,7 @@ impl<S: ByteStream> StreamLink<S> {
             reads: &mut self.reads,
             pool: &self.options.pool,
             payload_bytes_max: self.options.payload_bytes_max,
+            first_payload_bytes_max: self.options.first_payload_bytes_max,
         };
         match self.inbox.next(&mut places) {
             Ok(None) => return false,
@@ -304,6 +305,7 @@ impl<S: ByteStream> StreamLink<S> {
             reads: &mut self.reads,
             pool: &self.options.pool,
             payload_bytes_max: self.options.payload_bytes_max,
+            first_payload_bytes_max: self.options.first_payload_bytes_max,
         };
         match self.inbox.read(stream, &mut places) {
             Ok(taken) if taken.bytes == 0 => {

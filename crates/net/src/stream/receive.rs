@@ -43,6 +43,7 @@ pub(super) struct Places<'a> {
     pub reads: &'a mut Reads,
     pub pool: &'a Pool,
     pub payload_bytes_max: u64,
+    pub first_payload_bytes_max: u64,
 }
 
 /// What goes on in the stream.
@@ -213,10 +214,15 @@ impl Inbox {
             };
         };
         let parsed = FrameHeader::read(header).map_err(|error| error.to_string())?;
-        if parsed.payload_bytes > places.payload_bytes_max {
+        let limit = match self.position {
+            0 => places.first_payload_bytes_max,
+            _ => u64::MAX,
+        };
+        let limit = limit.min(places.payload_bytes_max);
+        if parsed.payload_bytes > limit {
             return Err(format!(
-                "a payload of {} bytes; the limit is {}",
-                parsed.payload_bytes, places.payload_bytes_max
+                "a payload of {} bytes; the limit is {limit}",
+                parsed.payload_bytes
             ));
         }
         let header = *header;

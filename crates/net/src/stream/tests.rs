@@ -560,6 +560,31 @@ fn what_no_sane_peer_sends_ends_the_link() {
 }
 
 #[test]
+fn the_first_frame_has_a_bound_of_its_own() {
+    let options = LinkOptions {
+        first_payload_bytes_max: 10,
+        ..options()
+    };
+    let frame = |bytes| bulk_frame(FrameKind::Request, 1, vec![1], vec![7; bytes]);
+    let received = |bytes: &[u8]| {
+        let (mut link, ..) = set_up(&Tape::of(bytes), &options);
+        let events = poll_all(&mut link);
+        let messages = events.iter();
+        let count = messages.filter(|event| matches!(event, LinkEvent::Message(_)));
+        (count.count(), end_of(&events).to_string())
+    };
+    let (count, _) = received(&[frame(10), frame(1000)].concat());
+    assert_eq!(count, 2);
+    // Refused by its header, before any memory is taken for it.
+    let (count, end) = received(&frame(11)[..40]);
+    assert_eq!(count, 0);
+    assert!(
+        end.contains("a payload of 11 bytes; the limit is 10"),
+        "{end}"
+    );
+}
+
+#[test]
 fn a_peer_that_asks_and_never_listens_is_cut_off() {
     let (_, exposed, _) = set_up(&Tape::open(), &options());
     let gone = Region {
