@@ -194,6 +194,10 @@ impl FakeServer {
             }
         }
         conns.retain(|conn| !conn.dead);
+        if bell.is_some() && !busy {
+            // Only those that rest are rung.
+            busy = conns.iter_mut().any(|conn| !conn.link.rest());
+        }
         self.conns = conns;
         busy
     }
