@@ -3,12 +3,14 @@
 
 mod event;
 mod feed;
+mod lease_set;
 mod puller;
 mod settlement;
 
 pub use event::QueueEvent;
 use feed::Held;
 pub(crate) use feed::{LeasedBatch, QueueShared};
+pub(crate) use lease_set::LeaseSet;
 pub(crate) use settlement::SettleBatch;
 pub use settlement::SettleFuture;
 

@@ -18,7 +18,7 @@ use crate::promise::{Pending, Promise, Reply};
 use crate::topic_handle::TopicHandle;
 use bytes::Bytes;
 use gather::{Answer, Slot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -72,8 +72,9 @@ struct Inner {
 struct Waiting {
     requests: BTreeMap<u64, Request>,
     last: u64,
-    /// When the alarm rings that is set.
-    alarm: Option<Instant>,
+    /// When the alarms ring that are set: each is earlier than those that
+    /// were set before it.
+    alarms: BTreeSet<Instant>,
 }
 
 /// A request that is under way.
@@ -361,7 +362,7 @@ impl Inner {
     fn end_all(&self, error: &ClientError) {
         let mut waiting = self.lock();
         let requests = std::mem::take(&mut waiting.requests);
-        waiting.alarm = None;
+        waiting.alarms.clear();
         drop(waiting);
         for request in requests.into_values() {
             request.promise.resolve(Err(error.clone()));
@@ -382,12 +383,9 @@ impl Inner {
         let number = waiting.last;
         let deadline = request.deadline;
         waiting.requests.insert(number, request);
-        let is_watched = waiting.alarm.is_some_and(|alarm| alarm <= deadline);
-        if !is_watched {
-            waiting.alarm = Some(deadline);
-        }
+        let is_new = waiting.watch(deadline);
         drop(waiting);
-        if !is_watched {
+        if is_new {
             self.set_alarm(deadline);
         }
         number
@@ -403,7 +401,7 @@ impl Inner {
             match rung.try_take() {
                 // The client has ended, and with it whatever could come.
                 Some(Err(error)) => inner.end_all(&error),
-                _ => inner.expire(),
+                _ => inner.expire(at),
             }
         }));
         self.mailbox.send(Command::Alarm {
@@ -412,10 +410,12 @@ impl Inner {
         });
     }
 
-    /// Ends requests whose deadline has passed, and sets the alarm for the next one.
-    fn expire(self: &Arc<Self>) {
+    /// The alarm for this time has rung: ends requests whose deadline has
+    /// passed, and sees that the next one is watched.
+    fn expire(self: &Arc<Self>, alarm: Instant) {
         let now = Instant::now();
         let mut waiting = self.lock();
+        waiting.alarms.remove(&alarm);
         let late = |request: &Request| request.deadline <= now;
         let numbers: Vec<u64> = waiting
             .requests
@@ -427,8 +427,8 @@ impl Inner {
             .iter()
             .filter_map(|number| waiting.requests.remove(number))
             .collect();
-        waiting.alarm = waiting.requests.values().map(|one| one.deadline).min();
-        let next = waiting.alarm;
+        let next = waiting.requests.values().map(|one| one.deadline).min();
+        let next = next.filter(|next| waiting.watch(*next));
         drop(waiting);
         for request in ended {
             let answer = request.slot.lock().expect("no holder panics here");
@@ -449,6 +449,14 @@ impl Inner {
     }
 }
 
+impl Waiting {
+    /// Notes that an alarm is to ring at `at`; false if one does by then.
+    fn watch(&mut self, at: Instant) -> bool {
+        let is_watched = self.alarms.first().is_some_and(|alarm| *alarm <= at);
+        !is_watched && self.alarms.insert(at)
+    }
+}
+
 /// Where replies to requests of a topic go.
 fn replies_of(topic: &TopicHandle) -> String {
     format!("{}.replies", topic.name())
@@ -466,5 +474,26 @@ fn replies_definition(topic: &TopicHandle) -> Result<Definition, ClientError> {
 impl fmt::Debug for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Requester({} from {})", self.topic.name(), self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_do_not_multiply() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut waiting = Waiting::default();
+        // One request waits for long, and short ones come and go.
+        assert!(waiting.watch(at(1000)));
+        for second in 1..=900 {
+            assert!(waiting.watch(at(second)));
+            assert!(!waiting.watch(at(second + 5)), "an earlier one rings");
+            assert_eq!(waiting.alarms.len(), 2);
+            waiting.alarms.remove(&at(second));
+            assert!(!waiting.watch(at(1000)), "it is set already");
+        }
     }
 }

@@ -38,6 +38,8 @@ struct State {
     /// Whoever drives has it.
     runtime: Option<Box<Runtime>>,
     has_ended: bool,
+    /// Why the thread could not go on, while somebody stood in.
+    failure: Option<ClientError>,
     /// Whether the thread does not look at the network.
     is_relieved: bool,
     /// When the thread looks up by itself, at the latest.
@@ -111,6 +113,7 @@ impl Watch {
             state: Mutex::new(State {
                 runtime: Some(Box::new(runtime)),
                 has_ended: false,
+                failure: None,
                 is_relieved: false,
                 // It looks up at once.
                 looks_up_at: Some(Duration::ZERO),
@@ -176,10 +179,12 @@ impl Watch {
     fn give_up(&self, error: ClientError) {
         let mut state = self.lock();
         state.has_ended = true;
-        let runtime = state.runtime.take();
-        drop(state);
-        if let Some(mut runtime) = runtime {
-            runtime.abandon(error);
+        match state.runtime.take() {
+            Some(mut runtime) => {
+                drop(state);
+                runtime.abandon(error);
+            }
+            None => state.failure = Some(error),
         }
     }
 
@@ -250,12 +255,16 @@ impl Watch {
         posted
     }
 
-    fn put_back(&self, runtime: Box<Runtime>, left: Left) {
+    fn put_back(&self, mut runtime: Box<Runtime>, left: Left) {
         let mut state = self.lock();
         let mut call = std::mem::take(&mut state.is_turned_away);
         if matches!(left, Left::Ended) || state.has_ended {
             state.has_ended = true;
+            let failure = state.failure.take();
             drop(state);
+            if let Some(error) = failure {
+                runtime.abandon(error);
+            }
             self.relief.call();
             return;
         }

@@ -255,6 +255,9 @@ fn a_program_that_stays_away_is_told_and_joins_again() {
     group(&mut world).assign(&[0], &[]);
     let event = pull(&mut world, &consumer).unwrap().expect("an event");
     assert_eq!(event.id().offset.0, 0);
+    // It is watched again.
+    world.run_until(Duration::from_secs(6), |_| false);
+    assert_eq!(group(&mut world).left.len(), 2);
 }
 
 #[test]

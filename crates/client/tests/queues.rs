@@ -230,7 +230,59 @@ fn a_static_member_whose_successor_came_is_fenced_for_good() {
     let error = pull(&mut world, &first).unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::MemberFenced));
     assert_eq!(queue(&mut world).members.len(), 1);
+    // The successor itself comes back, expelled or not.
+    let id = *queue(&mut world).members.first_key_value().unwrap().0;
+    world.server.cut();
+    world.run_until(SECOND, |_| false);
+    assert!(queue(&mut world).members.contains_key(&id));
+    queue(&mut world).expel();
+    world.run_until(SECOND, |_| false);
+    let members = &queue(&mut world).members;
+    assert!(members.len() == 1 && !members.contains_key(&id));
+    pull(&mut world, &second).unwrap().expect("an event");
     drop((first, second));
+}
+
+#[test]
+fn what_is_settled_behind_a_close_that_was_cut_off_is_refused() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..1, 1, 0);
+    let consumer = join(&mut world, &topic, QueueConsumerOptions::default());
+    let held = pull(&mut world, &consumer).unwrap().expect("an event");
+    world.server.is_silent = true;
+    let closing = consumer.begin_close();
+    world.run_until(SECOND, |_| false);
+    world.server.is_silent = false;
+    world.server.cut();
+    world.wait(closing).unwrap();
+    let late = held.acknowledge();
+    assert!(is_expired(&settled(&mut world, &late)));
+}
+
+#[test]
+fn extensions_are_not_gathered_while_nobody_answers() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..1, 1, 0);
+    let options = QueueConsumerOptions {
+        renew: true,
+        ..QueueConsumerOptions::default()
+    };
+    let consumer = join(&mut world, &topic, options);
+    let event = pull(&mut world, &consumer).unwrap().expect("an event");
+    world.run_until(Duration::from_secs(25), |_| false);
+    let before = world.server.requests(Method::ExtendLeases);
+    assert!(before > 0);
+    world.server.is_silent = true;
+    world.run_until(Duration::from_secs(600), |_| false);
+    world.server.is_silent = false;
+    world.server.cut();
+    world.run_until(Duration::from_secs(5), |_| false);
+    let more = world.server.requests(Method::ExtendLeases) - before;
+    assert!((1..=3).contains(&more), "{more}");
+    let done = event.acknowledge();
+    settled(&mut world, &done).unwrap();
 }
 
 #[test]

@@ -327,6 +327,13 @@ fn requests_are_answered_to_whoever_asked_and_end_at_their_deadline() {
     let error = pending.wait().err().unwrap();
     assert!(error.is_timeout(), "{error}");
     assert_eq!(requesters[0].waiting(), 0);
+    // Who still waits when the client ends is told.
+    let pending = requesters[0]
+        .request(Event::new(b"no answer"), WATCHDOG)
+        .unwrap();
+    drivers[0].close(WATCHDOG).unwrap();
+    let error = pending.wait().err().unwrap();
+    assert!(matches!(error, ClientError::Closed), "{error}");
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     worker.join().unwrap();
     drop(server);

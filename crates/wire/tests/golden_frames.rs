@@ -339,6 +339,7 @@ fn sharing(examples: &mut Examples) {
         options: r#"{"lease_ms":60000}"#.into(),
         start: Start::Latest,
         member,
+        before: MemberId(member.0 + 1),
         instance: "node-7".into(),
         session_timeout_ms: 10_000,
         prefetch_events: 64,

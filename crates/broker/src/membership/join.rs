@@ -92,8 +92,17 @@ impl Node {
             ));
         }
         let limit = self.options.limits.members_max;
-        let is_known = shared.members.contains_key(&join.member)
-            || shared.instance(&join.instance, join.member).is_some();
+        let holder = shared.instance(&join.instance, join.member);
+        if join.before != MemberId(0) && holder.is_some_and(|holder| holder != join.before) {
+            return Err(refuse(
+                ErrorCode::MemberFenced,
+                format!(
+                    "another member of {known} {consumer:?} has the instance name {:?} now",
+                    join.instance
+                ),
+            ));
+        }
+        let is_known = shared.members.contains_key(&join.member) || holder.is_some();
         if !is_known && shared.members.len() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,

@@ -18,6 +18,7 @@ pub fn join(consumer: &str, kind: ConsumerKind, member: u128) -> Join {
         options: String::new(),
         start: Start::Cursor,
         member: MemberId(member),
+        before: MemberId(0),
         instance: String::new(),
         session_timeout_ms: 10_000,
         prefetch_events: 10,
@@ -302,6 +303,24 @@ fn a_static_member_takes_the_place_of_its_predecessor() {
     assert_eq!(error.code, ErrorCode::MemberFenced);
     assert!(error.message.contains("beamline 3"), "{error}");
     assert_eq!(world.members(link, topic), [(6, true)]);
+    // It does not get its place back, whoever it says that it is now; its
+    // successor does.
+    for member in [5, 9] {
+        let zombie = Join {
+            before: MemberId(5),
+            ..named(member)
+        };
+        let id = world.request(link, Method::Join, topic, &zombie, &[]);
+        let error = world.error(link, id).unwrap();
+        assert_eq!(error.code, ErrorCode::MemberFenced);
+    }
+    assert_eq!(world.members(link, topic), [(6, true)]);
+    let again = Join {
+        before: MemberId(6),
+        ..named(10)
+    };
+    world.joined(other, topic, &again);
+    assert_eq!(world.members(link, topic), [(10, true)]);
     // Also of one that is away, and of one from before a restart.
     world.disconnect(other);
     world.joined(link, topic, &named(7));

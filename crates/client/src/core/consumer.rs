@@ -90,7 +90,7 @@ impl ConsumerCore {
             return;
         };
         if group.membership.is_forgotten(wire.now()) {
-            group.membership.begin_anew();
+            group.membership.begin_anew(wire);
             self.lose_all(wire);
         }
         if let Some(group) = &mut self.group {
@@ -228,7 +228,7 @@ impl ConsumerCore {
         if let Some(group) = &mut self.group
             && group.membership.is_over()
         {
-            group.membership.begin_anew();
+            group.membership.begin_anew(wire);
             self.join(wire);
         }
     }

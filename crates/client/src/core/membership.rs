@@ -73,6 +73,8 @@ pub(super) struct Membership {
     key: u64,
     timer: Timer,
     pub member: MemberId,
+    /// Who it was when it joined last.
+    before: MemberId,
     /// How many members it has been.
     lives: u64,
     phase: Phase,
@@ -94,6 +96,7 @@ impl Membership {
             terms,
             key,
             timer,
+            before: MemberId(0),
             lives: 0,
             phase: Phase::Apart(None),
             away_since: None,
@@ -136,6 +139,7 @@ impl Membership {
             options: terms.options.clone(),
             start: terms.start,
             member: self.member,
+            before: self.before,
             instance: terms.instance.clone(),
             session_timeout_ms: millis(terms.session_timeout),
             prefetch_events: terms.prefetch_events,
@@ -178,6 +182,7 @@ impl Membership {
             Ok(joined) => {
                 self.phase = Phase::Present(id);
                 self.away_since = None;
+                self.before = self.member;
                 Ok(Some(joined))
             }
             Err(error) => Err(self.ended(wire, error)),
@@ -196,8 +201,10 @@ impl Membership {
             self.arm(wire, at);
             return End::Interrupted;
         }
-        if error.code == ErrorCode::MemberFenced && self.terms.instance.is_empty() {
-            self.begin_anew();
+        // One whose instance name a successor has is refused when it joins.
+        let is_static = !self.terms.instance.is_empty();
+        if error.code == ErrorCode::MemberFenced && (self.is_present() || !is_static) {
+            self.begin_anew(wire);
             return End::Expelled;
         }
         self.phase = Phase::Over;
@@ -205,7 +212,11 @@ impl Membership {
     }
 
     /// From now on it is another member, which has not joined.
-    pub fn begin_anew(&mut self) {
+    pub fn begin_anew(&mut self, wire: &mut Wire<'_>) {
+        // They may have passed while it was over.
+        self.sign_later(wire);
+        self.look_later(wire);
+        self.quiet_looks = 0;
         self.lives += 1;
         self.member = member_id(self.terms.seed, self.lives);
         self.phase = Phase::Apart(None);

@@ -7,7 +7,7 @@ use super::wire_session::{Route, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
-use crate::queue::{LeasedBatch, QueueShared, SettleBatch};
+use crate::queue::{LeaseSet, LeasedBatch, QueueShared, SettleBatch};
 use net::Received;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,14 @@ use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::Codec;
 use wire::message::{ExtendLeases, Joined, Lease, Leased, LeasesExtended, Method, Settle, Settled};
 use wire::record::{ConsumerKind, Gap};
-use wire::{ErrorCode, ErrorReply, Offset};
+use wire::{ErrorCode, ErrorReply, EventId, Offset};
 
 /// Requests of settlements that are not answered, at most: the server keeps as
 /// many answers.
 const SETTLES_MAX: usize = 8;
+/// So many leases one request names, which is to fit in a head.
+const LEASES_PER_REQUEST: usize = 20_000;
+const _: () = assert!(LEASES_PER_REQUEST * 48 < wire::frame::HEAD_BYTES_MAX as usize);
 /// Waits before a request is sent again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
@@ -127,9 +130,12 @@ impl QueueCore {
     fn join(&mut self, wire: &mut Wire<'_>) {
         let (shared, sent) = (&self.shared, &self.sent);
         self.membership.join(wire, || {
-            let mut held = shared.held();
             let unanswered = sent.values().flat_map(|sent| &sent.request.settlements);
-            held.extend(unanswered.map(|settlement| settlement.lease));
+            let mut held: Vec<Lease> = unanswered.map(|settlement| settlement.lease).collect();
+            held.extend(shared.held());
+            // What does not fit was never seen, as far as the server knows.
+            let unnamed = held.split_off(held.len().min(LEASES_PER_REQUEST));
+            shared.forget(&unnamed);
             held
         });
     }
@@ -429,6 +435,11 @@ impl QueueCore {
             // It was on its way; whether it arrived, the session timeout tells.
             resolve(closing.promise, Ok(()));
             self.is_over = true;
+            // Nobody is left to settle what the program still has.
+            self.shared.lose_all();
+            for extension in std::mem::take(&mut self.extensions) {
+                extension.end_as_expired();
+            }
         }
     }
 
@@ -461,8 +472,13 @@ impl QueueCore {
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
             let due = self.shared.look_after(now, self.lease);
-            if !due.extend.is_empty() {
-                self.extend(wire, due.extend, None);
+            // One at a time: while the member is away, or the server is slow,
+            // they would be gathered without end.
+            let is_extending = self.extensions.iter().any(|one| one.promise.is_none());
+            if !due.extend.is_empty() && !is_extending {
+                for leases in due.extend.chunks(LEASES_PER_REQUEST) {
+                    self.extend(wire, leases.to_vec(), None);
+                }
             }
             self.settle(wire);
             if due.is_busy {
@@ -491,7 +507,7 @@ impl QueueCore {
     /// The program is back, and was told.
     pub fn rejoin(&mut self, wire: &mut Wire<'_>) {
         if self.closing.is_none() && !self.is_over && self.membership.is_over() {
-            self.membership.begin_anew();
+            self.membership.begin_anew(wire);
             self.join(wire);
         }
     }
@@ -581,9 +597,9 @@ impl QueueCore {
 impl SentSettle {
     fn end(self, outcome: Result<Settled, ErrorReply>) {
         self.batch.resolve(match outcome {
-            Ok(settled) if settled.expired.is_empty() => Ok(Vec::new()),
-            Ok(settled) => Ok(self.refused(|event| covers(&settled.expired, event))),
-            Err(error) if error.code == ErrorCode::LeaseExpired => Ok(self.refused(|_| true)),
+            Ok(settled) if settled.expired.is_empty() => Ok(LeaseSet::default()),
+            Ok(settled) => Ok(self.refused(Some(settled.expired.into_iter().collect()))),
+            Err(error) if error.code == ErrorCode::LeaseExpired => Ok(self.refused(None)),
             Err(error) => Err(ClientError::Server(error)),
         });
     }
@@ -593,32 +609,32 @@ impl SentSettle {
         self.end(Err(ErrorReply::fatal(ErrorCode::LeaseExpired, message)));
     }
 
-    /// The events of the request that are refused, but for those that the
-    /// server said before to be settled.
-    fn refused(&self, is_refused: impl Fn(&Lease) -> bool) -> Vec<Lease> {
-        let settlements = self.request.settlements.iter();
-        let events = settlements.flat_map(|settlement| {
-            let lease = settlement.lease;
+    /// The events of the request that are refused (all, if none are named),
+    /// but for those that the server said before to be settled.
+    fn refused(&self, named: Option<LeaseSet>) -> LeaseSet {
+        let leases = self.request.settlements.iter().map(|one| one.lease);
+        let settled: LeaseSet = self.settled.iter().copied().collect();
+        if settled.is_empty() {
+            return named.unwrap_or_else(|| leases.collect());
+        }
+        let events = leases.flat_map(|lease| {
             (lease.first.0..lease.end.0).map(move |offset| Lease {
                 first: Offset(offset),
                 end: Offset(offset).plus(1),
                 ..lease
             })
         });
-        events
-            .filter(|event| is_refused(event) && !covers(&self.settled, event))
-            .collect()
+        let is_refused = |event: &Lease| {
+            let id = EventId {
+                partition: event.partition,
+                incarnation: event.incarnation,
+                offset: event.first,
+            };
+            let is_named = |named: &LeaseSet| named.contains(event.lease, id);
+            named.as_ref().is_none_or(is_named) && !settled.contains(event.lease, id)
+        };
+        events.filter(is_refused).collect()
     }
-}
-
-/// Whether an event under a lease is among these.
-fn covers(leases: &[Lease], event: &Lease) -> bool {
-    leases.iter().any(|lease| {
-        (lease.lease, lease.partition, lease.incarnation)
-            == (event.lease, event.partition, event.incarnation)
-            && lease.first <= event.first
-            && event.end <= lease.end
-    })
 }
 
 impl Extension {

@@ -84,6 +84,25 @@ struct State {
     news: u64,
 }
 
+impl State {
+    /// Drops batches of which nothing is held: a program that stays busy would
+    /// have them pile up, for what was given back comes again.
+    fn drop_arrivals(&mut self) {
+        let held = &self.held;
+        let is_held = |lease: &Lease| {
+            let at = |offset| EventId {
+                partition: lease.partition,
+                incarnation: lease.incarnation,
+                offset,
+            };
+            let mut events = held.range(at(lease.first)..at(lease.end));
+            events.any(|(_, held)| held.lease == lease.lease)
+        };
+        self.arrivals
+            .retain(|batch| batch.leases.iter().any(is_held));
+    }
+}
+
 type OnReady = Arc<dyn Fn() + Send + Sync>;
 
 /// What a queue's consumer and the core share.
@@ -432,9 +451,13 @@ impl QueueShared {
                 push_joined(&mut due.extend, one(*id, held));
             }
         }
+        if give_back.is_empty() {
+            return due;
+        }
         for id in give_back {
             self.gather(&mut state, id, How::give_back());
         }
+        state.drop_arrivals();
         due
     }
 
@@ -634,6 +657,42 @@ mod tests {
                 (8, 9, Reject)
             ]
         );
+    }
+
+    #[test]
+    fn batches_of_which_nothing_is_held_do_not_pile_up() {
+        let mut state = State::default();
+        for lease in 1..=100 {
+            let id = |offset| EventId {
+                partition: PartitionIndex(0),
+                incarnation: Incarnation(1),
+                offset: Offset(offset),
+            };
+            // The same three events, under another lease each time.
+            let held = Held {
+                lease: LeaseId(lease),
+                deliveries: 1,
+                until: Duration::ZERO,
+                is_seen: false,
+            };
+            let first = one(id(0), &held);
+            state.held.extend((0..3).map(|offset| (id(offset), held)));
+            state.arrivals.push_back(LeasedBatch {
+                partition: first.partition,
+                incarnation: first.incarnation,
+                bytes: Bytes::new(),
+                leases: vec![Lease {
+                    end: Offset(3),
+                    ..first
+                }],
+            });
+            state.held.remove(&id(1));
+            state.drop_arrivals();
+            assert_eq!(state.arrivals.len(), 1);
+        }
+        state.held.clear();
+        state.drop_arrivals();
+        assert!(state.arrivals.is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What becomes of settlements: one shared promise a request, an event's place in it.
 
+use super::LeaseSet;
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
 use crate::watch::call_back;
@@ -8,7 +9,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use wire::message::Lease;
 use wire::{ErrorCode, ErrorReply, EventId, LeaseId};
 
 /// What all settlements of one request share.
@@ -23,7 +23,7 @@ pub(crate) struct SettleBatch {
 #[derive(Default)]
 struct State {
     /// What of it had expired, or why nothing is known.
-    outcome: Option<Result<Vec<Lease>, ClientError>>,
+    outcome: Option<Result<LeaseSet, ClientError>>,
     wakers: Vec<Waker>,
     callbacks: Vec<Box<dyn FnOnce() + Send>>,
 }
@@ -47,7 +47,7 @@ impl SettleBatch {
     }
 
     /// Tells all settlements of the request; a second outcome is dropped.
-    pub fn resolve(&self, outcome: Result<Vec<Lease>, ClientError>) {
+    pub fn resolve(&self, outcome: Result<LeaseSet, ClientError>) {
         let mut state = self.lock();
         if state.outcome.is_some() {
             return;
@@ -127,18 +127,10 @@ impl SettleFuture {
     fn result(&self, state: &State) -> Option<Result<(), ClientError>> {
         match state.outcome.as_ref()? {
             Err(error) => Some(Err(error.clone())),
-            Ok(expired) => {
-                let is_expired = expired.iter().any(|lease| {
-                    lease.lease == self.lease
-                        && lease.partition == self.id.partition
-                        && lease.incarnation == self.id.incarnation
-                        && (lease.first..lease.end).contains(&self.id.offset)
-                });
-                Some(match is_expired {
-                    true => Err(self.lease_expired()),
-                    false => Ok(()),
-                })
-            }
+            Ok(expired) => Some(match expired.contains(self.lease, self.id) {
+                true => Err(self.lease_expired()),
+                false => Ok(()),
+            }),
         }
     }
 

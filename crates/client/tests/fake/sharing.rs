@@ -159,6 +159,17 @@ impl FakeQueue {
         expired
     }
 
+    /// Whether somebody else has the instance name of a former member.
+    fn has_successor(&self, join: &Join) -> bool {
+        let was_one = join.before != MemberId(0) && !join.instance.is_empty();
+        let mut others = self.members.iter();
+        others.any(|(id, known)| {
+            was_one
+                && known.join.instance == join.instance
+                && ![join.member, join.before].contains(id)
+        })
+    }
+
     fn join(&mut self, join: Join, at: (u64, u64)) -> Joined {
         let (mut settled, mut expired) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
@@ -264,6 +275,9 @@ impl FakeServer {
                         lease_ms: 30_000,
                         ..FakeQueue::default()
                     });
+                if queue.has_successor(&join) {
+                    return send_error(conn, id, fenced());
+                }
                 let joined = queue.join(join, (conn.serial, id));
                 reply(conn, id, joined.to_bytes());
             }

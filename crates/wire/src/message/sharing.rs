@@ -25,6 +25,9 @@ record! {
         /// Who the asker is: a number that it chose at random, and says again
         /// when it joins anew after a lost connection.
         pub member: MemberId,
+        /// Who it was when it joined last; 0 is nobody. One that was a member
+        /// before does not take its instance name back from a successor.
+        pub before: MemberId,
         /// Name of a static member; empty is none.
         pub instance: String,
         /// How long the member may be away before it is gone, milliseconds.
