@@ -101,3 +101,82 @@ def test_cancelling_a_wait_loses_nothing(topic: thalweg.Topic) -> None:
             assert event.metadata == {"i": 1}
 
     run(main())
+
+
+def test_resources_are_closed_without_blocking_the_loop(shared_server: Any, name: str) -> None:
+    async def main() -> None:
+        async with shared_server.connect() as driver:
+            topic = driver.create_topic(name, storage="memory")
+            async with topic.producer() as producer:
+                producer.push({"i": 0})
+            async with topic.queue("farm") as worker, topic.requester() as requester:
+                event = await anext(worker)
+                settlement = event.acknowledge()
+            async with topic.consumer("viewer") as consumer:
+                (await anext(consumer)).acknowledge()
+        assert settlement.done() and settlement.exception() is None
+        assert all(one.closed for one in (producer, worker, requester, consumer, driver))
+        # What was acknowledged is durable.
+        with shared_server.connect() as driver:
+            topic = driver.open_topic(name)
+            assert [cursor.offset for cursor in driver.cursors(topic, "viewer")] == [1]
+            with topic.queue("farm") as worker:
+                assert worker.pull(timeout=0.1) is None
+
+    run(main())
+
+
+def test_the_members_of_a_group_share_in_coroutines(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=4, storage="memory")
+
+    async def wait_for(future: thalweg.Future) -> thalweg.EventId:
+        return await future
+
+    async def main() -> None:
+        assigned: list[int] = []
+        seen: list[int] = []
+
+        async def read(member: thalweg.Consumer) -> None:
+            async for event in member:
+                seen.append(event.metadata["i"])
+                event.acknowledge()
+                if len(seen) == 40:
+                    one.close()
+                    two.close()
+
+        async with (
+            topic.group("analysis", on_assigned=assigned.extend) as one,
+            topic.group("analysis", on_assigned=assigned.extend) as two,
+            topic.producer() as producer,
+        ):
+            readers = asyncio.gather(read(one), read(two))
+            while not (len(one.partitions) == len(two.partitions) == 2):
+                await asyncio.sleep(0)
+            await asyncio.gather(
+                *(wait_for(producer.push({"i": i}, partition=i % 4)) for i in range(40))
+            )
+            await readers
+        assert sorted(seen) == list(range(40))
+        assert set(assigned) == set(range(4))
+
+    run(main())
+
+
+def test_an_event_of_a_queue_is_settled_in_a_coroutine(topic: thalweg.Topic) -> None:
+    async def main() -> None:
+        async with topic.producer() as producer, topic.queue("farm", prefetch=1) as worker:
+            producer.push_many([{"i": i} for i in range(3)])
+            with pytest.raises(asyncio.TimeoutError):
+                async with asyncio.timeout(0.2):
+                    async for event in worker:
+                        await event.extend()
+                        if event.metadata["i"] == 1:
+                            await event.return_to_queue(delay=0.0)
+                            break
+                        await event.acknowledge()
+                    await asyncio.sleep(60)
+            # Given up while it waited: nothing is lost by it.
+            left = sorted([(await anext(worker)).metadata["i"]])
+            assert left == [1]
+
+    run(main())

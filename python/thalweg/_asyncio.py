@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 if TYPE_CHECKING:
     from thalweg._thalweg import (
         Consumer,
+        Driver,
         Event,
         Future,
+        Producer,
         QueueConsumer,
         QueueEvent,
+        Requester,
     )
 
 _T = TypeVar("_T")
@@ -42,6 +45,16 @@ def await_outcome(future: Future[_T]) -> Generator[Any, None, _T]:
         future.add_done_callback(partial(_wake, loop, waiter))
         yield from waiter.__await__()
     return future.result(0)
+
+
+async def enter(resource: _T) -> _T:
+    """What ``async with`` begins with."""
+    return resource
+
+
+async def leave(resource: Driver | Producer | Consumer | QueueConsumer | Requester) -> None:
+    """What ``async with`` ends with: closes, as ``with`` does, on another thread."""
+    await asyncio.to_thread(resource.close)
 
 
 @overload

@@ -219,6 +219,14 @@ class Driver:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Coroutine[Any, Any, None]: ...
 
 @final
 class Topic:
@@ -573,6 +581,14 @@ class Producer:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Coroutine[Any, Any, None]: ...
 
 @final
 class EventId:
@@ -712,6 +728,14 @@ class Consumer:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Coroutine[Any, Any, None]: ...
     def _call_when_ready(self, function: Callable[[], object], /) -> None:
         """Calls `function()` once, when there is an event or the consumer is closed."""
 
@@ -881,6 +905,14 @@ class QueueConsumer:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Coroutine[Any, Any, None]: ...
     def _call_when_ready(self, function: Callable[[], object], /) -> None:
         """Calls `function()` once, when there is an event or the consumer is closed."""
 
@@ -1024,6 +1056,14 @@ class Requester:
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Coroutine[Any, Any, None]: ...
 
 @final
 class DataView:

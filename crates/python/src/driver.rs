@@ -5,7 +5,7 @@ use crate::connection::{Connection, Embedded};
 use crate::describe;
 use crate::plugins::PythonPlugins;
 use crate::topic::{Topic, durability, invalid};
-use crate::{error, json, wait};
+use crate::{coroutines, error, json, wait};
 use bytes::Bytes;
 use client::{ClientError, DriverOptions, Endpoint};
 use fabric::Shm;
@@ -617,6 +617,21 @@ impl Driver {
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
         self.close(py, Some(120.0))
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        coroutines::enter(slf)
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = (exc_type, exc_value, traceback);
+        coroutines::leave(slf)
     }
 
     fn __repr__(&self) -> String {

@@ -2,7 +2,7 @@
 
 use crate::callbacks::{Callbacks, call_reporting};
 use crate::producer::Producer;
-use crate::{error, wait};
+use crate::{coroutines, error, wait};
 use client::{Answered, ClientError, Pending, PushFuture, SettleFuture};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -318,10 +318,7 @@ impl Future {
 
     /// Waits without blocking the event loop.
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static AWAIT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        AWAIT
-            .import(slf.py(), "thalweg._asyncio", "await_outcome")?
-            .call1((slf,))
+        coroutines::await_outcome(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -12,6 +12,7 @@ mod ahead;
 mod callbacks;
 mod connection;
 mod consumer;
+mod coroutines;
 mod describe;
 mod driver;
 mod error;

@@ -4,7 +4,7 @@ use crate::future::Future;
 use crate::json::Metadata;
 use crate::labels::Labels;
 use crate::topic::Topic;
-use crate::{error, lend, wait};
+use crate::{coroutines, error, lend, wait};
 use bytes::Bytes;
 use client::{ClientError, Event, PushFuture};
 use pyo3::exceptions::PyTypeError;
@@ -343,6 +343,21 @@ impl Producer {
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
         self.close(py, Some(120.0))
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        coroutines::enter(slf)
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = (exc_type, exc_value, traceback);
+        coroutines::leave(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -7,11 +7,10 @@ use crate::ready::Ready;
 use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
-use crate::{error, wait};
+use crate::{coroutines, error, wait};
 use client::{ClientError, QueueOptions};
 use memory::Deadline;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -212,9 +211,7 @@ impl QueueConsumer {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static NEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        NEXT.import(slf.py(), "thalweg._asyncio", "next_event")?
-            .call1((slf,))
+        coroutines::next_event(slf)
     }
 
     /// Calls `function()` once, when there is an event or the consumer is closed.
@@ -316,6 +313,21 @@ impl QueueConsumer {
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
         self.close(py, Some(120.0))
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        coroutines::enter(slf)
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = (exc_type, exc_value, traceback);
+        coroutines::leave(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -6,7 +6,7 @@ use crate::future::Future;
 use crate::json::Metadata;
 use crate::labels::Labels;
 use crate::topic::Topic;
-use crate::{error, lend, wait};
+use crate::{coroutines, error, lend, wait};
 use client::{ClientError, ConsumedEvent, Gather, Gathered};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -238,6 +238,21 @@ impl Requester {
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
         self.close(py)
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        coroutines::enter(slf)
+    }
+
+    #[pyo3(signature = (exc_type = None, exc_value = None, traceback = None, /))]
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = (exc_type, exc_value, traceback);
+        coroutines::leave(slf)
     }
 
     fn __repr__(&self) -> String {
