@@ -115,7 +115,7 @@ class Driver:
         | dict[str, Any]
         | Plugin
         | None = None,
-        serializer: Literal["json", "raw", "msgpack"] | Plugin | None = None,
+        serializer: Literal["json", "raw", "msgpack"] | dict[str, Any] | Plugin | None = None,
         durability: _Durability | None = None,
         retention: dict[str, int] | None = None,
         keep_until_acknowledged: Sequence[str] | None = None,
@@ -132,13 +132,15 @@ class Driver:
           kind and a dict with its configuration, or a list with one such for
           each partition.
         - `validator`: what is checked of metadata: None nothing, `"json"` that
-          it is JSON, a dict that it matches this JSON Schema (draft 2020-12).
+          it is JSON, a dict that it matches this JSON Schema (draft 2020-12), or
+          `{"type": "eventbridge", "pattern": {...}}` that it matches the pattern.
         - `partition_selector`: `"round_robin"`, `"random"`, `"key_hash"` or
           `"explicit"`; or a dict with its `type` and settings, such as
           `{"type": "field_hash", "field": "sensor.id"}` or `{"type":
           "field_range", "field": "energy", "boundaries": [0, 10, 100]}`.
         - `serializer`: `"json"`, `"msgpack"` for JSON that is stored and sent as
-          MessagePack, or `"raw"` for metadata that is bytes.
+          MessagePack, `"raw"` for metadata that is bytes, or `{"type": "schema",
+          "schema": {...}}` for JSON that is stored without what the schema says.
         - each of the three: a `Plugin`.
         - `durability`: what an acknowledgement survives: `"memory"` nothing,
           `"written"` the death of the server, `"synced"` power loss; None is
@@ -181,7 +183,8 @@ class Driver:
         `keep_until_acknowledged` and `metadata_bytes_max`, each as in a topic's
         definition (`{"type": "json"}`), or None for its default. What is not
         named stays. Durable when it returns; a new validator holds for
-        producers that are opened later.
+        producers that are open as soon as they have looked, within ten seconds
+        or when they refuse an event.
 
         Raises `UnknownTopic`, and `InvalidTopic` with the reason; nothing is
         changed then.
@@ -243,7 +246,9 @@ class Topic:
         """32 hexadecimal digits; a new topic of the same name has another id."""
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition that is stored with the topic, as a dict."""
+        """The definition that is stored with the topic, as last known, as a dict.
+        Does not block; `refresh` asks the server.
+        """
     @property
     def partitions(self) -> tuple[PartitionDescription, ...]:
         """The partitions as last known, a tuple of `PartitionDescription`. Does

@@ -197,6 +197,17 @@ fn part<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     Ok(Some(part.into_any()))
 }
 
+/// Whether a dict is a validator, and not a schema: none of these is a type
+/// of JSON's.
+fn is_validator(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Ok(given) = given.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let kind = given.get_item("type")?;
+    let kind = kind.and_then(|kind| kind.extract::<String>().ok());
+    Ok(kind.is_some_and(|kind| topic::ValidatorKind::NAMES.contains(&&*kind)))
+}
+
 /// The settings of a server as text: a list has one for each entry.
 fn setting_texts(settings: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Vec<String>)>> {
     settings
@@ -342,13 +353,15 @@ impl Driver {
     ///   kind and a dict with its configuration, or a list with one such for
     ///   each partition.
     /// - `validator`: what is checked of metadata: None nothing, `"json"` that
-    ///   it is JSON, a dict that it matches this JSON Schema (draft 2020-12).
+    ///   it is JSON, a dict that it matches this JSON Schema (draft 2020-12), or
+    ///   `{"type": "eventbridge", "pattern": {...}}` that it matches the pattern.
     /// - `partition_selector`: `"round_robin"`, `"random"`, `"key_hash"` or
     ///   `"explicit"`; or a dict with its `type` and settings, such as
     ///   `{"type": "field_hash", "field": "sensor.id"}` or `{"type":
     ///   "field_range", "field": "energy", "boundaries": [0, 10, 100]}`.
     /// - `serializer`: `"json"`, `"msgpack"` for JSON that is stored and sent as
-    ///   MessagePack, or `"raw"` for metadata that is bytes.
+    ///   MessagePack, `"raw"` for metadata that is bytes, or `{"type": "schema",
+    ///   "schema": {...}}` for JSON that is stored without what the schema says.
     /// - each of the three: a `Plugin`.
     /// - `durability`: what an acknowledgement survives: `"memory"` nothing,
     ///   `"written"` the death of the server, `"synced"` power loss; None is
@@ -393,6 +406,7 @@ impl Driver {
         if let Some(validator) = validator {
             let part = match part(validator)? {
                 Some(part) => part,
+                None if is_validator(validator)? => validator.clone(),
                 None => {
                     let part = typed(py, "schema")?;
                     part.set_item("schema", validator)?;
@@ -497,7 +511,8 @@ impl Driver {
     /// `keep_until_acknowledged` and `metadata_bytes_max`, each as in a topic's
     /// definition (`{"type": "json"}`), or None for its default. What is not
     /// named stays. Durable when it returns; a new validator holds for
-    /// producers that are opened later.
+    /// producers that are open as soon as they have looked, within ten seconds
+    /// or when they refuse an event.
     ///
     /// Raises `UnknownTopic`, and `InvalidTopic` with the reason; nothing is
     /// changed then.

@@ -4,7 +4,6 @@ mod parse;
 mod write;
 
 use crate::plugin::PluginRef;
-use crate::schema::SchemaError;
 use crate::selector::SelectorKind;
 use crate::serializer::SerializerKind;
 use crate::validator::ValidatorKind;
@@ -418,10 +417,6 @@ impl DefinitionError {
             "",
             format!("it has {bytes} bytes of JSON; the limit is {DEFINITION_BYTES_MAX}"),
         )
-    }
-
-    fn schema(error: &SchemaError) -> Self {
-        Self::new("validator.schema", error.to_string())
     }
 
     /// The key, with those around it: `retention.bytes`. Empty if the whole

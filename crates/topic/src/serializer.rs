@@ -1,8 +1,10 @@
 //! How metadata becomes the bytes of an event and back.
 
+mod by_schema;
 mod msgpack;
 
 use crate::plugin::{PluginError, PluginRef, Plugins};
+use crate::schema::Schema;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -67,13 +69,15 @@ pub enum SerializerKind {
     Raw,
     /// Metadata is JSON text, and MessagePack in the event.
     MessagePack,
+    /// Metadata is JSON text, and in the event what its schema does not say.
+    Schema(Schema),
     /// What a plugin makes of it.
     Plugin(PluginRef),
 }
 
 impl SerializerKind {
     /// The names of all kinds, in the order in which messages list them.
-    pub const NAMES: &[&str] = &["json", "raw", "msgpack", "plugin"];
+    pub const NAMES: &[&str] = &["json", "raw", "msgpack", "schema", "plugin"];
 
     /// The name in a definition.
     pub fn name(&self) -> &'static str {
@@ -81,6 +85,7 @@ impl SerializerKind {
             Self::Json => "json",
             Self::Raw => "raw",
             Self::MessagePack => "msgpack",
+            Self::Schema(_) => "schema",
             Self::Plugin(_) => "plugin",
         }
     }
@@ -103,6 +108,7 @@ impl SerializerKind {
             // expect of them, which is why the kind is in the definition.
             Self::Json | Self::Raw => Arc::new(Identity),
             Self::MessagePack => Arc::new(msgpack::MessagePack),
+            Self::Schema(schema) => Arc::new(by_schema::BySchema::new(schema.source())),
             Self::Plugin(plugin) => plugins.serializer(plugin)?,
         })
     }

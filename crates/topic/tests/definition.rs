@@ -322,12 +322,12 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"serializer": {"type": "protobuf"}}"#,
             "serializer.type",
-            "unknown type \"protobuf\"; known: json, raw, msgpack, plugin",
+            "unknown type \"protobuf\"; known: json, raw, msgpack, schema, plugin",
         ),
         (
             r#"{"serializer": {}}"#,
             "serializer.type",
-            "is missing; known: json, raw, msgpack, plugin",
+            "is missing; known: json, raw, msgpack, schema, plugin",
         ),
         (
             r#"{"partition_selector": {"type": "field_hash"}}"#,

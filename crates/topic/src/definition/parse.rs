@@ -111,13 +111,7 @@ fn validator(object: &Object<'_>) -> Result<ValidatorKind> {
     match object.r#type(known)? {
         "none" => object.plain(ValidatorKind::None),
         "json" => object.plain(ValidatorKind::Json),
-        "schema" => {
-            object.only(&["type", "schema"])?;
-            let schema = Schema::new(object.required("schema")?.clone());
-            schema
-                .map(ValidatorKind::Schema)
-                .map_err(|error| DefinitionError::schema(&error))
-        }
+        "schema" => schema(object).map(ValidatorKind::Schema),
         "eventbridge" => {
             object.only(&["type", "pattern"])?;
             let pattern = Pattern::new(object.required("pattern")?.clone());
@@ -128,6 +122,12 @@ fn validator(object: &Object<'_>) -> Result<ValidatorKind> {
         "plugin" => plugin(object).map(ValidatorKind::Plugin),
         other => Err(object.unknown_type(other, known)),
     }
+}
+
+fn schema(object: &Object<'_>) -> Result<Schema> {
+    object.only(&["type", "schema"])?;
+    Schema::new(object.required("schema")?.clone())
+        .map_err(|error| DefinitionError::new(object.key("schema"), error.to_string()))
 }
 
 fn partition_selector(object: &Object<'_>) -> Result<SelectorKind> {
@@ -205,6 +205,7 @@ fn serializer(object: &Object<'_>) -> Result<SerializerKind> {
         "json" => object.plain(SerializerKind::Json),
         "raw" => object.plain(SerializerKind::Raw),
         "msgpack" => object.plain(SerializerKind::MessagePack),
+        "schema" => schema(object).map(SerializerKind::Schema),
         "plugin" => plugin(object).map(SerializerKind::Plugin),
         other => Err(object.unknown_type(other, known)),
     }

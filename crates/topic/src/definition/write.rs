@@ -97,8 +97,10 @@ impl Serialize for SerializerKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut to = serializer.serialize_map(None)?;
         to.serialize_entry("type", self.name())?;
-        if let Self::Plugin(plugin) = self {
-            plugin_members(&mut to, plugin)?;
+        match self {
+            Self::Json | Self::Raw | Self::MessagePack => {}
+            Self::Schema(schema) => to.serialize_entry("schema", schema.source())?,
+            Self::Plugin(plugin) => plugin_members(&mut to, plugin)?,
         }
         to.end()
     }

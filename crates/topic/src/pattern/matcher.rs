@@ -1,9 +1,9 @@
 //! What one value has to be.
 
 use super::All;
+use core::net::IpAddr;
 use serde_json::Value;
 use std::cmp::Ordering;
-use std::net::IpAddr;
 
 /// What one value has to be.
 pub(crate) enum Matcher {
