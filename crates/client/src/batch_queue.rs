@@ -19,7 +19,7 @@ use memory::{Budget, Deadline, Reservation};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
-use topic::{PartitionSelector, SelectorInput, Serializer, Validator};
+use topic::{Definition, PartitionSelector, SelectorInput, Serializer, Validator};
 use wire::batch::{BatchBuilder, EventParts, Headers};
 use wire::codec::Codec;
 use wire::{PartitionIndex, ProducerEpoch, ProducerId};
@@ -117,6 +117,14 @@ struct Queue {
     failure: Option<ClientError>,
 }
 
+/// What a topic that was altered asks of events.
+struct Altered {
+    /// How often it had been altered by then.
+    alterations: u32,
+    validator: Option<Arc<dyn Validator>>,
+    definition: Arc<Definition>,
+}
+
 /// Who the producer is to the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Identity {
@@ -140,6 +148,8 @@ pub(crate) struct ProducerShared {
     /// A part of the driver's memory, held for as long as the producer lives.
     _share: Reservation,
     validator: Option<Arc<dyn Validator>>,
+    /// What holds instead once the topic was altered.
+    altered: RwLock<Option<Arc<Altered>>>,
     serializer: Option<Arc<dyn Serializer>>,
     /// Set when the producer is opened, if it has threads.
     pub threads: OnceLock<Arc<Threads>>,
@@ -181,6 +191,7 @@ impl ProducerShared {
             ),
             _share: share,
             validator: (!validator.accepts_all()).then_some(validator),
+            altered: RwLock::default(),
             serializer: (!serializer.is_identity()).then_some(serializer),
             threads: OnceLock::new(),
             topic,
@@ -274,8 +285,19 @@ impl ProducerShared {
         metadata: &'a [u8],
         out: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], ClientError> {
-        if let Some(validator) = &self.validator {
-            validator.validate(metadata).map_err(ClientError::invalid)?;
+        let altered = match self.topic.alterations() {
+            0 => None,
+            alterations => Some(self.altered(alterations)?),
+        };
+        let (validator, definition) = match &altered {
+            None => (&self.validator, &self.topic.definition),
+            Some(altered) => (&altered.validator, &*altered.definition),
+        };
+        if let Some(validator) = validator {
+            validator.validate(metadata).map_err(|error| {
+                self.suspect();
+                ClientError::invalid(error)
+            })?;
         }
         let serialized = match &self.serializer {
             None => metadata,
@@ -286,11 +308,38 @@ impl ProducerShared {
                 out
             }
         };
-        self.topic
-            .definition
+        definition
             .check_metadata_bytes(serialized.len())
-            .map_err(|reply| ClientError::Invalid(reply.message))?;
+            .map_err(|reply| {
+                self.suspect();
+                ClientError::Invalid(reply.message)
+            })?;
         Ok(serialized)
+    }
+
+    /// An event is refused, perhaps by a rule that has been altered: the next
+    /// one may pass.
+    fn suspect(&self) {
+        self.mailbox.send(Command::LookAtTopics);
+    }
+
+    /// What holds since the topic was altered for the last time.
+    #[cold]
+    fn altered(&self, alterations: u32) -> Result<Arc<Altered>, ClientError> {
+        let known = self.altered.read().expect("no holder panics here").clone();
+        if let Some(known) = known.filter(|known| known.alterations == alterations) {
+            return Ok(known);
+        }
+        let definition = self.topic.altered().expect("it was altered");
+        // Not under the lock: a plugin may be in need of others.
+        let validator = definition.validator().build(&*self.topic.plugins)?;
+        let altered = Arc::new(Altered {
+            alterations,
+            validator: (!validator.accepts_all()).then_some(validator),
+            definition,
+        });
+        *self.altered.write().expect("no holder panics here") = Some(altered.clone());
+        Ok(altered)
     }
 
     fn enqueue(

@@ -50,6 +50,8 @@ pub(crate) enum Command {
     },
     /// Nobody wants the answer to this call any more.
     Cancel(Arc<Promise>),
+    /// A topic may have been altered: they are looked at soon.
+    LookAtTopics,
     /// The producer has batches to look at.
     KickProducer(u64),
     /// The producer's handle is gone and everything was flushed, or given up.
@@ -434,6 +436,7 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::Release { .. } => None,
         Command::Cancel(promise) => Some(promise),
         Command::Acknowledge { .. }
+        | Command::LookAtTopics
         | Command::KickProducer(_)
         | Command::CloseProducer(_)
         | Command::Consumed { .. }

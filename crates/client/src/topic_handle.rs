@@ -15,7 +15,7 @@ use memory::fork::ForkSlot;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 use topic::{Definition, Plugins, Serializer};
 use wire::codec::Codec;
@@ -34,7 +34,12 @@ const COMPANION_TRIES: u32 = 3;
 pub(crate) struct TopicState {
     pub name: Arc<str>,
     pub id: TopicId,
+    /// As it was when the topic was opened: what cannot change is here.
     pub definition: Definition,
+    /// How often it was seen to have been altered since: read by every push.
+    alterations: AtomicU32,
+    /// As it was seen last. Held for a look or a change only.
+    altered: Mutex<Option<Arc<Definition>>>,
     /// Where what the definition names comes from, if it is a plugin.
     pub plugins: Arc<dyn Plugins>,
     /// Made when it is first needed: whoever only describes needs no plugin.
@@ -61,6 +66,8 @@ impl TopicState {
             name: description.name.into(),
             id: description.topic,
             definition,
+            alterations: AtomicU32::new(0),
+            altered: Mutex::default(),
             plugins,
             serializer: OnceLock::new(),
             partition_count: AtomicU32::new(description.partitions.len() as u32),
@@ -76,6 +83,34 @@ impl TopicState {
         }
         let made = self.definition.serializer().build(&*self.plugins)?;
         Ok(self.serializer.get_or_init(|| made))
+    }
+
+    /// How often the definition was seen to have changed.
+    #[inline]
+    pub fn alterations(&self) -> u32 {
+        // Acquire: whoever sees it finds the definition.
+        self.alterations.load(Ordering::Acquire)
+    }
+
+    /// The definition as it was seen last, if it has changed.
+    pub fn altered(&self) -> Option<Arc<Definition>> {
+        self.altered.lock().expect("no holder panics here").clone()
+    }
+
+    /// Takes over a newer definition. One that is not understood, as a later
+    /// version may have it, is left to whoever opens the topic anew.
+    fn update_definition(&self, text: &str) {
+        let mut altered = self.altered.lock().expect("no holder panics here");
+        let known = altered.as_deref().unwrap_or(&self.definition);
+        if known.to_json() == text {
+            return;
+        }
+        if let Ok(definition) = Definition::from_json(text)
+            && definition != *known
+        {
+            *altered = Some(Arc::new(definition));
+            self.alterations.fetch_add(1, Ordering::Release);
+        }
     }
 
     fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {
@@ -108,6 +143,7 @@ impl TopicState {
         if description.topic != self.id {
             return false;
         }
+        self.update_definition(&description.definition);
         let count = description.partitions.len() as u32;
         *self.known().write().expect("no holder panics here") = description.partitions;
         self.partition_count.fetch_max(count, Ordering::Relaxed);
@@ -139,9 +175,18 @@ impl TopicHandle {
         self.state.id
     }
 
-    /// What it was made with.
+    /// What it was opened with.
     pub fn definition(&self) -> &Definition {
         &self.state.definition
+    }
+
+    /// As [`TopicHandle::definition`], with what has been altered since, as
+    /// far as it is known; see [`TopicHandle::partitions`].
+    pub fn definition_now(&self) -> Definition {
+        match self.state.altered() {
+            Some(altered) => (*altered).clone(),
+            None => self.state.definition.clone(),
+        }
     }
 
     /// Its partitions, as last known. While a producer or a consumer is open

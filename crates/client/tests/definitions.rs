@@ -230,3 +230,74 @@ fn a_client_without_the_plugin_is_told_which() {
         world.driver.delete_topic("events").unwrap();
     }
 }
+
+/// A schema that knows these members and no others.
+fn schema(members: &str) -> String {
+    format!(
+        r#"{{"type": "schema", "schema": {{"type": "object", "required": ["frame"],
+            "additionalProperties": false, "properties": {{"frame": {{"type": "integer"}}{members}}}}}}}"#
+    )
+}
+
+/// A schema grows by an optional member: producers that are open take it up,
+/// and consumers that are open get it, whatever stores it.
+#[test]
+fn a_schema_grows_while_its_topic_is_in_use() {
+    for serializer in ["json", "msgpack", "schema"] {
+        let world = World::new();
+        let serializer = match serializer {
+            "schema" => schema(""),
+            name => format!(r#"{{"type": "{name}"}}"#),
+        };
+        let definition = format!(
+            r#"{{"validator": {}, "serializer": {serializer}}}"#,
+            schema("")
+        );
+        let topic = world.topic(&definition, 1).unwrap();
+        let producer = topic.producer(ProducerOptions::default()).unwrap();
+        let consumer = topic
+            .consumer("reader", ConsumerOptions::default())
+            .unwrap();
+        producer.push_metadata(br#"{"frame":1}"#).unwrap();
+        let grown = br#"{"frame":2,"note":"dark"}"#;
+        assert!(producer.push_metadata(grown).is_err());
+
+        let changes = format!(
+            r#"{{"validator": {}}}"#,
+            schema(r#", "note": {"type": "string"}"#)
+        );
+        world.driver.alter_topic("events", &changes).unwrap();
+        // Refused at first perhaps, which makes the client look at the topic.
+        let deadline = std::time::Instant::now() + WATCHDOG;
+        while let Err(error) = producer.push_metadata(grown) {
+            assert!(std::time::Instant::now() < deadline, "{error}");
+            std::thread::yield_now();
+        }
+        assert!(producer.push_metadata(br#"{"frame":3,"note":1}"#).is_err());
+        assert!(topic.definition_now().to_json().contains("note"));
+        for expected in [&br#"{"frame":1}"#[..], grown] {
+            let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+            assert_eq!(event.metadata(), expected);
+        }
+    }
+}
+
+/// What a topic's limit of metadata is changed to holds for producers that
+/// are open as soon as they have looked.
+#[test]
+fn a_limit_changes_while_its_topic_is_in_use() {
+    let world = World::new();
+    let topic = world.topic("{}", 1).unwrap();
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let text = format!("\"{}\"", "x".repeat(100));
+    producer.push_metadata(text.as_bytes()).unwrap();
+    world
+        .driver
+        .alter_topic("events", r#"{"metadata_bytes_max": 64}"#)
+        .unwrap();
+    topic.refresh().unwrap();
+    let error = producer.push_metadata(text.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("64"), "{error}");
+    assert_eq!(topic.definition().metadata_bytes_max(), 1 << 20);
+    assert_eq!(topic.definition_now().metadata_bytes_max(), 64);
+}

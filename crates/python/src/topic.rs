@@ -201,10 +201,11 @@ impl Topic {
         self.handle.id().to_string()
     }
 
-    /// The definition that is stored with the topic, as a dict.
+    /// The definition that is stored with the topic, as last known, as a dict.
+    /// Does not block; `refresh` asks the server.
     #[getter]
     fn definition<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let text = self.handle.definition().to_json();
+        let text = self.handle.definition_now().to_json();
         json::loads(py, text.as_bytes(), || "the topic's definition".into())
     }
 

@@ -563,6 +563,7 @@ impl ClientCore {
                 self.producers.insert(key, core);
                 self.awake.insert(key);
             }
+            Command::LookAtTopics => self.topics.suspect(&mut wire),
             Command::KickProducer(key) => {
                 if let Some(producer) = self.producers.get_mut(&key) {
                     producer.kicked();

@@ -16,6 +16,8 @@ use wire::{ErrorReply, TopicId};
 
 /// How often, while there is traffic.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// How often, where somebody has reason to believe that one was altered.
+const SUSPICION_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the server may take over an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -59,6 +61,13 @@ impl Topics {
                 false => self.asked_at,
             };
             wire.context.arm(at + REFRESH_INTERVAL, Timer::Refresh);
+        }
+    }
+
+    /// One of them may have been altered.
+    pub fn suspect(&mut self, wire: &mut Wire<'_>) {
+        if wire.now() >= self.asked_at + SUSPICION_INTERVAL {
+            self.ask(wire);
         }
     }
 
