@@ -1,0 +1,1 @@
+"""Thalweg in place of what other packages bring: each module needs its package."""
