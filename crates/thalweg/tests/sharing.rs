@@ -82,6 +82,46 @@ fn dead_letters_are_shown_and_go_back() {
 }
 
 #[test]
+fn topics_whose_dead_letters_are_together_get_back_their_own() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let driver = connect(&rig);
+    for name in ["one", "two"] {
+        rig.run(&["topic", "create", name]).ok();
+        rig.run_with(&["produce", name], "1\n").ok();
+        let options = QueueConsumerOptions {
+            queue: QueueOptions {
+                dead_letter_topic: "graves".into(),
+                ..QueueOptions::default()
+            },
+            ..QueueConsumerOptions::default()
+        };
+        let topic = driver.open_topic(name).unwrap();
+        let queue = topic.queue("farm", options).unwrap();
+        let event = queue.pull(Some(WATCHDOG)).unwrap().expect("an event");
+        event.reject("no use").wait(Some(WATCHDOG)).unwrap();
+        drop(event);
+        queue.close().unwrap();
+    }
+    let graves = driver.open_topic("graves").unwrap();
+    let reader = graves
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    for _ in 0..2 {
+        reader.pull(Some(WATCHDOG)).unwrap().expect("a letter");
+    }
+    for name in ["one", "two"] {
+        let dead = ["queue", "dead", name, "-n", "farm", "--json"];
+        assert_eq!(rig.run(&dead).json().len(), 1);
+        let redrive = ["queue", "redrive", name, "-n", "farm", "--json"];
+        assert_eq!(rig.run(&redrive).json()[0]["redriven"], 1, "{name}");
+    }
+    let absurd = ["consume", "one", "--start=-2562047788015h"];
+    let refused = rig.run(&absurd).exits(2);
+    assert!(refused.stderr.contains("--start"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_group_shows_who_owns_what() {
     let rig = Rig::default();
     let _server = rig.serve(&[]);

@@ -105,7 +105,10 @@ fn ends(chosen: &[PartitionDescription]) -> BTreeMap<PartitionIndex, Position> {
 /// A time of day, or one that lies so long before now: nanoseconds since 1970.
 fn point_in_time(text: &str) -> Option<u64> {
     let time = match text.strip_prefix('-') {
-        Some(ago) => Timestamp::now() - ago.parse::<SignedDuration>().ok()?,
+        Some(ago) => {
+            let ago = ago.parse::<SignedDuration>().ok()?;
+            Timestamp::now().checked_sub(ago).ok()?
+        }
         None => text.parse::<Timestamp>().ok()?,
     };
     Some(u64::try_from(time.as_nanosecond()).unwrap_or(0))

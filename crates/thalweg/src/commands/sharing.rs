@@ -8,7 +8,6 @@ use client::{ConsumedEvent, Driver, Event, ProducerOptions, QueueConsumerOptions
 use serde_json::{Value, json};
 use std::time::Duration;
 use topic::QueueOptions;
-use wire::Offset;
 use wire::message::{ConsumerDescription, ConsumerPartition};
 use wire::record::{ConsumerKind, Position};
 
@@ -264,9 +263,7 @@ fn dead(args: &SharedArgs) -> Result<(), Failure> {
             let fetched = letters
                 .fetch(partition.partition, at, READ_BYTES, Duration::ZERO, false)
                 .about(letters.name())?;
-            let mut next = at.offset;
             for letter in fetched.events() {
-                next = letter.id().offset.plus(1);
                 if !is_of(&letter, &args.topic, &args.name) {
                     continue;
                 }
@@ -281,8 +278,10 @@ fn dead(args: &SharedArgs) -> Result<(), Failure> {
                     said("thalweg.reason"),
                 ]);
             }
-            // Behind a gap, or at the end.
-            at.offset = next.max(Offset(at.offset.0 + 1));
+            let Some(next) = fetched.next.filter(|next| *next > at) else {
+                break;
+            };
+            at = next;
         }
     }
     if !output.is_json() {
@@ -298,7 +297,12 @@ fn redrive(args: &RedriveArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
     let letters = dead_letters(&driver, &topic, &args.name)?;
-    let name = format!("redrive.{}", args.name);
+    // Where several topics have their dead letters together, each passes over
+    // those of the others for itself.
+    let name = match letters.name() == QueueOptions::default().dead_letter_topic_of(&args.topic) {
+        true => format!("redrive.{}", args.name),
+        false => format!("redrive.{}.{}", args.topic, args.name),
+    };
     let options = QueueConsumerOptions {
         queue: QueueOptions {
             deliveries_max: 0,
