@@ -194,8 +194,9 @@ impl Node {
         result: Result<(), ControlError>,
     ) {
         self.cursor_proposals.end(&moved);
-        for (topic, consumer, _) in moved.0.iter().take(1) {
-            self.consumer_moved(*topic, consumer);
+        if let Some((topic, consumer, _)) = moved.0.first() {
+            let partitions = moved.0.iter().map(|(_, _, partition)| *partition);
+            self.consumer_moved(*topic, consumer, partitions);
         }
         match result {
             Ok(()) => self.reply(asker, Vec::new()),

@@ -21,14 +21,31 @@ pub(crate) fn retention_of(definition: &Definition) -> log::Retention {
 }
 
 impl Node {
-    /// A consumer of a topic has moved, or is gone.
-    pub(crate) fn consumer_moved(&mut self, topic: TopicId, consumer: &str) {
-        let keeps = self.topics.get(&topic).is_some_and(|topic| {
-            let names = topic.definition.keep_until_acknowledged();
-            names.iter().any(|name| name == consumer)
-        });
-        if keeps {
-            self.keep_topic(topic);
+    /// A consumer of a topic has moved, or is gone, in these partitions.
+    pub(crate) fn consumer_moved(
+        &mut self,
+        topic: TopicId,
+        consumer: &str,
+        partitions: impl IntoIterator<Item = PartitionIndex>,
+    ) {
+        let Some(topic) = self.topics.get(&topic) else {
+            return;
+        };
+        let names = topic.definition.keep_until_acknowledged();
+        if !names.iter().any(|name| name == consumer) {
+            return;
+        }
+        let definition = topic.definition.clone();
+        let slots = partitions.into_iter();
+        let slots = slots.filter_map(|index| topic.partitions.get(index.0 as usize));
+        let open: Vec<StorageId> = slots
+            .filter_map(|slot| match slot {
+                Slot::Open(storage) => Some(*storage),
+                Slot::Failed(_) => None,
+            })
+            .collect();
+        for storage in open {
+            self.keep_partition(storage, &definition);
         }
     }
 

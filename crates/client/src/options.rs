@@ -233,9 +233,11 @@ impl Default for ProducerOptions {
     }
 }
 
-/// Chooses the part of an event's data that is wanted.
+/// Chooses the part of an event's data that is wanted. Called by a pull, one
+/// event after the other: it must not use the consumer, which waits for it.
 pub type DataSelector = dyn Fn(&EventInfo<'_>) -> Result<DataView, String> + Send + Sync;
-/// Says where the selected data goes; its length must be the view's.
+/// Says where the selected data goes; its length must be the view's. As with
+/// [`DataSelector`], it must not use the consumer.
 pub type DataAllocator = dyn Fn(&EventInfo<'_>, &DataView) -> Result<Target, String> + Send + Sync;
 
 /// Which data of events a consumer gets.

@@ -266,7 +266,11 @@ impl Node {
                 if self.shared.get(id).is_some_and(Shared::is_queue) {
                     self.queue_deleted(id);
                 }
-                self.shared.remove(id);
+                let record = self.shared.remove(id).map(|shared| shared.record);
+                if let Some(record) = record {
+                    let all = (0..self.options.limits.partitions_max as u32).map(PartitionIndex);
+                    self.consumer_moved(record.topic, &record.consumer, all);
+                }
                 self.reply(asker, Vec::new());
             }
             Err(error) => {

@@ -245,6 +245,7 @@ impl Node {
         };
         let table = self.controller.table().topic(queue.topic);
         let table = table.and_then(|entry| entry.shared(&queue.consumer));
+        let moved: Vec<_> = under_way.changes.iter().map(|(index, _)| *index).collect();
         for (index, changes) in under_way.changes {
             let Some(shelf) = queue.partitions.get_mut(&index) else {
                 continue;
@@ -292,7 +293,7 @@ impl Node {
                 (Err(()), Ok(())) => {}
             }
         }
-        self.consumer_moved(topic, &consumer);
+        self.consumer_moved(topic, &consumer, moved);
         self.touch_queue(id);
     }
 }
