@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 RUN_PAGE = ROOT / "python" / "tests" / "run_page.py"
 
 
-@pytest.mark.parametrize("page", ["mofka.md", "diaspora.md"])
+@pytest.mark.parametrize("page", ["mofka.md", "diaspora.md", "flowcept.md"])
 def test_page(tmp_path: Path, page: str) -> None:
     # The command is the one of this environment.
     path = f"{Path(thalweg.executable()).parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
