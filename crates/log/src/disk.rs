@@ -5,6 +5,10 @@ use bytes::Bytes;
 use std::fmt;
 use std::path::PathBuf;
 
+/// What [`Operation::WriteDirect`] is aligned to where it is to be more than a
+/// plain write: no device in use asks for more.
+pub const DIRECT_ALIGNMENT: u64 = 4096;
+
 /// An open file of a [`Disk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
@@ -30,6 +34,19 @@ pub enum Operation {
     },
     /// Writes all of `bytes` at `position`, one piece behind the other.
     Write {
+        /// The file.
+        file: FileId,
+        /// Where, in bytes.
+        position: u64,
+        /// What.
+        bytes: Vec<Bytes>,
+    },
+    /// As `Write`, and promises no more; but it may go to the device at once,
+    /// past what keeps files in memory: for bytes that nobody is about to
+    /// read. Whoever cannot do so, for these bytes or at all, writes as `Write`
+    /// does. Places and lengths that are multiples of [`DIRECT_ALIGNMENT`] can
+    /// be written so by most.
+    WriteDirect {
         /// The file.
         file: FileId,
         /// Where, in bytes.
@@ -119,6 +136,7 @@ impl Operation {
         match &mut self {
             Self::Close { file }
             | Self::Write { file, .. }
+            | Self::WriteDirect { file, .. }
             | Self::Read { file, .. }
             | Self::Allocate { file, .. }
             | Self::SetLength { file, .. }
@@ -136,6 +154,11 @@ impl Operation {
             Self::Open { path } => format!("opening {}", path.display()),
             Self::Close { file } => format!("closing {}", path(file)),
             Self::Write {
+                file,
+                position,
+                bytes,
+            }
+            | Self::WriteDirect {
                 file,
                 position,
                 bytes,

@@ -1,22 +1,25 @@
 //! The disk of the operating system.
 
-use crate::disk::{Disk, DiskError, DiskErrorKind, FileId, Operation, Outcome};
+use crate::disk::{DIRECT_ALIGNMENT, Disk, DiskError, DiskErrorKind, FileId, Operation, Outcome};
 use ::memory::{Buffer, Pool};
 use bytes::Bytes;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
 
 /// Slices that one `pwritev` takes (`UIO_MAXIOV`).
 const SLICES_MAX: usize = 1024;
 /// Buffers that lie ready for reading.
 const POOL_KEPT_BYTES: usize = 32 << 20;
+/// The most bytes that are copied to where a direct write can take them from.
+const REALIGNED_BYTES_MAX: usize = 1 << 20;
 
 /// Files of the operating system, by plain system calls.
 pub struct OsDisk {
@@ -30,6 +33,27 @@ pub struct OsDisk {
 struct OpenFile {
     file: File,
     path: PathBuf,
+    /// The same file, past the page cache, once that was asked for; `None` if
+    /// the file system has refused.
+    direct: OnceLock<Option<File>>,
+    /// Whether a direct write was refused. Set only; nothing is ordered by it.
+    direct_refused: AtomicBool,
+}
+
+impl OpenFile {
+    /// The file for direct writes, if there is one.
+    fn direct(&self) -> Option<&File> {
+        if self.direct_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let open = || {
+            // By its descriptor: the name may be another file's by now.
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty()).ok()
+        };
+        self.direct.get_or_init(|| open().map(File::from)).as_ref()
+    }
 }
 
 impl Default for OsDisk {
@@ -55,7 +79,12 @@ impl OsDisk {
 
     fn keep(&self, file: File, path: PathBuf) -> Outcome {
         let id = FileId(self.next_file.fetch_add(1, Ordering::Relaxed));
-        let open = Arc::new(OpenFile { file, path });
+        let open = Arc::new(OpenFile {
+            file,
+            path,
+            direct: OnceLock::new(),
+            direct_refused: AtomicBool::new(false),
+        });
         self.files
             .write()
             .expect("no user of the table panics in it")
@@ -95,6 +124,16 @@ impl OsDisk {
                 position,
                 bytes,
             } => write_all(&self.file(*file)?.file, *position, bytes)?,
+            Operation::WriteDirect {
+                file,
+                position,
+                bytes,
+            } => {
+                let open = self.file(*file)?;
+                if !self.write_direct(&open, *position, bytes)? {
+                    write_all(&open.file, *position, bytes)?;
+                }
+            }
             Operation::Read {
                 file,
                 position,
@@ -122,6 +161,52 @@ impl OsDisk {
             Operation::RemoveDirectory { path } => std::fs::remove_dir(path)?,
         }
         Ok(Outcome::Done)
+    }
+
+    /// Writes past the page cache. False if that cannot be done here: nothing
+    /// is known then of what was written.
+    fn write_direct(&self, open: &OpenFile, position: u64, bytes: &[Bytes]) -> io::Result<bool> {
+        let total: usize = bytes.iter().map(Bytes::len).sum();
+        let aligned = position | total as u64;
+        if !aligned.is_multiple_of(DIRECT_ALIGNMENT) {
+            return Ok(false);
+        }
+        // What lies right is written from where it is, the rest from a copy.
+        let right =
+            |piece: &&Bytes| (piece.as_ptr().addr() as u64).is_multiple_of(DIRECT_ALIGNMENT);
+        let first = bytes.first().filter(right);
+        let kept = first.map_or(0, |first| {
+            first.len() - first.len() % DIRECT_ALIGNMENT as usize
+        });
+        if total - kept > REALIGNED_BYTES_MAX {
+            return Ok(false);
+        }
+        let Some(file) = open.direct() else {
+            return Ok(false);
+        };
+        let mut rest = self.pool.take(total - kept);
+        let (mut at, mut skip) = (0, kept);
+        for piece in bytes {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let piece = &piece[skipped..];
+            rest[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        let kept = first.map_or(&[][..], |first| &first[..kept]);
+        let written = write_slices(
+            file,
+            position,
+            &mut [IoSlice::new(kept), IoSlice::new(&rest)],
+        );
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if is_refusal(&error) => {
+                open.direct_refused.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What was tried, for a message.
@@ -158,21 +243,34 @@ fn write_all(file: &File, position: u64, bytes: &[Bytes]) -> io::Result<()> {
     let mut position = position;
     for pieces in bytes.chunks(SLICES_MAX) {
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        let mut left = slices.as_mut_slice();
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            match rustix::io::pwritev(file, left, position) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    position += count as u64;
-                    IoSlice::advance_slices(&mut left, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        write_slices(file, position, &mut slices)?;
+        position += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+    }
+    Ok(())
+}
+
+fn write_slices(file: &File, position: u64, slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    let (mut position, mut left) = (position, slices);
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match rustix::io::pwritev(file, left, position) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                position += count as u64;
+                IoSlice::advance_slices(&mut left, count);
             }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+/// Whether a file system says so that it does not write directly, or not from
+/// such places.
+fn is_refusal(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// Fills `buffer`; stops early at the end of the file only.
@@ -299,6 +397,83 @@ mod tests {
         assert_eq!(&read(&disk, file, 9, 4)[..], &1u32.to_le_bytes());
         assert!(read(&disk, file, 1 << 30, 10).is_empty());
         disk.execute(Operation::SyncData { file }).unwrap();
+    }
+
+    /// Bytes whose memory begins `behind` a place that direct writes may use.
+    fn placed(behind: usize, bytes: Vec<u8>) -> Bytes {
+        let mut buffer = Buffer::zeroed(behind + bytes.len());
+        buffer[behind..].copy_from_slice(&bytes);
+        buffer.freeze().slice(behind..)
+    }
+
+    #[test]
+    fn what_is_written_directly_is_read_whatever_its_pieces_are_aligned_to() {
+        const BLOCK: usize = DIRECT_ALIGNMENT as usize;
+        let numbered = |count: usize| (0..count).map(|i| (i * 7 / 3) as u8).collect::<Vec<u8>>();
+        let pieces = |bytes: &[u8], behind: usize, lengths: &[usize]| {
+            let mut from = 0;
+            let mut piece = |length: &usize| {
+                from += length;
+                placed(behind, bytes[from - length..from].to_vec())
+            };
+            lengths.iter().map(&mut piece).collect::<Vec<_>>()
+        };
+        // Not every directory is on a file system that can.
+        for directory in [tempfile::tempdir(), tempfile::tempdir_in("/dev/shm")] {
+            let Ok(directory) = directory else {
+                continue;
+            };
+            let disk = OsDisk::new();
+            let file = open(&disk, directory.path().join("a"));
+            let mut expected = vec![0; 0];
+            for (position, behind, lengths) in [
+                (0, 0, &[4 * BLOCK][..]),
+                (4 * BLOCK, 0, &[BLOCK + 100, BLOCK - 100]),
+                (6 * BLOCK, 8, &[2 * BLOCK]),
+                (8 * BLOCK, 0, &[10, 0, 30, BLOCK - 40]),
+                // Not aligned at all, and larger than what is copied for it.
+                (9 * BLOCK + 5, 3, &[70, 1]),
+                (10 * BLOCK, 1, &[2 * REALIGNED_BYTES_MAX]),
+                // Over what plain writes have left in the page cache.
+                (9 * BLOCK, 0, &[BLOCK]),
+            ] {
+                let bytes = numbered(lengths.iter().sum());
+                let end = position + bytes.len();
+                expected.resize(expected.len().max(end), 0);
+                expected[position..end].copy_from_slice(&bytes);
+                let write = Operation::WriteDirect {
+                    file,
+                    position: position as u64,
+                    bytes: pieces(&bytes, behind, lengths),
+                };
+                assert!(write.blocks());
+                disk.execute(write).unwrap();
+                assert!(read(&disk, file, 0, 1 << 30)[..] == expected[..]);
+            }
+            disk.execute(Operation::SyncData { file }).unwrap();
+            assert!(read(&disk, file, 0, 1 << 30)[..] == expected[..]);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_directly_is_written_all_the_same() {
+        let disk = OsDisk::new();
+        let path = PathBuf::from("/dev/null");
+        let Ok(Outcome::File(file)) = disk.execute(Operation::Open { path }) else {
+            return; // Not everywhere is there such a device.
+        };
+        let open = disk.file(file).unwrap();
+        open.direct.set(None).unwrap();
+        let bytes = vec![placed(0, vec![1; DIRECT_ALIGNMENT as usize])];
+        assert!(!disk.write_direct(&open, 0, &bytes).unwrap());
+        let position = 0;
+        let write = Operation::WriteDirect {
+            file,
+            position,
+            bytes,
+        };
+        disk.execute(write).unwrap();
+        assert!(is_refusal(&Errno::INVAL.into()) && !is_refusal(&Errno::IO.into()));
     }
 
     #[test]

@@ -132,6 +132,10 @@ pub struct DiskLog {
     allocate_bytes: u64,
     places: BTreeMap<DataPlace, data::Place>,
     next_place: u64,
+    /// Bytes of data for which places were reserved, ever.
+    data_bytes: u64,
+    /// What `data_bytes` was when data near the end was read last.
+    data_read_at: Option<u64>,
     commit: commit::Commit,
     directory: commit::DirectorySync,
     checkpoint: commit::Checkpoints,
@@ -214,6 +218,8 @@ impl DiskLog {
             allocate_bytes: settings.allocate_bytes_min,
             places: BTreeMap::new(),
             next_place: 0,
+            data_bytes: 0,
+            data_read_at: None,
             commit: commit::Commit::default(),
             directory: commit::DirectorySync::default(),
             checkpoint: commit::Checkpoints::new(checkpoint_file, recovered.checkpoint),

@@ -14,6 +14,11 @@ pub struct DiskSettings {
     /// Under `written`: after so many bytes a sync is begun in the
     /// background. Default 64 MiB.
     pub background_sync_bytes: u64,
+    /// Under `synced`: the external data of a batch that has at least so many
+    /// bytes goes to the device past the page cache, several chunks at once,
+    /// unless somebody reads along, who would have to wait for the device.
+    /// Default 1 MiB.
+    pub direct_bytes_min: u64,
     /// After so many synced bytes the checkpoint is written anew: about what
     /// has to be verified after a crash. Default 64 MiB.
     pub checkpoint_bytes: u64,
@@ -25,9 +30,12 @@ pub struct DiskSettings {
     /// See `allocate_bytes_min`.
     pub allocate_bytes_max: u64,
     /// How many logs of removed segments are kept to be written again, and with
-    /// any at all one data file: that spares the file system removing and
+    /// any at all data files too: that spares the file system removing and
     /// allocating them. Default 2.
     pub recycle_count: usize,
+    /// How many bytes of data files are kept so, one file aside; never more
+    /// than the partition holds otherwise. Default 1 GiB.
+    pub recycle_bytes_max: u64,
     /// Files of older segments that are kept open for reading. Default 16.
     pub open_segments_max: usize,
     /// How many producers are remembered. Default 4096.
@@ -41,11 +49,13 @@ impl Default for DiskSettings {
         Self {
             segment_bytes: 256 << 20,
             background_sync_bytes: 64 << 20,
+            direct_bytes_min: 1 << 20,
             checkpoint_bytes: 64 << 20,
             index_bytes: 64 << 10,
             allocate_bytes_min: 64 << 10,
             allocate_bytes_max: 32 << 20,
             recycle_count: 2,
+            recycle_bytes_max: 1 << 30,
             open_segments_max: 16,
             producers_max: 4096,
             producer_silence_seconds_max: 7 * 24 * 3600,

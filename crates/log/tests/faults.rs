@@ -120,9 +120,12 @@ fn crash_everywhere(plan: Plan, sabotage: Sabotage) -> Result<u64, String> {
                 !(2..=5).contains(&which),
             )?;
         }
-        let Operation::Write {
+        let (Operation::Write {
             position, bytes, ..
-        } = operation
+        }
+        | Operation::WriteDirect {
+            position, bytes, ..
+        }) = operation
         else {
             return Ok(());
         };
@@ -193,6 +196,8 @@ fn the_scripts_run_without_faults_and_reach_every_kind_of_operation() {
             *counts.entry(operation.what).or_insert(0) += 1;
         }
         println!("{plan:?}: {} operations {counts:?}", trace.len());
+        let direct = counts.get("write direct").is_some_and(|count| *count > 2);
+        assert_eq!(direct, plan.durability == Durability::Synced, "{counts:?}");
         for what in [
             "write",
             "sync data",

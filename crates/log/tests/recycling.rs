@@ -17,7 +17,7 @@ fn open(disk: &Arc<FaultyDisk>, create: bool) -> Driven {
         partition: PartitionIndex(0),
         incarnation: Incarnation(1),
         durability: Durability::Synced,
-        config: r#"{"segment_bytes": 40000, "allocate_bytes_min": 256, "allocate_bytes_max": 512}"#
+        config: r#"{"segment_bytes": 40000, "direct_bytes_min": 10000, "allocate_bytes_min": 256, "allocate_bytes_max": 512}"#
             .into(),
         retention: Retention {
             bytes: Some(60_000),

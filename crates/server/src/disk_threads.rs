@@ -75,8 +75,40 @@ struct Shared {
 #[derive(Default)]
 struct Queues {
     waiting: VecDeque<Task>,
+    /// Chunks of large data that wait. They and what others wait for have
+    /// turns: a sync does not stand behind all the data of another partition.
+    bulk: VecDeque<Task>,
+    bulk_next: bool,
     done: Vec<Done>,
     ended: bool,
+}
+
+impl Queues {
+    fn push(&mut self, task: Task) {
+        match &task {
+            Task::Operation {
+                operation: Operation::WriteDirect { .. },
+                ..
+            } => self.bulk.push_back(task),
+            _ => self.waiting.push_back(task),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Task> {
+        let bulk = match self.bulk_next {
+            true => !self.bulk.is_empty(),
+            false => self.waiting.is_empty(),
+        };
+        self.bulk_next = !bulk;
+        match bulk {
+            true => self.bulk.pop_front(),
+            false => self.waiting.pop_front(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.waiting.len() + self.bulk.len()
+    }
 }
 
 impl Shared {
@@ -91,7 +123,7 @@ impl Shared {
                 if queues.ended {
                     return;
                 }
-                if let Some(task) = queues.waiting.pop_front() {
+                if let Some(task) = queues.pop() {
                     break task;
                 }
                 queues = self.work.wait(queues).expect("no holder panics here");
@@ -148,14 +180,14 @@ impl DiskThreads {
     /// Brings a task. Waits while too many wait.
     pub fn submit(&self, task: Task) {
         let mut queues = self.shared.queues();
-        while queues.waiting.len() >= self.waiting_max {
+        while queues.count() >= self.waiting_max {
             queues = self
                 .shared
                 .room
                 .wait(queues)
                 .expect("no holder panics here");
         }
-        queues.waiting.push_back(task);
+        queues.push(task);
         drop(queues);
         self.shared.work.notify_one();
     }
@@ -176,5 +208,43 @@ impl Drop for DiskThreads {
             // which whoever waits for it notices.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log::FileId;
+
+    #[test]
+    fn data_and_what_others_wait_for_have_turns() {
+        let file = FileId(1);
+        let task = |operation| Task::Operation {
+            storage: StorageId(1),
+            token: OperationToken(0),
+            operation,
+        };
+        let mut queues = Queues::default();
+        for position in 0..3 {
+            let bytes = Vec::new();
+            queues.push(task(Operation::WriteDirect {
+                file,
+                position,
+                bytes,
+            }));
+        }
+        for _ in 0..2 {
+            queues.push(task(Operation::SyncData { file }));
+        }
+        assert_eq!(queues.count(), 5);
+        let order = std::iter::from_fn(|| match queues.pop()? {
+            Task::Operation {
+                operation: Operation::WriteDirect { .. },
+                ..
+            } => Some("data"),
+            _ => Some("sync"),
+        });
+        let order: Vec<_> = order.collect();
+        assert_eq!(order, ["sync", "data", "sync", "data", "data"]);
     }
 }

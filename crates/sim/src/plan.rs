@@ -182,7 +182,7 @@ impl Plan {
 }
 
 fn topic(random: &mut Random) -> (Definition, Vec<PartitionStorage>, Vec<Durability>) {
-    let small = r#"{"segment_bytes":20000,"checkpoint_bytes":8000,"allocate_bytes_min":4096,"allocate_bytes_max":8192,"index_bytes":2000,"background_sync_bytes":6000}"#;
+    let small = r#"{"segment_bytes":20000,"checkpoint_bytes":8000,"allocate_bytes_min":4096,"allocate_bytes_max":8192,"index_bytes":2000,"direct_bytes_min":4096,"background_sync_bytes":6000}"#;
     let mut storage = |kind: &str| PartitionStorage {
         kind: kind.to_owned(),
         config: match kind {

@@ -63,7 +63,8 @@ impl Run {
             definition: "{}".into(),
             partitions: vec![PartitionStorage {
                 kind: "disk".into(),
-                config: r#"{"segment_bytes":8192,"checkpoint_bytes":4096}"#.into(),
+                config: r#"{"segment_bytes":8192,"checkpoint_bytes":4096,"direct_bytes_min":4096}"#
+                    .into(),
             }],
         };
         let topic: TopicDescription = world

@@ -2,7 +2,7 @@
 //! block checksums, and then named by a batch.
 
 use super::*;
-use crate::disk::DiskErrorKind;
+use crate::disk::{DIRECT_ALIGNMENT, DiskErrorKind};
 use crate::external::table_to_bytes;
 use wire::checksum::crc32c;
 
@@ -19,6 +19,8 @@ pub(super) struct Place {
     pub(super) data_crc: u32,
     /// Whether all of it is known to be durable.
     pub(super) synced: bool,
+    /// Whether it is written past the page cache.
+    direct: bool,
     /// Writes under way.
     outstanding: usize,
     /// Bytes of data that were written.
@@ -39,6 +41,47 @@ enum Stage {
 impl Place {
     pub(super) fn is_gone(&self) -> bool {
         self.stage == Stage::Gone
+    }
+
+    /// How much lies between the end of these bytes and the next place that a
+    /// direct write may begin at, if nothing else belongs there.
+    fn padding(&self, position: u64, count: u64) -> usize {
+        let end = position + count;
+        let events = &self.layout.events;
+        let last = events.partition_point(|(_, start, _)| *start <= position);
+        let ends = last
+            .checked_sub(1)
+            .is_some_and(|last| events[last].1 + events[last].2 == end);
+        match ends {
+            true => (end.next_multiple_of(DIRECT_ALIGNMENT) - end) as usize,
+            false => 0,
+        }
+    }
+
+    /// Writes `bytes` at `position` of the place, and zeros behind them if
+    /// that lets them be written directly.
+    fn write(&self, position: u64, bytes: Bytes, padding: usize) -> Operation {
+        const ZEROS: &[u8] = &[0; DIRECT_ALIGNMENT as usize];
+        let position = self.position + position;
+        let whole = (bytes.len() + padding) as u64;
+        let aligned =
+            position.is_multiple_of(DIRECT_ALIGNMENT) && whole.is_multiple_of(DIRECT_ALIGNMENT);
+        let mut bytes = vec![bytes];
+        if !self.direct || !aligned {
+            return Operation::Write {
+                file: THIS_FILE,
+                position,
+                bytes,
+            };
+        }
+        if padding > 0 {
+            bytes.push(Bytes::from_static(&ZEROS[..padding]));
+        }
+        Operation::WriteDirect {
+            file: THIS_FILE,
+            position,
+            bytes,
+        }
     }
 }
 
@@ -102,15 +145,19 @@ impl DiskLog {
         };
         data.end = end;
         let file = data.file;
-        let lengthens = end > data.length;
-        data.length = data.length.max(end);
-        if lengthens && layout.total_bytes >= ALLOCATE_BYTES_MIN {
+        if end > data.length && layout.total_bytes >= ALLOCATE_BYTES_MIN {
+            // More than is needed now, for it holds up whatever is being
+            // written to the file; but no more than there is already.
+            let ahead = end.min(self.settings.allocate_bytes_max);
+            let most = self.settings.segment_bytes.max(end);
+            data.length = (end + ahead).min(most);
             let allocate = Operation::Allocate {
                 file: THIS_FILE,
-                bytes: end,
+                bytes: data.length,
             };
             self.files.submit_to(file, allocate, Purpose::Ignored);
         }
+        data.length = data.length.max(end);
         self.next_place += 1;
         let place = DataPlace(self.next_place);
         let reserved = Place {
@@ -119,12 +166,34 @@ impl DiskLog {
             layout: layout.clone(),
             data_crc: 0,
             synced: false,
+            direct: self.writes_directly(layout),
             outstanding: 0,
             written_bytes: 0,
             stage: Stage::Filling,
         };
         self.places.insert(place, reserved);
+        self.data_bytes += layout.total_bytes;
         Ok(place)
+    }
+
+    /// Whether this data is better written past the page cache. Who reads
+    /// along, which whoever has read near the end is taken to do until a
+    /// segment more has come, finds in the page cache what went through it.
+    fn writes_directly(&self, layout: &ExternalLayout) -> bool {
+        let read_along = self
+            .data_read_at
+            .is_some_and(|at| self.data_bytes - at < self.settings.segment_bytes);
+        self.open.durability == Durability::Synced
+            && layout.total_bytes >= self.settings.direct_bytes_min
+            && !read_along
+    }
+
+    /// Somebody reads data in this file.
+    pub(super) fn data_is_read(&mut self, file: FileNumber) {
+        let mut newest = self.data_files.values().rev().take(2);
+        if newest.any(|data| data.file == file) {
+            self.data_read_at = Some(self.data_bytes);
+        }
     }
 
     /// A place's data file and where it begins in it, if it takes data.
@@ -147,11 +216,8 @@ impl DiskLog {
             return self.place_invalid(place, "is smaller than what is written to it");
         }
         found.outstanding += 1;
-        let write = Operation::Write {
-            file: THIS_FILE,
-            position: found.position + position,
-            bytes: vec![bytes],
-        };
+        let padding = found.padding(position, count);
+        let write = found.write(position, bytes, padding);
         self.files
             .submit_to(file, write, Purpose::DataChunk(place, count));
     }
@@ -173,11 +239,8 @@ impl DiskLog {
         found.outstanding += 1;
         let table = table_to_bytes(checksums);
         found.data_crc = crc32c(&table);
-        let write = Operation::Write {
-            file: THIS_FILE,
-            position: found.position + found.layout.table_position,
-            bytes: vec![Bytes::from(table)],
-        };
+        let padding = table.len().next_multiple_of(DIRECT_ALIGNMENT as usize) - table.len();
+        let write = found.write(found.layout.table_position, table.into(), padding);
         self.files.submit_to(file, write, Purpose::DataTable(place));
     }
 
@@ -227,7 +290,10 @@ impl DiskLog {
         // matter, so the partition goes on.
         self.release_place(place);
         let error = match error.kind {
-            DiskErrorKind::Full => StorageError::Full(error.to_string()),
+            DiskErrorKind::Full => {
+                self.remove_data_spares();
+                StorageError::Full(error.to_string())
+            }
             _ => StorageError::Failed(error.to_string()),
         };
         self.events

@@ -17,9 +17,12 @@ pub(super) struct Retain {
     spares: Vec<std::path::PathBuf>,
     next_spare: u64,
     sparing: usize,
-    /// A data file that may be written again, and its length.
-    data_spare: Option<(std::path::PathBuf, u64)>,
-    sparing_data: bool,
+    /// Data files that may be written again, and their lengths.
+    data_spares: Vec<(std::path::PathBuf, u64)>,
+    /// How many get a spare's name just now, and the length of these and of
+    /// those that have it.
+    sparing_data: usize,
+    data_spare_bytes: u64,
     /// Removals under way.
     pub(super) removing: usize,
 }
@@ -41,8 +44,9 @@ impl Retain {
             spares: Vec::new(),
             next_spare: 0,
             sparing: 0,
-            data_spare: None,
-            sparing_data: false,
+            data_spares: Vec::new(),
+            sparing_data: 0,
+            data_spare_bytes: 0,
             removing: 0,
         }
     }
@@ -52,7 +56,9 @@ impl Retain {
     }
 
     pub(super) fn take_data_spare(&mut self) -> Option<(std::path::PathBuf, u64)> {
-        self.data_spare.take()
+        let spare = self.data_spares.pop()?;
+        self.data_spare_bytes -= spare.1;
+        Some(spare)
     }
 
     /// A name that no file has.
@@ -221,11 +227,14 @@ impl DiskLog {
             return;
         };
         let path = entry.path.clone();
-        // One is enough for a stream, which fills one while another leaves;
-        // what a few large events have left is not worth holding.
+        // A fast stream fills several before the next ones leave, several at a
+        // time. No more is held so than retention lets the partition keep, but
+        // one file in any case; and what a few large events have left is not
+        // worth holding.
+        let held = self.retain.data_spare_bytes.saturating_add(data.length);
+        let first = self.retain.data_spares.len() + self.retain.sparing_data == 0;
         let recycle = self.settings.recycle_count > 0
-            && self.retain.data_spare.is_none()
-            && !self.retain.sparing_data
+            && (first || held <= self.settings.recycle_bytes_max.min(self.state().bytes))
             && data.length <= self.settings.segment_bytes.saturating_mul(2)
             && !self.files.in_use(data.file);
         self.files.retire(data.file);
@@ -234,10 +243,18 @@ impl DiskLog {
         }
         let to = self.retain.spare_path(&self.open.directory);
         self.retain.removing += 1;
-        self.retain.sparing_data = true;
+        self.retain.sparing_data += 1;
+        self.retain.data_spare_bytes = held;
         let purpose = Purpose::DataSpared(to.clone(), data.length);
         let rename = Operation::Rename { from: path, to };
         self.files.submit(rename, purpose);
+    }
+
+    /// There is no space left: what is only kept to be faster goes.
+    pub(super) fn remove_data_spares(&mut self) {
+        while let Some((path, _)) = self.retain.take_data_spare() {
+            self.remove_path(path);
+        }
     }
 
     fn remove_path(&mut self, path: std::path::PathBuf) {
@@ -265,9 +282,10 @@ impl DiskLog {
         result: Result<Outcome, DiskError>,
     ) {
         self.retain.removing -= 1;
-        self.retain.sparing_data = false;
-        if result.is_ok() {
-            self.retain.data_spare = Some(spare);
+        self.retain.sparing_data -= 1;
+        match result {
+            Ok(_) => self.retain.data_spares.push(spare),
+            Err(_) => self.retain.data_spare_bytes -= spare.1,
         }
     }
 

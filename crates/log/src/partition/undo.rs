@@ -62,6 +62,7 @@ impl DiskLog {
     }
 
     pub(super) fn begin_undo(&mut self, number: u64, error: &DiskError) {
+        self.remove_data_spares();
         match &mut self.undo {
             Some(undo) => undo.number = undo.number.min(number),
             None => {

@@ -1,6 +1,6 @@
 //! A storage driven on the calling thread.
 
-use crate::disk::{Disk, Operation};
+use crate::disk::{DIRECT_ALIGNMENT, Disk, Operation};
 use crate::storage::*;
 use bytes::Bytes;
 use memory::Buffer;
@@ -12,6 +12,8 @@ use wire::batch::{
 use wire::checksum::{block_checksums, crc32c};
 use wire::view::Segment;
 use wire::{Durability, Offset};
+
+const DIRECT: usize = DIRECT_ALIGNMENT as usize;
 
 /// A storage and the disk that its operations are carried out on, at once and in order.
 pub struct Driven {
@@ -140,7 +142,11 @@ impl Driven {
         for (index, position, _) in &layout.events {
             let data = &events[*index as usize].data;
             checksums.extend(block_checksums(data, block_bytes));
-            let half = data.len() / 2;
+            // Large data is cut between blocks, as the broker does.
+            let half = match data.len() / 2 {
+                half if half >= DIRECT => half / DIRECT * DIRECT,
+                half => half,
+            };
             for (start, part) in [(0, &data[..half]), (half, &data[half..])] {
                 let bytes = Bytes::copy_from_slice(part);
                 self.storage

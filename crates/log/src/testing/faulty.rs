@@ -254,6 +254,7 @@ impl Inner {
             Operation::Open { path } => ("open", path.clone()),
             Operation::Close { file } => ("close", of_file(file)),
             Operation::Write { file, .. } => ("write", of_file(file)),
+            Operation::WriteDirect { file, .. } => ("write direct", of_file(file)),
             Operation::Read { file, .. } => ("read", of_file(file)),
             Operation::Allocate { file, .. } => ("allocate", of_file(file)),
             Operation::SetLength { file, .. } => ("set length", of_file(file)),
@@ -268,6 +269,9 @@ impl Inner {
         };
         match operation {
             Operation::Write {
+                position, bytes, ..
+            }
+            | Operation::WriteDirect {
                 position, bytes, ..
             } => {
                 traced.position = *position;
@@ -324,6 +328,11 @@ impl Inner {
             file,
             position,
             bytes,
+        }
+        | Operation::WriteDirect {
+            file,
+            position,
+            bytes,
         } = operation
         {
             let kept = first_bytes(bytes, count);
@@ -349,6 +358,11 @@ impl Inner {
         }
         let range = match operation {
             Operation::Write {
+                file,
+                position,
+                bytes,
+            }
+            | Operation::WriteDirect {
                 file,
                 position,
                 bytes,
@@ -393,6 +407,11 @@ impl Inner {
         let space = self.space?;
         let (file, position, end) = match operation {
             Operation::Write {
+                file,
+                position,
+                bytes,
+            }
+            | Operation::WriteDirect {
                 file,
                 position,
                 bytes,

@@ -14,6 +14,7 @@ use wire::record::GapReason;
 use wire::*;
 
 pub const DIRECTORY: &str = "/p";
+const DIRECT: usize = log::disk::DIRECT_ALIGNMENT as usize;
 type Hook = dyn FnMut(&Operation, &Model) -> Result<(), String> + Send;
 
 /// How the partition is used.
@@ -114,7 +115,7 @@ pub fn open_partition(plan: Plan, create: bool, boot: u64, incarnation: u64) -> 
         incarnation: Incarnation(incarnation),
         durability: plan.durability,
         config: r#"{"segment_bytes": 9000, "background_sync_bytes": 6000, "checkpoint_bytes": 5000,
-            "index_bytes": 700, "allocate_bytes_min": 512, "allocate_bytes_max": 2048,
+            "direct_bytes_min": 6000, "index_bytes": 700, "allocate_bytes_min": 512, "allocate_bytes_max": 2048,
             "open_segments_max": 4}"#
             .into(),
         retention: Retention::default(),
@@ -348,8 +349,13 @@ impl World {
         for (index, position, _) in &layout.events {
             let data = &events[*index as usize].data;
             checksums.extend(block_checksums(data, BLOCK_BYTES));
-            let half = data.len() / 3;
-            for (start, part) in [(0, &data[..half]), (half, &data[half..])] {
+            // Some are cut where a direct write can begin.
+            let third = match sequence.is_multiple_of(2) {
+                true => data.len() / 3,
+                false => data.len() / 3 / DIRECT * DIRECT,
+            };
+            let parts = [(0, &data[..third]), (third, &data[third..])];
+            for (start, part) in parts.into_iter().filter(|(_, part)| !part.is_empty()) {
                 let part = Bytes::copy_from_slice(part);
                 self.storage()
                     .write_data(place, position + start as u64, part);
@@ -708,7 +714,7 @@ fn go_on(driven: &mut Driven, model: &mut Model, allow: Allow) -> Result<(), Str
 pub fn faults_of(operation: &log::testing::Traced, number: u64) -> Vec<Fault> {
     let bytes = operation.bytes;
     match operation.what {
-        "write" => vec![
+        "write" | "write direct" => vec![
             Fault::Error,
             Fault::Short(bytes / 2),
             Fault::Short(bytes - bytes.min(1)),

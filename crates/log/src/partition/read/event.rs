@@ -285,9 +285,13 @@ impl DiskLog {
                 job.pieces = segments.iter().map(part).collect();
             }
             DataAt::External {
-                block_bytes, bytes, ..
+                file,
+                block_bytes,
+                bytes,
+                ..
             } => {
                 job.reads = plan(segments, u64::from(*block_bytes), *bytes).into();
+                self.data_is_read(*file);
             }
         }
         self.step_data(job, None);

@@ -173,6 +173,11 @@ impl State {
                 file,
                 position,
                 bytes,
+            }
+            | Operation::WriteDirect {
+                file,
+                position,
+                bytes,
             } => self.write(*file, *position, Bytes::from(bytes.concat()))?,
             Operation::Read {
                 file,
