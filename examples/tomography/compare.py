@@ -4,7 +4,8 @@
 
 At scale 1 a scan has 1,500 projections of 2 rows and 2,560 columns: 1,500 events of 20 KB, 1,500 times
 the ranks of 10 KB, and 94 times the ranks of 25 MB. A scale makes fewer projections, none of them smaller.
-With --batches it sweeps over batches and ranks instead, over Thalweg alone.
+With --suite it takes the three measurements of docs/benchmarks.md instead, and with --batches it sweeps over
+batches and ranks, over Thalweg alone.
 Writes `facts.json`, `comparison.md` and `report.html` into OUTPUT.
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from report import COST_HEAD, ROLES, cost_rows, figure, markdown, spread, write_report
-from run import Component, options_of_run, prepare, run, scan_arguments
+from run import Component, likeness, options_of_run, prepare, run, scan_arguments
 from scan import read_scan
 from sirt import rows_of_rank
 
@@ -75,7 +76,7 @@ def run_zeromq(options: argparse.Namespace, output: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"rank": rank, "rows": list(rows), "projections": len(scan.projections)}
         if scan.phantom is not None:
             truth = scan.phantom[rows.start : rows.stop]
-            found["correlation"] = float(np.corrcoef(slices[rank].ravel(), truth.ravel())[0, 1])
+            found |= likeness(slices[rank], truth)
         ranks.append(found)
     return {
         "system": "zeromq", "elapsed_s": elapsed, "cpu_s": sum(part["cpu_s"] for part in parts.values()),
@@ -84,43 +85,94 @@ def run_zeromq(options: argparse.Namespace, output: Path) -> dict[str, Any]:
     }
 
 
+SUITE: dict[str, dict[str, Any]] = {
+    "small events, as fast as it goes": {"iterations": 0, "step": 1 << 30},
+    "small events, a projection every 2 ms": {"iterations": 0, "step": 1 << 30, "pace": 0.002},
+    "large slices, computed": {"iterations": 1, "step": 4, "window": 4, "projections": PROJECTIONS // 10},
+}
+"""What is measured at published sizes: small events alone, with one slice at
+the end; and slices of 25 MB, really computed, a tenth of the projections, four to a step."""
+
+
+def contenders(options: argparse.Namespace) -> list[str]:
+    ours = {"memory": "thalweg, memory", "disk": f"thalweg, {options.durability}"}
+    return [*(ours[storage] for storage in options.storages), "zeromq"]
+
+
 def ratios(runs: list[dict[str, Any]]) -> list[list[str]]:
-    """Blocked time for each stream: Thalweg's as a share of ZeroMQ's, round by round."""
+    """Blocked time for each stream as a share of ZeroMQ's, round by round, and
+    the largest call beside the 99th percentile.
+    """
+    theirs = [run for run in runs if run["system"] == "zeromq"]
     rows = []
     for component, role in ROLES:
-        shares, worst = [], []
-        for ours, theirs in zip(
-            (one for one in runs if one["system"] == "thalweg"), (one for one in runs if one["system"] == "zeromq")
-        ):
-            their_time = figure(theirs, component, role, "blocked_us")
-            if their_time:
-                shares.append(figure(ours, component, role, "blocked_us") / their_time)
-            p99 = figure(ours, component, role, "p99_us")
-            if p99:
-                worst.append(figure(ours, component, role, "max_us") / p99)
-        if shares:
-            rows.append([f"{component}, {role}", spread(shares, 3), spread(worst, 1)])
+        for label in sorted({run["label"] for run in runs if run["system"] == "thalweg"}):
+            shares, worst = [], []
+            for mine, other in zip((run for run in runs if run["label"] == label), theirs):
+                time_of = [figure(one, component, role, "blocked_us") for one in (mine, other)]
+                if all(time_of):
+                    shares.append(time_of[0] / time_of[1])
+                    worst.append(figure(mine, component, role, "max_us") / figure(mine, component, role, "p99_us"))
+            if shares:
+                rows.append([f"{component}, {role}", label, spread(shares, 3), spread(worst, 1)])
     return rows
 
 
-def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
+def totals(runs: list[dict[str, Any]]) -> list[list[str]]:
+    """How long it took, and what it cost."""
+    rows = []
+    for label in sorted({run["label"] for run in runs}):
+        mine = [run for run in runs if run["label"] == label]
+        figures = [spread([one[name] for one in mine], 2) for name in ("elapsed_s", "cpu_s")]
+        loads = spread([one["load_before"] for one in mine])
+        rows.append([label, *figures, loads])
+    return rows
+
+
+def compare(options: argparse.Namespace, output: Path) -> list[dict[str, Any]]:
     """Rounds of one run each, in turns; the one that begins changes."""
     runs: list[dict[str, Any]] = []
     for number in range(options.rounds):
-        systems = ["thalweg", "zeromq"][:: 1 if number % 2 == 0 else -1]
-        for system in systems:
+        labels = contenders(options)
+        labels = labels[number % len(labels) :] + labels[: number % len(labels)]
+        for label in labels:
             load = os.getloadavg()[0]
-            # The first run's picture is the report's.
-            output = options.output if not runs else options.output / f"{system}-{number}"
-            found = (run if system == "thalweg" else run_zeromq)(options, output)
-            found |= {"label": system, "load_before": load, "round": number}
+            own = output / f"{label.replace(', ', '-')}-{number}"
+            if label == "zeromq":
+                found = run_zeromq(options, own)
+            else:
+                options.storage = "memory" if label.endswith("memory") else "disk"
+                found = run(options, own)
+                shutil.copyfile(own / "picture.png", output / "picture.png")
+            found |= {"label": label, "load_before": load, "round": number}
             runs.append(found)
             print(
-                f"round {number}, {system}: {found['elapsed_s']:.2f} s, processors {found['cpu_s']:.2f} s, "
+                f"round {number}, {label}: {found['elapsed_s']:.2f} s, processors {found['cpu_s']:.2f} s, "
                 f"load before {load:.1f}", flush=True,
             )
-    runs.sort(key=lambda one: one["round"])
+    runs.sort(key=lambda one: (one["system"] == "zeromq", one["label"], one["round"]))
     return runs
+
+
+def tables(runs: list[dict[str, Any]]) -> str:
+    return "\n\n".join((
+        markdown(["", "s, first to last", "processors, s", "load of the machine before"], totals(runs)),
+        markdown(["", "", "blocked, share of ZeroMQ's", "largest / 99th percentile"], ratios(runs)),
+        markdown(COST_HEAD, cost_rows(runs)),
+    ))
+
+
+def suite(options: argparse.Namespace) -> None:
+    """The three measurements of docs/benchmarks.md."""
+    text, everything = [], {}
+    for number, (title, settings) in enumerate(SUITE.items()):
+        chosen = argparse.Namespace(**{**vars(options), **settings})
+        runs = compare(chosen, options.output / str(number))
+        everything[title] = runs
+        text.append(f"### {title}\n\n{tables(runs)}")
+    (options.output / "facts.json").write_text(json.dumps(everything, indent=1))
+    (options.output / "comparison.md").write_text("\n\n".join(text) + "\n")
+    print("\n\n".join(text))
 
 
 def sweep(options: argparse.Namespace) -> None:
@@ -148,6 +200,9 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of projections")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--reference", action="store_true", help="compute everything once more without a stream")
+    parser.add_argument("--storages", nargs="+", choices=("memory", "disk"), default=["memory", "disk"],
+                        help="of Thalweg's topics, each a contender of its own")
+    parser.add_argument("--suite", action="store_true", help="the three measurements of docs/benchmarks.md")
     parser.add_argument("--batches", type=int, nargs="+", help="sweep over these batches: 1 2 4 8 16 32 64")
     parser.add_argument("--sweep-ranks", type=int, nargs="+", default=[2], help="and over these numbers of ranks")
     options = parser.parse_args()
@@ -158,22 +213,14 @@ def main() -> None:
     if options.batches:
         sweep(options)
         return
-    runs = compare(options)
+    if options.suite:
+        suite(options)
+        return
+    runs = compare(options, options.output)
     (options.output / "facts.json").write_text(json.dumps(runs, indent=1))
-    totals = [
-        [label, spread([one["elapsed_s"] for one in mine], 2), spread([one["cpu_s"] for one in mine], 2)]
-        for label in ("thalweg", "zeromq")
-        for mine in [[one for one in runs if one["label"] == label]]
-    ]
-    text = "\n\n".join((
-        markdown(["", "s, first to last", "processors, s"], totals),
-        markdown(["", "blocked, Thalweg / ZeroMQ", "Thalweg's largest / 99th percentile"], ratios(runs)),
-        markdown(COST_HEAD, cost_rows(runs)),
-    ))
-    (options.output / "comparison.md").write_text(text + "\n")
-    print(text)
-    ours = [one for one in runs if one["system"] == "thalweg"]
-    write_report(options.output, ours + [one for one in runs if one["system"] == "zeromq"])
+    (options.output / "comparison.md").write_text(tables(runs) + "\n")
+    print(tables(runs))
+    write_report(options.output, runs)
     print(f"report: {options.output / 'report.html'}")
     if not all(one["good"] for one in runs):
         sys.exit("tomography: something is missing; see facts.json")

@@ -71,7 +71,7 @@ def cost_rows(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
     """A line for each system and stream; medians over its runs."""
     rows = []
     for component, role in ROLES:
-        for system in sorted({run["label"] for run in runs}, reverse=True):
+        for system in sorted({run["label"] for run in runs}):
             mine = [run for run in runs if run["label"] == system]
             events = figure(mine[0], component, role, "events")
             if not events:
@@ -143,7 +143,7 @@ def write_report(output: Path, runs: Sequence[dict[str, Any]]) -> None:
         for one in first["ranks"]
     ]
     totals = []
-    for label in sorted({run["label"] for run in runs}, reverse=True):
+    for label in sorted({run["label"] for run in runs}):
         mine = [run for run in runs if run["label"] == label]
         totals.append(
             f"{label}: {spread([run['elapsed_s'] for run in mine])} s from first to last, "

@@ -238,6 +238,8 @@ def newest_slices(driver: thalweg.Driver, rank: int) -> tuple[dict[str, Any], np
 
 def likeness(slices: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """Correlation, and root mean square error in units of the truth's spread."""
+    if not slices.any():
+        return {}  # nothing was computed
     error = float(np.sqrt(np.mean((slices - truth) ** 2)))
     return {
         "correlation": float(np.corrcoef(slices.ravel(), truth.ravel())[0, 1]),
