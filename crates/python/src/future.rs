@@ -114,7 +114,8 @@ trait Outcome: Send + Sync {
 /// A call under way, and its result as Python has it.
 struct Call<T> {
     answered: Answered,
-    /// Locked with the GIL held, and never while Python code runs.
+    /// Never locked while Python code runs: that may let the GIL go, to a
+    /// thread that waits for this lock with it.
     state: Mutex<State<T>>,
     make: Make<T>,
     made: PyOnceLock<Py<PyAny>>,
@@ -127,8 +128,9 @@ type Make<T> = Box<dyn Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + Sync>;
 
 struct State<T> {
     pending: Pending<T>,
-    /// The value is taken from here when Python's is made.
     outcome: Option<Result<T, ClientError>>,
+    /// The value was taken from there to make Python's, on whichever thread.
+    is_taken: bool,
 }
 
 impl<T: Send> Call<T> {
@@ -157,11 +159,21 @@ impl<T: Send> Outcome for Call<T> {
         if let Some(made) = self.made.get(py) {
             return Some(Ok(made.clone_ref(py)));
         }
-        if let Err(error) = Self::look(&mut self.state())? {
-            return Some(Err(error::raise(py, error.clone())));
+        let failure = {
+            let mut state = self.state();
+            let failure = Self::look(&mut state)?.as_ref().err().cloned();
+            failure.filter(|_| !state.is_taken)
+        };
+        if let Some(error) = failure {
+            return Some(Err(error::raise(py, error)));
         }
+        // Who comes meanwhile waits for it here, without the GIL.
         let made = self.made.get_or_try_init(py, || {
-            let taken = self.state().outcome.replace(Err(ClientError::Closed));
+            let taken = {
+                let mut state = self.state();
+                state.is_taken = true;
+                state.outcome.replace(Err(ClientError::Closed))
+            };
             let value = taken.unwrap_or(Err(ClientError::Closed));
             let value = value.map_err(|reason| error::raise(py, reason))?;
             (self.make)(py, value)
@@ -200,6 +212,7 @@ impl Future {
             state: Mutex::new(State {
                 pending,
                 outcome: None,
+                is_taken: false,
             }),
             make: Box::new(make),
             made: PyOnceLock::new(),
