@@ -429,7 +429,8 @@ impl Open {
     }
 
     fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
-        QueueEvent::new(event, self.shared.clone(), self.replier.clone(), held)
+        let replier = Arc::downgrade(&self.replier);
+        QueueEvent::new(event, self.shared.clone(), replier, held)
     }
 
     /// Whether waiting makes sense.

@@ -433,3 +433,19 @@ fn closing_waits_for_replies_that_are_under_way() {
     assert!(matches!(error, ClientError::Closed), "{error}");
     assert_eq!(requester.waiting(), 0);
 }
+
+#[test]
+fn an_event_that_outlives_its_consumer_has_no_reply() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let driver = connect(directory.path());
+    let topic = topic(&driver, 1);
+    let requester = topic.requester(RequesterOptions::default()).unwrap();
+    let pending = requester.request(Event::new(b"ask"), WATCHDOG).unwrap();
+    let consumer = queue(&topic, QueueConsumerOptions::default());
+    let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+    consumer.close().unwrap();
+    let refused = event.reply(b"late", Vec::new()).err();
+    assert!(matches!(refused, Some(ClientError::Closed)), "{refused:?}");
+    drop((event, pending));
+}

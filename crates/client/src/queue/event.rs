@@ -9,8 +9,8 @@ use crate::promise::{Answered, Pending, Promise, Reply};
 use crate::requester::Replier;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::LeasesExtended;
@@ -22,7 +22,9 @@ use wire::{EventId, LeaseId};
 pub struct QueueEvent {
     event: ConsumedEvent,
     shared: Arc<QueueShared>,
-    replier: Arc<Replier>,
+    /// The consumer's: an event that outlives it is not to wait, when it is
+    /// dropped, for replies that are on their way.
+    replier: Weak<Replier>,
     lease: LeaseId,
     deliveries: u32,
     /// Only ever set; nothing is ordered by it.
@@ -34,7 +36,7 @@ impl QueueEvent {
     pub(super) fn new(
         event: ConsumedEvent,
         shared: Arc<QueueShared>,
-        replier: Arc<Replier>,
+        replier: Weak<Replier>,
         held: Held,
     ) -> Self {
         Self {
@@ -110,7 +112,7 @@ impl QueueEvent {
     /// Has made what the first reply waits for: gives what tells when that is
     /// over, or `None` if no reply waits for it any more.
     pub fn begin_replying(&self) -> Option<Answered> {
-        self.replier.begin()
+        self.replier.upgrade()?.begin()
     }
 
     fn push_reply(
@@ -122,7 +124,8 @@ impl QueueEvent {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let stored = self.replier.reply(&self.event, metadata, data, waits)?;
+        let replier = self.replier.upgrade().ok_or(ClientError::Closed)?;
+        let stored = replier.reply(&self.event, metadata, data, waits)?;
         self.is_settled.store(true, Ordering::Relaxed);
         let shared = self.shared.clone();
         let (id, lease) = (self.event.id(), self.lease);
