@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -45,6 +46,15 @@ class Server:
                    "--group-file", str(self.group_file)]
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def pause(self) -> None:
+        """Stops it where it is."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        # It stops a little later.
+        state = Path(f"/proc/{self.process.pid}/stat")
+        while state.read_text().rpartition(")")[2].split()[0] != "T":
+            pass
 
     def kill(self) -> None:
         """Ends it as a crash does."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import thalweg
 
-from thalweg_mofka import drafts, eventbridge
+from thalweg_mofka import drafts
 from thalweg_mofka.errors import ClientException, InvalidSchema
 
 __all__ = ["PartitionSelector", "Serializer", "Validator"]
@@ -69,7 +69,8 @@ class Validator(_Component):
     """What is checked of an event's metadata when it is pushed.
 
     `default` that it is JSON, `schema` that it matches the JSON Schema
-    `schema`, `eventbridge` that it matches the EventBridge pattern `schema`.
+    `schema`, `eventbridge` that it matches the EventBridge pattern `schema`. What
+    is wrong within them is told when a topic is made.
     """
 
     known = ("default", "schema", "eventbridge")
@@ -78,18 +79,13 @@ class Validator(_Component):
     def __init__(self, type: str = "default", options: dict[str, Any] | None = None) -> None:
         super().__init__(type, options)
         if type in ("schema", "eventbridge"):
-            if "schema" not in self.options:
-                raise ClientException(f"the validator {type} needs a schema")
-            if not isinstance(self.options["schema"], dict):
-                raise InvalidSchema(f"a schema is an object, not {self.options['schema']!r}")
-        if type == "eventbridge":
-            eventbridge.as_json_schema(self.options["schema"])
+            _check_schema(self)
 
     def _native(self) -> Any:
         if self.type == "default":
             return "json"
         if self.type == "eventbridge":
-            return eventbridge.as_json_schema(self.options["schema"])
+            return {"type": "eventbridge", "pattern": self.options["schema"]}
         return drafts.modernized(self.options["schema"])
 
 
@@ -103,10 +99,26 @@ class PartitionSelector(_Component):
 
 
 class Serializer(_Component):
-    """How metadata is stored: `default` and `schema` as JSON."""
+    """How metadata is stored: `default` as JSON, `schema` without what the JSON
+    Schema `schema` says of it.
+    """
 
     known = ("default", "schema")
     what = "serializer"
 
+    def __init__(self, type: str = "default", options: dict[str, Any] | None = None) -> None:
+        super().__init__(type, options)
+        if type == "schema":
+            _check_schema(self)
+
     def _native(self) -> Any:
-        return "json"
+        if self.type == "default":
+            return "json"
+        return {"type": "schema", "schema": drafts.modernized(self.options["schema"])}
+
+
+def _check_schema(component: _Component) -> None:
+    if "schema" not in component.options:
+        raise ClientException(f"the {component.what} {component.type} needs a schema")
+    if not isinstance(component.options["schema"], dict):
+        raise InvalidSchema(f"a schema is an object, not {component.options['schema']!r}")

@@ -301,10 +301,11 @@ def _address_in(group_file: str | os.PathLike[str]) -> str:
 
 def _described(topic: thalweg.TopicDescription) -> dict[str, Any]:
     definition = dict(topic.definition)
-    validator = definition.get("validator", {})
-    pattern = validator.get("schema", {}).get("eventbridge")
-    if pattern is not None:
-        definition["validator"] = {"type": "eventbridge", "schema": pattern}
+    validator = dict(definition.get("validator", {}))
+    if validator.get("type") == "eventbridge":
+        # Under the name that Mofka's programs know.
+        validator["schema"] = validator.pop("pattern")
+    definition["validator"] = validator
     return {
         "name": topic.name,
         "uuid": str(uuid.UUID(topic.id)),
