@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from diaspora_stream.api import Driver
+from diaspora_stream.api import Driver, Validator
 
 BIN = Path(sys.executable).parent
 
@@ -172,7 +172,7 @@ def fifo(shared_server, start, tmp_path: Path) -> tuple[subprocess.Popen[bytes],
     return process, command
 
 
-def metadata(driver: Driver, topic: str, count: int) -> list[Any]:
+def metadata_of(driver: Driver, topic: str, count: int) -> list[Any]:
     consumer = driver.open_topic(topic).consumer("check")
     return [consumer.pull().wait(timeout_ms=60_000).metadata for _ in range(count)]
 
@@ -214,8 +214,8 @@ def test_lines_of_a_fifo_become_events(fifo, current: Driver, name: str, tmp_pat
             file.write(line + "\n")
     with parsed.open("w") as file:
         file.write('{"a": 1}\nno JSON\n\n[2]\n')
-    assert metadata(current, f"{name}-raw", 3) == ["first", 'with "quotes" and \\', "third"]
-    assert metadata(current, f"{name}-json", 2) == [{"a": 1}, [2]]
+    assert metadata_of(current, f"{name}-raw", 3) == ["first", 'with "quotes" and \\', "third"]
+    assert metadata_of(current, f"{name}-json", 2) == [{"a": 1}, [2]]
     assert process.poll() is None
 
 
@@ -228,7 +228,7 @@ def test_ending_the_fifos_flushes_what_was_written(fifo, current: Driver, name: 
         file.write("".join(f"{i}\n" for i in range(500)) + "without an end")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
-    assert metadata(current, name, 501) == [str(i) for i in range(500)] + ["without an end"]
+    assert metadata_of(current, name, 501) == [str(i) for i in range(500)] + ["without an end"]
     assert not (tmp_path / "in").exists() and not (tmp_path / "control").exists()
 
 
@@ -288,7 +288,7 @@ def test_many_fifos_at_a_time(fifo, current: Driver, name: str, tmp_path: Path) 
     for thread in threads:
         thread.join()
     for i in range(3):
-        assert metadata(current, f"{name}-{i}", 200) == [f"{i}.{line}" for line in range(200)]
+        assert metadata_of(current, f"{name}-{i}", 200) == [f"{i}.{line}" for line in range(200)]
 
 
 # diaspora-ctl forward
@@ -333,6 +333,23 @@ def test_forwarding_between_servers(server, shared_server, current: Driver, star
         assert consumer.pull().wait(timeout_ms=60_000).metadata == {"i": 101}
         forwarding.send_signal(signal.SIGINT)
         assert forwarding.wait(60) == 0
+
+
+def test_what_the_destination_refuses_is_passed_over_and_said(shared_server, current: Driver, start, name: str, tmp_path: Path) -> None:
+    drivers = {"d": {"type": "mofka", "options": {"group_file": str(shared_server.group_file)}}}
+    config = policies(tmp_path / "forward.yaml", drivers, {"from": f"d/{name}", "to": f"d/{name}-to"})
+    current.create_topic(name, options={"num_partitions": 1, "config": {"type": "memory"}})
+    current.create_topic(name + "-to", validator=Validator.from_metadata(type="schema", schema={"required": ["a"]}),
+                         options={"num_partitions": 1, "config": {"type": "memory"}})
+    producer = current.open_topic(name).producer()
+    for metadata in ({"a": 1}, {"b": 2}, {"a": 3}):
+        producer.push(metadata).wait(60_000)
+    forwarding = start("diaspora-ctl", "forward", "--config", config, "--logging", "warn")
+    assert metadata_of(current, name + "-to", 2) == [{"a": 1}, {"a": 3}]
+    forwarding.send_signal(signal.SIGTERM)
+    assert forwarding.wait(60) == 0
+    said = (tmp_path / "diaspora-ctl-0.log").read_text()
+    assert said.count("\n") == 1 and "event 1 of" in said and "passed over" in said
 
 
 def test_forwarding_that_can_not_be(shared_server, current: Driver, name: str, tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ for i in range(500):
     producer.push({{"i": 500 + i}})
 """
     done = run_script(code, shared_server.group_file, name)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     events = dialect.take(dialect.consumer(topic, "c"), 1000)
     assert [dialect.metadata(event)["i"] for event in events] == list(range(1000))
 

@@ -2,6 +2,8 @@
 
 An event is acknowledged at its source once it is stored at its destination, so
 that what was under way when the command was ended, or killed, is copied again.
+One that the destination's validator refuses is passed over, with a line that
+says so; a destination that can't store ends the command with an error.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import thalweg
 
 from thalweg_mofka.commands.arguments import UsageError
 from thalweg_mofka.consumer import Consumer
@@ -59,6 +63,9 @@ def run(config: str, end: threading.Event) -> None:
         logging.info("forwarding by %d policies", len(workers))
         for worker in workers:
             worker.join()
+        failed = [worker.failure for worker in workers if worker.failure is not None]
+        if failed:
+            raise failed[0]
     finally:
         for driver in opened.values():
             driver.close(timeout=_FLUSH_MS / 1000)
@@ -82,15 +89,30 @@ class _Worker(threading.Thread):
         self._consumer: Consumer = source.consumer(policy.name, **given)
         self._producer: Producer = destination.producer()
         self._under_way: deque[tuple[Event, FutureUint]] = deque()
+        self.failure: ClientException | None = None
+        """Why nothing can be stored at the destination any more."""
 
     def run(self) -> None:
         logging.info("%s: begins", self._policy.name)
         while not self._end.is_set():
             try:
-                self._step()
+                event = self._consumer.pull().wait(0 if self._under_way else _PULL_MS)
             except ClientException as error:
+                # The source is away, or an event of it is damaged.
                 logging.error("%s: %s", self._policy.name, error)
                 self._end.wait(0.5)
+                continue
+            try:
+                self._store(event)
+            except ClientException as error:
+                # What comes next must not be acknowledged before what failed.
+                self.failure = error
+                self._end.set()
+        self._finish()
+        logging.info("%s: ends", self._policy.name)
+
+    def _finish(self) -> None:
+        """Waits for what is under way, as long as the end may take."""
         deadline = time.monotonic() + _FLUSH_MS / 1000
         try:
             self._producer.flush_async()
@@ -100,12 +122,17 @@ class _Worker(threading.Thread):
             self._producer.close(_FLUSH_MS)
         except (ClientException, TimeoutError) as error:
             logging.error("%s: at the end: %s", self._policy.name, error)
-        logging.info("%s: ends", self._policy.name)
 
-    def _step(self) -> None:
-        event = self._consumer.pull().wait(_PULL_MS if not self._under_way else 0)
+    def _store(self, event: Event | None) -> None:
+        """Sends an event on, and acknowledges those that are stored by now."""
         if event is not None and event.event_id is not None:
-            self._under_way.append((event, self._producer.push(event.metadata_text, event.data)))
+            try:
+                self._under_way.append((event, self._producer.push(event.metadata_text, event.data)))
+            except ClientException as error:
+                if not isinstance(error.__cause__, thalweg.InvalidEvent):
+                    raise
+                logging.error("%s: event %d of %s is passed over: %s", self._policy.name, event.event_id,
+                              event.partition["uuid"], error)
         if len(self._under_way) >= _UNDER_WAY_MAX or (event is None and self._under_way):
             self._finish_first(_PULL_MS, patient=True)
         while self._under_way and self._under_way[0][1].completed:
