@@ -7,6 +7,7 @@
 #include <thalweg/data.hpp>
 #include <thalweg/error.hpp>
 #include <thalweg/future.hpp>
+#include <thalweg/message.hpp>
 
 #include <cstdio>
 #include <exception>
@@ -184,6 +185,31 @@ public:
     uint64_t appendTime() const noexcept { return info_.append_time_ns; }
     uint64_t producerTime() const noexcept { return info_.producer_time_ns; }
 
+    /* Who gave it, if it is a reply: a consumer's name, perhaps with its client's behind a slash. */
+    std::optional<std::string> replier() const
+    {
+        for (auto &[name, value] : headers())
+            if (name == "thalweg.replier")
+                return value;
+        return std::nullopt;
+    }
+
+    /*
+     * Replies to a broadcast that a consumer got. The data is borrowed, as by
+     * Producer::push. Blocks with the consumer's first reply.
+     */
+    Future<EventID> reply(const Metadata &metadata, const DataView &data = {}) const
+    {
+        const auto consumer = consumer_.lock();
+        if (!consumer)
+            detail::refuse(THALWEG_CLOSED, "the event's consumer is gone");
+        detail::Outgoing outgoing(metadata, data);
+        thalweg_future *future = nullptr;
+        detail::call(thalweg_consumer_reply, consumer->get(), handle(), outgoing.get(), &future);
+        outgoing.taken();
+        return detail::stored(future);
+    }
+
     /* Events up to this one are done with, in its partition. Does not block. */
     void acknowledge() const
     {
@@ -193,6 +219,8 @@ public:
         detail::call(thalweg_consumer_acknowledge, consumer->get(), &info_.id);
     }
 
+    thalweg_event *handle() const noexcept { return event_.get(); }
+
 private:
     std::shared_ptr<thalweg_event> event_;
     std::weak_ptr<detail::ConsumerHandle> consumer_;
@@ -201,18 +229,83 @@ private:
 
 /* ---------------------------------------------------------- consumer --- */
 
+/*
+ * What a member of a group does when partitions come (`assigned`), are to go
+ * (`revoking`: acknowledge what is finished) or are gone (`lost`). Called from
+ * within a pull. What they throw is thrown by the next pull.
+ */
+struct GroupListener {
+    using Told = std::function<void(const std::vector<uint32_t> &partitions)>;
+    Told assigned;
+    Told revoking;
+    Told lost;
+};
+
+namespace detail {
+
+/* A listener, and what it threw last. */
+struct Listener {
+    GroupListener listener;
+    std::mutex mutex;
+    std::exception_ptr thrown;
+
+    explicit Listener(GroupListener given) : listener(std::move(given)) {}
+
+    void rethrow()
+    {
+        std::exception_ptr taken;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            std::swap(taken, thrown);
+        }
+        if (taken)
+            std::rethrow_exception(taken);
+    }
+
+    using Shared = std::shared_ptr<Listener>;
+
+    /* As thalweg.h takes it. */
+    static thalweg_group_callbacks give(const Shared &shared)
+    {
+        thalweg_group_callbacks callbacks{};
+        callbacks.assigned = &tell<&GroupListener::assigned>;
+        callbacks.revoking = &tell<&GroupListener::revoking>;
+        callbacks.lost = &tell<&GroupListener::lost>;
+        callbacks.destroy = [](void *context) { delete static_cast<Shared *>(context); };
+        callbacks.context = new Shared(shared);
+        return callbacks;
+    }
+
+    template <GroupListener::Told GroupListener::*Which>
+    static void tell(void *context, const uint32_t *partitions, size_t count)
+    {
+        const Shared &self = *static_cast<Shared *>(context);
+        try {
+            if (const auto &told = self->listener.*Which)
+                told(std::vector<uint32_t>(partitions, partitions + count));
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(self->mutex);
+            self->thrown = std::current_exception();
+        }
+    }
+};
+
+} // namespace detail
+
 /* Reads a topic's events, each partition's in order. */
 class Consumer {
 public:
-    Consumer(thalweg_consumer *handle, std::shared_ptr<detail::DataCallbacks> callbacks)
+    Consumer(thalweg_consumer *handle, std::shared_ptr<detail::DataCallbacks> callbacks,
+             std::shared_ptr<detail::Listener> listener = {})
         : handle_(std::make_shared<detail::ConsumerHandle>(handle)),
-          callbacks_(std::move(callbacks))
+          callbacks_(std::move(callbacks)), listener_(std::move(listener))
     {
     }
 
     /* Begins to wait for an event: events go to pulls in the order of the pulls. */
     Future<Event> pull()
     {
+        heard();
         thalweg_future *future = nullptr;
         detail::call(thalweg_consumer_pull_begin, get(), &future);
         std::weak_ptr<detail::ConsumerHandle> consumer = handle_;
@@ -234,6 +327,7 @@ public:
      */
     std::optional<Event> pull(int64_t timeout_ms)
     {
+        heard();
         thalweg_event *event = nullptr;
         thalweg_error error;
         if (thalweg_consumer_pull(get(), timeout_ms, &event, &error) != THALWEG_OK)
@@ -246,6 +340,7 @@ public:
     /* Events that are there, at least one and at most `max`, as pull(timeout_ms). */
     std::vector<Event> pullBatch(size_t max, int64_t timeout_ms = -1)
     {
+        heard();
         std::vector<thalweg_event *> pulled(max);
         size_t count = 0;
         thalweg_error error;
@@ -272,6 +367,20 @@ public:
         detail::call(thalweg_consumer_seek, get(), &id);
     }
 
+    /* The partitions that it reads now: for a member of a group, those that it is assigned. */
+    std::vector<uint32_t> partitions()
+    {
+        std::vector<uint32_t> partitions;
+        size_t count = 0;
+        do {
+            partitions.resize(count);
+            detail::call(thalweg_consumer_partitions, get(), partitions.data(),
+                         partitions.size(), &count);
+        } while (count > partitions.size());
+        partitions.resize(count);
+        return partitions;
+    }
+
     /* The gaps that were met since the last call, as JSON. */
     Metadata gaps() { return Metadata(detail::text(thalweg_consumer_gaps, get())); }
 
@@ -287,8 +396,16 @@ private:
         detail::raise(error);
     }
 
+    /* Throws what a listener threw. */
+    void heard()
+    {
+        if (listener_)
+            listener_->rethrow();
+    }
+
     std::shared_ptr<detail::ConsumerHandle> handle_;
     std::shared_ptr<detail::DataCallbacks> callbacks_;
+    std::shared_ptr<detail::Listener> listener_;
 };
 
 } // namespace thalweg

@@ -28,8 +28,9 @@
  * Times. `timeout_ms` is in milliseconds; 0 only looks; a negative one means
  * the operation's own limit, which each function names.
  *
- * Threads. Drivers, topics, producers, consumers and futures may be used by
- * several threads at once, events and views by one at a time. A driver has
+ * Threads. Drivers, topics, producers, consumers, queues, requesters and
+ * futures may be used by several threads at once, events and views by one at a
+ * time. A driver has
  * one thread of its own, on which callbacks come, unless it is opened with
  * {"progress": "caller"}: then it has none, and the network is driven by
  * thalweg_driver_progress and by calls that block, on the thread that makes
@@ -40,9 +41,9 @@
  * (for a future, a pull, a flush) on the same driver, and must not free
  * anything but futures and events. A C++ exception must not leave it.
  *
- * fork. After a fork, a child may go on with drivers, topics, producers and
- * consumers: they connect anew. Futures of its parent fail there with
- * THALWEG_FORKED. A driver of thalweg_driver_embedded is its parent's alone.
+ * fork. After a fork, a child may go on with drivers, topics, producers,
+ * consumers and queues: they connect anew. Futures, events of queues and
+ * requesters of its parent fail there with THALWEG_FORKED. A driver of thalweg_driver_embedded is its parent's alone.
  */
 #ifndef THALWEG_THALWEG_H
 #define THALWEG_THALWEG_H
@@ -61,6 +62,8 @@ typedef struct thalweg_driver thalweg_driver;
 typedef struct thalweg_topic thalweg_topic;
 typedef struct thalweg_producer thalweg_producer;
 typedef struct thalweg_consumer thalweg_consumer;
+typedef struct thalweg_queue thalweg_queue;
+typedef struct thalweg_requester thalweg_requester;
 typedef struct thalweg_future thalweg_future;
 typedef struct thalweg_event thalweg_event;
 typedef struct thalweg_view thalweg_view;
@@ -211,8 +214,8 @@ int32_t thalweg_driver_embedded(const char *directory, const char *options,
                                 thalweg_driver **driver, thalweg_error *error);
 
 /*
- * Sends all acknowledgements, waits until everything that was pushed is
- * acknowledged, then ends the connection and the server in this process.
+ * Sends all acknowledgements, leaves all queues, waits until everything that
+ * was pushed is acknowledged, then ends the connection and the server in this process.
  * Blocks up to `timeout_ms` (negative: 120 s). All handles of the driver fail
  * with THALWEG_CLOSED afterwards, and are to be freed all the same. The driver
  * is closed whatever is returned; what is not acknowledged has failed then.
@@ -345,13 +348,17 @@ int32_t thalweg_future_wait(thalweg_future *future, int64_t timeout_ms, thalweg_
 int32_t thalweg_future_done(thalweg_future *future);
 
 /*
- * Where the event that was pushed is stored: it has the durability of its
- * topic, or of its producer if that asks for more. Does not block:
+ * Where the event that was pushed, or the reply, is stored: it has the
+ * durability of its topic, or of its producer if that asks for more. Does not block:
  * THALWEG_TIMEOUT if the future is not resolved, its failure if it failed.
  */
 int32_t thalweg_future_id(thalweg_future *future, thalweg_event_id *id, thalweg_error *error);
 
-/* Takes the event that was pulled, once. Does not block, as thalweg_future_id. */
+/*
+ * Takes the event that was pulled, or the reply to a request, once; of a
+ * broadcast the next reply, in the order of arrival, or NULL behind the last.
+ * Does not block, as thalweg_future_id.
+ */
 int32_t thalweg_future_event(thalweg_future *future, thalweg_event **event, thalweg_error *error);
 
 /*
@@ -380,7 +387,8 @@ int32_t thalweg_future_on_done(thalweg_future *future, void (*callback)(void *co
  *   to its event. The consumer is as before.
  * - a read of data resolves to THALWEG_CANCELLED unless its answer is there;
  *   what is in the memory then is not specified.
- * - a flush stays; nobody has to wait for it.
+ * - what was said of a queue's event, a request and a broadcast stay, and a
+ *   flush does; nobody has to wait for them.
  */
 int32_t thalweg_future_cancel(thalweg_future *future, thalweg_error *error);
 
@@ -673,6 +681,25 @@ int32_t thalweg_consumer_seek(thalweg_consumer *consumer, const thalweg_event_id
                               thalweg_error *error);
 
 /*
+ * The partitions that it reads now: for a member of a group, those that it is
+ * assigned. Writes the first `max` of them, in their order, to `partitions`
+ * (NULL if max is 0), and to `*count` how many there are. Does not block.
+ */
+int32_t thalweg_consumer_partitions(thalweg_consumer *consumer, uint32_t *partitions, size_t max,
+                                    size_t *count, thalweg_error *error);
+
+/*
+ * Replies to a request that this consumer got, as thalweg_requester_broadcast
+ * sends it. The message has metadata and data alone. The future (or NULL)
+ * resolves to the reply's id in the topic TOPIC.replies, when it is durable.
+ * Blocks with the first reply, until that topic is open, and while too much is
+ * not stored yet. Errors: THALWEG_INVALID_ARGUMENT if the event is no request.
+ */
+int32_t thalweg_consumer_reply(thalweg_consumer *consumer, thalweg_event *event,
+                               const thalweg_message *message, thalweg_future **future,
+                               thalweg_error *error);
+
+/*
  * The gaps that pulls met since the last call, as a JSON list of {"partition",
  * "incarnation", "first", "end", "reason", "time_ns"}: events from first to
  * before end are missing, and why. Does not block.
@@ -685,6 +712,208 @@ int32_t thalweg_consumer_gaps(thalweg_consumer *consumer, char **json, thalweg_e
  * are begun resolve to THALWEG_CLOSED. Events stay valid.
  */
 void thalweg_consumer_free(thalweg_consumer *consumer);
+
+/* ------------------------------------------------------------ groups --- */
+
+/*
+ * What a member of a group hears of its partitions. All may be NULL. They are
+ * called on a thread that pulls, from within the pull, or on the driver's
+ * thread for a pull that has a callback; a program that does not pull loses
+ * partitions after the revoke timeout.
+ */
+typedef struct thalweg_group_callbacks {
+    /* These `count` partitions are read from now on. */
+    void (*assigned)(void *context, const uint32_t *partitions, size_t count);
+    /*
+     * These are to go to others: when it returns, what was acknowledged is sent
+     * and they are released. Acknowledge there what is finished.
+     */
+    void (*revoking)(void *context, const uint32_t *partitions, size_t count);
+    /* These are gone already: acknowledgements of them are refused. */
+    void (*lost)(void *context, const uint32_t *partitions, size_t count);
+    /* Called once when none of the others will be called any more. */
+    void (*destroy)(void *context);
+    void *context;
+} thalweg_group_callbacks;
+
+/*
+ * Joins a group: its members, in any number of programs, share the topic's
+ * partitions, and each reads those that it is assigned, in order. Gives a
+ * consumer; what holds of one holds of it. Freeing it leaves the group.
+ * Blocks up to `request_timeout_ms`.
+ *
+ * options    start (of a new group: "beginning" or "latest"), instance (a name
+ *              of this member: a program that comes back under it within the
+ *              session timeout takes over what its predecessor had),
+ *            session_timeout_ms (10000: how long the server may hear nothing of
+ *              this program; the library gives signs of life by itself),
+ *            processing_timeout_ms (none: how long the program may stay away
+ *              from its consumer; then it leaves by itself),
+ *            revoke_timeout_ms (30000; the group's, set by whoever is first),
+ *            data, credit_bytes, acknowledge_interval_ms as for a consumer.
+ * callbacks  NULL, or which data is wanted, as for a consumer.
+ * listener   NULL, or what is called for partitions; copied. `destroy` is called
+ *            also if joining fails, unless an argument or the options are refused.
+ *
+ * Pulls fail with THALWEG_SERVER_MEMBER_FENCED once after the processing
+ * timeout (the next one joins again), and for good when a successor of the same
+ * instance name took over.
+ */
+int32_t thalweg_group_join(thalweg_topic *topic, const char *name, const char *options,
+                           const thalweg_data_callbacks *callbacks,
+                           const thalweg_group_callbacks *listener, thalweg_consumer **consumer,
+                           thalweg_error *error);
+
+/* ------------------------------------------------------------ queues --- */
+
+/*
+ * Joins a queue: its members, in any number of programs, share the topic's
+ * events, each under a lease: while it lasts, no other member gets the event.
+ * Each event is settled by itself, by one of the functions below; one that is
+ * freed without is returned, and the delivery counts. Every event is handled at
+ * least once. Blocks up to `request_timeout_ms`.
+ *
+ * options    of the queue, set by whoever uses the name first:
+ *            lease_ms (30000), deliveries_max (20; 0: without limit),
+ *            dead_letter_topic (TOPIC.dead; made if it is missing),
+ *            ordered_by_key (false: while an event of a key is out, no later
+ *              one of that key is given out);
+ *            of this member: start (of a new queue: "beginning" or "latest"),
+ *            instance, session_timeout_ms, processing_timeout_ms as for a group,
+ *            prefetch (256 events) and prefetch_bytes (16777216): what is here
+ *              and not settled at most,
+ *            data ("all" or "none"), renew (false: whether leases of pulled
+ *              events are extended in the background).
+ * callbacks  as for a consumer.
+ */
+int32_t thalweg_queue_open(thalweg_topic *topic, const char *name, const char *options,
+                           const thalweg_data_callbacks *callbacks, thalweg_queue **queue,
+                           thalweg_error *error);
+
+/* The next event, as thalweg_consumer_pull. Its lease runs from now on. */
+int32_t thalweg_queue_pull(thalweg_queue *queue, int64_t timeout_ms, thalweg_event **event,
+                           thalweg_error *error);
+
+/* Events that are there, as thalweg_consumer_pull_batch. */
+int32_t thalweg_queue_pull_batch(thalweg_queue *queue, int64_t timeout_ms, thalweg_event **events,
+                                 size_t max, size_t *count, thalweg_error *error);
+
+/* Calls `callback(context)` whenever a pull may have news, as thalweg_consumer_on_ready. */
+int32_t thalweg_queue_on_ready(thalweg_queue *queue, void (*callback)(void *context),
+                               void *context, thalweg_error *error);
+
+/*
+ * The queue's options as they were set when its name was first used, as JSON:
+ * {"lease_ms", "deliveries_max", "dead_letter_topic", "ordered_by_key"}.
+ */
+int32_t thalweg_queue_options(thalweg_queue *queue, char **json, thalweg_error *error);
+
+/* The gaps that were met since the last call, as thalweg_consumer_gaps. */
+int32_t thalweg_queue_gaps(thalweg_queue *queue, char **json, thalweg_error *error);
+
+/*
+ * Leaves the queue: gives back what was not pulled, and waits until everything
+ * that was settled is durable, up to `timeout_ms` (negative: 120 s). Events that
+ * were pulled and are not settled go to others.
+ */
+int32_t thalweg_queue_close(thalweg_queue *queue, int64_t timeout_ms, thalweg_error *error);
+
+/* Leaves the queue, waiting for it up to the session timeout, and frees the handle. */
+void thalweg_queue_free(thalweg_queue *queue);
+
+/*
+ * How often the event was delivered, this time included; 0 if it is not of a
+ * queue. The functions below refuse such an event.
+ */
+uint32_t thalweg_event_deliveries(const thalweg_event *event);
+
+/*
+ * What becomes of an event of a queue: it is settled once, by one of these. They
+ * do not block; what is said at about the same time travels together. `future`
+ * is NULL, or where a future goes that resolves when it is durable: to
+ * THALWEG_SERVER_LEASE_EXPIRED if the event was not this member's any more.
+ * The event stays to be freed.
+ */
+
+/* It is handled: once this is durable it is never delivered again. */
+int32_t thalweg_event_acknowledge(thalweg_event *event, thalweg_future **future,
+                                  thalweg_error *error);
+
+/*
+ * It is to be delivered again, after `delay_ms`. Once it was delivered as often
+ * as the queue allows it goes to the dead-letter topic instead, with `reason`
+ * (NULL: none; its first 1024 bytes).
+ */
+int32_t thalweg_event_return(thalweg_event *event, uint64_t delay_ms, const char *reason,
+                             thalweg_future **future, thalweg_error *error);
+
+/* It cannot be handled: it goes to the dead-letter topic, with `reason`. */
+int32_t thalweg_event_reject(thalweg_event *event, const char *reason, thalweg_future **future,
+                             thalweg_error *error);
+
+/* Not settled yet: its lease lasts as long as a new one, once the future is resolved. */
+int32_t thalweg_event_extend(thalweg_event *event, thalweg_future **future, thalweg_error *error);
+
+/*
+ * Replies to a request, and acknowledges it when the reply is stored. The
+ * message has metadata and data alone. The future resolves to the reply's id in
+ * the topic TOPIC.replies, when both are durable. Blocks with the first reply of
+ * a queue, until that topic is open, and while too much is not stored yet. If it
+ * fails, the event is not settled: THALWEG_INVALID_ARGUMENT if it is no request.
+ */
+int32_t thalweg_event_reply(thalweg_event *event, const thalweg_message *message,
+                            thalweg_future **future, thalweg_error *error);
+
+/* ---------------------------------------------------------- requests --- */
+
+/*
+ * Opens a requester: it sends requests to the topic, whose workers are members
+ * of a queue, and gets their replies, by the topic TOPIC.replies, which is made
+ * if it is missing. Blocks up to `request_timeout_ms`.
+ *
+ * options   data ("all" or "none": of replies), budget_bytes (67108864),
+ *           at_budget ("block" or "fail"), block_timeout_ms (120000),
+ *           durability, inline_bytes_max, as for a producer.
+ */
+int32_t thalweg_requester_open(thalweg_topic *topic, const char *options,
+                               thalweg_requester **requester, thalweg_error *error);
+
+/*
+ * Sends a request. Many may be under way. The future resolves when the reply is
+ * there (thalweg_future_event takes it), or to THALWEG_TIMEOUT after `timeout_ms`
+ * (negative: 120 s); whether it was handled is not known then. Does not block
+ * below the budget. The message's data is borrowed as by thalweg_producer_push.
+ */
+int32_t thalweg_requester_request(thalweg_requester *requester, const thalweg_message *message,
+                                  int64_t timeout_ms, thalweg_future **future,
+                                  thalweg_error *error);
+
+/*
+ * Asks everybody who is live on the topic: each program that reads it as an
+ * independent consumer once, a group or queue once. The future resolves when all
+ * have replied, or `at_least` have (0: all), or after `timeout_ms` (negative:
+ * 120 s): thalweg_future_event takes one reply after the other, whose header
+ * "thalweg.replier" names who gave it, and thalweg_future_missing says who did
+ * not. It resolves to THALWEG_TIMEOUT only if the server did not say in time who
+ * is there. Does not block below the budget.
+ */
+int32_t thalweg_requester_broadcast(thalweg_requester *requester, const thalweg_message *message,
+                                    size_t at_least, int64_t timeout_ms, thalweg_future **future,
+                                    thalweg_error *error);
+
+/*
+ * Who was asked by a broadcast and has not replied: the `index`th of them, from
+ * 0, to be freed; NULL behind the last. Does not block: THALWEG_TIMEOUT if the
+ * future is not resolved.
+ */
+int32_t thalweg_future_missing(thalweg_future *future, size_t index, char **name,
+                               thalweg_error *error);
+
+/*
+ * Ends the requester: futures of requests that are under way resolve to
+ * THALWEG_CLOSED. Waits until what was sent is stored, up to 120 s.
+ */
+void thalweg_requester_free(thalweg_requester *requester);
 
 /* ------------------------------------------------------- point reads --- */
 

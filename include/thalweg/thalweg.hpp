@@ -4,9 +4,9 @@
  * Header only, over thalweg.h, whose conventions hold here, too. Link with
  * libthalweg.
  *
- * Handles (Driver, TopicHandle, Producer, Consumer, Future) own what they
- * stand for and are moved, not copied; Event is a shared handle and can be
- * copied. They may be destroyed in any order. Whatever fails throws an
+ * Handles (Driver, TopicHandle, Producer, Consumer, Queue, Requester, Future)
+ * own what they stand for and are moved, not copied; Event and QueueEvent are
+ * shared handles and can be copied. They may be destroyed in any order. Whatever fails throws an
  * exception derived from thalweg::Error. Times are in milliseconds; a
  * negative one means the operation's own limit, 0 only looks.
  */
@@ -17,7 +17,9 @@
 #include <thalweg/data.hpp>
 #include <thalweg/error.hpp>
 #include <thalweg/future.hpp>
+#include <thalweg/message.hpp>
 #include <thalweg/options.hpp>
+#include <thalweg/sharing.hpp>
 #include <thalweg/thalweg.h>
 
 #include <memory>
@@ -30,17 +32,6 @@
 namespace thalweg {
 
 /* ---------------------------------------------------------- producer --- */
-
-/* An event to be pushed, where metadata and data are not all. */
-struct Message {
-    Metadata metadata;
-    DataView data;
-    std::optional<uint32_t> partition;
-    std::optional<std::string> key;
-    std::vector<std::pair<std::string, std::string>> headers;
-    uint64_t producer_time_ns = 0;
-    bool tombstone = false;
-};
 
 /* Appends events to a topic, each stored once, in the order of each thread's pushes. */
 class Producer {
@@ -56,31 +47,15 @@ public:
     Future<EventID> push(const Metadata &metadata, const DataView &data = {},
                          std::optional<uint32_t> partition = {})
     {
-        thalweg_message message{};
-        if (partition) {
-            message.has_partition = 1;
-            message.partition = *partition;
-        }
-        return push(message, metadata, data);
+        detail::Outgoing outgoing(metadata, data);
+        outgoing.partition(partition);
+        return detail::stored(outgoing.send(thalweg_producer_push, handle_.get()));
     }
 
     Future<EventID> push(const Message &event)
     {
-        thalweg_message message{};
-        if (event.partition) {
-            message.has_partition = 1;
-            message.partition = *event.partition;
-        }
-        if (event.key)
-            message.key = {event.key->data(), event.key->size()};
-        std::vector<thalweg_header> headers;
-        for (const auto &[name, value] : event.headers)
-            headers.push_back({{name.data(), name.size()}, {value.data(), value.size()}});
-        message.headers = headers.data();
-        message.header_count = headers.size();
-        message.producer_time_ns = event.producer_time_ns;
-        message.tombstone = event.tombstone ? 1 : 0;
-        return push(message, event.metadata, event.data);
+        detail::Outgoing outgoing(event);
+        return detail::stored(outgoing.send(thalweg_producer_push, handle_.get()));
     }
 
     /*
@@ -97,38 +72,6 @@ public:
     thalweg_producer *handle() const noexcept { return handle_.get(); }
 
 private:
-    Future<EventID> push(thalweg_message &message, const Metadata &metadata, const DataView &data)
-    {
-        message.metadata = {metadata.string().data(), metadata.string().size()};
-        std::vector<thalweg_bytes> pieces;
-        pieces.reserve(data.segments().size());
-        for (const DataView::Segment &segment : data.segments())
-            pieces.push_back({segment.ptr, segment.size});
-        message.data = pieces.data();
-        message.data_count = pieces.size();
-        std::unique_ptr<std::shared_ptr<const void>> owner;
-        if (data.owner()) {
-            owner = std::make_unique<std::shared_ptr<const void>>(data.owner());
-            message.release = &Producer::release;
-            message.release_context = owner.get();
-        }
-        thalweg_future *future = nullptr;
-        detail::call(thalweg_producer_push, handle_.get(),
-                     static_cast<const thalweg_message *>(&message), &future);
-        // It is the library's from now on, or was released already.
-        static_cast<void>(owner.release());
-        return Future<EventID>(future, [](thalweg_future *resolved) {
-            thalweg_event_id id;
-            detail::call(thalweg_future_id, resolved, &id);
-            return EventID(id);
-        });
-    }
-
-    static void release(void *context)
-    {
-        delete static_cast<std::shared_ptr<const void> *>(context);
-    }
-
     detail::Owned<thalweg_producer, thalweg_producer_free> handle_;
 };
 
@@ -193,6 +136,43 @@ struct ConsumerArguments {
     }
 };
 
+struct GroupArguments : ConsumerArguments {
+    GroupListener listener;
+
+    using ConsumerArguments::take;
+    void take(const GroupListener &given) { listener = given; }
+};
+
+/* The callbacks of a consumer as thalweg.h takes them; none if there is no need. */
+struct GivenCallbacks {
+    std::shared_ptr<DataCallbacks> shared;
+    thalweg_data_callbacks callbacks{};
+    std::unique_ptr<DataCallbacks::Shared> context;
+
+    explicit GivenCallbacks(ConsumerArguments &arguments)
+    {
+        if (!arguments.selector && !arguments.allocator)
+            return;
+        shared = std::make_shared<DataCallbacks>();
+        shared->selector = std::move(arguments.selector);
+        shared->allocator = std::move(arguments.allocator);
+        if (shared->selector)
+            callbacks.select = &DataCallbacks::select;
+        if (shared->allocator)
+            callbacks.allocate = &DataCallbacks::allocate;
+        callbacks.release = &DataCallbacks::release;
+        callbacks.destroy = &DataCallbacks::destroy;
+        context = std::make_unique<DataCallbacks::Shared>(shared);
+        callbacks.context = context.get();
+    }
+
+    /* Hands them over: whatever becomes of it, `destroy` is called. */
+    const thalweg_data_callbacks *give()
+    {
+        return context.release() != nullptr ? &callbacks : nullptr;
+    }
+};
+
 struct TopicArguments {
     Object object;
 
@@ -250,29 +230,58 @@ public:
         detail::ConsumerArguments arguments;
         (arguments.take(options), ...);
         const std::string json = arguments.object.string();
-        std::shared_ptr<detail::DataCallbacks> shared;
-        thalweg_data_callbacks callbacks{};
-        std::unique_ptr<detail::DataCallbacks::Shared> context;
-        if (arguments.selector || arguments.allocator) {
-            shared = std::make_shared<detail::DataCallbacks>();
-            shared->selector = std::move(arguments.selector);
-            shared->allocator = std::move(arguments.allocator);
-            if (shared->selector)
-                callbacks.select = &detail::DataCallbacks::select;
-            if (shared->allocator)
-                callbacks.allocate = &detail::DataCallbacks::allocate;
-            callbacks.release = &detail::DataCallbacks::release;
-            callbacks.destroy = &detail::DataCallbacks::destroy;
-            context = std::make_unique<detail::DataCallbacks::Shared>(shared);
-            callbacks.context = context.get();
-        }
-        const thalweg_data_callbacks *given = context ? &callbacks : nullptr;
-        // Whatever becomes of it, `destroy` is called.
-        static_cast<void>(context.release());
+        detail::GivenCallbacks given(arguments);
         thalweg_consumer *consumer = nullptr;
-        detail::call(thalweg_consumer_open, handle_.get(), name.c_str(), json.c_str(), given,
-                     &consumer);
-        return Consumer(consumer, std::move(shared));
+        detail::call(thalweg_consumer_open, handle_.get(), name.c_str(), json.c_str(),
+                     given.give(), &consumer);
+        return Consumer(consumer, std::move(given.shared));
+    }
+
+    /*
+     * Joins a group, whose members share the partitions; gives a consumer of
+     * those that this one is assigned. Options in any order: a GroupListener, a
+     * DataSelector, a DataAllocator, Start (of a new group), Options with the
+     * keys of thalweg_group_join.
+     */
+    template <class... Arguments>
+    Consumer group(const std::string &name, const Arguments &...options) const
+    {
+        detail::GroupArguments arguments;
+        (arguments.take(options), ...);
+        const std::string json = arguments.object.string();
+        detail::GivenCallbacks given(arguments);
+        const auto listener = std::make_shared<detail::Listener>(std::move(arguments.listener));
+        const thalweg_group_callbacks told = detail::Listener::give(listener);
+        thalweg_consumer *consumer = nullptr;
+        detail::call(thalweg_group_join, handle_.get(), name.c_str(), json.c_str(), given.give(),
+                     &told, &consumer);
+        return Consumer(consumer, std::move(given.shared), listener);
+    }
+
+    /*
+     * Joins a queue, whose members share single events, each under a lease.
+     * Options in any order: a DataSelector, a DataAllocator, Start (of a new
+     * queue), Options with the keys of thalweg_queue_open.
+     */
+    template <class... Arguments>
+    Queue queue(const std::string &name, const Arguments &...options) const
+    {
+        detail::ConsumerArguments arguments;
+        (arguments.take(options), ...);
+        const std::string json = arguments.object.string();
+        detail::GivenCallbacks given(arguments);
+        thalweg_queue *queue = nullptr;
+        detail::call(thalweg_queue_open, handle_.get(), name.c_str(), json.c_str(), given.give(),
+                     &queue);
+        return Queue(queue, std::move(given.shared));
+    }
+
+    /* Opens a requester: see thalweg_requester_open for the keys of Options. */
+    Requester requester(const Options &options = {}) const
+    {
+        thalweg_requester *requester = nullptr;
+        detail::call(thalweg_requester_open, handle_.get(), options.string().c_str(), &requester);
+        return Requester(requester);
     }
 
     thalweg_topic *handle() const noexcept { return handle_.get(); }

@@ -1,21 +1,18 @@
-//! `thalweg_consumer`: pulling, acknowledging, and the callbacks that choose data.
+//! `thalweg_consumer`: pulling, acknowledging, replying.
 
 use crate::boundary::*;
+use crate::callbacks::{Callbacks, ThalwegDataCallbacks};
 use crate::driver::Connection;
-use crate::error::{Code, Failure, MESSAGE_BYTES, ThalwegError};
-use crate::event::{Event, ThalwegEventInfo};
+use crate::error::{Code, Failure};
+use crate::event::Event;
 use crate::future::Future;
+use crate::gaps;
+use crate::message::{Outgoing, ThalwegMessage};
 use crate::options;
 use crate::pull::Pulls;
 use crate::topic::Topic;
-use crate::view::View;
-use client::{
-    DataAllocator, DataMode, DataSelector, EventInfo, Incarnation, Offset, PartitionIndex,
-    Position, Target,
-};
-use serde_json::json;
-use std::ffi::{CStr, c_char, c_void};
-use std::mem::MaybeUninit;
+use client::{Incarnation, Offset, PartitionIndex, Position};
+use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,159 +20,6 @@ use std::time::{Duration, Instant};
 const FOR_EVER: Option<Duration> = None;
 /// How long acknowledgements may take to be durable, when no time is given.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// `thalweg_buffer`.
-#[repr(C)]
-pub struct ThalwegBuffer {
-    pub base: *mut c_void,
-    pub size: usize,
-    pub owner: *mut c_void,
-}
-
-type Select = extern "C" fn(
-    *mut c_void,
-    *const ThalwegEventInfo,
-    *mut View,
-    *mut MaybeUninit<ThalwegError>,
-) -> i32;
-type Allocate = extern "C" fn(
-    *mut c_void,
-    *const ThalwegEventInfo,
-    *const View,
-    *mut ThalwegBuffer,
-    *mut MaybeUninit<ThalwegError>,
-) -> i32;
-
-/// `thalweg_data_callbacks`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ThalwegDataCallbacks {
-    pub select: Option<Select>,
-    pub allocate: Option<Allocate>,
-    pub release: Option<extern "C" fn(*mut c_void, *mut c_void)>,
-    pub destroy: Option<extern "C" fn(*mut c_void)>,
-    pub context: *mut c_void,
-}
-
-/// The callbacks of one consumer; the last who holds them tells the user.
-struct Callbacks {
-    given: ThalwegDataCallbacks,
-    context: UserPointer,
-}
-
-// SAFETY: the header says that the functions are called on any thread; the
-// context is handed to them alone.
-unsafe impl Send for Callbacks {}
-// SAFETY: as above.
-unsafe impl Sync for Callbacks {}
-
-impl Drop for Callbacks {
-    fn drop(&mut self) {
-        if let Some(destroy) = self.given.destroy {
-            destroy(self.context.0);
-        }
-    }
-}
-
-/// Memory of the user's allocator.
-pub struct Landing {
-    buffer: ThalwegBuffer,
-    callbacks: Arc<Callbacks>,
-}
-
-// SAFETY: plain memory, of which the allocator's contract says that nobody
-// else uses it until it is released.
-unsafe impl Send for Landing {}
-// SAFETY: shared use reads the address and the length alone.
-unsafe impl Sync for Landing {}
-
-impl Landing {
-    pub fn bytes(&self) -> ThalwegBytes {
-        ThalwegBytes {
-            base: self.buffer.base,
-            size: self.buffer.size,
-        }
-    }
-
-    pub fn owner(&self) -> *mut c_void {
-        self.buffer.owner
-    }
-}
-
-impl AsMut<[u8]> for Landing {
-    fn as_mut(&mut self) -> &mut [u8] {
-        if self.buffer.size == 0 {
-            return &mut [];
-        }
-        // SAFETY: the allocator gave memory of that size, which is nobody
-        // else's until it is released.
-        unsafe { std::slice::from_raw_parts_mut(self.buffer.base.cast(), self.buffer.size) }
-    }
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        if let Some(release) = self.callbacks.given.release {
-            release(self.callbacks.context.0, self.buffer.owner);
-        }
-    }
-}
-
-/// Calls a callback, and turns what it refuses into words.
-fn ask(call: impl FnOnce(*mut MaybeUninit<ThalwegError>) -> i32) -> Result<(), String> {
-    let mut error = MaybeUninit::<ThalwegError>::zeroed();
-    let code = call(&raw mut error);
-    if code == Code::Ok as i32 {
-        return Ok(());
-    }
-    // SAFETY: all zeroes are an error without a message, and whatever the
-    // callback wrote over them is plain numbers.
-    let mut error = unsafe { error.assume_init() };
-    error.message[MESSAGE_BYTES - 1] = 0;
-    // SAFETY: the last byte is a zero.
-    let message = unsafe { CStr::from_ptr(error.message.as_ptr()) };
-    Err(match message.to_string_lossy() {
-        text if text.is_empty() => format!("the callback returned {code}"),
-        text => text.into_owned(),
-    })
-}
-
-impl Callbacks {
-    fn selector(self: &Arc<Self>, select: Select) -> Arc<DataSelector> {
-        let callbacks = self.clone();
-        Arc::new(move |info: &EventInfo<'_>| {
-            let info = ThalwegEventInfo::of(info);
-            let mut view = View(client::DataView::whole(info.data_bytes_total));
-            ask(|error| select(callbacks.context.0, &raw const info, &raw mut view, error))?;
-            Ok(view.0)
-        })
-    }
-
-    fn allocator(self: &Arc<Self>, allocate: Allocate) -> Arc<DataAllocator> {
-        let callbacks = self.clone();
-        Arc::new(move |info: &EventInfo<'_>, view: &client::DataView| {
-            let info = ThalwegEventInfo::of(info);
-            let view = View(view.clone());
-            let mut buffer = ThalwegBuffer {
-                base: std::ptr::null_mut(),
-                size: 0,
-                owner: std::ptr::null_mut(),
-            };
-            ask(|error| {
-                let (info, view) = (&raw const info, &raw const view);
-                allocate(callbacks.context.0, info, view, &raw mut buffer, error)
-            })?;
-            let landing = Landing {
-                buffer,
-                callbacks: callbacks.clone(),
-            };
-            if landing.buffer.base.is_null() && landing.buffer.size > 0 {
-                return Err(format!("it gave {} bytes at NULL", landing.buffer.size));
-            }
-            Ok(Target::new(landing))
-        })
-    }
-}
 
 /// `thalweg_consumer`.
 pub struct Consumer {
@@ -199,6 +43,29 @@ impl Drop for Consumer {
 }
 
 impl Consumer {
+    pub fn new(client: client::Consumer, topic: &Topic) -> Self {
+        let client = Arc::new(client);
+        topic.connection.remember(&client);
+        let pulls = Pulls::new(client.clone(), topic.connection.clone());
+        let on_ready: Arc<Mutex<Option<OnReady>>> = Arc::default();
+        let (weak, told) = (Arc::downgrade(&pulls), on_ready.clone());
+        client.on_ready(Box::new(move || {
+            if let Some(pulls) = weak.upgrade() {
+                pulls.news();
+            }
+            let told = *told.lock().expect("no holder panics here");
+            if let Some(told) = told {
+                (told.call)(told.context.0);
+            }
+        }));
+        Self {
+            client,
+            pulls,
+            connection: topic.connection.clone(),
+            on_ready,
+        }
+    }
+
     fn pull(&self, timeout: Option<Duration>) -> Result<Option<Event>, Failure> {
         if self.pulls.is_idle() {
             return Ok(self.client.pull(timeout)?.map(Event::new));
@@ -245,44 +112,11 @@ pub extern "C" fn thalweg_consumer_open(
         let mut options = options.to_client()?;
         let consumer = given("consumer", consumer)?;
         // From here on `destroy` is called, also if opening fails.
-        let callbacks = callbacks.map(|given| {
-            Arc::new(Callbacks {
-                given: *given,
-                context: UserPointer(given.context),
-            })
-        });
-        if let Some(callbacks) = &callbacks {
-            if let Some(select) = callbacks.given.select {
-                if matches!(options.data, DataMode::None) {
-                    return Err(Failure::invalid("data is none, and there is a selector"));
-                }
-                options.data = DataMode::Select(callbacks.selector(select));
-            }
-            options.allocator = callbacks
-                .given
-                .allocate
-                .map(|allocate| callbacks.allocator(allocate));
+        if let Some(callbacks) = callbacks.map(Callbacks::new) {
+            (options.data, options.allocator) = callbacks.choose(options.data)?;
         }
-        let client = Arc::new(topic.handle.consumer(name, options)?);
-        topic.connection.remember(&client);
-        let pulls = Pulls::new(client.clone(), topic.connection.clone());
-        let on_ready: Arc<Mutex<Option<OnReady>>> = Arc::default();
-        let (weak, told) = (Arc::downgrade(&pulls), on_ready.clone());
-        client.on_ready(Box::new(move || {
-            if let Some(pulls) = weak.upgrade() {
-                pulls.news();
-            }
-            let told = *told.lock().expect("no holder panics here");
-            if let Some(told) = told {
-                (told.call)(told.context.0);
-            }
-        }));
-        consumer.write(give(Consumer {
-            client,
-            pulls,
-            connection: topic.connection.clone(),
-            on_ready,
-        }));
+        let client = topic.handle.consumer(name, options)?;
+        consumer.write(give(Consumer::new(client, topic)));
         Ok(())
     })
 }
@@ -413,6 +247,54 @@ pub extern "C" fn thalweg_consumer_seek(
     })
 }
 
+/// The partitions that it reads now.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_consumer_partitions(
+    consumer: Option<&Consumer>,
+    partitions: *mut u32,
+    max: usize,
+    count: Out<'_, usize>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let mut indices = given("consumer", consumer)?.client.partitions();
+        indices.sort_unstable();
+        if partitions.is_null() && max > 0 {
+            return Err(Failure::invalid("partitions is NULL"));
+        }
+        given("count", count)?.write(indices.len());
+        for (at, index) in indices.into_iter().take(max).enumerate() {
+            // SAFETY: the header asks for room for `max` numbers.
+            unsafe { partitions.add(at).write(index) };
+        }
+        Ok(())
+    })
+}
+
+/// Replies to a request that the consumer got.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_consumer_reply(
+    consumer: Option<&Consumer>,
+    event: Option<&Event>,
+    message: Option<&ThalwegMessage>,
+    future: Out<'_, *mut Future>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let consumer = given("consumer", consumer)?;
+        let event = given("event", event)?;
+        let reply = Outgoing::reply(given("message", message)?)?;
+        let client = &consumer.client;
+        let (pushed, loan) =
+            reply.send(|reply| client.reply(event.consumed(), reply.metadata, reply.data))?;
+        if let Some(future) = future {
+            let connection = consumer.connection.clone();
+            future.write(give(Future::stored(pushed, loan, connection)));
+        }
+        Ok(())
+    })
+}
+
 /// The gaps that were met since the last call, as JSON.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_consumer_gaps(
@@ -422,20 +304,7 @@ pub extern "C" fn thalweg_consumer_gaps(
 ) -> i32 {
     guard(error, || {
         let gaps = given("consumer", consumer)?.client.take_gaps();
-        let gaps: Vec<_> = gaps
-            .iter()
-            .map(|(partition, gap)| {
-                json!({
-                    "partition": partition.0,
-                    "incarnation": gap.incarnation.0,
-                    "first": gap.first.0,
-                    "end": gap.end.0,
-                    "reason": gap.reason.name(),
-                    "time_ns": gap.time,
-                })
-            })
-            .collect();
-        give_text(json, serde_json::Value::from(gaps).to_string())
+        give_text(json, gaps::describe(&gaps))
     })
 }
 

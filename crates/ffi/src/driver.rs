@@ -23,6 +23,8 @@ pub struct Connection {
     generation: u64,
     /// Whose acknowledgements are to be sent before the end.
     consumers: Mutex<Vec<Weak<client::Consumer>>>,
+    /// Who is to leave its queue before the end.
+    queues: Mutex<Vec<Weak<client::QueueConsumer>>>,
 }
 
 /// `thalweg_driver`.
@@ -57,6 +59,7 @@ impl Connection {
             server: Mutex::new(server),
             generation: ::memory::fork::generation(),
             consumers: Mutex::default(),
+            queues: Mutex::default(),
         })
     }
 
@@ -67,19 +70,36 @@ impl Connection {
         consumers.push(Arc::downgrade(consumer));
     }
 
-    /// Sends all acknowledgements, drains every producer, ends the connection
+    /// Has the consumer leave its queue when the driver is closed.
+    pub fn remember_queue(&self, consumer: &Arc<client::QueueConsumer>) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|known| known.strong_count() > 0);
+        queues.push(Arc::downgrade(consumer));
+    }
+
+    /// Sends all acknowledgements and settlements, drains every producer, ends the connection
     /// and the server in this process. All of it is tried.
     fn close(&self, timeout: Duration) -> Result<(), Failure> {
         let end = Instant::now() + timeout;
         let left = || end.saturating_duration_since(Instant::now());
         let mut outcome: Result<(), Failure> = Ok(());
         let consumers = std::mem::take(&mut *lock(&self.consumers));
+        let queues = std::mem::take(&mut *lock(&self.queues));
+        let queues = queues.iter().filter_map(Weak::upgrade);
+        let leaving: Vec<_> = queues.map(|queue| queue.begin_close()).collect();
         for consumer in consumers.iter().filter_map(Weak::upgrade) {
             match consumer.flush_acknowledgements(left()) {
                 // It was closed before.
                 Err(ClientError::Closed) => {}
                 flushed => outcome = outcome.and(flushed.map_err(Failure::from)),
             }
+        }
+        for mut leaving in leaving {
+            let left = leaving.wait_for(Some(left())).unwrap_or_else(|| {
+                let what = "consumers of the driver to leave their queues".to_owned();
+                Err(ClientError::Timeout { what })
+            });
+            outcome = outcome.and(left.map_err(Failure::from));
         }
         outcome = outcome.and(self.client.close(left()).map_err(Failure::from));
         outcome.and(self.end_server(left()))

@@ -1,12 +1,14 @@
 //! `thalweg_event`: an event that was pulled or fetched.
 
 use crate::boundary::*;
-use crate::consumer::Landing;
+use crate::callbacks::Landing;
+use crate::driver::Connection;
 use crate::error::Failure;
 use bytes::Bytes;
-use client::{ConsumedEvent, EventInfo};
+use client::{ConsumedEvent, EventInfo, QueueEvent};
 use std::ffi::c_void;
-use std::sync::OnceLock;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 /// `thalweg_event_info`.
 #[repr(C)]
@@ -33,12 +35,29 @@ pub struct ThalwegHeader {
 
 /// `thalweg_event`.
 pub struct Event {
-    inner: ConsumedEvent,
+    inner: Source,
     /// The data, where it is in memory of the client's.
     data: Bytes,
     /// The allocator's memory, filled.
     landing: Option<Landing>,
     headers: OnceLock<Vec<(String, Bytes)>>,
+}
+
+/// Where an event is from.
+enum Source {
+    Consumer(ConsumedEvent),
+    /// With its lease, which ends with it.
+    Queue(QueueEvent, Arc<Connection>),
+}
+
+impl Deref for Source {
+    type Target = ConsumedEvent;
+    fn deref(&self) -> &ConsumedEvent {
+        match self {
+            Self::Consumer(event) => event,
+            Self::Queue(event, _) => event,
+        }
+    }
 }
 
 /// An empty key is at this address: one that is NULL means none.
@@ -74,13 +93,38 @@ impl ThalwegEventInfo {
 }
 
 impl Event {
-    pub fn new(mut inner: ConsumedEvent) -> Self {
-        let landing = inner.take_target().map(client::Target::into_owner);
+    pub fn new(event: ConsumedEvent) -> Self {
+        Self::of(Source::Consumer(event))
+    }
+
+    /// The event of a queue.
+    pub fn leased(event: QueueEvent, connection: Arc<Connection>) -> Self {
+        Self::of(Source::Queue(event, connection))
+    }
+
+    fn of(mut inner: Source) -> Self {
+        let event = match &mut inner {
+            Source::Consumer(event) => event,
+            Source::Queue(event, _) => &mut **event,
+        };
+        let landing = event.take_target().map(client::Target::into_owner);
         Self {
-            data: inner.take_data(),
+            data: event.take_data(),
             landing,
             inner,
             headers: OnceLock::new(),
+        }
+    }
+
+    pub fn consumed(&self) -> &ConsumedEvent {
+        &self.inner
+    }
+
+    /// The lease that it is under, if it is of a queue.
+    pub fn lease(&self) -> Option<(&QueueEvent, &Arc<Connection>)> {
+        match &self.inner {
+            Source::Consumer(_) => None,
+            Source::Queue(event, connection) => Some((event, connection)),
         }
     }
 }

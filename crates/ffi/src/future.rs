@@ -1,4 +1,4 @@
-//! `thalweg_future`: what becomes of a push, a flush, a pull or a read.
+//! `thalweg_future`: what becomes of a push, a flush, a pull, a settlement or a call.
 
 use crate::boundary::*;
 use crate::driver::Connection;
@@ -6,10 +6,13 @@ use crate::error::{Code, Failure};
 use crate::event::Event;
 use crate::loan::Loan;
 use crate::pull::Pull;
-use client::{Answered, FlushFuture, Pending, PushFuture, Target};
+use client::{
+    Answered, ConsumedEvent, EventId, FlushFuture, Gathered, Pending, PushFuture, SettleFuture,
+    Target,
+};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// A flush ends with its producer's `ack_timeout` at the latest.
@@ -29,7 +32,12 @@ enum Kind {
     Push(Push),
     Flush(FlushFuture, Vec<Arc<Loan>>),
     Pull(Arc<Pull>),
-    Call(Call, Arc<Loan>),
+    Settlement(SettleFuture),
+    Read(Read, Arc<Loan>),
+    Extension(Call<()>),
+    Reply(Call<EventId>, Option<Arc<Loan>>),
+    Request(Call<ConsumedEvent>, Option<Arc<Loan>>),
+    Broadcast(Call<Gathered>, Option<Arc<Loan>>),
 }
 
 struct Push {
@@ -40,31 +48,81 @@ struct Push {
     lingers: bool,
 }
 
-struct Call {
+/// A call, whose answer is kept until it is asked for.
+struct Call<T> {
     /// Asked without the lock: who waits, or is called back, may ask again.
     answered: Answered,
-    answer: Mutex<Answer>,
+    answer: Mutex<Answer<T>>,
 }
 
-enum Answer {
-    Pending(Box<Pending<Vec<Target>>>),
-    Taken(Result<(), Failure>),
+enum Answer<T> {
+    Pending(Box<Pending<T>>),
+    /// None once it was taken.
+    There(Option<T>),
+    Failed(Failure),
 }
 
-impl Call {
-    /// Takes the answer, if there is one.
+/// What is asked of a call, whatever its answer is.
+trait Called {
+    fn answered(&self) -> &Answered;
+
+    /// What became of it, if that is known.
+    fn look(&self) -> Option<Result<(), Failure>>;
+}
+
+impl<T> Call<T> {
+    fn new(pending: Pending<T>) -> Self {
+        Self {
+            answered: pending.answered(),
+            answer: Mutex::new(Answer::Pending(Box::new(pending))),
+        }
+    }
+
+    fn answer(&self) -> MutexGuard<'_, Answer<T>> {
+        self.answer.lock().expect("no holder panics here")
+    }
+
+    /// Looks at the answer, which is there and is no failure.
+    fn with<U>(&self, look: impl FnOnce(&mut Option<T>) -> U) -> Result<U, Failure> {
+        self.look().ok_or_else(not_done)??;
+        match &mut *self.answer() {
+            Answer::There(answer) => Ok(look(answer)),
+            _ => Err(not_done()),
+        }
+    }
+}
+
+impl<T> Called for Call<T> {
+    fn answered(&self) -> &Answered {
+        &self.answered
+    }
+
     fn look(&self) -> Option<Result<(), Failure>> {
-        let mut answer = self.answer.lock().expect("no holder panics here");
-        let targets = match &mut *answer {
-            Answer::Taken(result) => return Some(result.clone()),
-            Answer::Pending(pending) => pending.try_get()?,
-        };
-        let (targets, result) = match targets {
-            Ok(targets) => (targets, Ok(())),
-            Err(error) => (Vec::new(), Err(Failure::from(error))),
-        };
-        *answer = Answer::Taken(result.clone());
-        drop(answer);
+        let mut answer = self.answer();
+        if let Answer::Pending(pending) = &mut *answer {
+            *answer = match pending.try_get()? {
+                Ok(value) => Answer::There(Some(value)),
+                Err(error) => Answer::Failed(error.into()),
+            };
+        }
+        Some(match &*answer {
+            Answer::Failed(failure) => Err(failure.clone()),
+            _ => Ok(()),
+        })
+    }
+}
+
+/// A read of data, into memory that goes back with the answer.
+struct Read(Call<Vec<Target>>);
+
+impl Called for Read {
+    fn answered(&self) -> &Answered {
+        &self.0.answered
+    }
+
+    fn look(&self) -> Option<Result<(), Failure>> {
+        let result = self.0.look()?;
+        let targets = self.0.with(Option::take);
         // The memory goes back here, and with it may come a callback.
         drop(targets);
         Some(result)
@@ -112,16 +170,85 @@ impl Future {
         Self::new(Kind::Pull(pull), connection)
     }
 
-    pub fn call(
+    /// Of a reply of a consumer, which resolves to its id.
+    pub fn stored(
+        future: PushFuture,
+        loan: Option<Arc<Loan>>,
+        connection: Arc<Connection>,
+    ) -> Self {
+        let push = Push {
+            future,
+            loan,
+            producer: Weak::new(),
+            lingers: false,
+        };
+        Self::new(Kind::Push(push), connection)
+    }
+
+    pub fn settlement(future: SettleFuture, connection: Arc<Connection>) -> Self {
+        Self::new(Kind::Settlement(future), connection)
+    }
+
+    pub fn extension(pending: Pending<()>, connection: Arc<Connection>) -> Self {
+        Self::new(Kind::Extension(Call::new(pending)), connection)
+    }
+
+    pub fn reply(
+        pending: Pending<EventId>,
+        loan: Option<Arc<Loan>>,
+        connection: Arc<Connection>,
+    ) -> Self {
+        Self::new(Kind::Reply(Call::new(pending), loan), connection)
+    }
+
+    pub fn request(
+        pending: Pending<ConsumedEvent>,
+        loan: Option<Arc<Loan>>,
+        connection: Arc<Connection>,
+    ) -> Self {
+        Self::new(Kind::Request(Call::new(pending), loan), connection)
+    }
+
+    pub fn broadcast(
+        pending: Pending<Gathered>,
+        loan: Option<Arc<Loan>>,
+        connection: Arc<Connection>,
+    ) -> Self {
+        Self::new(Kind::Broadcast(Call::new(pending), loan), connection)
+    }
+
+    pub fn read(
         pending: Pending<Vec<Target>>,
         loan: Arc<Loan>,
         connection: Arc<Connection>,
     ) -> Self {
-        let call = Call {
-            answered: pending.answered(),
-            answer: Mutex::new(Answer::Pending(Box::new(pending))),
+        Self::new(Kind::Read(Read(Call::new(pending)), loan), connection)
+    }
+
+    /// Who did not reply to a broadcast; `None` behind the last.
+    pub fn missing(&self, index: usize) -> Result<Option<String>, Failure> {
+        let Kind::Broadcast(call, _) = &self.0.kind else {
+            return Err(Failure::invalid("only a broadcast has somebody missing"));
         };
-        Self::new(Kind::Call(call, loan), connection)
+        self.0.result().ok_or_else(not_done)??;
+        call.with(|gathered| {
+            let missing = gathered.as_ref().map(|gathered| &gathered.missing);
+            missing.and_then(|missing| missing.get(index).cloned())
+        })
+    }
+}
+
+impl Kind {
+    /// What is a call to the server, and the memory that is lent for it.
+    fn call(&self) -> Option<(&dyn Called, Option<&Arc<Loan>>)> {
+        match self {
+            Self::Push(_) | Self::Flush(..) | Self::Pull(_) | Self::Settlement(_) => None,
+            Self::Read(read, loan) => Some((read, Some(loan))),
+            Self::Extension(call) => Some((call, None)),
+            Self::Reply(call, loan) => Some((call, loan.as_ref())),
+            Self::Request(call, loan) => Some((call, loan.as_ref())),
+            Self::Broadcast(call, loan) => Some((call, loan.as_ref())),
+        }
     }
 }
 
@@ -140,9 +267,11 @@ impl Inner {
                 is_free.then(|| result.map_err(Failure::from))
             }
             Kind::Pull(pull) => pull.result(),
-            Kind::Call(call, loan) => {
+            Kind::Settlement(future) => Some(future.try_get()?.map_err(Failure::from)),
+            call => {
+                let (call, loan) = call.call().expect("all others are calls");
                 let result = call.look()?;
-                loan.has_ended().then_some(result)
+                loan.is_none_or(|loan| loan.has_ended()).then_some(result)
             }
         }
     }
@@ -185,12 +314,13 @@ impl Inner {
                 result.map_err(Failure::from)
             }
             Kind::Pull(pull) => pull.wait(until),
-            Kind::Call(call, loan) => {
-                call.answered.wait(left().unwrap_or(FOR_EVER));
-                let result = call.look().ok_or_else(|| {
-                    Failure::new(Code::Timeout, "timed out waiting for a read of data")
-                })?;
-                free(loan)?;
+            Kind::Settlement(future) => Ok(future.wait(left())?),
+            call => {
+                let (call, loan) = call.call().expect("all others are calls");
+                call.answered().wait(left().unwrap_or(FOR_EVER));
+                let timed_out = || Failure::new(Code::Timeout, "timed out waiting for an answer");
+                let result = call.look().ok_or_else(timed_out)?;
+                loan.map_or(Ok(()), free)?;
                 result
             }
         }
@@ -204,10 +334,10 @@ impl Inner {
                     producer.cancel(&push.future);
                 }
             }
-            // Nobody has to wait for it.
-            Kind::Flush(..) => {}
             Kind::Pull(pull) => pull.cancel(),
-            Kind::Call(call, _) => call.answered.cancel(),
+            Kind::Read(read, _) => read.answered().cancel(),
+            // What was said cannot be unsaid, and nobody has to wait for it.
+            _ => {}
         }
     }
 
@@ -225,16 +355,21 @@ impl Inner {
                 future.on_done(Box::new(move || all_ended(loans, callback)));
             }
             Kind::Pull(pull) => pull.on_done(callback),
-            Kind::Call(call, _) => {
+            Kind::Settlement(future) => future.on_done(callback),
+            call => {
+                let (call, _) = call.call().expect("all others are calls");
                 let weak = Arc::downgrade(self);
-                call.answered.on_done(Box::new(move || {
-                    // The memory goes back when the answer is taken.
-                    match weak.upgrade().as_deref().map(|inner| &inner.kind) {
-                        Some(Kind::Call(call, loan)) => {
-                            call.look();
-                            loan.on_end(callback);
-                        }
-                        _ => callback(),
+                call.answered().on_done(Box::new(move || {
+                    let inner = weak.upgrade();
+                    let Some((call, loan)) = inner.as_ref().and_then(|inner| inner.kind.call())
+                    else {
+                        return callback();
+                    };
+                    // Memory that is read into goes back with this.
+                    call.look();
+                    match loan {
+                        Some(loan) => loan.on_end(callback),
+                        None => callback(),
                     }
                 }));
             }
@@ -292,11 +427,17 @@ pub extern "C" fn thalweg_future_id(
 ) -> i32 {
     guard(error, || {
         let future = &given("future", future)?.0;
-        let Kind::Push(push) = &future.kind else {
-            return Err(Failure::invalid("only a push resolves to an id"));
+        let stored = match &future.kind {
+            Kind::Push(push) => {
+                future.result().ok_or_else(not_done)??;
+                push.future.try_get().ok_or_else(not_done)??
+            }
+            Kind::Reply(call, _) => {
+                future.result().ok_or_else(not_done)??;
+                call.with(|id| *id)?.ok_or_else(not_done)?
+            }
+            _ => return Err(Failure::invalid("only a push or a reply resolves to an id")),
         };
-        future.result().ok_or_else(not_done)??;
-        let stored = push.future.try_get().ok_or_else(not_done)??;
         given("id", id)?.write(stored.into());
         Ok(())
     })
@@ -310,14 +451,36 @@ pub extern "C" fn thalweg_future_event(
     error: ErrorOut<'_>,
 ) -> i32 {
     guard(error, || {
-        let Kind::Pull(pull) = &given("future", future)?.0.kind else {
-            return Err(Failure::invalid("only a pull resolves to an event"));
-        };
+        let future = &given("future", future)?.0;
         let event = given("event", event)?;
-        pull.result().ok_or_else(not_done)??;
-        let taken = pull
-            .take()
-            .ok_or_else(|| Failure::invalid("the event was taken already"))?;
+        let taken = match &future.kind {
+            Kind::Pull(pull) => {
+                pull.result().ok_or_else(not_done)??;
+                pull.take()
+            }
+            Kind::Request(call, _) => {
+                future.result().ok_or_else(not_done)??;
+                call.with(Option::take)?
+            }
+            Kind::Broadcast(call, _) => {
+                future.result().ok_or_else(not_done)??;
+                let next = call.with(|gathered| {
+                    let replies = gathered.as_mut().map(|gathered| &mut gathered.replies);
+                    replies
+                        .filter(|replies| !replies.is_empty())
+                        .map(|replies| replies.remove(0).1)
+                })?;
+                let next = next.map_or(std::ptr::null_mut(), |next| give(Event::new(next)));
+                event.write(next);
+                return Ok(());
+            }
+            _ => {
+                return Err(Failure::invalid(
+                    "only a pull, a request or a broadcast resolves to an event",
+                ));
+            }
+        };
+        let taken = taken.ok_or_else(|| Failure::invalid("the event was taken already"))?;
         event.write(give(Event::new(taken)));
         Ok(())
     })

@@ -1,10 +1,11 @@
 //! That `include/thalweg/thalweg.h` says what is here.
 
 use crate::boundary::{ThalwegBytes, ThalwegEventId};
-use crate::consumer::{ThalwegBuffer, ThalwegDataCallbacks};
+use crate::callbacks::{ThalwegBuffer, ThalwegDataCallbacks};
 use crate::error::{Code, ThalwegError};
 use crate::event::{ThalwegEventInfo, ThalwegHeader};
-use crate::producer::ThalwegMessage;
+use crate::group::ThalwegGroupCallbacks;
+use crate::message::ThalwegMessage;
 use crate::view::ThalwegSegment;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -63,6 +64,8 @@ fn structs_have_the_layout_of_the_header() {
     layout!(text, "thalweg_buffer", ThalwegBuffer: base, size, owner);
     layout!(text, "thalweg_data_callbacks", ThalwegDataCallbacks:
         select, allocate, release, destroy, context);
+    layout!(text, "thalweg_group_callbacks", ThalwegGroupCallbacks:
+        assigned, revoking, lost, destroy, context);
     layout!(text, "thalweg_message", ThalwegMessage:
         metadata, key, data, data_count, headers, header_count, producer_time_ns, partition,
         has_partition, tombstone, reserved, release, release_context);
@@ -106,6 +109,8 @@ fn in_c(rust: &str) -> String {
         ("Topic", "thalweg_topic"),
         ("Producer", "thalweg_producer"),
         ("Consumer", "thalweg_consumer"),
+        ("Queue", "thalweg_queue"),
+        ("Requester", "thalweg_requester"),
         ("Future", "thalweg_future"),
         ("Event", "thalweg_event"),
         ("View", "thalweg_view"),
@@ -116,6 +121,7 @@ fn in_c(rust: &str) -> String {
         ("ThalwegEventInfo", "thalweg_event_info"),
         ("ThalwegHeader", "thalweg_header"),
         ("ThalwegDataCallbacks", "thalweg_data_callbacks"),
+        ("ThalwegGroupCallbacks", "thalweg_group_callbacks"),
         ("c_char", "char"),
         ("c_void", "void"),
         ("c_int", "int"),

@@ -7,16 +7,22 @@
 //! the contract, and so is that nobody frees a handle that another thread uses.
 
 mod boundary;
+mod callbacks;
 mod consumer;
 mod driver;
 mod error;
 mod event;
 mod future;
+mod gaps;
+mod group;
 mod loan;
 mod memory;
+mod message;
 mod options;
 mod producer;
 mod pull;
+mod queue;
+mod requester;
 mod topic;
 mod view;
 

@@ -5,8 +5,9 @@ use crate::boundary::optional_text;
 use crate::error::Failure;
 use bytes::Bytes;
 use client::{
-    AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, Incarnation, Linger, Offset,
-    Ordering, PartitionStorage, Position, ProducerOptions, Start,
+    AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, GroupMember, Incarnation,
+    Linger, Offset, Ordering, PartitionStorage, Position, ProducerOptions, QueueConsumerOptions,
+    QueueOptions, RequesterOptions, Start,
 };
 use fabric::{Shm, ShmOptions};
 use serde::Deserialize;
@@ -212,7 +213,7 @@ enum Batch {
     Word(String),
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Full {
     #[default]
@@ -370,15 +371,7 @@ impl Consumer {
                 }
             },
         };
-        let data = match self.data.as_deref() {
-            None | Some("all") => DataMode::All,
-            Some("none") => DataMode::None,
-            Some(other) => {
-                return Err(Failure::invalid(format!(
-                    "data is all or none, not {other:?}; a selector chooses parts"
-                )));
-            }
-        };
+        let data = data_mode(self.data.as_deref())?;
         Ok(ConsumerOptions {
             partitions: self.partitions.clone(),
             start,
@@ -390,6 +383,147 @@ impl Consumer {
                 default.acknowledge_interval,
             ),
             ..default
+        })
+    }
+}
+
+/// Which data is wanted.
+fn data_mode(data: Option<&str>) -> Result<DataMode, Failure> {
+    match data {
+        None | Some("all") => Ok(DataMode::All),
+        Some("none") => Ok(DataMode::None),
+        Some(other) => Err(Failure::invalid(format!(
+            "data is all or none, not {other:?}; a selector chooses parts"
+        ))),
+    }
+}
+
+/// Where a new group or queue begins.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum New {
+    #[default]
+    Beginning,
+    Latest,
+}
+
+impl New {
+    fn to_client(self) -> Start {
+        match self {
+            Self::Beginning => Start::Beginning,
+            Self::Latest => Start::Latest,
+        }
+    }
+}
+
+/// Options of `thalweg_group_join`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Group {
+    start: New,
+    instance: Option<String>,
+    session_timeout_ms: Option<u64>,
+    processing_timeout_ms: Option<u64>,
+    revoke_timeout_ms: Option<u64>,
+    data: Option<String>,
+    credit_bytes: Option<u64>,
+    acknowledge_interval_ms: Option<u64>,
+}
+
+impl Group {
+    /// All but the callbacks.
+    pub fn to_client(&self) -> Result<(GroupMember, ConsumerOptions), Failure> {
+        let (member, default) = (GroupMember::default(), ConsumerOptions::default());
+        let mut group = member.group.clone();
+        group.revoke_timeout_ms = self.revoke_timeout_ms.unwrap_or(group.revoke_timeout_ms);
+        let member = GroupMember {
+            group,
+            instance: self.instance.clone(),
+            session_timeout: milliseconds(self.session_timeout_ms, member.session_timeout),
+            processing_timeout: self.processing_timeout_ms.map(Duration::from_millis),
+            ..member
+        };
+        let options = ConsumerOptions {
+            start: self.start.to_client(),
+            data: data_mode(self.data.as_deref())?,
+            credit_bytes: self.credit_bytes.unwrap_or(default.credit_bytes),
+            acknowledge_interval: milliseconds(
+                self.acknowledge_interval_ms,
+                default.acknowledge_interval,
+            ),
+            ..default
+        };
+        Ok((member, options))
+    }
+}
+
+/// Options of `thalweg_queue_open`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Queue {
+    lease_ms: Option<u64>,
+    deliveries_max: Option<u32>,
+    dead_letter_topic: String,
+    ordered_by_key: bool,
+    start: New,
+    instance: Option<String>,
+    session_timeout_ms: Option<u64>,
+    processing_timeout_ms: Option<u64>,
+    prefetch: Option<u32>,
+    prefetch_bytes: Option<u64>,
+    data: Option<String>,
+    renew: bool,
+}
+
+impl Queue {
+    /// All but the callbacks.
+    pub fn to_client(&self) -> Result<QueueConsumerOptions, Failure> {
+        let default = QueueConsumerOptions::default();
+        Ok(QueueConsumerOptions {
+            queue: QueueOptions {
+                lease_ms: self.lease_ms.unwrap_or(default.queue.lease_ms),
+                deliveries_max: self.deliveries_max.unwrap_or(default.queue.deliveries_max),
+                dead_letter_topic: self.dead_letter_topic.clone(),
+                ordered_by_key: self.ordered_by_key,
+            },
+            start: self.start.to_client(),
+            instance: self.instance.clone(),
+            session_timeout: milliseconds(self.session_timeout_ms, default.session_timeout),
+            processing_timeout: self.processing_timeout_ms.map(Duration::from_millis),
+            prefetch_events: self.prefetch.unwrap_or(default.prefetch_events),
+            prefetch_bytes: self.prefetch_bytes.unwrap_or(default.prefetch_bytes),
+            data: data_mode(self.data.as_deref())?,
+            renew: self.renew,
+            ..default
+        })
+    }
+}
+
+/// Options of `thalweg_requester_open`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Requester {
+    data: Option<String>,
+    budget_bytes: Option<u64>,
+    at_budget: Full,
+    block_timeout_ms: Option<u64>,
+    durability: Option<String>,
+    inline_bytes_max: Option<u32>,
+}
+
+impl Requester {
+    pub fn to_client(&self) -> Result<RequesterOptions, Failure> {
+        let producer = Producer {
+            budget_bytes: self.budget_bytes,
+            at_budget: self.at_budget,
+            block_timeout_ms: self.block_timeout_ms,
+            durability: self.durability.clone(),
+            inline_bytes_max: self.inline_bytes_max,
+            ..Producer::default()
+        };
+        Ok(RequesterOptions {
+            producer: producer.to_client()?,
+            data: data_mode(self.data.as_deref())?,
         })
     }
 }
@@ -414,6 +548,9 @@ mod tests {
             refusal::<Driver>(r#"{"colour": 1}"#),
             refusal::<Producer>(r#"{"colour": 1}"#),
             refusal::<Consumer>(r#"{"colour": 1}"#),
+            refusal::<Group>(r#"{"colour": 1}"#),
+            refusal::<Queue>(r#"{"colour": 1}"#),
+            refusal::<Requester>(r#"{"colour": 1}"#),
         ] {
             assert!(
                 said.contains("unknown field `colour`, expected one of"),

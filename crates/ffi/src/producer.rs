@@ -3,14 +3,14 @@
 use crate::boundary::*;
 use crate::driver::Connection;
 use crate::error::{Code, Failure};
-use crate::event::ThalwegHeader;
 use crate::future::Future;
-use crate::loan::{Loan, Release};
+use crate::loan::Loan;
+use crate::message::{Outgoing, ThalwegMessage};
 use crate::options;
 use crate::topic::Topic;
 use client::{Linger, ProducerOptions};
 use std::collections::VecDeque;
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -24,66 +24,12 @@ pub struct Producer {
     loans: Mutex<VecDeque<Weak<Loan>>>,
 }
 
-/// `thalweg_message`.
-#[repr(C)]
-pub struct ThalwegMessage {
-    pub metadata: ThalwegBytes,
-    pub key: ThalwegBytes,
-    pub data: *const ThalwegBytes,
-    pub data_count: usize,
-    pub headers: *const ThalwegHeader,
-    pub header_count: usize,
-    pub producer_time_ns: u64,
-    pub partition: u32,
-    pub has_partition: i32,
-    pub tombstone: i32,
-    pub reserved: i32,
-    pub release: Option<extern "C" fn(*mut c_void)>,
-    pub release_context: *mut c_void,
-}
-
 impl Producer {
     fn push(&self, message: &ThalwegMessage) -> Result<Future, Failure> {
-        if message.reserved != 0 {
-            return Err(Failure::invalid("reserved is not 0"));
-        }
-        // SAFETY: the header asks for memory that is there during the call.
-        let metadata = unsafe { message.metadata.as_slice("metadata") }?;
-        // SAFETY: the header asks for that many pieces.
-        let pieces = unsafe { array("data", message.data, message.data_count) }?;
-        // SAFETY: the header asks for that many headers.
-        let headers = unsafe { array("headers", message.headers, message.header_count) }?;
-        let headers = headers.iter().map(header).collect::<Result<Vec<_>, _>>()?;
-        let key = match message.key.base.is_null() {
-            true => None,
-            // SAFETY: as for the metadata.
-            false => Some(unsafe { message.key.as_slice("key") }?),
-        };
-        let release = message.release.map(|call| Release {
-            call,
-            context: UserPointer(message.release_context),
-        });
-        let loan = (!pieces.is_empty() || release.is_some()).then(|| Loan::new(release));
-        let data = match &loan {
-            // SAFETY: the header asks for memory that stays as it is until the
-            // future has resolved or `release` was called, which the loan's end does.
-            Some(loan) => unsafe { loan.readable(pieces) }?,
-            None => Vec::new(),
-        };
-        let future = self.client.push(client::Event {
-            metadata,
-            data,
-            key,
-            headers: &headers,
-            producer_time: (message.producer_time_ns != 0).then_some(message.producer_time_ns),
-            partition: (message.has_partition != 0).then_some(message.partition),
-            tombstone: message.tombstone != 0,
-        })?;
+        let (future, loan) = Outgoing::of(message)?.send(|event| self.client.push(event))?;
         if let Some(loan) = &loan {
-            loan.arm();
             self.remember(loan);
         }
-        let loan = loan.filter(|loan| !loan.has_ended());
         let lingers = self.options.batch.linger != Linger::Adaptive;
         let connection = self.connection.clone();
         Ok(Future::push(
@@ -131,19 +77,6 @@ impl Producer {
         }
         Ok(flushed?)
     }
-}
-
-fn header(header: &ThalwegHeader) -> Result<(&str, &[u8]), Failure> {
-    // SAFETY: the header file asks for memory that is there during the call.
-    let (name, value) = unsafe {
-        (
-            header.name.as_slice("name")?,
-            header.value.as_slice("value")?,
-        )
-    };
-    let name = std::str::from_utf8(name)
-        .map_err(|_| Failure::invalid("the name of a header is not UTF-8"))?;
-    Ok((name, value))
 }
 
 /// Opens a producer.

@@ -256,7 +256,7 @@ pub extern "C" fn thalweg_topic_read_data(
             .handle
             .begin_read_data(&[wanted], vec![Target::new(target)]);
         loan.arm();
-        future.write(give(Future::call(pending, loan, topic.connection.clone())));
+        future.write(give(Future::read(pending, loan, topic.connection.clone())));
         Ok(())
     })
 }

@@ -1,0 +1,215 @@
+/*
+ * Thalweg's C++17 interface: queues, requests and broadcasts. Include thalweg.hpp.
+ */
+#ifndef THALWEG_SHARING_HPP
+#define THALWEG_SHARING_HPP
+
+#include <thalweg/consumer.hpp>
+#include <thalweg/data.hpp>
+#include <thalweg/error.hpp>
+#include <thalweg/future.hpp>
+#include <thalweg/message.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace thalweg {
+
+/* ------------------------------------------------------------- queue --- */
+
+/* What a settlement resolves to, and an extension. */
+struct Settled {};
+
+/*
+ * An event of a queue: this program's alone while its lease lasts. It is settled
+ * once: acknowledged, returned, rejected or replied to. One that is let go of
+ * without (the last copy of it, and the last DataView of it) is returned. What
+ * is said does not block; the future, which may be let go of, says when it is
+ * durable, and throws LeaseExpired if the event was not this program's any more.
+ */
+class QueueEvent : public Event {
+public:
+    explicit QueueEvent(thalweg_event *event) : Event(event, {}) {}
+
+    /* How often it was delivered, this time included. */
+    uint32_t deliveries() const noexcept { return thalweg_event_deliveries(handle()); }
+
+    /* It is handled, and never delivered again. */
+    Future<Settled> acknowledge() const { return say(thalweg_event_acknowledge); }
+
+    /*
+     * It is to be delivered again after `delay_ms`; to the dead-letter topic,
+     * with the reason, if it was delivered as often as the queue allows.
+     */
+    Future<Settled> returnToQueue(uint64_t delay_ms = 0, const std::string &reason = {}) const
+    {
+        return say(thalweg_event_return, delay_ms, reason.c_str());
+    }
+
+    /* It cannot be handled, and goes to the dead-letter topic. */
+    Future<Settled> reject(const std::string &reason) const
+    {
+        return say(thalweg_event_reject, reason.c_str());
+    }
+
+    /* Its lease lasts as long as a new one. */
+    Future<Settled> extend() const { return say(thalweg_event_extend); }
+
+    /*
+     * Replies to a request, and acknowledges it when the reply is stored, where
+     * the future says. The data is borrowed, as by Producer::push.
+     */
+    Future<EventID> reply(const Metadata &metadata, const DataView &data = {}) const
+    {
+        return detail::stored(detail::Outgoing(metadata, data).send(thalweg_event_reply, handle()));
+    }
+
+private:
+    template <class Function, class... Arguments>
+    Future<Settled> say(Function function, Arguments... arguments) const
+    {
+        thalweg_future *future = nullptr;
+        detail::call(function, handle(), arguments..., &future);
+        return Future<Settled>(future, [](thalweg_future *) { return Settled{}; });
+    }
+};
+
+/* One member of a queue: gets single events, each under a lease. */
+class Queue {
+public:
+    Queue(thalweg_queue *handle, std::shared_ptr<detail::DataCallbacks> callbacks)
+        : handle_(handle), callbacks_(std::move(callbacks))
+    {
+    }
+
+    /*
+     * The next event: waits up to `timeout_ms` (negative: for ever), and gives
+     * nothing when that has passed. Throws what a selector or an allocator threw.
+     */
+    std::optional<QueueEvent> pull(int64_t timeout_ms = -1)
+    {
+        thalweg_event *event = nullptr;
+        thalweg_error error;
+        if (thalweg_queue_pull(handle_.get(), timeout_ms, &event, &error) != THALWEG_OK)
+            fail(error);
+        if (event == nullptr)
+            return std::nullopt;
+        return QueueEvent(event);
+    }
+
+    /* Events that are there, at least one and at most `max`, as pull(timeout_ms). */
+    std::vector<QueueEvent> pullBatch(size_t max, int64_t timeout_ms = -1)
+    {
+        std::vector<thalweg_event *> pulled(max);
+        size_t count = 0;
+        thalweg_error error;
+        if (thalweg_queue_pull_batch(handle_.get(), timeout_ms, pulled.data(), max, &count,
+                                     &error) != THALWEG_OK)
+            fail(error);
+        return std::vector<QueueEvent>(pulled.begin(),
+                                       pulled.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+
+    /* The queue's options as they are, as JSON: see thalweg_queue_options. */
+    Metadata options() { return Metadata(detail::text(thalweg_queue_options, handle_.get())); }
+
+    /* The gaps that were met since the last call, as JSON. */
+    Metadata gaps() { return Metadata(detail::text(thalweg_queue_gaps, handle_.get())); }
+
+    /*
+     * Leaves the queue, and waits until everything that was settled is durable.
+     * Destroying it leaves as well, and says nothing.
+     */
+    void close(int64_t timeout_ms = -1)
+    {
+        detail::call(thalweg_queue_close, handle_.get(), timeout_ms);
+    }
+
+    thalweg_queue *handle() const noexcept { return handle_.get(); }
+
+private:
+    [[noreturn]] void fail(const thalweg_error &error)
+    {
+        if (callbacks_)
+            callbacks_->rethrow();
+        detail::raise(error);
+    }
+
+    detail::Owned<thalweg_queue, thalweg_queue_free> handle_;
+    std::shared_ptr<detail::DataCallbacks> callbacks_;
+};
+
+/* ---------------------------------------------------------- requests --- */
+
+/* The replies to a broadcast, in the order of arrival, and who did not reply. */
+struct Gathered {
+    std::vector<Event> replies;
+    std::vector<std::string> missing;
+};
+
+/* Sends requests to a topic, whose workers are members of a queue, and gets the replies. */
+class Requester {
+public:
+    explicit Requester(thalweg_requester *handle) : handle_(handle) {}
+
+    /*
+     * Sends a request; the future is the reply, an event of the topic
+     * TOPIC.replies. It throws Timeout after `timeout_ms` (negative: 120 s)
+     * without one. The data is borrowed, as by Producer::push.
+     */
+    Future<Event> request(const Metadata &metadata, const DataView &data = {},
+                          int64_t timeout_ms = -1)
+    {
+        detail::Outgoing outgoing(metadata, data);
+        thalweg_future *future =
+            outgoing.send(thalweg_requester_request, handle_.get(), timeout_ms);
+        return Future<Event>(future, [](thalweg_future *resolved) {
+            return Event(take(resolved), {});
+        });
+    }
+
+    /*
+     * Asks everybody who is live on the topic. The future is there when all have
+     * replied, or `at_least` have (0: all), or after `timeout_ms`, and says who
+     * is missing. Event::replier() names who gave a reply.
+     */
+    Future<Gathered> broadcast(const Metadata &metadata, const DataView &data = {},
+                               int64_t timeout_ms = -1, size_t at_least = 0)
+    {
+        detail::Outgoing outgoing(metadata, data);
+        thalweg_future *future =
+            outgoing.send(thalweg_requester_broadcast, handle_.get(), at_least, timeout_ms);
+        return Future<Gathered>(future, [](thalweg_future *resolved) {
+            Gathered gathered;
+            while (thalweg_event *event = take(resolved))
+                gathered.replies.emplace_back(event, std::weak_ptr<detail::ConsumerHandle>());
+            for (size_t index = 0;; index++) {
+                char *name = nullptr;
+                detail::call(thalweg_future_missing, resolved, index, &name);
+                if (name == nullptr)
+                    return gathered;
+                const std::unique_ptr<char, void (*)(char *)> owned(name, thalweg_string_free);
+                gathered.missing.emplace_back(name);
+            }
+        });
+    }
+
+    thalweg_requester *handle() const noexcept { return handle_.get(); }
+
+private:
+    static thalweg_event *take(thalweg_future *resolved)
+    {
+        thalweg_event *event = nullptr;
+        detail::call(thalweg_future_event, resolved, &event);
+        return event;
+    }
+
+    detail::Owned<thalweg_requester, thalweg_requester_free> handle_;
+};
+
+} // namespace thalweg
+
+#endif
