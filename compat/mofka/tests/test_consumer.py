@@ -154,6 +154,35 @@ def test_what_a_selector_raises_is_told_and_the_event_stays(dialect, topic: Topi
     assert dialect.wait(consumer.pull()).data == [b"data of 0"]
 
 
+def test_what_an_allocator_raises_is_told_and_the_event_stays(dialect, topic: TopicHandle) -> None:
+    # The second event has no data, so that there is nothing to allocate.
+    push(dialect, topic, 2)
+    asked: list[int] = []
+
+    def allocate(metadata: Any, descriptor: Any) -> list[bytearray]:
+        asked.append(metadata["i"])
+        if asked.count(metadata["i"]) == 1:
+            raise ZeroDivisionError
+        return [bytearray(descriptor.size)]
+
+    consumer = dialect.consumer(topic, "c", FullDataSelector, allocate)
+    for i, data in enumerate((b"data of 0", b"")):
+        with pytest.raises(ZeroDivisionError):
+            dialect.wait(consumer.pull())
+        event = dialect.wait(consumer.pull())
+        assert (event.event_id, event.data) == (i, [data])
+
+
+def test_polling_for_long_piles_nothing_up(dialect, topic: TopicHandle) -> None:
+    consumer = dialect.consumer(topic, "c")
+    future = consumer.pull()
+    for _ in range(1000):
+        assert not future.completed
+    assert len(consumer._waiting) <= 1
+    push(dialect, topic, 1)
+    assert dialect.wait(future).event_id == 0
+
+
 # Pulls and waits.
 
 

@@ -4,12 +4,14 @@ as programs write them.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -95,7 +97,10 @@ class Consumer:
         self._waiting: deque[weakref.ref[FutureEvent]] = deque()
         self._returned: list[tuple[int, Event]] = []
         self._pulling = False
-        # Only touched by whoever pulls for all.
+        # Only touched by whoever pulls for all: the event that is being looked at,
+        # which stays there if its allocator raises; the partitions that have ended;
+        # how many events there were.
+        self._held: thalweg.Event | None = None
         self._complete: set[int] = set()
         self._count = 0
         # Events that futures gave back. Futures end anywhere, so without a lock.
@@ -193,7 +198,10 @@ class Consumer:
                 if event is None:
                     return
         finally:
-            future._stands_back = future._event is None
+            if future._event is None:
+                future._stands_back = True
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(weakref.ref(future))
             changed.release()
 
     def _next(self, timeout: float | None) -> Event | None:
@@ -204,15 +212,21 @@ class Consumer:
                 if not self._topic._wait_for_partition(timeout):
                     return None
                 self._has_partition = True
-            native = self._native.pull(timeout)
+            if self._held is None:
+                self._held = self._native.pull(timeout)
+            native = self._held
             if native is None:
                 return None
-            self._count += 1
             if not native.tombstone or all(name != COMPLETE for name, _ in native.headers):
-                return Event(self, self._count, native, self._buffers(native))
+                event = Event(self, self._count, native, self._buffers(native))
+                self._held = None
+                self._count += 1
+                return event
+            self._held = None
             self._complete.add(native.id.partition)
             if self._complete.issuperset(self._native.partitions):
-                return Event(self, self._count, None)
+                self._count += 1
+                return Event(self, self._count - 1, None)
             if deadline is not None:
                 timeout = max(0.0, deadline - time.monotonic())
 
@@ -264,6 +278,8 @@ class Consumer:
                 running.popleft().result()
         except StopEventProcessor:
             pass
+        finally:
+            wait(running)
 
     def __iter__(self) -> Iterator[Event]:
         """Iterates over the events until none comes for 5 seconds, or the topic ends."""
