@@ -230,9 +230,14 @@ impl Node {
                     part: index,
                 };
                 partition.readings.insert(token, reading);
-                partition
-                    .storage
-                    .read_data(token, data, part.segments.clone());
+                let segments = part.segments.clone();
+                match event.is_whole {
+                    // The asker gets the checksum of the whole with it.
+                    true => partition
+                        .storage
+                        .read_data_to_compare(token, data, segments),
+                    false => partition.storage.read_data(token, data, segments),
+                }
                 self.touched.insert(event.storage);
             }
             call.chunks.insert(number, chunk);

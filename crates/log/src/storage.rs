@@ -259,6 +259,14 @@ pub trait Storage: Send {
     /// touches. Answered by `DataRead`.
     fn read_data(&mut self, token: ReadToken, data: &EventData, segments: Vec<Segment>);
 
+    /// As [`Storage::read_data`], for somebody who reads all of the data, in
+    /// whatever parts, and compares it with [`EventData::crc`] at its end:
+    /// blocks that lie in memory since they were verified need not be verified
+    /// again. What comes from a disk is.
+    fn read_data_to_compare(&mut self, token: ReadToken, data: &EventData, segments: Vec<Segment>) {
+        self.read_data(token, data, segments);
+    }
+
     /// Drops events before `offset`, as retention does. Whole segments only.
     fn remove_before(&mut self, offset: Offset, gap: wire::record::GapReason);
 

@@ -397,6 +397,9 @@ fn parts_of_data(subject: &Subject<'_>, name: &str) {
             pieces.concat() == expected,
             "parts come in the order asked for"
         );
+        let halves = vec![part(0, length / 2), part(length / 2, length - length / 2)];
+        let pieces = driven.read_parts_to_compare(&data, halves);
+        assert!(pieces.expect("they are there").concat() == whole);
         for outside in [part(length, 1), part(0, length + 1), part(u64::MAX, 2)] {
             let refused = driven.read_parts(&data, vec![outside]);
             assert!(

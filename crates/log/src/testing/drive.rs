@@ -238,6 +238,24 @@ impl Driven {
     ) -> Result<Vec<Bytes>, StorageError> {
         let token = self.token();
         self.storage.read_data(token, data, parts);
+        self.data_read(token)
+    }
+
+    /// Reads parts of an event's data that is to be compared as a whole.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub fn read_parts_to_compare(
+        &mut self,
+        data: &EventData,
+        parts: Vec<Segment>,
+    ) -> Result<Vec<Bytes>, StorageError> {
+        let token = self.token();
+        self.storage.read_data_to_compare(token, data, parts);
+        self.data_read(token)
+    }
+
+    fn data_read(&mut self, token: ReadToken) -> Result<Vec<Bytes>, StorageError> {
         self.settle();
         let found = |event: &StorageEvent| matches!(event, StorageEvent::DataRead { token: other, .. } if *other == token);
         match self.take_one(found) {

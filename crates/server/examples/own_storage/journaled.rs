@@ -439,6 +439,11 @@ impl Storage for Journaled {
         self.drain();
     }
 
+    fn read_data_to_compare(&mut self, token: ReadToken, data: &EventData, segments: Vec<Segment>) {
+        self.inner.read_data_to_compare(token, data, segments);
+        self.drain();
+    }
+
     fn remove_before(&mut self, offset: Offset, gap: GapReason) {
         self.inner.remove_before(offset, gap);
         self.drain();
