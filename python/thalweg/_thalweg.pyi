@@ -56,7 +56,10 @@ class Driver:
     runs the server in this process.
 
     One driver serves a whole program: it may be used by all threads, and in
-    children after `os.fork()`, which make connections of their own. It
+    children after `os.fork()`, which make connections of their own. It may be
+    pickled, as may topics, producers, consumers and requesters: in another
+    process the like is opened, with a connection of its own, when it is first
+    used; a pickle holds the token, if one was given. A driver
     reconnects by itself, to a server that was restarted, too. Use it in a
     `with` block, or call `close`: both wait until everything that was pushed
     is acknowledged, as the end of the interpreter does.
@@ -214,6 +217,7 @@ class Driver:
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -498,6 +502,9 @@ class Topic:
 
         Raises `InvalidArgument`, `OutOfRange`, `Damaged`.
         """
+    def _driver(self) -> Driver:
+        """The driver that it belongs to."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class Producer:
@@ -578,6 +585,7 @@ class Producer:
     @property
     def topic(self) -> Topic:
         """The topic that it sends to."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -725,6 +733,7 @@ class Consumer:
     @property
     def topic(self) -> Topic:
         """The topic that it reads."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -902,6 +911,7 @@ class QueueConsumer:
     @property
     def topic(self) -> Topic:
         """The topic whose events it gets."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -1053,6 +1063,7 @@ class Requester:
     @property
     def topic(self) -> Topic:
         """The topic that it asks."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,

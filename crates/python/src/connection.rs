@@ -3,6 +3,8 @@
 
 use client::{ClientError, Consumer, Driver, Endpoint, QueueConsumer};
 use memory::Deadline;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use server::{Config, Report, Server};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +22,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Connection {
     driver: Driver,
     closed: AtomicBool,
+    /// The arguments of `thalweg.Driver`; `None` for an embedded server, which
+    /// other processes can't reach.
+    pub arguments: Option<Py<PyDict>>,
     /// The process that made it: the only one in which the embedded server runs.
     generation: u64,
     server: Mutex<Option<Embedded>>,
@@ -27,6 +32,13 @@ pub struct Connection {
     consumers: Mutex<Vec<Weak<Consumer>>>,
     /// Who is to leave its queue before the end.
     queues: Mutex<Vec<Weak<QueueConsumer>>>,
+}
+
+/// What a connection was made from.
+pub enum From {
+    /// The arguments of `thalweg.Driver`.
+    Arguments(Py<PyDict>),
+    Embedded(Embedded),
 }
 
 /// All that were made and are still in use, for the end of the interpreter.
@@ -40,9 +52,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Connection {
-    pub fn new(driver: Driver, server: Option<Embedded>) -> Arc<Self> {
+    pub fn new(driver: Driver, from: From) -> Arc<Self> {
+        let (arguments, server) = match from {
+            From::Arguments(arguments) => (Some(arguments), None),
+            From::Embedded(server) => (None, Some(server)),
+        };
         let connection = Arc::new(Self {
             driver,
+            arguments,
             closed: AtomicBool::new(false),
             generation: memory::fork::generation(),
             server: Mutex::new(server),

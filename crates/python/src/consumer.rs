@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::future::{EventId, Future};
 use crate::gaps::Gaps;
 use crate::ready::Ready;
+use crate::recipe::Recipe;
 use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
@@ -38,6 +39,8 @@ pub struct Consumer {
     /// Seen by other threads between two slices of their waits.
     closed: AtomicBool,
     topic: Py<Topic>,
+    /// For other processes.
+    recipe: Recipe,
     name: String,
     raw: bool,
     /// Taken from the client and not yet by the user.
@@ -67,10 +70,12 @@ impl Consumer {
         on_gap: Option<Py<PyAny>>,
         parsed: Option<Arc<Parsed>>,
         in_group: bool,
+        recipe: Recipe,
     ) -> Self {
         let raw = topic.bind(py).get().is_raw();
         Self {
             in_group,
+            recipe,
             name: client.name().to_owned(),
             client: Mutex::new(Some(client)),
             closed: AtomicBool::new(false),
@@ -437,6 +442,12 @@ impl Consumer {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
         coroutines::leave(slf)
+    }
+
+    /// How it was opened: each process where this is unpickled opens its like, once.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let alone = [("instance", "it names one member")];
+        self.recipe.reduce(py, &self.topic, &alone)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -1,7 +1,7 @@
 //! `thalweg.Driver`.
 
 use crate::callbacks::Callbacks;
-use crate::connection::{Connection, Embedded};
+use crate::connection::{Connection, Embedded, From};
 use crate::describe;
 use crate::plugins::PythonPlugins;
 use crate::topic::{Topic, durability, invalid};
@@ -9,9 +9,10 @@ use crate::{coroutines, error, json, wait};
 use bytes::Bytes;
 use client::{ClientError, DriverOptions, Endpoint};
 use fabric::Shm;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::message::PartitionStorage;
 
@@ -23,7 +24,10 @@ use wire::message::PartitionStorage;
 /// runs the server in this process.
 ///
 /// One driver serves a whole program: it may be used by all threads, and in
-/// children after `os.fork()`, which make connections of their own. It
+/// children after `os.fork()`, which make connections of their own. It may be
+/// pickled, as may topics, producers, consumers and requesters: in another
+/// process the like is opened, with a connection of its own, when it is first
+/// used; a pickle holds the token, if one was given. A driver
 /// reconnects by itself, to a server that was restarted, too. Use it in a
 /// `with` block, or call `close`: both wait until everything that was pushed
 /// is acknowledged, as the end of the interpreter does.
@@ -52,6 +56,11 @@ impl Driver {
         }
         let driver = self.connection.driver().clone();
         wait::interruptible(py, move || call(&driver))
+    }
+
+    /// The driver of a connection, as another object.
+    pub fn of(connection: Arc<Connection>) -> Self {
+        Self { connection }
     }
 
     fn topic(&self, handle: client::TopicHandle) -> Topic {
@@ -121,6 +130,10 @@ fn token_bytes(token: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         }
     };
     Ok(Bytes::copy_from_slice(bytes.cast::<PyBytes>()?.as_bytes()))
+}
+
+fn absolute<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
+    py.import("os.path")?.call_method1("abspath", (path,))
 }
 
 /// How each of a number of partitions is stored.
@@ -267,6 +280,18 @@ impl Driver {
         request_timeout: f64,
         memory_bytes_max: Option<u64>,
     ) -> PyResult<Self> {
+        let arguments = PyDict::new(py);
+        if let Some(path) = &group_file {
+            // Whoever gets it may run in another directory.
+            arguments.set_item("group_file", absolute(py, path)?)?;
+        }
+        arguments.set_item("address", &address)?;
+        arguments.set_item("token", token)?;
+        arguments.set_item("namespace", namespace)?;
+        arguments.set_item("client_name", &client_name)?;
+        arguments.set_item("connect_timeout", connect_timeout)?;
+        arguments.set_item("request_timeout", request_timeout)?;
+        arguments.set_item("memory_bytes_max", memory_bytes_max)?;
         let endpoint = match (group_file, address) {
             (Some(path), None) if token.is_none() => Endpoint::GroupFile(path),
             (None, Some(address)) => Endpoint::Address {
@@ -290,7 +315,7 @@ impl Driver {
         let options = driver_options(py, given)?;
         let driver = wait::interruptible(py, move || client::Driver::connect(endpoint, options))?;
         Ok(Self {
-            connection: Connection::new(driver, None),
+            connection: Connection::new(driver, From::Arguments(arguments.unbind())),
         })
     }
 
@@ -339,7 +364,7 @@ impl Driver {
         })?;
         match connection {
             Ok((driver, server)) => Ok(Self {
-                connection: Connection::new(driver, Some(server)),
+                connection: Connection::new(driver, From::Embedded(server)),
             }),
             Err(reason) => Err(error::new(py, "ServerError", reason)),
         }
@@ -647,6 +672,18 @@ impl Driver {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
         coroutines::leave(slf)
+    }
+
+    /// How it connects: where this is unpickled there is one driver for all
+    /// that were pickled of it.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(arguments) = &self.connection.arguments else {
+            return Err(PyTypeError::new_err(
+                "a driver with an embedded server can't be pickled: other processes can't reach it",
+            ));
+        };
+        let connect = py.import("thalweg._pickled")?.getattr("connect")?;
+        (connect, (arguments,)).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {

@@ -26,6 +26,7 @@ mod plugins;
 mod producer;
 mod queue;
 mod ready;
+mod recipe;
 mod reply;
 mod requester;
 mod select;

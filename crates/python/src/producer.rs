@@ -3,6 +3,7 @@
 use crate::future::Future;
 use crate::json::Metadata;
 use crate::labels::Labels;
+use crate::recipe::Recipe;
 use crate::topic::Topic;
 use crate::{coroutines, error, lend, wait};
 use bytes::Bytes;
@@ -30,6 +31,8 @@ pub struct Producer {
     /// Taken when this is dropped.
     client: Option<Arc<client::Producer>>,
     topic: Py<Topic>,
+    /// For other processes.
+    recipe: Recipe,
     closed: AtomicBool,
     /// The process in which the client's producer is open.
     generation: AtomicU64,
@@ -50,7 +53,7 @@ pub struct Policy {
 }
 
 impl Producer {
-    pub fn new(client: client::Producer, topic: Py<Topic>, policy: Policy) -> Self {
+    pub fn new(client: client::Producer, topic: Py<Topic>, policy: Policy, recipe: Recipe) -> Self {
         Self {
             client: Some(Arc::new(client)),
             topic,
@@ -59,6 +62,7 @@ impl Producer {
             room_timeout: policy.room_timeout,
             sends_by_itself: policy.sends_by_itself,
             selects_in_python: policy.selects_in_python,
+            recipe,
         }
     }
 
@@ -358,6 +362,15 @@ impl Producer {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
         coroutines::leave(slf)
+    }
+
+    /// How it was opened: each process where this is unpickled opens its like, once.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let alone = [
+            ("name", "its name is one program's at a time"),
+            ("journal", "its journal is one program's"),
+        ];
+        self.recipe.reduce(py, &self.topic, &alone)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -4,6 +4,7 @@ use crate::event::Event;
 use crate::future::{EventId, Future};
 use crate::gaps::Gaps;
 use crate::ready::Ready;
+use crate::recipe::Recipe;
 use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
@@ -11,7 +12,7 @@ use crate::{coroutines, error, wait};
 use client::{ClientError, QueueOptions};
 use memory::Deadline;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -41,6 +42,8 @@ pub struct QueueConsumer {
     /// Seen by other threads between two slices of their waits.
     closed: AtomicBool,
     topic: Py<Topic>,
+    /// For other processes.
+    recipe: Recipe,
     name: String,
     options: QueueOptions,
     raw: bool,
@@ -66,6 +69,7 @@ impl QueueConsumer {
         topic: Py<Topic>,
         on_gap: Option<Py<PyAny>>,
         parsed: Option<Arc<Parsed>>,
+        recipe: Recipe,
     ) -> Self {
         let raw = topic.bind(py).get().is_raw();
         Self {
@@ -75,6 +79,7 @@ impl QueueConsumer {
             topic,
             options,
             raw,
+            recipe,
             gaps: Gaps::new(on_gap),
             parsed,
             ready: Arc::default(),
@@ -328,6 +333,12 @@ impl QueueConsumer {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
         coroutines::leave(slf)
+    }
+
+    /// How it was opened: each process where this is unpickled opens its like, once.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let alone = [("instance", "it names one member")];
+        self.recipe.reduce(py, &self.topic, &alone)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

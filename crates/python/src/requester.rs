@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::future::Future;
 use crate::json::Metadata;
 use crate::labels::Labels;
+use crate::recipe::Recipe;
 use crate::topic::Topic;
 use crate::{coroutines, error, lend, wait};
 use client::{ClientError, ConsumedEvent, Gather, Gathered};
@@ -30,6 +31,8 @@ pub struct Requester {
     /// that no fork finds it taken.
     client: Mutex<Option<Arc<client::Requester>>>,
     topic: Py<Topic>,
+    /// For other processes.
+    recipe: Recipe,
     raw: bool,
     room_timeout: Duration,
 }
@@ -40,12 +43,14 @@ impl Requester {
         client: client::Requester,
         topic: Py<Topic>,
         room_timeout: Duration,
+        recipe: Recipe,
     ) -> Self {
         Self {
             client: Mutex::new(Some(Arc::new(client))),
             raw: topic.bind(py).get().is_raw(),
             topic,
             room_timeout,
+            recipe,
         }
     }
 
@@ -253,6 +258,12 @@ impl Requester {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
         coroutines::leave(slf)
+    }
+
+    /// How it was opened: each process where this is unpickled opens its like, once.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let alone = [];
+        self.recipe.reduce(py, &self.topic, &alone)
     }
 
     fn __repr__(&self) -> String {

@@ -3,10 +3,12 @@
 use crate::ahead::Group;
 use crate::connection::Connection;
 use crate::consumer::Consumer;
+use crate::driver::Driver;
 use crate::event::Event;
 use crate::future::EventId;
 use crate::producer::{Policy, Producer};
 use crate::queue::QueueConsumer;
+use crate::recipe::recipe;
 use crate::requester::Requester;
 use crate::select::{self, Parsed, Wanted};
 use crate::view::DataView;
@@ -270,6 +272,23 @@ impl Topic {
         ordering: &str,
     ) -> PyResult<Producer> {
         let py = slf.py();
+        let recipe = recipe!(
+            py,
+            "producer",
+            name,
+            batch,
+            batch_bytes,
+            linger_ms,
+            batches_in_flight,
+            budget_bytes,
+            at_budget,
+            block_timeout,
+            durability,
+            journal,
+            ack_timeout,
+            threads,
+            ordering
+        );
         let linger_ms = linger_ms.map(|milliseconds| milliseconds / 1e3);
         let linger = wait::seconds("linger_ms", linger_ms)?;
         let block_timeout = wait::number("block_timeout", block_timeout)?;
@@ -314,7 +333,7 @@ impl Topic {
             sends_by_itself,
             selects_in_python,
         };
-        Ok(Producer::new(client, slf.clone().unbind(), policy))
+        Ok(Producer::new(client, slf.clone().unbind(), policy, recipe))
     }
 
     /// Opens a consumer.
@@ -355,6 +374,17 @@ impl Topic {
         credit_bytes: Option<u64>,
     ) -> PyResult<Consumer> {
         let py = slf.py();
+        let recipe = recipe!(
+            py,
+            "consumer",
+            name,
+            start,
+            partitions,
+            data,
+            allocator,
+            on_gap,
+            credit_bytes
+        );
         let this = slf.get();
         let mut options = ConsumerOptions {
             partitions,
@@ -378,6 +408,7 @@ impl Topic {
             on_gap,
             wanted.parsed,
             false,
+            recipe,
         ))
     }
 
@@ -433,6 +464,23 @@ impl Topic {
         credit_bytes: Option<u64>,
     ) -> PyResult<Consumer> {
         let py = slf.py();
+        let recipe = recipe!(
+            py,
+            "group",
+            name,
+            start,
+            instance,
+            session_timeout,
+            processing_timeout,
+            revoke_timeout,
+            on_assigned,
+            on_revoking,
+            on_lost,
+            data,
+            allocator,
+            on_gap,
+            credit_bytes
+        );
         let this = slf.get();
         let wanted = Wanted::new(this.is_raw(), data, allocator)?;
         // Its callbacks leave there what they raise.
@@ -464,7 +512,10 @@ impl Topic {
         let client = Arc::new(client);
         this.connection.remember(&client);
         let topic = slf.clone().unbind();
-        Ok(Consumer::new(py, client, topic, on_gap, Some(parsed), true))
+        let parsed = Some(parsed);
+        Ok(Consumer::new(
+            py, client, topic, on_gap, parsed, true, recipe,
+        ))
     }
 
     /// Joins a queue: its members, in any number of programs, share the
@@ -525,6 +576,25 @@ impl Topic {
         renew: bool,
     ) -> PyResult<QueueConsumer> {
         let py = slf.py();
+        let recipe = recipe!(
+            py,
+            "queue",
+            name,
+            lease,
+            deliveries_max,
+            dead_letter_topic,
+            ordered_by_key,
+            start,
+            instance,
+            session_timeout,
+            processing_timeout,
+            prefetch,
+            prefetch_bytes,
+            data,
+            allocator,
+            on_gap,
+            renew
+        );
         let this = slf.get();
         let wanted = Wanted::new(this.is_raw(), data, allocator)?;
         let mut options = QueueConsumerOptions {
@@ -557,7 +627,7 @@ impl Topic {
         let topic = slf.clone().unbind();
         let parsed = wanted.parsed;
         Ok(QueueConsumer::new(
-            py, client, options, topic, on_gap, parsed,
+            py, client, options, topic, on_gap, parsed, recipe,
         ))
     }
 
@@ -585,6 +655,14 @@ impl Topic {
         durability: Option<&str>,
     ) -> PyResult<Requester> {
         let py = slf.py();
+        let recipe = recipe!(
+            py,
+            "requester",
+            data,
+            budget_bytes,
+            block_timeout,
+            durability
+        );
         let room_timeout = wait::number("block_timeout", block_timeout)?;
         let mut producer = ProducerOptions {
             // The client never blocks: only here Ctrl-C is seen while waiting.
@@ -606,7 +684,7 @@ impl Topic {
             .get()
             .call(py, move |handle| handle.requester(options))?;
         let topic = slf.clone().unbind();
-        Ok(Requester::new(py, client, topic, room_timeout))
+        Ok(Requester::new(py, client, topic, room_timeout, recipe))
     }
 
     /// Reads events of one partition without a consumer: no subscription, no
@@ -693,6 +771,18 @@ impl Topic {
                 .into_bound(py)),
             None => lend::memoryview(py, target.into_owner::<memory::Buffer>().freeze()),
         }
+    }
+
+    /// The driver that it belongs to.
+    fn _driver(&self) -> Driver {
+        Driver::of(Arc::clone(&self.connection))
+    }
+
+    /// Its driver and its name: where this is unpickled it is the topic that
+    /// has the name then.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let open = py.import("thalweg._pickled")?.getattr("open_topic")?;
+        (open, (self._driver(), self.name())).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {
