@@ -34,6 +34,12 @@ def queues(shared_server: Any) -> Iterator[ThalwegQueues]:
     queues.delete_topics()
 
 
+def apart(queues: ThalwegQueues, server: Any) -> ThalwegQueues:
+    """The same queues, with a connection of their own."""
+    options = {"prefix": queues.prefix, "session_timeout": 0.5}
+    return ThalwegQueues(TOPICS, server.group_file, **options)
+
+
 @pytest.fixture
 def start() -> Iterator[Any]:
     processes = []
@@ -84,9 +90,9 @@ def test_a_task_server_in_another_process(queues: ThalwegQueues, start: Any, how
 def test_a_copy_by_pickle_is_the_same_queues(queues: ThalwegQueues) -> None:
     copy = pickle.loads(pickle.dumps(queues))
     assert copy.prefix == queues.prefix and copy.topics == queues.topics
-    assert not copy.is_connected
     queues.send_inputs(1, method="f")
-    topic, task = copy.get_task(timeout=100)
+    topic, task = pickle.loads(pickle.dumps(queues)).get_task(timeout=100)
+    # Whoever takes a task, and whoever sends its result, are different copies.
     assert topic == "default" and task.method == "f" and task.deserialize() >= 0
     task.set_result("done")
     task.serialize()
@@ -94,7 +100,10 @@ def test_a_copy_by_pickle_is_the_same_queues(queues: ThalwegQueues) -> None:
     assert queues.get_result(timeout=100).value == "done"
     assert queues.wait_until_done(timeout=100)
     copy.disconnect()
-    assert not copy.is_connected
+    assert not queues.is_connected
+    with pytest.raises(TimeoutException):
+        queues.get_task(timeout=0.1)
+    assert queues.is_connected
 
 
 def test_each_task_reaches_one_of_two_task_servers(queues: ThalwegQueues, start: Any) -> None:
@@ -126,8 +135,8 @@ def test_tasks_of_a_killed_task_server_go_to_another(queues: ThalwegQueues, star
         queues.get_task(timeout=0.1)
 
 
-def test_a_task_is_finished_when_its_result_is_sent(queues: ThalwegQueues) -> None:
-    first, second = pickle.loads(pickle.dumps(queues)), pickle.loads(pickle.dumps(queues))
+def test_a_task_is_finished_when_its_result_is_sent(queues: ThalwegQueues, shared_server: Any) -> None:
+    first, second = apart(queues, shared_server), apart(queues, shared_server)
     for index in range(3):
         queues.send_inputs(index, method="f", topic="train")
     tasks = [first.get_task(timeout=100)[1] for _ in range(3)]
@@ -145,8 +154,8 @@ def test_a_task_is_finished_when_its_result_is_sent(queues: ThalwegQueues) -> No
     second.disconnect()
 
 
-def test_who_asks_no_more_keeps_nothing_from_others(queues: ThalwegQueues) -> None:
-    idle = pickle.loads(pickle.dumps(queues))
+def test_who_asks_no_more_keeps_nothing_from_others(queues: ThalwegQueues, shared_server: Any) -> None:
+    idle = apart(queues, shared_server)
     with pytest.raises(TimeoutException):
         idle.get_task(timeout=0)
     for index in range(20):

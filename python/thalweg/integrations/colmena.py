@@ -11,7 +11,6 @@ import os
 import pickle
 import sys
 import threading
-import weakref
 from collections.abc import Collection, Mapping
 from time import perf_counter
 from typing import Any, Literal
@@ -39,7 +38,10 @@ _KILL = "null"
 # What Colmena takes for the size of an input: that of a string of its digits.
 _STRING_BYTES = sys.getsizeof("")
 
-_instances: weakref.WeakSet[ThalwegQueues] = weakref.WeakSet()
+# Guards what this process has of queues: one connection for all copies that were
+# pickled of one object, in which what was taken through any of them is known.
+_lock = threading.Lock()
+_connections: dict[str, _Connection] = {}
 
 
 class ThalwegQueues(ColmenaQueues):
@@ -54,7 +56,7 @@ class ThalwegQueues(ColmenaQueues):
 
     Usable by several threads, in children after a fork, and in processes that
     it is pickled to; each process has a connection of its own, made when it is
-    first used.
+    first used. It lasts until `disconnect`, or as long as the process.
 
     - `topics`: the names of the topics; `default` is always one.
     - `group_file`: the file that `thalweg serve` writes. Must be reachable by
@@ -105,46 +107,26 @@ class ThalwegQueues(ColmenaQueues):
             "lease": lease,
             "session_timeout": session_timeout,
         }
-        self._begin()
+        self._identity = uuid4().hex
         self.connect()
-
-    def _begin(self) -> None:
-        self._connecting = threading.Lock()
-        self._connection: _Connection | None = None
-        _instances.add(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        del state["_connecting"], state["_connection"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._begin()
-
-    def _forked(self) -> None:
-        """In a child: whoever held a lock is not here."""
-        self._connecting = threading.Lock()
-        if self._connection is not None:
-            self._connection = self._connection.in_child()
 
     def connect(self) -> None:
         """Connects, and makes the topics, if that was not done."""
         self._connected()
 
     def disconnect(self) -> None:
-        """Ends this process's connection: what is unfinished goes to others. The
-        next call makes a new one.
+        """Ends this process's connection, with what it has taken and not finished:
+        that goes to others. The next call makes a new one.
         """
-        with self._connecting:
-            connection, self._connection = self._connection, None
+        with _lock:
+            connection = _connections.pop(self._identity, None)
         if connection is not None:
             connection.close()
 
     @property
     def is_connected(self) -> bool:
         """Whether this process has a connection."""
-        return self._connection is not None
+        return self._identity in _connections
 
     def delete_topics(self) -> None:
         """Deletes the topics at the server, with everything that is in them. For
@@ -319,24 +301,25 @@ class ThalwegQueues(ColmenaQueues):
         return {None: f"{prefix}_requests", **results}
 
     def _connected(self) -> _Connection:
-        connection = self._connection
-        if connection is None:
-            with self._connecting:
-                connection = self._connection
-                if connection is None:
-                    driver = thalweg.Driver(**self._place)
-                    topics = {
-                        each: driver.create_topic(
-                            name,
-                            storage=self._storage,
-                            durability="written" if self._storage == "disk" else None,
-                            keep_until_acknowledged=[_SERVERS if each is None else _THINKER],
-                            exist_ok=True,
-                        )
-                        for each, name in self._names().items()
-                    }
-                    connection = _Connection(driver, topics, self._requests_options)
-                    self._connection = connection
+        connection = _connections.get(self._identity)
+        if connection is not None:
+            return connection
+        with _lock:
+            connection = _connections.get(self._identity)
+            if connection is None:
+                driver = thalweg.Driver(**self._place)
+                topics = {
+                    each: driver.create_topic(
+                        name,
+                        storage=self._storage,
+                        durability="written" if self._storage == "disk" else None,
+                        keep_until_acknowledged=[_SERVERS if each is None else _THINKER],
+                        exist_ok=True,
+                    )
+                    for each, name in self._names().items()
+                }
+                connection = _Connection(driver, topics, self._requests_options)
+                _connections[self._identity] = connection
         return connection
 
 
@@ -453,8 +436,11 @@ def _field(text: str, name: str) -> Any:
 
 
 def _after_fork() -> None:
-    for queues in list(_instances):
-        queues._forked()
+    # Whoever held the lock is not here.
+    global _lock
+    _lock = threading.Lock()
+    for identity, connection in list(_connections.items()):
+        _connections[identity] = connection.in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)
