@@ -35,6 +35,10 @@ _THINKER = "thinker"
 
 _KILL = "null"
 
+# Data of a request up to so many bytes comes with it, and is in memory until
+# the task is finished; what is longer is read apart.
+_DATA_BYTES_MAX = 1 << 20
+
 # What Colmena takes for the size of an input: that of a string of its digits.
 _STRING_BYTES = sys.getsizeof("")
 
@@ -312,6 +316,7 @@ class ThalwegQueues(ColmenaQueues):
                     each: driver.create_topic(
                         name,
                         storage=self._storage,
+                        serializer="raw",
                         durability="written" if self._storage == "disk" else None,
                         keep_until_acknowledged=[_SERVERS if each is None else _THINKER],
                         exist_ok=True,
@@ -347,12 +352,12 @@ class _Connection:
         self._producers: dict[str | None, thalweg.Producer] = {}
         self._results: dict[str, Inbox] = {}
         self._unfinished: dict[str, Taken] = {}
-        # Data is read when a task is taken: what is unfinished keeps none in memory.
+        # What is unfinished keeps the data in memory that came with it.
         self.requests = Inbox(
             topics[None],
             _SERVERS,
             prefetch_bytes=1 << 40,
-            data=False,
+            data=_small,
             renew=True,
             **options,
         )
@@ -391,10 +396,10 @@ class _Connection:
         return inbox
 
     def content(self, taken: Taken) -> _Content:
-        """A request, with the data that did not come with it."""
+        """A request, with its data, if need be apart."""
         event = taken.event
-        data = memoryview(b"")
-        if event.data_size:
+        data = event.data
+        if event.data_size > data.nbytes:
             data = self._topics[None].read_data(event)
         return event.metadata_bytes, dict(event.headers), data
 
@@ -424,6 +429,11 @@ class _Connection:
             inbox = self.requests if name is None else self.results(name)
             if end:
                 inbox.discard(end)
+
+
+def _small(metadata: bytes, data: thalweg.DataView) -> thalweg.DataView | None:
+    """The data that comes with a request, and spares asking for it."""
+    return data if data.nbytes <= _DATA_BYTES_MAX else None
 
 
 def _field(text: str, name: str) -> Any:
