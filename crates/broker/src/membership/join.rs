@@ -145,6 +145,15 @@ impl Node {
             ConsumerKind::Queue => {
                 let options = QueueOptions::from_json(&join.options)?;
                 let dead = options.dead_letter_topic_of(&entry.record.name);
+                if dead == entry.record.name {
+                    return Err(refuse(
+                        ErrorCode::InvalidConsumer,
+                        format!(
+                            "queue {consumer:?}: dead letters in its own topic, {dead:?}, \
+                             would come again for ever"
+                        ),
+                    ));
+                }
                 if options.deliveries_max > 0
                     && self.controller.table().named(namespace, &dead).is_none()
                 {

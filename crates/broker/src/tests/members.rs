@@ -366,6 +366,14 @@ fn who_may_not_join() {
         (join("x", ConsumerKind::Group, 0), invalid, "not 0"),
         (
             Join {
+                options: r#"{"dead_letter_topic":"t"}"#.into(),
+                ..queue("x")
+            },
+            invalid,
+            "its own topic",
+        ),
+        (
+            Join {
                 session_timeout_ms: 99,
                 ..named("x")
             },
