@@ -9,6 +9,7 @@ mod controllers;
 mod dead_letters;
 mod group_storm;
 mod groups;
+mod hostile;
 mod internal;
 mod members;
 mod produce;
