@@ -200,7 +200,8 @@ impl Consumer {
     /// Replies to a request that this consumer got, for
     /// [`crate::Requester::broadcast`]; resolves when the reply is stored. The
     /// first reply waits for the producer that writes them, and any one for
-    /// room, while too much is not stored yet.
+    /// room, while too much is not stored yet. A callback cannot wait: see
+    /// [`Consumer::begin_replying`].
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if the event is no request, and those of

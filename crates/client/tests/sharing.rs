@@ -449,3 +449,30 @@ fn an_event_that_outlives_its_consumer_has_no_reply() {
     assert!(matches!(refused, Some(ClientError::Closed)), "{refused:?}");
     drop((event, pending));
 }
+
+#[test]
+fn a_first_reply_in_a_callback_is_refused_and_does_not_hang() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let driver = connect(directory.path());
+    let topic = topic(&driver, 1);
+    let requester = topic.requester(RequesterOptions::default()).unwrap();
+    let consumer = Arc::new(queue(&topic, QueueConsumerOptions::default()));
+    let (told, answers) = std::sync::mpsc::channel();
+    let pulling = Arc::downgrade(&consumer);
+    consumer.on_ready(Box::new(move || {
+        let Some(consumer) = pulling.upgrade() else {
+            return;
+        };
+        if let Ok(Some(event)) = consumer.pull(Some(Duration::ZERO)) {
+            let _ = told.send(event.reply(b"here", Vec::new()).err());
+        }
+    }));
+    let pending = requester.request(Event::new(b"ask"), WATCHDOG).unwrap();
+    let refused = answers.recv_timeout(WATCHDOG).expect("an event comes");
+    assert!(
+        matches!(refused, Some(ClientError::Invalid(_))),
+        "{refused:?}"
+    );
+    drop(pending);
+}

@@ -90,7 +90,8 @@ impl QueueEvent {
     /// Replies to a request, and acknowledges it when the reply is stored: then
     /// the answer is there, the reply's id in `TOPIC.replies`. The first reply
     /// of a consumer waits for the producer that writes them, and any one for
-    /// room, while too much is not stored yet.
+    /// room, while too much is not stored yet. A callback cannot wait: see
+    /// [`QueueEvent::begin_replying`].
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if the event is no request, and those of

@@ -106,6 +106,12 @@ impl Replier {
     fn producer(self: &Arc<Self>) -> Result<Arc<Producer>, ClientError> {
         loop {
             if let Some(begun) = self.begin() {
+                let session = self.topic.driver.session()?;
+                if !session.mailbox.can_wait() {
+                    let reason = "the first reply waits for the producer of replies, for \
+                                  which a callback cannot wait";
+                    return Err(ClientError::Invalid(reason.to_owned()));
+                }
                 // Each of the calls that this is made of has its deadline.
                 begun.wait(Duration::MAX);
             }
