@@ -196,7 +196,7 @@ def sweep(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = options_of_run(__doc__)
-    parser.set_defaults(columns=2560, rows=2, reference=False, projections=None)
+    parser.set_defaults(columns=2560, rows=2, reference=False, projections=None, transport="shm")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of projections")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--reference", action="store_true", help="compute everything once more without a stream")

@@ -35,7 +35,7 @@ def connect(options: argparse.Namespace, name: str) -> thalweg.Driver:
     """A driver, by group file, or by an address and the token of the group file."""
     if options.address is None:
         return thalweg.Driver(options.group_file, client_name=name, connect_timeout=60)
-    token = json.loads(Path(options.group_file).read_text())["thalweg"]["token"]
+    token = json.loads(Path(options.group_file).read_text())["token"]
     return thalweg.Driver(address=options.address, token=token, client_name=name, connect_timeout=60)
 
 

@@ -130,14 +130,12 @@ def scan_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def address_of(group_file: Path, transport: str) -> str:
-    """The server's address for a transport; shared memory is agreed on at the unix socket."""
-    addresses: list[str] = json.loads(group_file.read_text())["thalweg"]["addresses"]
-    for address in addresses:
-        if address.startswith(f"{transport}://"):
-            return address
-    if transport == "shm":
-        return address_of(group_file, "unix").replace("unix://", "shm://", 1)
-    raise ValueError(f"the server has no {transport} address, only {', '.join(addresses)}")
+    """The server's address for a transport."""
+    endpoints: list[str] = json.loads(group_file.read_text())["endpoints"]
+    for endpoint in endpoints:
+        if endpoint.startswith(f"{transport}://"):
+            return endpoint
+    raise ValueError(f"the server has no {transport} address, only {', '.join(endpoints)}")
 
 
 def make_topics(driver: thalweg.Driver, options: argparse.Namespace, slice_bytes: int) -> None:
@@ -280,8 +278,9 @@ def run(options: argparse.Namespace, output: Path) -> dict[str, Any]:
     scratch = Path(tempfile.mkdtemp(prefix="thalweg-tomography-", dir=options.scratch))
     scan = read_scan(options.scan, options.projections, options.center)
     server = Server(scratch)
-    components = pipeline(options, server, output)
+    components: dict[str, Component] = {}
     try:
+        components = pipeline(options, server, output)
         with thalweg.Driver(server.group_file, connect_timeout=60) as driver:
             rows = len(rows_of_rank(0, options.ranks, scan.rows))
             make_topics(driver, options, 4 * rows * scan.columns**2)
@@ -323,7 +322,7 @@ def options_of_run(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, help="events in a batch; without it, as it suits")
     parser.add_argument("--storage", choices=("disk", "memory"), default="disk")
     parser.add_argument("--durability", choices=("written", "synced"), default="written")
-    parser.add_argument("--transport", choices=("default", "tcp", "unix", "shm"), default="default")
+    parser.add_argument("--transport", choices=("default", "unix", "shm"), default="default")
     parser.add_argument("--scratch", type=Path, help="where the server's directory is made")
     parser.add_argument("--no-reference", dest="reference", action="store_false",
                         help="do not compute everything once more without a stream")
