@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from binascii import unhexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,6 +132,6 @@ def _bytes_of_parts(result: Result) -> list[bytes] | None:
     if result.serialization_method != SerializationMethod.PICKLE:
         return [part.encode() for part in parts]
     try:
-        return [bytes.fromhex(part) for part in parts]
+        return [unhexlify(part) for part in parts]
     except ValueError:
         return None
