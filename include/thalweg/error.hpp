@@ -63,6 +63,10 @@ struct ProducerFenced : Error { using Error::Error; };
 struct MemberFenced : Error { using Error::Error; };
 struct LeaseExpired : Error { using Error::Error; };
 struct StorageError : Error { using Error::Error; };
+/* The topic is full: `retryAfter()` says when to push the events again. */
+struct TopicFull : Error { using Error::Error; };
+/* The topic is full, and dropped the events. */
+struct EventDropped : Error { using Error::Error; };
 
 namespace detail {
 
@@ -104,6 +108,8 @@ namespace detail {
     case THALWEG_IO:
     case THALWEG_SERVER_STORAGE_FULL:
     case THALWEG_SERVER_STORAGE_FAILED: throw StorageError(error);
+    case THALWEG_SERVER_TOPIC_FULL: throw TopicFull(error);
+    case THALWEG_SERVER_EVENT_DROPPED: throw EventDropped(error);
     default: throw Error(error);
     }
 }

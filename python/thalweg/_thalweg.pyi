@@ -122,6 +122,9 @@ class Driver:
         durability: _Durability | None = None,
         retention: dict[str, int] | None = None,
         keep_until_acknowledged: Sequence[str] | None = None,
+        overflow: Literal["grow", "block", "reject", "drop_oldest", "drop_newest"]
+        | dict[str, Any]
+        | None = None,
         metadata_bytes_max: int | None = None,
         data_block_bytes: int | None = None,
         validate_on_server: bool = False,
@@ -153,6 +156,10 @@ class Driver:
         - `keep_until_acknowledged`: names of consumers; what one of them has not
           acknowledged is kept, whatever `retention` says. Without `retention`
           the rest is dropped.
+        - `overflow`: what happens when those consumers are so far behind that
+          `retention` would be exceeded: `"grow"`, `"block"`, `"reject"`,
+          `"drop_oldest"`, `"drop_newest"`, or a dict such as `{"type":
+          "sample", "one_in": 10}`.
         - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
         - `data_block_bytes`: how much data one checksum covers, 4096 by default.
         - `validate_on_server`: whether the server checks metadata, too.
@@ -183,7 +190,7 @@ class Driver:
         """
     def alter_topic(self, name: str, /, **changes: Any) -> TopicDescription:
         """Changes the definition of a live topic: `validator`, `retention`,
-        `keep_until_acknowledged` and `metadata_bytes_max`, each as in a topic's
+        `keep_until_acknowledged`, `overflow` and `metadata_bytes_max`, each as in a topic's
         definition (`{"type": "json"}`), or None for its default. What is not
         named stays. Durable when it returns; a new validator holds for
         producers that are open as soon as they have looked, within ten seconds

@@ -12,6 +12,7 @@ __all__ = [
     "Closed",
     "Damaged",
     "Error",
+    "EventDropped",
     "Forked",
     "GapWarning",
     "InvalidArgument",
@@ -27,6 +28,7 @@ __all__ = [
     "StorageError",
     "Timeout",
     "TopicExists",
+    "TopicFull",
     "UnknownPartition",
     "UnknownTopic",
     "Unreachable",
@@ -39,11 +41,13 @@ class Error(Exception):
 
     ``code`` is the server's name of the error (``"unknown topic"``), or None
     if the error did not come from a server. ``retryable`` says whether the
-    same call may succeed later without anything being changed.
+    same call may succeed later without anything being changed, ``retry_after``
+    in how many seconds, if the server said so.
     """
 
     code: str | None = None
     retryable: bool = False
+    retry_after: float | None = None
 
 
 class Timeout(Error, TimeoutError):
@@ -144,6 +148,18 @@ class Damaged(Error):
 
 class StorageError(Error, OSError):
     """The server's storage is full, or has failed and takes nothing more."""
+
+
+class TopicFull(Error):
+    """The topic refuses the event for now, because its consumers are behind;
+    ``retry_after`` says in how many seconds to push it again. The producer goes on.
+    """
+
+
+class EventDropped(Error):
+    """The topic is full because its consumers are behind, and dropped the
+    event, as its definition says. The producer goes on.
+    """
 
 
 class ServerError(Error):

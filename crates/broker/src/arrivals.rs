@@ -82,7 +82,7 @@ impl Node {
             if let Some(index) = same {
                 return Ok(Turn::InPlaceOf(index));
             }
-            if first == tail.next() {
+            if partition.room.follows(header, tail.next()) {
                 let held = queue.map_or(0, VecDeque::len);
                 if held >= held_max {
                     return Err(ErrorReply::retryable(
@@ -94,12 +94,12 @@ impl Node {
                 return Ok(Turn::Later);
             }
             let expected = tail.next();
-            return match partition.storage.check(header) {
+            return match partition.check(header) {
                 Verdict::Duplicate { base_offset } => Ok(Turn::Duplicate(base_offset)),
                 _ => Err(out_of_sequence(header, expected)),
             };
         }
-        match partition.storage.check(header) {
+        match partition.check(header) {
             Verdict::New => Ok(Turn::Now),
             Verdict::Duplicate { .. } if planted => Ok(Turn::Now),
             Verdict::Duplicate { base_offset } => Ok(Turn::Duplicate(base_offset)),
@@ -181,7 +181,7 @@ impl Node {
             else {
                 return;
             };
-            let result = match partition.storage.check(&batch.header) {
+            let result = match partition.check(&batch.header) {
                 Verdict::New => self.append(asker, storage, batch, place),
                 verdict => {
                     if let Some(place) = place {
@@ -217,7 +217,7 @@ impl Node {
         let is_misplaced = |queue: &VecDeque<Arrival>| {
             let front = queue.front().map(|front| &front.batch.header);
             front.is_some_and(|front| {
-                let verdict = partition.storage.check(front);
+                let verdict = partition.check(front);
                 matches!(verdict, Verdict::OutOfSequence { .. })
             })
         };

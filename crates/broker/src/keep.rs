@@ -17,6 +17,7 @@ pub(crate) fn retention_of(definition: &Definition) -> log::Retention {
         bytes: retention.bytes,
         age_ns: retention.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
         count: retention.count,
+        discards: definition.overflow().drops_oldest(),
     }
 }
 
@@ -75,6 +76,10 @@ impl Node {
                 .map_or(Offset(0), |position| offset_now(partition, position))
         };
         let keep_from = names.iter().map(acknowledged).min();
+        let state = partition.storage.state();
+        partition
+            .room
+            .set(definition, keep_from.unwrap_or(state.end), &state);
         partition.storage.set_retention(
             retention_of(definition),
             keep_from.unwrap_or(Offset(u64::MAX)),

@@ -23,6 +23,7 @@ mod keep;
 mod membership;
 pub mod node;
 mod options;
+mod overflow;
 mod partition;
 mod produce;
 mod producers;

@@ -5,16 +5,19 @@ use crate::arrivals::Arrival;
 use crate::controller::Controller;
 use crate::membership::SharedId;
 use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
+use crate::overflow::Room;
 use crate::session::refuse;
 use crate::timers::Timer;
 use crate::transfer::TransferId;
+use log::producers::Verdict;
 use log::{DataPlace, ReadToken, Storage, StorageError, StorageEvent, StorageKind, StorageState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::batch::Header;
 use wire::message::Watermarks;
-use wire::record::Position;
+use wire::record::{GapReason, Position};
 use wire::{
     Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId, TopicId,
 };
@@ -62,6 +65,8 @@ pub(crate) struct Partition {
     pub ticked_end: Offset,
     pub ticked_at: Duration,
     pub leaving: Option<Leaving>,
+    /// What becomes of batches for which there is no room.
+    pub room: Room,
 }
 
 /// How a partition ends.
@@ -136,6 +141,7 @@ impl Partition {
             ticked_end: state.end,
             ticked_at: Duration::ZERO,
             leaving: None,
+            room: Room::default(),
         }
     }
 
@@ -159,6 +165,11 @@ impl Partition {
             incarnation: present,
             offset,
         }
+    }
+
+    /// Whether a batch may be appended, as far as its sequence numbers go.
+    pub fn check(&self, header: &Header) -> Verdict {
+        self.room.verdict(header, self.storage.check(header))
     }
 
     /// Begins to close.
@@ -247,7 +258,10 @@ impl Node {
             },
             StorageEvent::Refused { from, error } => {
                 let partition = self.partitions.get_mut(&id);
-                let undone = partition.map(|partition| partition.acks.take_from(from));
+                let undone = partition.map(|partition| {
+                    partition.room.retract(from);
+                    partition.acks.take_from(from)
+                });
                 let refusal = self.refusal(id, &error);
                 for ack in undone.into_iter().flatten() {
                     self.refuse_request(ack.asker, refusal.clone());
@@ -255,6 +269,11 @@ impl Node {
                 self.give_up_misplaced(id);
             }
             StorageEvent::Lost(gap) => {
+                if gap.reason == GapReason::Discarded
+                    && let Some(partition) = self.partitions.get_mut(&id)
+                {
+                    partition.room.drops.discarded += gap.end.0 - gap.first.0;
+                }
                 self.lost_of_queues(id, gap.first, gap.end);
                 self.record_gap(id, gap);
             }

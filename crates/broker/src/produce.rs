@@ -20,9 +20,18 @@ pub(crate) struct Incoming {
     pub header: Header,
     pub header_crc: u32,
     pub durability: Durability,
+    /// Bytes of its external data.
+    pub external_bytes: u64,
 }
 
 impl Incoming {
+    /// What it takes of a storage, about.
+    pub fn bytes_stored(&self) -> u64 {
+        self.header
+            .batch_bytes()
+            .saturating_add(self.external_bytes)
+    }
+
     /// The sequence number of the batch that follows.
     pub fn next(&self) -> Sequence {
         Sequence(
@@ -47,14 +56,23 @@ impl Node {
         let storage = self.storage_of(asker, head.topic, produce.partition)?;
         let (incoming, external) = self.check_batch(head, &produce, storage, payload)?;
         self.check_epoch(&incoming.header)?;
+        self.check_dropped(storage, &incoming)?;
         let verdict = self.verdict(storage, &incoming)?;
         match verdict {
             Turn::Duplicate(base_offset) => {
                 self.acknowledge_duplicate(asker, storage, &incoming, base_offset);
                 Ok(())
             }
-            Turn::Now if external.is_none() => self.append(asker, storage, incoming, None),
-            turn => self.arrive(asker, storage, turn, incoming, external, produce.regions),
+            Turn::Now | Turn::Later => {
+                self.check_room(storage, &incoming)?;
+                match verdict {
+                    Turn::Now if external.is_none() => self.append(asker, storage, incoming, None),
+                    turn => self.arrive(asker, storage, turn, incoming, external, produce.regions),
+                }
+            }
+            Turn::InPlaceOf(_) => {
+                self.arrive(asker, storage, verdict, incoming, external, produce.regions)
+            }
         }
     }
 
@@ -149,6 +167,7 @@ impl Node {
             header_crc: batch.header_crc,
             bytes: batch.into_bytes(),
             durability,
+            external_bytes: wanted,
         };
         Ok((incoming, survey.external))
     }
@@ -165,6 +184,7 @@ impl Node {
             return Ok(());
         };
         let count = incoming.header.offset_count();
+        let bytes = incoming.bytes_stored();
         let level = incoming.durability;
         self.touched.insert(storage);
         let appended = partition.storage.append(Append {
@@ -185,6 +205,7 @@ impl Node {
                 return Err(self.refusal(storage, &error));
             }
         };
+        partition.room.appended(base_offset.plus(count), bytes);
         let ack = Ack {
             asker,
             base_offset,

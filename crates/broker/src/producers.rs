@@ -155,6 +155,7 @@ impl Node {
                 };
                 let partition = self.partitions.get(storage)?;
                 let next = next_sequence(partition.storage.as_ref(), topic, producer, epoch)?;
+                let next = partition.room.expected(producer, epoch, next);
                 Some((PartitionIndex(index as u32), next))
             });
         let opened = ProducerOpened {

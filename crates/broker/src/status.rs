@@ -79,6 +79,16 @@ impl Node {
                         status["bytes"] = json!(state.bytes);
                         status["subscriptions"] = json!(partition.subscriptions.len());
                         status["failure"] = json!(state.failure);
+                        let (events, bytes) = partition.room.waiting(&state);
+                        let drops = partition.room.drops;
+                        status["overflow"] = json!({
+                            "policy": partition.room.policy().name(),
+                            "waiting_events": events,
+                            "waiting_bytes": bytes,
+                            "refused_events": drops.refused,
+                            "dropped_events": drops.dropped,
+                            "discarded_events": drops.discarded,
+                        });
                     }
                 }
             }

@@ -12,6 +12,7 @@ mod groups;
 mod hostile;
 mod internal;
 mod members;
+mod overflow;
 mod produce;
 mod promises;
 mod queue_limits;

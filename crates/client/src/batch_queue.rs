@@ -8,6 +8,7 @@ use crate::event::{Data, Event};
 use crate::faults::{Fault, planted};
 use crate::future::{BatchPromise, FlushFuture, PushFuture};
 use crate::journal::Journal;
+use crate::losses::Losses;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, Linger, ProducerOptions};
 use crate::refusals::Refusals;
@@ -142,6 +143,8 @@ pub(crate) struct ProducerShared {
     pub journal: Option<Arc<Journal>>,
     pub shelf: Arc<Shelf>,
     pub refusals: Arc<Refusals>,
+    /// What full topics have refused, for the next flush to tell.
+    pub losses: Losses,
     /// Written by the core when the producer was opened.
     pub identity: RwLock<Identity>,
     pub budget: Budget,
@@ -200,6 +203,7 @@ impl ProducerShared {
             journal,
             shelf: Arc::new(Shelf::new(share_bytes)),
             refusals: Arc::default(),
+            losses: Losses::default(),
             identity: RwLock::default(),
         })
     }
@@ -541,12 +545,20 @@ impl ProducerShared {
             Some(threads) => vec![threads.flush(self)],
             None => self.close_batches(),
         };
-        let journal = self.journal.clone();
+        let told = OnceLock::new();
+        let producer = self.clone();
         FlushFuture {
             last,
-            finish: Arc::new(move || match &journal {
-                Some(journal) => journal.sync(),
-                None => Ok(()),
+            // Whoever asks this flush again is told the same.
+            finish: Arc::new(move || {
+                let outcome = told.get_or_init(|| {
+                    let synced = producer
+                        .journal
+                        .as_ref()
+                        .map_or(Ok(()), |journal| journal.sync());
+                    synced.and_then(|()| producer.losses.take())
+                });
+                outcome.clone()
             }),
         }
     }

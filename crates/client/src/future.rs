@@ -1,6 +1,7 @@
 //! What becomes of pushed events: one shared promise a batch, an index an event.
 
 use crate::error::ClientError;
+use crate::losses::is_drop;
 use crate::mailbox::Mailbox;
 use crate::refusals::Refusals;
 use crate::threads::Deferred;
@@ -359,6 +360,7 @@ impl FlushFuture {
         for batch in &self.last {
             match batch.outcome() {
                 Some(Ok(_)) => {}
+                Some(Err(error)) if is_drop(error) => {}
                 Some(Err(error)) => return Some(Err(error.clone())),
                 None if batch.is_foreign() => return Some(Err(ClientError::Forked)),
                 None => return None,

@@ -21,6 +21,7 @@ mod fetched;
 mod future;
 pub mod group_file;
 pub mod journal;
+mod losses;
 mod mailbox;
 mod options;
 mod producer;

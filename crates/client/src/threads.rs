@@ -12,6 +12,7 @@ use crate::batch_queue::ProducerShared;
 use crate::error::ClientError;
 use crate::event::{Data, Event};
 use crate::future::{BatchPromise, PushFuture, Stored};
+use crate::losses::is_drop;
 use crate::options::{AtBudget, Ordering};
 use memory::{Budget, Deadline, Reservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -402,7 +403,7 @@ fn flush_queue(producer: &Arc<ProducerShared>, promise: Arc<BatchPromise>) {
                 return;
             }
             let failed = last.iter().find_map(|batch| match batch.outcome() {
-                Some(Err(error)) => Some(error.clone()),
+                Some(Err(error)) if !is_drop(error) => Some(error.clone()),
                 _ => None,
             });
             promise.resolve(match failed {

@@ -269,13 +269,20 @@ impl MemoryLog {
         let mut bytes = self.kept();
         let mut remove_to = self.first;
         for stored in &self.batches {
-            if bytes <= most || stored.next > self.keep_from {
+            let is_spared = stored.next > self.keep_from && !self.retention.discards;
+            if bytes <= most || is_spared {
                 break;
             }
             bytes -= stored.bytes;
             remove_to = stored.next;
         }
-        self.remove(remove_to, GapReason::Retention);
+        self.let_go(remove_to);
+    }
+
+    /// Removes what retention drops; what was to be kept is discarded.
+    fn let_go(&mut self, remove_to: Offset) {
+        self.remove(remove_to.min(self.keep_from), GapReason::Retention);
+        self.remove(remove_to, GapReason::Discarded);
     }
 
     /// Drops what is not to be kept. The newest batch goes by its age alone:
@@ -294,13 +301,15 @@ impl MemoryLog {
             let too_old = keep
                 .age_ns
                 .is_some_and(|age| stored.append_time.saturating_add(age) < self.now);
-            if !(too_many_bytes || too_many || too_old) || stored.next > self.keep_from {
+            let is_spared =
+                stored.next > self.keep_from && !(keep.discards && (too_many_bytes || too_many));
+            if !(too_many_bytes || too_many || too_old) || is_spared {
                 break;
             }
             bytes -= stored.bytes;
             remove_to = stored.next;
         }
-        self.remove(remove_to, GapReason::Retention);
+        self.let_go(remove_to);
     }
 
     /// Applies the retention when a sixteenth more than it allows is held:

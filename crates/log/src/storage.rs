@@ -342,6 +342,9 @@ pub struct Retention {
     pub age_ns: Option<u64>,
     /// At most about this many events.
     pub count: Option<u64>,
+    /// Whether the limits by bytes and count hold for what is to be kept as
+    /// well: what they drop of that is a gap of the reason `Discarded`.
+    pub discards: bool,
 }
 
 /// What opening a partition found.

@@ -5,6 +5,7 @@ use log::*;
 use memory::Buffer;
 use std::path::PathBuf;
 use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::record::GapReason;
 use wire::*;
 
 const BATCH_BYTES: usize = 1000;
@@ -85,4 +86,30 @@ fn retention_makes_room_before_the_partition_is_full() {
     };
     let storage = fill(r#"{"bytes_max": 100000}"#, retention, 1000);
     assert!(storage.state().bytes <= 100_000);
+}
+
+#[test]
+fn what_was_to_be_kept_is_discarded_if_the_limits_hold_for_it_too() {
+    for (discards, first) in [(false, 20), (true, 990)] {
+        let retention = Retention {
+            count: Some(10),
+            discards,
+            ..Retention::default()
+        };
+        let mut storage = fill("", Retention::default(), 1000);
+        while storage.poll_event().is_some() {}
+        storage.set_retention(retention, Offset(20));
+        assert_eq!(storage.state().first, Offset(first));
+        let gaps: Vec<_> = std::iter::from_fn(|| storage.poll_event())
+            .filter_map(|event| match event {
+                StorageEvent::Lost(gap) => Some((gap.first.0, gap.end.0, gap.reason)),
+                _ => None,
+            })
+            .collect();
+        let kept = (0, 20, GapReason::Retention);
+        match discards {
+            false => assert_eq!(gaps, [kept]),
+            true => assert_eq!(gaps, [kept, (20, 990, GapReason::Discarded)]),
+        }
+    }
 }

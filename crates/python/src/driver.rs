@@ -396,6 +396,10 @@ impl Driver {
     /// - `keep_until_acknowledged`: names of consumers; what one of them has not
     ///   acknowledged is kept, whatever `retention` says. Without `retention`
     ///   the rest is dropped.
+    /// - `overflow`: what happens when those consumers are so far behind that
+    ///   `retention` would be exceeded: `"grow"`, `"block"`, `"reject"`,
+    ///   `"drop_oldest"`, `"drop_newest"`, or a dict such as `{"type":
+    ///   "sample", "one_in": 10}`.
     /// - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
     /// - `data_block_bytes`: how much data one checksum covers, 4096 by default.
     /// - `validate_on_server`: whether the server checks metadata, too.
@@ -406,7 +410,7 @@ impl Driver {
     #[pyo3(signature = (name, *, partitions = None, storage = None, validator = None,
                         partition_selector = None, serializer = None, durability = None,
                         retention = None, keep_until_acknowledged = None,
-                        metadata_bytes_max = None, data_block_bytes = None,
+                        overflow = None, metadata_bytes_max = None, data_block_bytes = None,
                         validate_on_server = false, exist_ok = false))]
     #[allow(clippy::too_many_arguments)]
     fn create_topic(
@@ -421,6 +425,7 @@ impl Driver {
         durability: Option<&str>,
         retention: Option<&Bound<'_, PyDict>>,
         keep_until_acknowledged: Option<Vec<String>>,
+        overflow: Option<&Bound<'_, PyAny>>,
         metadata_bytes_max: Option<u64>,
         data_block_bytes: Option<u64>,
         validate_on_server: bool,
@@ -443,6 +448,7 @@ impl Driver {
         for (key, given) in [
             ("partition_selector", partition_selector),
             ("serializer", serializer),
+            ("overflow", overflow),
         ] {
             if let Some(given) = given {
                 definition.set_item(key, part(given)?.unwrap_or_else(|| given.clone()))?;
@@ -533,7 +539,7 @@ impl Driver {
     }
 
     /// Changes the definition of a live topic: `validator`, `retention`,
-    /// `keep_until_acknowledged` and `metadata_bytes_max`, each as in a topic's
+    /// `keep_until_acknowledged`, `overflow` and `metadata_bytes_max`, each as in a topic's
     /// definition (`{"type": "json"}`), or None for its default. What is not
     /// named stays. Durable when it returns; a new validator holds for
     /// producers that are open as soon as they have looked, within ten seconds

@@ -59,6 +59,8 @@ fn from_server(py: Python<'_>, reply: &ErrorReply) -> PyErr {
     let made = instance(py, class, reply.to_string()).and_then(|value| {
         value.setattr("code", reply.code.name())?;
         value.setattr("retryable", reply.retryable)?;
+        let seconds = f64::from(reply.retry_after_ms) / 1000.0;
+        value.setattr("retry_after", (seconds > 0.0).then_some(seconds))?;
         Ok(PyErr::from_value(value))
     });
     made.unwrap_or_else(|error| error)
@@ -82,6 +84,8 @@ fn class_of(code: ErrorCode) -> &'static str {
         ErrorCode::OffsetOutOfRange | ErrorCode::WrongIncarnation => "OutOfRange",
         ErrorCode::ChecksumMismatch | ErrorCode::Damaged => "Damaged",
         ErrorCode::StorageFull | ErrorCode::StorageFailed => "StorageError",
+        ErrorCode::TopicFull => "TopicFull",
+        ErrorCode::EventDropped => "EventDropped",
         ErrorCode::Internal
         | ErrorCode::Malformed
         | ErrorCode::Unsupported

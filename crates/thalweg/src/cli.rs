@@ -177,6 +177,10 @@ pub struct TopicAlterArgs {
     /// What these consumers have not acknowledged is kept; an empty list is nobody
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub keep_until_acknowledged: Option<Vec<String>>,
+    /// What happens when those consumers are behind and the retention would be exceeded: its type, or
+    /// JSON with its settings
+    #[arg(long, value_name = "TYPE|JSON")]
+    pub overflow: Option<String>,
     /// Longest metadata of an event
     #[arg(long, value_name = "BYTES")]
     pub metadata_bytes_max: Option<u64>,

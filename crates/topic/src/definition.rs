@@ -3,6 +3,7 @@
 mod parse;
 mod write;
 
+use crate::overflow::{Overflow, RETRY_AFTER_MS_MAX};
 use crate::plugin::PluginRef;
 use crate::selector::SelectorKind;
 use crate::serializer::SerializerKind;
@@ -35,10 +36,11 @@ pub const DATA_BLOCK_BYTES_MAX: u32 = DATA_ALIGNMENT as u32;
 pub const KEEPERS_MAX: usize = 64;
 
 /// The keys that may be changed while a topic is in use.
-const ALTERABLE: [&str; 4] = [
+const ALTERABLE: [&str; 5] = [
     "validator",
     "retention",
     "keep_until_acknowledged",
+    "overflow",
     "metadata_bytes_max",
 ];
 
@@ -53,6 +55,8 @@ const _: () = assert!(
 // Least and greatest values of settings, in the type that JSON is read as.
 // Definitions are written in TOML too, whose integers end at i64::MAX.
 const RETENTION_RANGE: (u64, u64) = (1, i64::MAX as u64);
+const RETRY_AFTER_MS_RANGE: (u64, u64) = (1, RETRY_AFTER_MS_MAX as u64);
+const ONE_IN_RANGE: (u64, u64) = (1, u32::MAX as u64);
 const METADATA_BYTES_MAX_RANGE: (u64, u64) = (1, METADATA_BYTES_MAX_LIMIT as u64);
 const DATA_BLOCK_BYTES_RANGE: (u64, u64) =
     (DATA_BLOCK_BYTES_MIN as u64, DATA_BLOCK_BYTES_MAX as u64);
@@ -78,6 +82,7 @@ pub struct Definition {
     durability: Option<Durability>,
     retention: Retention,
     keep_until_acknowledged: Vec<String>,
+    overflow: Overflow,
     metadata_bytes_max: u32,
     data_block_bytes: u32,
     validate_on_server: bool,
@@ -187,6 +192,12 @@ impl Definition {
         &self.keep_until_acknowledged
     }
 
+    /// What happens when the consumers of [`Definition::keep_until_acknowledged`]
+    /// are so far behind that the retention's limits would be exceeded.
+    pub fn overflow(&self) -> Overflow {
+        self.overflow
+    }
+
     /// The longest metadata of an event, in bytes as serialized.
     pub fn metadata_bytes_max(&self) -> u32 {
         self.metadata_bytes_max
@@ -255,6 +266,7 @@ impl Default for Definition {
             durability: None,
             retention: Retention::default(),
             keep_until_acknowledged: Vec::new(),
+            overflow: Overflow::Grow,
             metadata_bytes_max: METADATA_BYTES_MAX_DEFAULT,
             data_block_bytes: DATA_BLOCK_BYTES_DEFAULT,
             validate_on_server: false,
@@ -306,6 +318,13 @@ impl DefinitionBuilder {
         self
     }
 
+    /// What happens when there is no room; [`Overflow::Grow`] by default.
+    /// Others need a retention by bytes or count, and consumers to wait for.
+    pub fn overflow(mut self, overflow: Overflow) -> Self {
+        self.definition.overflow = overflow;
+        self
+    }
+
     /// The longest metadata, [`METADATA_BYTES_MAX_DEFAULT`] by default.
     pub fn metadata_bytes_max(mut self, bytes: u32) -> Self {
         self.definition.metadata_bytes_max = bytes;
@@ -345,6 +364,7 @@ impl DefinitionBuilder {
             }
         }
         check_keepers(&definition.keep_until_acknowledged)?;
+        check_overflow(&definition)?;
         let bytes = definition.metadata_bytes_max.into();
         check_range("metadata_bytes_max", METADATA_BYTES_MAX_RANGE, bytes)?;
         let bytes = definition.data_block_bytes.into();
@@ -387,6 +407,25 @@ fn check_keepers(consumers: &[String]) -> Result<(), DefinitionError> {
         }
     }
     Ok(())
+}
+
+fn check_overflow(definition: &Definition) -> Result<(), DefinitionError> {
+    let overflow = definition.overflow;
+    if let Overflow::Reject { retry_after_ms } = overflow {
+        let key = "overflow.retry_after_ms";
+        check_range(key, RETRY_AFTER_MS_RANGE, retry_after_ms.into())?;
+    }
+    let Retention { bytes, count, .. } = definition.retention;
+    let needs = match overflow {
+        Overflow::Grow => return Ok(()),
+        _ if bytes.is_none() && count.is_none() => "a bound: retention.bytes or retention.count",
+        _ if definition.keep_until_acknowledged.is_empty() => {
+            "consumers to wait for: keep_until_acknowledged"
+        }
+        _ => return Ok(()),
+    };
+    let reason = format!("{:?} needs {needs}", overflow.name());
+    Err(DefinitionError::new("overflow", reason))
 }
 
 fn check_range(key: &str, (min, max): (u64, u64), found: u64) -> Result<(), DefinitionError> {

@@ -13,6 +13,7 @@ mod field;
 mod hash;
 mod json_text;
 mod name;
+mod overflow;
 mod pattern;
 mod plugin;
 mod schema;
@@ -33,6 +34,7 @@ pub use name::{
     NAME_BYTES_MAX, NameError, RESERVED_PREFIX, check_consumer_name, check_producer_name,
     check_topic_name,
 };
+pub use overflow::{Overflow, RETRY_AFTER_MS_DEFAULT, RETRY_AFTER_MS_MAX};
 pub use pattern::{Pattern, PatternError};
 pub use plugin::{NoPlugins, PLUGIN_NAME_BYTES_MAX, PluginError, PluginRef, Plugins};
 pub use schema::{Schema, SchemaError};

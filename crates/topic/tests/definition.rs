@@ -125,6 +125,59 @@ fn consumers_that_hold_retention_back_are_named_once() {
 }
 
 #[test]
+fn a_policy_of_overflow_needs_a_bound_and_somebody_to_wait_for() {
+    let whole = |overflow: &str| {
+        format!(
+            r#"{{"retention":{{"count":5}},"keep_until_acknowledged":["a"],"overflow":{overflow}}}"#
+        )
+    };
+    for policy in [
+        r#"{"type":"block"}"#,
+        r#"{"type":"reject","retry_after_ms":20}"#,
+        r#"{"type":"drop_oldest"}"#,
+        r#"{"type":"drop_newest"}"#,
+        r#"{"type":"sample","one_in":3}"#,
+    ] {
+        let definition = Definition::from_json(&whole(policy)).unwrap();
+        let text = definition.to_json();
+        assert!(text.contains(&format!(r#""overflow":{policy}"#)), "{text}");
+        assert_eq!(Definition::from_json(&text), Ok(definition));
+        for without in [
+            format!(r#"{{"retention":{{"count":5}},"overflow":{policy}}}"#),
+            format!(r#"{{"keep_until_acknowledged":["a"],"overflow":{policy}}}"#),
+            format!(
+                r#"{{"retention":{{"age_ms":5}},"keep_until_acknowledged":["a"],"overflow":{policy}}}"#
+            ),
+        ] {
+            let error = Definition::from_json(&without).expect_err(&without);
+            assert_eq!(error.key(), "overflow", "{error}");
+        }
+    }
+    // The default, with or without its name, is not written.
+    let plain = Definition::from_json(r#"{"overflow":{"type":"grow"}}"#).unwrap();
+    assert_eq!(plain, Definition::from_json("{}").unwrap());
+    assert!(!plain.to_json().contains("overflow"));
+    for (bad, said) in [
+        (r#"{"type":"sample"}"#, "is missing"),
+        (
+            r#"{"type":"sample","one_in":0}"#,
+            "expected an integer from 1",
+        ),
+        (
+            r#"{"type":"reject","retry_after_ms":0}"#,
+            "expected an integer from 1",
+        ),
+        (r#"{"type":"drop"}"#, "known: grow, block, reject"),
+        (r#"{"type":"block","one_in":3}"#, "unknown key"),
+    ] {
+        let error = Definition::from_json(&whole(bad))
+            .expect_err(bad)
+            .to_string();
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+}
+
+#[test]
 fn some_keys_can_be_altered() {
     let definition = full();
     let altered = definition
@@ -243,7 +296,7 @@ fn bad_definitions_are_refused_with_key_and_reason() {
             r#"{"partitions": 4}"#,
             "partitions",
             "unknown key; known here: version, validator, partition_selector, serializer, \
-             durability, retention, keep_until_acknowledged, metadata_bytes_max, data_block_bytes, validate_on_server",
+             durability, retention, keep_until_acknowledged, overflow, metadata_bytes_max, data_block_bytes, validate_on_server",
         ),
         (
             r#"{"validator": "json"}"#,

@@ -77,6 +77,10 @@ error_codes! {
     ProducerExpired = 44, "producer state expired";
     /// Less durability asked for than the topic promises, or more than storage can give.
     InvalidDurability = 45, "invalid durability";
+    /// The topic is full and refuses events for now; the producer goes on, and may push them again.
+    TopicFull = 46, "topic is full";
+    /// The topic is full, and its policy dropped the events.
+    EventDropped = 47, "events dropped";
 
     /// The offset is not in the partition.
     OffsetOutOfRange = 60, "offset out of range";
@@ -159,7 +163,13 @@ impl ErrorReply {
 
 impl fmt::Display for ErrorReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)
+        write!(f, "{}: {}", self.code, self.message)?;
+        match (self.code, self.retry_after_ms) {
+            (ErrorCode::TopicFull, 1..) => {
+                write!(f, "; try again after {} ms", self.retry_after_ms)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub enum GapReason {
     PowerLoss = 3,
     /// Stored bytes fail their checksum.
     Damaged = 4,
-    /// A discard policy. Reserved.
+    /// A full topic's policy, although a consumer had not acknowledged them.
     Discarded = 5,
 }
 

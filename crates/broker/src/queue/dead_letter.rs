@@ -202,7 +202,9 @@ impl Node {
             self.own_append_stored(append);
             return Ok(());
         }
+        let external_bytes = layout.events.iter().map(|(_, _, bytes)| bytes).sum();
         let incoming = Incoming {
+            external_bytes,
             header: batch.header,
             header_crc: batch.header_crc,
             bytes: batch.into_bytes(),

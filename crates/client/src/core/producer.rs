@@ -5,7 +5,8 @@
 //! refused for good, or not acknowledged within its `ack_timeout`, has failed.
 //! All its unacknowledged batches fail with the same error and nothing is
 //! taken any more; a new producer is to be opened. So no batch is ever stored
-//! behind one that was given up.
+//! behind one that was given up. A batch that a full topic drops is no hole: the
+//! server has its numbers for used.
 
 mod batch;
 
@@ -352,7 +353,7 @@ impl ProducerCore {
         flow.retry_at = None;
         let is_known = flow.is_known;
         for (place, batch) in flow.in_flight.iter_mut().enumerate() {
-            if batch.request.is_some() || batch.stored.is_some() {
+            if batch.request.is_some() || batch.outcome.is_some() {
                 continue;
             }
             if batch.was_sent && planted(Fault::NewSequence) {
@@ -432,7 +433,7 @@ impl ProducerCore {
         };
         match produced {
             Ok(produced) => {
-                batch.stored = Some(produced);
+                batch.outcome = Some(Ok(produced));
                 flow.repairs = 0;
                 flow.is_known = true;
                 if std::mem::take(&mut flow.is_refused) {
@@ -447,14 +448,23 @@ impl ProducerCore {
     /// Resolves the batches at the front that are stored.
     fn resolve(&mut self, wire: &mut Wire<'_>, partition: u32) {
         let flow = self.partitions.entry(partition).or_default();
-        let mut done: Vec<(Arc<BatchPromise>, Stored)> = Vec::new();
+        let mut done: Vec<(Arc<BatchPromise>, Result<Stored, ClientError>)> = Vec::new();
         let mut journal_error = None;
         while let Some(produced) = flow
             .in_flight
             .front()
-            .and_then(|batch| batch.stored.clone())
+            .and_then(|batch| batch.outcome.clone())
         {
             let batch = flow.in_flight.pop_front().expect("looked at above");
+            let produced = match produced {
+                Ok(produced) => produced,
+                Err(error) => {
+                    self.shared.acknowledged(partition);
+                    self.shared.losses.note(batch.count, &error);
+                    done.push((batch.promise.clone(), Err(ClientError::Server(error))));
+                    continue;
+                }
+            };
             if let Some(journal) = &self.shared.journal {
                 let record = JournalRecord {
                     topic: self.shared.topic.id,
@@ -484,11 +494,11 @@ impl ProducerCore {
             };
             // Gives the budget back before anybody is told, so that who was
             // told finds room.
-            done.push((batch.promise.clone(), stored));
+            done.push((batch.promise.clone(), Ok(stored)));
         }
         self.dirty = true;
-        for (promise, stored) in done {
-            promise.resolve(Ok(stored));
+        for (promise, outcome) in done {
+            promise.resolve(outcome);
         }
         if let Some(error) = journal_error {
             self.fail(wire, &error);
@@ -503,6 +513,14 @@ impl ProducerCore {
             .expect("found by the caller");
         let mut wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
         let again = match error.code {
+            // The topic is full, and these events are gone: the server counts
+            // their sequence numbers as used, and those behind them go on.
+            ErrorCode::TopicFull | ErrorCode::EventDropped => {
+                flow.in_flight[place].outcome = Some(Err(error));
+                flow.repairs = 0;
+                flow.is_known = true;
+                return self.resolve(wire, partition);
+            }
             ErrorCode::OutOfSequence => {
                 // An earlier batch is not stored, be it refused or slower: this
                 // one waits for it.

@@ -110,7 +110,7 @@ impl DiskLog {
 
     pub(super) fn apply_retention(&mut self) {
         let keep = self.open.retention;
-        let mut remove_to = None;
+        let (mut remove_to, mut discard_to) = (None, None);
         let mut bytes = self.state().bytes;
         for (segment, next) in self.segments.iter().zip(self.segments.iter().skip(1)) {
             let data = self
@@ -127,14 +127,21 @@ impl DiskLog {
             let too_old = keep
                 .age_ns
                 .is_some_and(|age| next_created(segment, next).saturating_add(age) < self.now);
-            let spared = next.base > self.retain.keep_from;
+            let is_kept = next.base > self.retain.keep_from;
+            let spared = is_kept && !(keep.discards && (too_many_bytes || too_many));
             if !(too_many_bytes || too_many || too_old) || spared {
                 break;
             }
-            remove_to = Some(next.base);
+            match is_kept {
+                true => discard_to = Some(next.base),
+                false => remove_to = Some(next.base),
+            }
         }
         if let Some(offset) = remove_to {
             self.remove_segments_before(offset, GapReason::Retention);
+        }
+        if let Some(offset) = discard_to {
+            self.remove_segments_before(offset, GapReason::Discarded);
         }
     }
 

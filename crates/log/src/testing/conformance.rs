@@ -582,6 +582,19 @@ fn retention_spares_and_changes(subject: &Subject<'_>, name: &str) {
         driven.storage.tick(3000);
         driven.settle();
         assert_eq!(driven.storage.state().first, first, "without limits");
+        // Limits that hold for what is to be kept as well, apart from its age.
+        lost(&mut driven);
+        let discards = Retention {
+            discards: true,
+            ..retention
+        };
+        driven.storage.set_retention(discards, kept);
+        driven.settle();
+        let (beyond, gaps) = (driven.storage.state().first > kept, lost(&mut driven));
+        assert_eq!(beyond, retention.age_ns.is_none(), "{retention:?}");
+        let last = gaps.last().map(|(_, _, reason)| *reason);
+        let expected = beyond.then_some(GapReason::Discarded);
+        assert_eq!(last, expected, "{retention:?}: {gaps:?}");
         driven.storage.set_retention(retention, Offset(u64::MAX));
         driven.settle();
         assert!(driven.storage.state().first > kept, "{retention:?}");

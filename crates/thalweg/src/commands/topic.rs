@@ -114,6 +114,9 @@ fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
         let names: Vec<_> = names.iter().filter(|name| !name.is_empty()).collect();
         change("keep_until_acknowledged", json!(names));
     }
+    if let Some(overflow) = &args.overflow {
+        change("overflow", part("--overflow", overflow)?);
+    }
     if let Some(bytes) = args.metadata_bytes_max {
         change("metadata_bytes_max", bytes.into());
     }

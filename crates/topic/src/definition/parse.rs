@@ -3,9 +3,11 @@
 use super::Retention;
 use super::{
     DATA_BLOCK_BYTES_RANGE, DEFINITION_BYTES_MAX, DEFINITION_VERSION, Definition,
-    DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, RETENTION_RANGE, unknown_type,
+    DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, ONE_IN_RANGE, RETENTION_RANGE,
+    RETRY_AFTER_MS_RANGE, unknown_type,
 };
 use crate::field::FieldPath;
+use crate::overflow::{Overflow, RETRY_AFTER_MS_DEFAULT};
 use crate::pattern::Pattern;
 use crate::plugin::PluginRef;
 use crate::schema::Schema;
@@ -17,6 +19,7 @@ use crate::validator::ValidatorKind;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::num::NonZeroU32;
 use wire::Durability;
 
 type Result<T> = std::result::Result<T, DefinitionError>;
@@ -63,6 +66,7 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         "durability",
         "retention",
         "keep_until_acknowledged",
+        "overflow",
         "metadata_bytes_max",
         "data_block_bytes",
         "validate_on_server",
@@ -94,6 +98,9 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
     if let Some(names) = root.strings("keep_until_acknowledged")? {
         builder = builder.keep_until_acknowledged(names);
     }
+    if let Some(object) = root.object("overflow")? {
+        builder = builder.overflow(overflow(&object)?);
+    }
     if let Some(bytes) = root.integer("metadata_bytes_max", METADATA_BYTES_MAX_RANGE)? {
         builder = builder.metadata_bytes_max(bytes as u32);
     }
@@ -104,6 +111,32 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         builder = builder.validate_on_server(yes);
     }
     Ok(builder)
+}
+
+fn overflow(object: &Object<'_>) -> Result<Overflow> {
+    let known = Overflow::NAMES;
+    match object.r#type(known)? {
+        "grow" => object.plain(Overflow::Grow),
+        "block" => object.plain(Overflow::Block),
+        "reject" => {
+            object.only(&["type", "retry_after_ms"])?;
+            let given = object.integer("retry_after_ms", RETRY_AFTER_MS_RANGE)?;
+            Ok(Overflow::Reject {
+                retry_after_ms: given.map_or(RETRY_AFTER_MS_DEFAULT, |ms| ms as u32),
+            })
+        }
+        "drop_oldest" => object.plain(Overflow::DropOldest),
+        "drop_newest" => object.plain(Overflow::DropNewest),
+        "sample" => {
+            object.only(&["type", "one_in"])?;
+            object.required("one_in")?;
+            let given = object.integer("one_in", ONE_IN_RANGE)?.unwrap_or(1);
+            Ok(Overflow::Sample {
+                one_in: NonZeroU32::new(given as u32).unwrap_or(NonZeroU32::MIN),
+            })
+        }
+        other => Err(object.unknown_type(other, known)),
+    }
 }
 
 fn validator(object: &Object<'_>) -> Result<ValidatorKind> {

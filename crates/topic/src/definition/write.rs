@@ -1,6 +1,7 @@
 //! A definition to JSON: all keys in a fixed order, the type of each part first.
 
 use super::{DEFINITION_VERSION, Definition, Retention};
+use crate::overflow::Overflow;
 use crate::plugin::PluginRef;
 use crate::selector::{MissingFromHash, MissingFromRange, Outside, SelectorKind};
 use crate::serializer::SerializerKind;
@@ -21,6 +22,8 @@ impl Serialize for Definition {
             retention: Retention,
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             keep_until_acknowledged: &'a [String],
+            #[serde(skip_serializing_if = "is_grow")]
+            overflow: Overflow,
             metadata_bytes_max: u32,
             data_block_bytes: u32,
             validate_on_server: bool,
@@ -33,11 +36,31 @@ impl Serialize for Definition {
             durability: self.durability.map(|durability| durability.to_string()),
             retention: self.retention,
             keep_until_acknowledged: &self.keep_until_acknowledged,
+            overflow: self.overflow,
             metadata_bytes_max: self.metadata_bytes_max,
             data_block_bytes: self.data_block_bytes,
             validate_on_server: self.validate_on_server,
         }
         .serialize(serializer)
+    }
+}
+
+fn is_grow(overflow: &Overflow) -> bool {
+    *overflow == Overflow::Grow
+}
+
+impl Serialize for Overflow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut to = serializer.serialize_map(None)?;
+        to.serialize_entry("type", self.name())?;
+        match self {
+            Self::Grow | Self::Block | Self::DropOldest | Self::DropNewest => {}
+            Self::Reject { retry_after_ms } => {
+                to.serialize_entry("retry_after_ms", retry_after_ms)?;
+            }
+            Self::Sample { one_in } => to.serialize_entry("one_in", one_in)?,
+        }
+        to.end()
     }
 }
 

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use memory::Reservation;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::Sequence;
 use wire::batch::{Header, Origin, STAMP_BYTES};
 use wire::checksum::crc32c_append;
 use wire::message::{Produced, Region};
+use wire::{ErrorReply, Sequence};
 
 /// A batch that was sealed and is not acknowledged.
 pub(super) struct SentBatch {
@@ -27,8 +27,8 @@ pub(super) struct SentBatch {
     /// The server has taken it for one that leaves a hole: it is sent again
     /// when everything before it is stored.
     pub must_be_first: bool,
-    /// The ack, while an earlier batch's is missing.
-    pub stored: Option<Produced>,
+    /// The ack, or that a full topic dropped it, while an earlier batch's is missing.
+    pub outcome: Option<Result<Produced, ErrorReply>>,
     pub identity: Identity,
     pub first_sequence: Sequence,
     pub count: u32,
@@ -70,7 +70,7 @@ impl SentBatch {
             request: None,
             was_sent: false,
             must_be_first: false,
-            stored: None,
+            outcome: None,
             identity,
             first_sequence,
             count: sealed.event_count,
