@@ -335,6 +335,11 @@ impl PushFuture {
         let callback = Box::new(move || call_back(callback));
         self.batch.on_done(self.index, callback);
     }
+
+    /// [`PushFuture::on_done`] for a callback of ours, on whichever thread tells.
+    pub(crate) fn on_done_here(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.batch.on_done(self.index, callback);
+    }
 }
 
 impl Future for PushFuture {

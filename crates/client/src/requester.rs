@@ -238,7 +238,8 @@ impl Requester {
             }
         };
         let (inner, stored) = (Arc::downgrade(&self.inner), pushed.clone());
-        pushed.on_done(Box::new(move || {
+        // Ours: nobody's thread is woken for it.
+        pushed.on_done_here(Box::new(move || {
             let Some(inner) = inner.upgrade() else {
                 return;
             };

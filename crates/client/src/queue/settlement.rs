@@ -3,7 +3,7 @@
 use super::LeaseSet;
 use crate::error::ClientError;
 use crate::mailbox::Mailbox;
-use crate::watch::call_back;
+use crate::watch::{call_back, call_here};
 use memory::{Deadline, Signal};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -66,7 +66,7 @@ impl SettleBatch {
             waker.wake();
         }
         for callback in callbacks {
-            call_back(callback);
+            call_here(callback);
         }
     }
 }
@@ -187,6 +187,11 @@ impl SettleFuture {
 
     /// Calls `callback` once when the result is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.on_done_here(Box::new(move || call_back(callback)));
+    }
+
+    /// [`SettleFuture::on_done`] for a callback of ours, on whichever thread tells.
+    pub(crate) fn on_done_here(&self, callback: Box<dyn FnOnce() + Send>) {
         if self.is_foreign() {
             return callback();
         }
