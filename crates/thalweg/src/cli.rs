@@ -410,6 +410,9 @@ pub struct RedriveArgs {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// How long to watch what moves, seconds; 0 tells no rates [default: 1, and 0 with --json]
+    #[arg(long, value_name = "SECONDS")]
+    pub interval: Option<f64>,
     #[command(flatten)]
     pub client: Client,
 }

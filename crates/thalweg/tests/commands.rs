@@ -478,6 +478,53 @@ fn status_tells_what_the_server_holds() {
 }
 
 #[test]
+fn status_tells_what_moves_and_who_is_behind() {
+    let rig = Rig::default();
+    let _server = with_topic(&rig);
+    rig.run_with(&["produce", "t"], "1\n2\n3\n4\n").ok();
+    rig.run(&["consume", "t", "-n", "reader", "--count", "1"])
+        .ok();
+    let still = rig.run(&["status", "--json"]).json();
+    assert!(
+        still[0]["topics"][0].get("in_per_s").is_none(),
+        "{}",
+        still[0]
+    );
+    // Events that come while it looks.
+    let mut looking = rig
+        .thalweg(&["status", "--json", "--interval", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut written = 0;
+    while looking.try_wait().unwrap().is_none() {
+        rig.run_with(&["produce", "t"], "5\n").ok();
+        written += 1;
+    }
+    let text = std::io::read_to_string(looking.stdout.take().unwrap()).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let topic = &status["topics"][0];
+    let rate = topic["in_per_s"].as_f64().unwrap();
+    assert!(
+        (0.0..=f64::from(written)).contains(&rate),
+        "{rate} of {written}"
+    );
+    let reader = &topic["consumers"][0];
+    assert_eq!(
+        (&reader["name"], &reader["out_per_s"]),
+        (&"reader".into(), &0.0.into())
+    );
+    assert!(reader["lag"].as_u64().unwrap() >= 3);
+    assert!(reader["oldest_unacknowledged_ms"].is_number(), "{reader}");
+    let text = rig.run(&["status", "--interval", "0"]).ok();
+    let line = text.lines().find(|line| line.contains("reader")).unwrap();
+    assert!(
+        line.contains("independent") && line.ends_with(" s"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_server_is_found_by_address_alone_by_its_own_user() {
     let rig = Rig::default();
     let server = with_topic(&rig);

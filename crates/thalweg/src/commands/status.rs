@@ -1,28 +1,203 @@
 //! `thalweg status`.
+//!
+//! What moves is told by two looks at the server, an interval apart: the
+//! server itself keeps counts and no averages.
 
 use crate::cli::StatusArgs;
 use crate::failure::{About, Code, Failure};
-use crate::output::Output;
-use serde_json::Value;
+use crate::output::{Output, table};
+use client::{Driver, FetchRequest, Incarnation, Offset, PartitionIndex, Position};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let connection = &args.client.connection;
     let driver = connection.driver()?;
-    let text = driver.status().about(connection.subject())?;
-    let status: Value = serde_json::from_str(&text).map_err(|error| {
-        Failure::new(
-            Code::Failure,
-            connection.subject(),
-            format!("its status is no JSON: {error}"),
-        )
-    })?;
+    let look = || -> Result<(Instant, Value), Failure> {
+        let text = driver.status().about(connection.subject())?;
+        let status = serde_json::from_str(&text).map_err(|error| {
+            Failure::new(
+                Code::Failure,
+                connection.subject(),
+                format!("its status is no JSON: {error}"),
+            )
+        })?;
+        Ok((Instant::now(), status))
+    };
     let mut output = Output::new(args.client.json);
+    let interval = args.interval.unwrap_or(match output.is_json() {
+        true => 0.0,
+        false => 1.0,
+    });
+    let Ok(interval) = Duration::try_from_secs_f64(interval) else {
+        return Err(Failure::usage("--interval", "seconds, 0 or more"));
+    };
+    let (at, mut status) = look()?;
+    if !interval.is_zero() {
+        std::thread::sleep(interval);
+        let (later_at, mut later) = look()?;
+        let seconds = later_at.duration_since(at).as_secs_f64();
+        add_rates(&mut later, &status, seconds);
+        status = later;
+    }
+    add_ages(&mut status, &driver);
     if output.is_json() {
         output.json(&status)?;
     } else {
+        for text in summary(&status) {
+            output.line(&text)?;
+            output.line("")?;
+        }
         write_tree(&mut output, &status, 0)?;
     }
     output.flush()
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn each<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    let list = value.get_mut(key).and_then(Value::as_array_mut);
+    list.into_iter().flatten()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+/// Events that a topic has taken, of all lives that are still going on.
+fn taken(topic: &Value) -> u64 {
+    items(topic, "partitions")
+        .map(|one| number(one, "end"))
+        .sum()
+}
+
+/// Events that a consumer is done with.
+fn done(consumer: &Value) -> u64 {
+    let cursors = items(consumer, "cursors");
+    cursors
+        .map(|one| number(one, "offset") + number(one, "settled"))
+        .sum()
+}
+
+/// What has moved between two looks, events a second: new for whom there was
+/// nothing before, and nothing for whom a life has begun anew.
+fn add_rates(later: &mut Value, before: &Value, seconds: f64) {
+    let rate = |now: u64, then: u64| json!(now.saturating_sub(then) as f64 / seconds);
+    for topic in each(later, "topics") {
+        let id = topic["topic"].clone();
+        let known = items(before, "topics").find(|one| one["topic"] == id);
+        topic["in_per_s"] = rate(taken(topic), known.map_or(0, taken));
+        for consumer in each(topic, "consumers") {
+            let name = consumer["name"].clone();
+            let known =
+                known.and_then(|topic| items(topic, "consumers").find(|one| one["name"] == name));
+            // A cursor that is new may begin anywhere.
+            consumer["out_per_s"] = match known {
+                Some(known) => rate(done(consumer), done(known)),
+                None => Value::Null,
+            };
+        }
+    }
+}
+
+/// How long ago the oldest event came that a consumer is not done with.
+fn add_ages(status: &mut Value, driver: &Driver) {
+    for topic in each(status, "topics") {
+        let handle = match (topic["namespace"].as_str(), topic["name"].as_str()) {
+            (Some(""), Some(name)) => driver.open_topic(name).ok(),
+            _ => None,
+        };
+        for consumer in each(topic, "consumers") {
+            let age = |cursor: &Value| {
+                let request = FetchRequest {
+                    partition: PartitionIndex(number(cursor, "partition") as u32),
+                    from: Position {
+                        incarnation: Incarnation(number(cursor, "incarnation")),
+                        offset: Offset(number(cursor, "offset")),
+                    },
+                    bytes_max: 1,
+                    wait_max: Duration::ZERO,
+                    inline_data: false,
+                };
+                // What has gone meanwhile has no age.
+                let fetched = handle.as_ref()?.fetch(request).ok()?;
+                let came = fetched.events().next()?.append_time();
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+                Some((now.as_nanos() as u64).saturating_sub(came) / 1_000_000)
+            };
+            let behind = items(consumer, "cursors").filter(|one| number(one, "lag") > 0);
+            let oldest = behind.filter_map(age).max();
+            consumer["oldest_unacknowledged_ms"] = json!(oldest);
+        }
+    }
+}
+
+/// The topics and who reads them, a line each.
+fn summary(status: &Value) -> Vec<String> {
+    let per_s = |value: &Value| {
+        value
+            .as_f64()
+            .map_or("-".to_owned(), |rate| format!("{rate:.0}"))
+    };
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let topics: Vec<Vec<String>> = items(status, "topics")
+        .map(|topic| {
+            let sum = |key: &str| -> u64 {
+                let partitions = items(topic, "partitions");
+                partitions.map(|one| number(one, key)).sum()
+            };
+            let lost = |key: &str| -> u64 {
+                let partitions = items(topic, "partitions");
+                partitions.map(|one| number(&one["overflow"], key)).sum()
+            };
+            vec![
+                text(&topic["name"]),
+                items(topic, "partitions").count().to_string(),
+                (sum("end").saturating_sub(sum("first"))).to_string(),
+                sum("bytes").to_string(),
+                per_s(&topic["in_per_s"]),
+                lost("refused_events").to_string(),
+                (lost("dropped_events") + lost("discarded_events")).to_string(),
+            ]
+        })
+        .collect();
+    let consumers: Vec<Vec<String>> = items(status, "topics")
+        .flat_map(|topic| items(topic, "consumers").map(move |one| (topic, one)))
+        .map(|(topic, consumer)| {
+            let age = consumer["oldest_unacknowledged_ms"].as_u64();
+            vec![
+                text(&topic["name"]),
+                text(&consumer["name"]),
+                text(&consumer["kind"]),
+                items(consumer, "members").count().to_string(),
+                number(consumer, "lag").to_string(),
+                per_s(&consumer["out_per_s"]),
+                age.map_or("-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0)),
+            ]
+        })
+        .collect();
+    let mut tables = Vec::new();
+    if !topics.is_empty() {
+        let header = [
+            "topic",
+            "partitions",
+            "events",
+            "bytes",
+            "in/s",
+            "refused",
+            "dropped",
+        ];
+        tables.push(table(&header, &topics));
+    }
+    if !consumers.is_empty() {
+        let header = [
+            "topic", "consumer", "kind", "members", "lag", "out/s", "oldest",
+        ];
+        tables.push(table(&header, &consumers));
+    }
+    tables
 }
 
 /// Names and values, indented.
