@@ -478,11 +478,42 @@ fn status_tells_what_the_server_holds() {
 }
 
 #[test]
+fn what_a_full_topic_refused_is_shown() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let definition = r#"{"retention":{"count":2},"keep_until_acknowledged":["slow"],"overflow":{"type":"drop_newest"}}"#;
+    rig.run(&["topic", "create", "t", "--definition", definition])
+        .ok();
+    for number in 0..5 {
+        let produced = rig.run_with(&["produce", "t"], format!("{number}\n"));
+        match number < 2 {
+            true => drop(produced.ok()),
+            false => {
+                let refused = produced.exits(1).stderr;
+                assert!(
+                    refused.contains("events dropped: t/0: 2 events"),
+                    "{refused}"
+                );
+            }
+        }
+    }
+    let described = rig.run(&["topic", "describe", "t", "--json"]).json();
+    let overflow = &described[0]["partitions"][0]["overflow"];
+    assert_eq!(overflow["dropped_events"], 3, "{overflow}");
+    let text = rig.run(&["topic", "describe", "t"]).ok();
+    assert!(text.contains("discarded"), "{text}");
+    rig.run(&["topic", "alter", "t", "--overflow", "grow"]).ok();
+    rig.run_with(&["produce", "t"], "5\n").ok();
+    let text = rig.run(&["topic", "describe", "t"]).ok();
+    assert!(!text.contains("discarded"), "{text}");
+}
+
+#[test]
 fn status_tells_what_moves_and_who_is_behind() {
     let rig = Rig::default();
     let _server = with_topic(&rig);
     rig.run_with(&["produce", "t"], "1\n2\n3\n4\n").ok();
-    rig.run(&["consume", "t", "-n", "reader", "--count", "1"])
+    rig.run(&["consume", "t", "-n", "reader", "--max", "1"])
         .ok();
     let still = rig.run(&["status", "--json"]).json();
     assert!(

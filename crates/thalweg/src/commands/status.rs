@@ -6,7 +6,7 @@
 use crate::cli::StatusArgs;
 use crate::failure::{About, Code, Failure};
 use crate::output::{Output, table};
-use client::{Driver, FetchRequest, Incarnation, Offset, PartitionIndex, Position};
+use client::{Driver, Incarnation, Offset, PartitionIndex, Position};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -111,18 +111,16 @@ fn add_ages(status: &mut Value, driver: &Driver) {
         };
         for consumer in each(topic, "consumers") {
             let age = |cursor: &Value| {
-                let request = FetchRequest {
-                    partition: PartitionIndex(number(cursor, "partition") as u32),
-                    from: Position {
-                        incarnation: Incarnation(number(cursor, "incarnation")),
-                        offset: Offset(number(cursor, "offset")),
-                    },
-                    bytes_max: 1,
-                    wait_max: Duration::ZERO,
-                    inline_data: false,
+                let partition = PartitionIndex(number(cursor, "partition") as u32);
+                let from = Position {
+                    incarnation: Incarnation(number(cursor, "incarnation")),
+                    offset: Offset(number(cursor, "offset")),
                 };
                 // What has gone meanwhile has no age.
-                let fetched = handle.as_ref()?.fetch(request).ok()?;
+                let handle = handle.as_ref()?;
+                let fetched = handle
+                    .fetch(partition, from, 1, Duration::ZERO, false)
+                    .ok()?;
                 let came = fetched.events().next()?.append_time();
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
                 Some((now.as_nanos() as u64).saturating_sub(came) / 1_000_000)

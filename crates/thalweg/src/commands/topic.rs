@@ -24,7 +24,29 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
         TopicCommand::Describe(args) => {
             let driver = args.client.connection.driver()?;
             let topic = driver.describe_topic(&args.name).about(&args.name)?;
-            print(&mut Output::new(args.client.json), &topic)
+            let mut output = Output::new(args.client.json);
+            let overflow = overflow(&driver, &topic)?;
+            if output.is_json() {
+                let mut json = to_json(&topic);
+                for (partition, overflow) in overflow {
+                    json["partitions"][partition]["overflow"] = overflow;
+                }
+                output.json(&json)?;
+                return output.flush();
+            }
+            print(&mut output, &topic)?;
+            if !overflow.is_empty() {
+                let header = [
+                    "partition",
+                    "waiting",
+                    "bytes",
+                    "refused",
+                    "dropped",
+                    "discarded",
+                ];
+                output.line(&table(&header, &overflow_rows(&overflow)))?;
+            }
+            output.flush()
         }
         TopicCommand::Delete(args) => {
             let driver = args.client.connection.driver()?;
@@ -39,6 +61,44 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
         TopicCommand::AddPartitions(args) => add_partitions(&args),
         TopicCommand::Alter(args) => alter(&args),
     }
+}
+
+/// What the partitions of a topic with a policy have refused and dropped.
+fn overflow(
+    driver: &client::Driver,
+    topic: &TopicDescription,
+) -> Result<Vec<(usize, Value)>, Failure> {
+    let definition = Definition::from_json(&topic.definition);
+    if definition.is_ok_and(|definition| definition.overflow() == topic::Overflow::Grow) {
+        return Ok(Vec::new());
+    }
+    let status = driver.status().about(&topic.name)?;
+    let status: Value = serde_json::from_str(&status).unwrap_or_default();
+    let id = Value::from(topic.topic.to_string());
+    let topics = status["topics"].as_array().into_iter().flatten();
+    let partitions = topics
+        .filter(|known| known["topic"] == id)
+        .flat_map(|known| known["partitions"].as_array().into_iter().flatten());
+    let overflow = partitions.enumerate().filter_map(|(index, partition)| {
+        let overflow = partition.get("overflow")?;
+        Some((index, overflow.clone()))
+    });
+    Ok(overflow.collect())
+}
+
+fn overflow_rows(overflow: &[(usize, Value)]) -> Vec<Vec<String>> {
+    let keys = [
+        "waiting_events",
+        "waiting_bytes",
+        "refused_events",
+        "dropped_events",
+        "discarded_events",
+    ];
+    let row = |(index, overflow): &(usize, Value)| {
+        let cells = keys.iter().map(|key| overflow[*key].to_string());
+        std::iter::once(index.to_string()).chain(cells).collect()
+    };
+    overflow.iter().map(row).collect()
 }
 
 fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
