@@ -138,7 +138,8 @@ impl QueueEvent {
         let answer = Pending::new(promise.clone(), what, timeout, move |_| {
             reply.try_get().unwrap_or(Err(ClientError::Closed))
         });
-        stored.on_done(Box::new(move || {
+        // Ours: nobody's thread is woken for it.
+        stored.on_done_here(Box::new(move || {
             let outcome = outcome.try_get().unwrap_or(Err(ClientError::Closed));
             if let Err(error) = outcome {
                 let reason = error.to_string();
@@ -149,7 +150,7 @@ impl QueueEvent {
             let settled = shared.settle(id, lease, How::acknowledge());
             shared.end_reply();
             let result = settled.clone();
-            settled.on_done(Box::new(move || {
+            settled.on_done_here(Box::new(move || {
                 let result = result.try_get().unwrap_or(Err(ClientError::Closed));
                 promise.resolve(result.map(|()| Reply::default()));
             }));
