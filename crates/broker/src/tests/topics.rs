@@ -252,3 +252,31 @@ fn what_a_named_consumer_has_not_acknowledged_is_kept() {
         assert_eq!(first("archive", 10), Offset(all));
     }
 }
+
+/// A topic whose deletion could not be recorded is as it was, and can be
+/// altered and deleted once there is space again.
+#[test]
+fn a_topic_whose_deletion_finds_no_space_can_be_asked_for_again() {
+    let mut ground = Ground::new();
+    ground.limits.internal_bytes_max = 16 * 1024;
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    ground.disk.set_space(Some(0));
+    let is_full = |world: &mut World| alter(world, link, topic, "{}").is_err();
+    let tries = (0..1000).find(|_| is_full(&mut world));
+    assert!(tries.is_some(), "the disk is not full");
+    let name = TopicName { name: "t".into() };
+    let delete = |world: &mut World| {
+        world.call::<Empty>(link, Method::DeleteTopic, TopicId(0), &name)
+    };
+    let error = delete(&mut world).err().expect("there is no space");
+    assert_eq!((error.code, error.retryable), (ErrorCode::StorageFull, true));
+    ground.disk.set_space(None);
+    // Whoever asks next is refused as well, and has the disk asked for space.
+    let error = alter(&mut world, link, topic, "{}").unwrap_err();
+    assert_eq!((error.code, error.retryable), (ErrorCode::StorageFull, true));
+    alter(&mut world, link, topic, "{}").unwrap();
+    assert_eq!(delete(&mut world).err(), None);
+    assert_eq!(ground.directories(), Vec::<String>::new());
+}
