@@ -9,7 +9,7 @@ use crate::address;
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::stream::{ByteStream, StreamLink};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -111,6 +111,8 @@ struct World {
     last_id: u64,
     doors: BTreeMap<String, Door>,
     connections: BTreeMap<u64, Connection>,
+    /// Whose way is interrupted.
+    cut_off: BTreeSet<String>,
     /// To be rung when the world is not locked any more.
     ringing: Vec<Bell>,
 }
@@ -128,6 +130,8 @@ struct Arriving {
 }
 
 struct Connection {
+    /// Who connected, if he has a name.
+    by: String,
     /// [0] from who connected, [1] to it.
     pipes: [Pipe; 2],
     bells: [Option<Bell>; 2],
@@ -192,9 +196,10 @@ impl World {
         self.random(range)
     }
 
-    fn new_connection(&mut self, connected_at: u64) -> u64 {
+    fn new_connection(&mut self, by: &str, connected_at: u64) -> u64 {
         let faults = self.faults.clone();
         let mut connection = Connection {
+            by: by.to_owned(),
             pipes: [Pipe::default(), Pipe::default()],
             bells: [None, None],
             bytes_per_second: faults.bytes_per_second,
@@ -362,6 +367,7 @@ impl SimNet {
                 last_id: 0,
                 doors: BTreeMap::new(),
                 connections: BTreeMap::new(),
+                cut_off: BTreeSet::new(),
                 ringing: Vec::new(),
             })),
         }
@@ -369,8 +375,14 @@ impl SimNet {
 
     /// The transport of this network. Addresses are `sim://name`.
     pub fn transport(&self, options: LinkOptions) -> Sim {
+        self.transport_of(String::new(), options)
+    }
+
+    /// The transport of somebody who can be cut off by his name.
+    pub fn transport_of(&self, name: String, options: LinkOptions) -> Sim {
         Sim {
             net: self.clone(),
+            name,
             options,
         }
     }
@@ -402,6 +414,7 @@ impl SimNet {
     pub fn heal(&self) {
         self.change(|world| {
             world.faults = SimFaults::none();
+            world.cut_off.clear();
             let ids: Vec<_> = world.connections.keys().copied().collect();
             for (id, side) in ids.into_iter().flat_map(|id| [(id, 0), (id, 1)]) {
                 world.heal_pipe(id, side);
@@ -438,6 +451,45 @@ impl SimNet {
         });
     }
 
+    /// Interrupts the way of who has this name: what he connected falls silent
+    /// both ways, and he can't connect anew, until [`SimNet::reconnect`].
+    pub fn cut_off(&self, name: &str) {
+        self.change(|world| {
+            world.cut_off.insert(name.to_owned());
+            for connection in world.connections.values_mut() {
+                if connection.by == name {
+                    for pipe in &mut connection.pipes {
+                        pipe.silent_after = Some(pipe.written_bytes);
+                    }
+                }
+            }
+        });
+    }
+
+    /// The way is there again: what was held back arrives, unless the other
+    /// side has given the connection up meanwhile.
+    pub fn reconnect(&self, name: &str) {
+        self.change(|world| {
+            world.cut_off.remove(name);
+            let connections = world.connections.iter();
+            let its = connections.filter(|(_, connection)| connection.by == name);
+            let ids: Vec<u64> = its.map(|(id, _)| *id).collect();
+            for (id, side) in ids.into_iter().flat_map(|id| [(id, 0), (id, 1)]) {
+                world.heal_pipe(id, side);
+            }
+        });
+    }
+
+    /// Slows down the connections that stand of who has this name, until healed.
+    pub fn slow_down(&self, name: &str, bytes_per_second: u64) {
+        self.change(|world| {
+            let connections = world.connections.values_mut();
+            for connection in connections.filter(|connection| connection.by == name) {
+                connection.bytes_per_second = bytes_per_second;
+            }
+        });
+    }
+
     /// What has happened so far.
     pub fn stats(&self) -> SimStats {
         self.lock().stats
@@ -462,6 +514,7 @@ impl SimNet {
 /// The transport of a [`SimNet`].
 pub struct Sim {
     net: SimNet,
+    name: String,
     options: LinkOptions,
 }
 
@@ -502,7 +555,8 @@ impl Transport for Sim {
         let connection = self.net.change(|world| {
             let (there, back) = (world.delay(), world.delay());
             let refused = world.one_in(world.faults.refuse_one_in);
-            let id = world.new_connection(world.now + there + back);
+            let refused = refused || world.cut_off.contains(&self.name);
+            let id = world.new_connection(&self.name, world.now + there + back);
             match world.doors.get_mut(name) {
                 Some(door) if !refused => {
                     let arriving = Arriving { connection: id };
