@@ -33,6 +33,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let fetch = Fetch::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
         let storage = self.storage_of(asker, head.topic, fetch.partition)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Ok(());

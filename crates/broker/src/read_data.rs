@@ -29,6 +29,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let read = ReadData::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
         if let Some(region) = read.into.iter().find(|region| region.memory_kind != 0) {
             let kind = region.memory_kind;
             return Err(refuse(

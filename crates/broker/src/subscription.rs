@@ -72,6 +72,7 @@ impl Node {
         subscribe: Subscribe,
         scope: Scope,
     ) -> Result<(), Refused> {
+        self.refuse_if_closing()?;
         let storage = self.storage_of(asker, topic, subscribe.partition)?;
         if !subscribe.consumer.is_empty() {
             topic::check_consumer_name(&subscribe.consumer)

@@ -199,6 +199,31 @@ fn a_drain_finishes_what_was_taken_and_refuses_the_rest() {
     assert_eq!((world.report.cut_bytes, world.report.lines.len()), (0, 0));
 }
 
+/// A reader that comes while partitions close is to come again, not told that
+/// they are gone.
+#[test]
+fn while_partitions_close_readers_are_told_to_come_again() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    world.hold_disk = true;
+    world.input(Input::Drain);
+    assert!(!world.drained, "nothing is left to be done");
+    let subscribed = world.subscribe(link, topic, "c", Start::Beginning);
+    let fetched = world.request(link, Method::Fetch, topic, &fetch(at(1, 0), 0), &[]);
+    let wanted = ReadData {
+        events: Vec::new(),
+        into: Vec::new(),
+    };
+    let read = world.request(link, Method::ReadData, topic, &wanted, &[]);
+    for id in [subscribed, fetched, read] {
+        let error = world.error(link, id).expect("it is refused");
+        assert_eq!((error.code, error.retryable), (ErrorCode::Draining, true));
+    }
+}
+
 #[test]
 fn a_drain_does_not_wait_for_ever() {
     let mut ground = Ground::new();
