@@ -306,7 +306,7 @@ impl Node {
         } else {
             // One reading ahead of those that take.
             let next = staging.end().max(shelf.state.next());
-            if staging.bytes >= bytes_max / 2 || next >= visible {
+            if staging.is_full || staging.bytes >= bytes_max / 2 || next >= visible {
                 return;
             }
             (next, visible)

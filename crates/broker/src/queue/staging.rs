@@ -21,6 +21,9 @@ pub(crate) struct Staging {
     pub outdated: bool,
     /// When to read again, after a reading failed.
     pub retry_at: Option<Duration>,
+    /// What comes next was dropped again: it is not read ahead before something
+    /// of this is done with.
+    pub is_full: bool,
 }
 
 /// A batch that was read.
@@ -160,6 +163,7 @@ impl Staging {
         let done = self.batches.range(..end);
         let done = done.filter(|(_, staged)| !state.waits_within(staged.base, staged.end));
         let done: Vec<Offset> = done.map(|(base, _)| *base).collect();
+        self.is_full &= done.is_empty();
         done.into_iter().for_each(|base| self.remove(base));
     }
 
@@ -175,12 +179,14 @@ impl Staging {
             && let Some((base, _)) = self.batches.last_key_value()
         {
             self.remove(*base);
+            self.is_full = true;
         }
     }
 
     /// Drops everything, also what is on its way.
     pub fn clear(&mut self) {
         self.batches.clear();
+        self.is_full = false;
         (self.bytes, self.events) = (0, 0);
         self.outdated = self.reading;
     }

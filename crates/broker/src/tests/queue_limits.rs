@@ -43,6 +43,40 @@ fn more_events_of_one_key_than_are_read_ahead_hold_back_no_others() {
     }
 }
 
+/// A batch that does not fit behind what waits is not read again and again.
+#[test]
+fn what_does_not_fit_is_read_when_there_is_room() {
+    let mut ground = Ground::new();
+    ground.limits.read_bytes_max = 2000;
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let one = Join {
+        prefetch_events: 1,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &one);
+    world.fill(link, topic, 0, 1, 1);
+    world.fill(link, topic, 1, 3, 2);
+    world.hold_disk = true;
+    let long = "9".repeat(6000);
+    world.produce(link, topic, &batch(topic, 5, 0, 3, &[&long]));
+    let tries = (0..200).find(|_| {
+        if world.held_operation_count() > 0 {
+            world.release_operation(0);
+        }
+        world.held_operation_count() == 0
+    });
+    assert!(tries.is_some(), "it is read without end");
+    world.release_disk();
+    for number in 0..4 {
+        let lease = world.given(link, id)[number].lease;
+        let refused = world.settled(link, topic, (1, number as u64 + 1), vec![done(lease)]);
+        assert!(refused.is_empty());
+    }
+    assert_eq!(world.queue(link, topic).position.offset, Offset(4));
+}
+
 #[test]
 fn leases_of_scattered_events_fit_their_frames() {
     const EVENTS: u64 = 10_000;
