@@ -43,6 +43,9 @@ pub(crate) struct Queue {
     pub hungry: BTreeSet<MemberId>,
     /// Whether somebody has come, or is there no more.
     pub members_changed: bool,
+    /// Members of before the start. What they settled then and had no answer
+    /// to may be durable all the same.
+    pub from_before: BTreeSet<MemberId>,
     /// Who is there and has his turn next is behind this one.
     pub last_served: MemberId,
     /// The partition that is looked at first.
@@ -61,6 +64,8 @@ pub(crate) struct Shelf {
     pub storage: StorageId,
     pub state: QueuePartition,
     pub staging: Staging,
+    /// Whether it was looked at since all from before the start are back or gone.
+    pub is_swept: bool,
     /// The dead letter that is being written.
     pub letter: Option<Letter>,
     /// When the next one may be tried.
@@ -82,6 +87,7 @@ impl Queue {
             awaited: BTreeSet::new(),
             hungry: BTreeSet::new(),
             members_changed: true,
+            from_before: BTreeSet::new(),
             last_served: MemberId(0),
             first: PartitionIndex(0),
             is_attended: false,
@@ -113,6 +119,7 @@ impl Node {
         let record = &shared.record;
         let mut queue = Queue::new(record.topic, record.consumer.clone(), options.clone());
         queue.awaited = shared.members.keys().copied().collect();
+        queue.from_before = queue.awaited.clone();
         self.queues.insert(id, queue);
         // What came to nothing before the start goes on by itself.
         self.timers.insert(self.now.monotonic, Timer::Queue(id));
@@ -167,6 +174,9 @@ impl Node {
         };
         for shelf in queue.partitions.values_mut() {
             shelf.state.expire(&rules, &mut queue.loads);
+            if queue.awaited.is_empty() && !std::mem::replace(&mut shelf.is_swept, true) {
+                shelf.state.bury_spent(&rules);
+            }
         }
         self.serve_queue(id);
         self.write_dead_letters(id);
@@ -217,6 +227,7 @@ impl Node {
                 storage: *storage,
                 state,
                 staging: Staging::default(),
+                is_swept: false,
                 letter: None,
                 letter_at: Duration::ZERO,
             };

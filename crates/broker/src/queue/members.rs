@@ -102,14 +102,21 @@ impl Node {
                 shelf
                     .state
                     .joined(waiting, &doing, deadline, entry, rules, &mut queue.loads);
+            // What it has under another lease is not what it names.
             let known = named.entry(lease.partition).or_default();
-            known.insert(lease.first, lease.end, ());
+            let held = found.held.iter();
+            held.for_each(|(first, end)| known.insert(*first, *end, ()));
             let part = |(first, end)| Lease {
                 first,
                 end,
                 ..*lease
             };
-            settled.extend(found.settled.into_iter().map(part));
+            // Of what it settled in this run the answers are remembered, and
+            // somebody else may have settled it since.
+            match queue.from_before.contains(&member) {
+                true => settled.extend(found.settled.into_iter().map(part)),
+                false => expired.extend(found.settled.into_iter().map(part)),
+            }
             expired.extend(found.expired.into_iter().map(part));
             if lease.end > visible {
                 expired.push(part((lease.first.max(visible), lease.end)));
@@ -160,6 +167,7 @@ impl Node {
         };
         queue.awaited.remove(&member);
         queue.members_changed = true;
+        queue.from_before.remove(&member);
         for shelf in queue.partitions.values_mut() {
             let loads = &mut queue.loads;
             shelf.state.member_gone(member, counted, &rules, loads);

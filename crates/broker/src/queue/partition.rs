@@ -19,6 +19,8 @@ use wire::{Incarnation, LeaseId, MemberId, Offset, Sequence};
 /// While so many events of a partition are on their way to the dead-letter
 /// topic, no others are given out: it is missing or full.
 pub const DEAD_MAX: usize = 10_000;
+/// Why an event comes back whose lease is over.
+const EXPIRED: &str = "the lease expired";
 /// The longest reason of a return or rejection that is kept.
 pub const REASON_BYTES_MAX: usize = 1024;
 
@@ -550,7 +552,7 @@ impl QueuePartition {
             let over = over.filter(|(_, _, leased)| leased.deadline <= rules.now);
             let over: Parts = over.map(|(a, b, leased)| (a, b, *leased)).collect();
             changed |= !over.is_empty();
-            self.take_back(over, true, "the lease expired", rules, loads);
+            self.take_back(over, true, EXPIRED, rules, loads);
         }
         while let Some((at, first)) = self.due.first().copied()
             && at <= rules.unix_ns
@@ -566,6 +568,26 @@ impl QueuePartition {
             }
         }
         changed
+    }
+
+    /// After a restart, when whoever may have something has come back: events
+    /// that were delivered as often as is allowed do not wait any more.
+    pub fn bury_spent(&mut self, rules: &Rules) {
+        let is_spent =
+            |deliveries: u32| rules.deliveries_max > 0 && deliveries >= rules.deliveries_max;
+        let waiting = self.returned.iter();
+        let spent = waiting.filter(|(_, _, deliveries)| is_spent(**deliveries));
+        let spent: Vec<_> = spent
+            .map(|(a, b, deliveries)| (a, b, *deliveries))
+            .collect();
+        for (first, end, deliveries) in spent {
+            self.returned.remove(first, end);
+            let returned = Returned {
+                deliveries,
+                not_before: 0,
+            };
+            self.come_back(first, end, returned, rules, "the server was restarted");
+        }
     }
 
     /// When [`QueuePartition::expire`] has something to do: on the monotonic

@@ -267,15 +267,20 @@ fn a_topic_whose_deletion_finds_no_space_can_be_asked_for_again() {
     let tries = (0..1000).find(|_| is_full(&mut world));
     assert!(tries.is_some(), "the disk is not full");
     let name = TopicName { name: "t".into() };
-    let delete = |world: &mut World| {
-        world.call::<Empty>(link, Method::DeleteTopic, TopicId(0), &name)
-    };
+    let delete =
+        |world: &mut World| world.call::<Empty>(link, Method::DeleteTopic, TopicId(0), &name);
     let error = delete(&mut world).err().expect("there is no space");
-    assert_eq!((error.code, error.retryable), (ErrorCode::StorageFull, true));
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::StorageFull, true)
+    );
     ground.disk.set_space(None);
     // Whoever asks next is refused as well, and has the disk asked for space.
     let error = alter(&mut world, link, topic, "{}").unwrap_err();
-    assert_eq!((error.code, error.retryable), (ErrorCode::StorageFull, true));
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::StorageFull, true)
+    );
     alter(&mut world, link, topic, "{}").unwrap();
     assert_eq!(delete(&mut world).err(), None);
     assert_eq!(ground.directories(), Vec::<String>::new());

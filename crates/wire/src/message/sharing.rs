@@ -52,8 +52,11 @@ record! {
         /// The consumer's options as they are, as JSON.
         pub options: String,
         /// Of the leases that it named, those whose events are settled already.
+        /// Told to members of before the server's start alone: what others
+        /// settled in this run has its answer.
         pub settled: Vec<Lease>,
-        /// Of the leases that it named, those that are not its any more.
+        /// Of the leases that it named, those that are not its any more; of a
+        /// member of this run, settled ones as well.
         pub expired: Vec<Lease>,
     }
 }

@@ -1,6 +1,6 @@
 //! What became of events, on its way into records, and back at a start.
 
-use super::{Dead, Leased, Loads, QueuePartition, Rules};
+use super::{Dead, EXPIRED, Leased, Loads, QueuePartition, Rules};
 use crate::queue::{OffsetSet, RANGES_PER_RECORD, RangeMap};
 use crate::table::{QueueEntry, Returned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -271,7 +271,11 @@ impl QueuePartition {
                     self.deadlines.insert(leased.deadline);
                     self.leases.insert(first, end, leased);
                 } else {
-                    self.come_to_wait(first, end, leased.deliveries);
+                    let returned = Returned {
+                        deliveries: leased.deliveries,
+                        not_before: 0,
+                    };
+                    self.come_back(first, end, returned, rules, EXPIRED);
                 }
             }
         }

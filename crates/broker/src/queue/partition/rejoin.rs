@@ -34,6 +34,7 @@ impl QueuePartition {
         let Waiting { first, end, .. } = named;
         let mut found = Named::default();
         if let Some(deadline) = adopt {
+            self.give_up_older(first, end, named.deliveries, loads);
             let leased = Leased {
                 member: doing.member,
                 lease: doing.lease,
@@ -75,6 +76,19 @@ impl QueuePartition {
         let known: Vec<_> = known.iter().collect();
         found.expired = rest(first, end, &known);
         found
+    }
+
+    /// Takes back what others came back with from a delivery before this one:
+    /// that it had come back from that was lost with the restart.
+    fn give_up_older(&mut self, first: Offset, end: Offset, deliveries: u32, loads: &mut Loads) {
+        let leases = self.leases.within(first, end);
+        let older = leases.filter(|(_, _, leased)| leased.deliveries < deliveries);
+        let older: Parts = older.map(|(a, b, leased)| (a, b, *leased)).collect();
+        for (first, end, leased) in older {
+            self.leases.remove(first, end);
+            loads.take(&leased, self.count(first, end));
+            self.come_to_wait(first, end, leased.deliveries);
+        }
     }
 
     /// What of `first..end` is settled here and not in the records.

@@ -382,10 +382,10 @@ impl Model {
             self.partition
                 .not_recorded(changes, &durable, &rules, &mut self.loads);
             for (at, held) in std::mem::take(&mut self.under_way) {
-                self.events[at] = match self.now < held.deadline {
-                    true => Event::Leased(held),
-                    false => Event::Waiting(held.deliveries),
-                };
+                match self.now < held.deadline {
+                    true => self.events[at] = Event::Leased(held),
+                    false => self.come_back(at, held.deliveries, 0),
+                }
             }
             return;
         }
@@ -475,7 +475,11 @@ impl Model {
                 assert_eq!(told.iter().filter(|is| **is).count(), 1, "event {at}");
                 match self.events[at as usize] {
                     Event::Settled | Event::Dead(_) => assert!(told[1], "event {at}"),
-                    Event::Waiting(_) if came_back(at) < leased.deliveries => {
+                    // Of two who name it the later one has it.
+                    Event::Leased(Leased { deliveries, .. }) if deliveries >= leased.deliveries => {
+                        assert!(told[2], "event {at}");
+                    }
+                    Event::Leased(_) | Event::Waiting(_) if came_back(at) < leased.deliveries => {
                         assert!(told[0], "event {at}");
                         self.events[at as usize] = Event::Leased(Leased {
                             deadline,
