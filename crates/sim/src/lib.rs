@@ -12,7 +12,9 @@
 mod consumer;
 mod costs;
 mod counted;
+mod leases;
 mod machine;
+mod member;
 mod model;
 mod plan;
 mod planted;
@@ -20,8 +22,12 @@ mod producer;
 mod program;
 mod random;
 mod run;
+mod shares;
+mod sharing;
 mod trace;
 mod wired;
+mod witness;
+mod worker;
 mod world;
 
 pub use costs::{Cost, Costs};

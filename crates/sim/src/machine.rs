@@ -6,6 +6,7 @@ use crate::planted::Planted;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::wired::{Rung, Wired};
+use crate::witness::Witness;
 use broker::node::{Input, Job, JobId, LinkId, Now, Output, StorageId};
 use broker::{Fault, Limits, Node, NodeOptions};
 use log::testing::{FaultyDisk, Survival};
@@ -58,6 +59,10 @@ pub struct Machine {
     boot: u64,
     runs: u64,
     last_link: u64,
+    /// Who listens, if somebody does.
+    pub witness: Option<Witness>,
+    /// The process is stopped until then.
+    stopped_until: u64,
 }
 
 struct Running {
@@ -104,6 +109,8 @@ impl Machine {
             boot: 1,
             runs: 0,
             last_link: 0,
+            witness: None,
+            stopped_until: 0,
         }
     }
 
@@ -148,6 +155,9 @@ impl Machine {
             Ok((node, report)) => {
                 self.trace
                     .say(now, || format!("server: started {report:?}"));
+                if let Some(witness) = &mut self.witness {
+                    witness.started(now);
+                }
                 let mut listener = self
                     .transport
                     .listen(ADDRESS)
@@ -176,24 +186,33 @@ impl Machine {
     /// The server's process dies; the page cache survives.
     pub fn kill(&mut self, now: u64) {
         self.trace.say(now, || "server: killed".to_owned());
-        self.end_process();
+        self.end_process(now);
         self.disk.kill();
+    }
+
+    /// The server's process is stopped until then, as by SIGSTOP.
+    pub fn stop(&mut self, until: u64) {
+        self.stopped_until = until;
     }
 
     /// The machine loses power: what was not synced survives in part, or not.
     pub fn lose_power(&mut self, now: u64, survival: Survival) {
         self.trace
             .say(now, || format!("server: power lost, {survival:?} survives"));
-        self.end_process();
+        self.end_process(now);
         self.disk.power_loss(survival);
         self.boot += 1;
     }
 
     /// What the disk had not done yet is done, or half done, or never.
-    fn end_process(&mut self) {
+    fn end_process(&mut self, now: u64) {
+        self.stopped_until = 0;
         let Some(running) = self.running.take() else {
             return;
         };
+        if let Some(witness) = &mut self.witness {
+            witness.crashed(now);
+        }
         for pending in running.operations {
             match self.random.below(3) {
                 0 => {}
@@ -213,10 +232,13 @@ impl Machine {
     }
 
     /// Whether the server has ended after it was asked to; it is gone then.
-    pub fn is_drained(&mut self) -> bool {
+    pub fn is_drained(&mut self, now: u64) -> bool {
         match &self.running {
             Some(running) if running.drained => {
                 self.running = None;
+                if let Some(witness) = &mut self.witness {
+                    witness.crashed(now);
+                }
                 self.disk.kill();
                 true
             }
@@ -228,6 +250,9 @@ impl Machine {
     /// When something happens by itself, if nothing else does.
     pub fn next_event(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
+        if self.stopped_until > 0 {
+            return Some(self.stopped_until);
+        }
         let timer = running
             .node
             .next_timer()
@@ -254,6 +279,9 @@ impl Machine {
         while let Some(output) = running.node.poll_output() {
             match output {
                 Output::Send { link, message } => {
+                    if let Some(witness) = &mut self.witness {
+                        witness.sent(now, link, &message);
+                    }
                     if let Some(wired) = running.links.get_mut(&link) {
                         wired.ask().send(message);
                     }
@@ -317,6 +345,18 @@ impl Machine {
 
     /// Does what is due. True if there was something.
     pub fn turn(&mut self, now: u64) -> Result<bool, Violation> {
+        if now < self.stopped_until {
+            return Ok(false);
+        }
+        self.stopped_until = 0;
+        let moved = self.run(now)?;
+        match &mut self.witness {
+            Some(witness) => witness.violation().map(|()| moved),
+            None => Ok(moved),
+        }
+    }
+
+    fn run(&mut self, now: u64) -> Result<bool, Violation> {
         let mut moved = self.accept(now)?;
         let Some(running) = &mut self.running else {
             return Ok(false);
@@ -392,7 +432,12 @@ impl Machine {
                     peer: wired.link.peer().clone(),
                     capabilities: wired.link.capabilities().clone(),
                 },
-                LinkEvent::Message(message) => Input::Message { link: id, message },
+                LinkEvent::Message(message) => {
+                    if let Some(witness) = &mut self.witness {
+                        witness.received(now, id, &message);
+                    }
+                    Input::Message { link: id, message }
+                }
                 LinkEvent::ReadDone { token, result } => Input::ReadDone {
                     link: id,
                     token,

@@ -313,6 +313,13 @@ impl Model {
         Ok(())
     }
 
+    /// Whether an event is known to be there.
+    pub fn is_at(&self, event: usize, id: EventId) -> bool {
+        let partition = self.partitions.get(id.partition.0 as usize);
+        let life = partition.and_then(|partition| partition.at.get(&id.incarnation));
+        life.is_some_and(|life| life.get(&id.offset.0) == Some(&event))
+    }
+
     /// A reader was told of a gap.
     pub fn gap(
         &mut self,
@@ -353,26 +360,10 @@ impl Model {
         consumed: &ConsumedEvent,
         view: impl Fn(u64) -> Option<DataView>,
     ) -> Result<usize, Violation> {
-        self.delivered_count += 1;
+        let event = self.recognised(&reader.name, consumed, view)?;
         let id = consumed.id();
-        let name = &reader.name;
         let partition = id.partition.0;
-        let what = format!("{name} is given {id}");
-        let Some(event) = event_of(consumed.metadata()) else {
-            return Violation::because(format!("{what}: nobody pushed that"));
-        };
-        let Some(pushed) = self.events.get(event).cloned() else {
-            return Violation::because(format!("{what}: event {event} was never pushed"));
-        };
-        let what = format!("{what}, event {event}");
-        if pushed.partition != partition {
-            return Violation::because(format!("{what}: it was pushed to {}", pushed.partition));
-        }
-        if consumed.metadata() != metadata_of(event, pushed.metadata_bytes) {
-            return Violation::because(format!("{what}: its metadata is not what was pushed"));
-        }
-        self.check_data(&what, event, &pushed, consumed, view)?;
-        self.place(&what, event, id)?;
+        let what = format!("{} is given {id}, event {event}", reader.name);
         let position = Position {
             incarnation: id.incarnation,
             offset: id.offset,
@@ -390,6 +381,47 @@ impl Model {
             .entry(partition)
             .or_default()
             .insert(position, event);
+        Ok(event)
+    }
+
+    /// Somebody was given an event: it is one that was pushed, where it is.
+    pub fn recognised(
+        &mut self,
+        who: &str,
+        consumed: &ConsumedEvent,
+        view: impl Fn(u64) -> Option<DataView>,
+    ) -> Result<usize, Violation> {
+        self.delivered_count += 1;
+        let id = consumed.id();
+        let what = format!("{who} is given {id}");
+        let event = self.content(&what, consumed, view)?;
+        let what = format!("{what}, event {event}");
+        let pushed = &self.events[event];
+        if pushed.partition != id.partition.0 {
+            return Violation::because(format!("{what}: it was pushed to {}", pushed.partition));
+        }
+        self.place(&what, event, id)?;
+        Ok(event)
+    }
+
+    /// Which event this is, by what is in it.
+    pub fn content(
+        &self,
+        what: &str,
+        consumed: &ConsumedEvent,
+        view: impl Fn(u64) -> Option<DataView>,
+    ) -> Result<usize, Violation> {
+        let Some(event) = event_of(consumed.metadata()) else {
+            return Violation::because(format!("{what}: nobody pushed that"));
+        };
+        let Some(pushed) = self.events.get(event) else {
+            return Violation::because(format!("{what}: event {event} was never pushed"));
+        };
+        let what = format!("{what}, event {event}");
+        if consumed.metadata() != metadata_of(event, pushed.metadata_bytes) {
+            return Violation::because(format!("{what}: its metadata is not what was pushed"));
+        }
+        self.check_data(&what, event, pushed, consumed, view)?;
         Ok(event)
     }
 

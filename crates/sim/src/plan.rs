@@ -4,7 +4,10 @@ use crate::machine::MachinePlan;
 use crate::planted::Planted;
 use crate::random::Random;
 use broker::Limits;
-use client::{PartitionStorage, ProducerOptions};
+use client::{
+    GroupMember, GroupOptions, PartitionStorage, ProducerOptions, QueueConsumerOptions,
+    QueueOptions,
+};
 use log::testing::Survival;
 use net::testing::sim::SimFaults;
 use std::time::Duration;
@@ -37,6 +40,38 @@ pub enum Mishap {
     ConsumerDies(usize),
     /// A consumer goes back.
     Seek(usize),
+    /// The server's process is stopped for so long.
+    Stop(u64),
+    /// Something happens to one program.
+    Trouble(Who, Trouble),
+}
+
+/// A program, by its place in the list of its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// One that pushes.
+    Producer(usize),
+    /// One that shares a queue's events.
+    Worker(usize),
+    /// One that shares a group's partitions.
+    Member(usize),
+}
+
+/// What happens to one program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is killed and comes back.
+    Dies,
+    /// It leaves as it should, and comes back.
+    Leaves,
+    /// It is stopped for so long, nanoseconds, as by SIGSTOP.
+    Stops(u64),
+    /// Nothing gets from it or to it for so long.
+    CutOff(u64),
+    /// Its connections are slow from now on.
+    Slow,
+    /// A second process of its instance name starts while it lives.
+    Replaced,
 }
 
 /// A run, as its seed wants it.
@@ -54,6 +89,8 @@ pub struct Plan {
     pub heals_at: u64,
     pub producers: Vec<ProducerPlan>,
     pub consumers: Vec<ConsumerPlan>,
+    pub workers: Vec<WorkerPlan>,
+    pub members: Vec<MemberPlan>,
     pub planted: Option<Planted>,
 }
 
@@ -86,6 +123,34 @@ pub struct ConsumerPlan {
     pub pause_ns: std::ops::Range<u64>,
 }
 
+/// A worker's program: a consumer of a queue.
+#[derive(Debug, Clone)]
+pub struct WorkerPlan {
+    pub name: String,
+    pub queue: String,
+    pub instance: Option<String>,
+    pub options: QueueConsumerOptions,
+    /// How long it thinks between pulls, nanoseconds.
+    pub pause_ns: std::ops::Range<u64>,
+    /// How long it works at an event.
+    pub think_ns: std::ops::Range<u64>,
+    /// Whether the disk fails, so that partitions may.
+    pub disk_fails: bool,
+}
+
+/// The program of a group's member.
+#[derive(Debug, Clone)]
+pub struct MemberPlan {
+    pub name: String,
+    pub group: String,
+    pub member: GroupMember,
+    pub credit_bytes: u64,
+    /// How long it thinks between pulls, nanoseconds.
+    pub pause_ns: std::ops::Range<u64>,
+    /// Whether the disk fails, so that partitions may.
+    pub disk_fails: bool,
+}
+
 /// How much goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
@@ -93,6 +158,8 @@ pub enum Weather {
     Calm,
     /// All of it.
     Chaos,
+    /// All of it, where consumers share: members of queues and groups.
+    Sharing,
 }
 
 impl Plan {
@@ -132,11 +199,92 @@ impl Plan {
             producers,
             planted,
             consumers: (0..2).map(|index| consumer(random, index)).collect(),
+            workers: Vec::new(),
+            members: Vec::new(),
         };
-        if !is_calm {
-            plan.add_mishaps(random);
+        match weather {
+            Weather::Calm => {}
+            Weather::Chaos => plan.add_mishaps(random),
+            Weather::Sharing => plan.share(random),
         }
         plan
+    }
+
+    /// Has consumers that share in the place of independent ones.
+    fn share(&mut self, random: &mut Random) {
+        let count = random.within(1..5) as usize;
+        let disk = self.partitions[0].clone();
+        self.partitions = vec![disk; count];
+        self.levels = vec![Durability::Synced; count];
+        self.definition = Definition::builder()
+            .partition_selector(SelectorKind::Explicit)
+            .durability(Durability::Synced)
+            .build()
+            .expect("the simulation's topics are good");
+        for producer in &mut self.producers {
+            producer.options.durability = None;
+            producer.data_bytes_max = producer.data_bytes_max.min(3_000);
+        }
+        self.consumers.clear();
+        let deliveries_max = random.pick(&[1, 2, 3, 5, 20]);
+        for queue in 0..random.within(1..3) {
+            let options = QueueOptions {
+                lease_ms: random.pick(&[300, 1_000, 3_000]),
+                deliveries_max,
+                ..QueueOptions::default()
+            };
+            for index in 0..random.within(1..4) {
+                let worker = worker(random, queue, index, &options);
+                self.workers.push(worker);
+            }
+        }
+        let group = GroupOptions {
+            revoke_timeout_ms: random.pick(&[300, 2_000]),
+        };
+        for index in 0..random.within(0..4) {
+            self.members.push(member(random, index, &group));
+        }
+        self.add_troubles(random);
+    }
+
+    fn add_troubles(&mut self, random: &mut Random) {
+        for _ in 0..random.within(3..14) {
+            let at = random.below(self.heals_at);
+            let long = random.within(SECOND / 20..4 * SECOND);
+            let mishap = match random.below(20) {
+                0 => Mishap::Cut,
+                1 => Mishap::Silence,
+                2..=4 => Mishap::Kill,
+                5 | 6 => Mishap::PowerLoss(match random.below(5) {
+                    0 => Survival::Nothing,
+                    1 => Survival::All,
+                    _ => Survival::Some(random.number()),
+                }),
+                7 => Mishap::DiskFull,
+                8 => Mishap::DiskError(random.below(40)),
+                9 => Mishap::Stop(long),
+                _ => {
+                    let who = match random.below(5) {
+                        0 => Who::Producer(random.below(self.producers.len() as u64) as usize),
+                        1 | 2 if !self.members.is_empty() => {
+                            Who::Member(random.below(self.members.len() as u64) as usize)
+                        }
+                        _ => Who::Worker(random.below(self.workers.len() as u64) as usize),
+                    };
+                    let trouble = match random.below(12) {
+                        0..=2 => Trouble::Dies,
+                        3..=5 => Trouble::Stops(long),
+                        6..=8 => Trouble::CutOff(long),
+                        9 => Trouble::Slow,
+                        10 => Trouble::Leaves,
+                        _ => Trouble::Replaced,
+                    };
+                    Mishap::Trouble(who, trouble)
+                }
+            };
+            self.mishaps.push((at, mishap));
+        }
+        self.end_mishaps();
     }
 
     fn add_mishaps(&mut self, random: &mut Random) {
@@ -168,6 +316,10 @@ impl Plan {
                 }
             }
         }
+        self.end_mishaps();
+    }
+
+    fn end_mishaps(&mut self) {
         self.mishaps.sort_by_key(|(at, _)| *at);
         let fails =
             |(_, mishap): &(u64, Mishap)| matches!(mishap, Mishap::DiskFull | Mishap::DiskError(_));
@@ -177,6 +329,12 @@ impl Plan {
         }
         for consumer in &mut self.consumers {
             consumer.disk_fails = disk_fails;
+        }
+        for worker in &mut self.workers {
+            worker.disk_fails = disk_fails;
+        }
+        for member in &mut self.members {
+            member.disk_fails = disk_fails;
         }
     }
 }
@@ -277,6 +435,47 @@ fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan 
         pause_ns: 1..random.pick(&[20 * MILLISECOND, 150 * MILLISECOND]),
         data_bytes_max,
         is_calm: false,
+        disk_fails: false,
+    }
+}
+
+fn worker(random: &mut Random, queue: u64, index: u64, options: &QueueOptions) -> WorkerPlan {
+    let name = format!("worker-{queue}-{index}");
+    let instance = random.one_in(3).then(|| name.clone());
+    WorkerPlan {
+        queue: format!("queue-{queue}"),
+        options: QueueConsumerOptions {
+            queue: options.clone(),
+            instance: instance.clone(),
+            session_timeout: Duration::from_millis(random.pick(&[500, 1_500, 4_000])),
+            processing_timeout: random.one_in(8).then_some(Duration::from_millis(700)),
+            prefetch_events: random.pick(&[1, 3, 20]),
+            prefetch_bytes: random.pick(&[2_000, 1 << 20]),
+            renew: random.one_in(3),
+            ..QueueConsumerOptions::default()
+        },
+        name,
+        instance,
+        pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
+        think_ns: 0..random.pick(&[1, 50 * MILLISECOND, 800 * MILLISECOND]),
+        disk_fails: false,
+    }
+}
+
+fn member(random: &mut Random, index: u64, group: &GroupOptions) -> MemberPlan {
+    let name = format!("member-{index}");
+    MemberPlan {
+        group: "group".to_owned(),
+        member: GroupMember {
+            group: group.clone(),
+            instance: random.one_in(3).then(|| name.clone()),
+            session_timeout: Duration::from_millis(random.pick(&[500, 1_500, 4_000])),
+            processing_timeout: random.one_in(8).then_some(Duration::from_millis(700)),
+            ..GroupMember::default()
+        },
+        name,
+        credit_bytes: random.pick(&[3_000, 1 << 20]),
+        pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
         disk_fails: false,
     }
 }

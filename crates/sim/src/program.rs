@@ -24,6 +24,8 @@ pub struct Program {
     links: BTreeMap<u64, Wired>,
     present: Option<u64>,
     kicked: bool,
+    /// The process is stopped until then.
+    stopped_until: u64,
     /// Whether the core has ended: a driver that gave up.
     pub ended: bool,
 }
@@ -42,7 +44,8 @@ impl Program {
         trace: Trace,
         counters: Counters,
     ) -> Self {
-        let transport = Counted::new(net.transport(LinkOptions::default()), counters);
+        let transport = net.transport_of(name.clone(), LinkOptions::default());
+        let transport = Counted::new(transport, counters);
         let transports = Arc::new(Transports::new().with(transport));
         let endpoint = Endpoint::Address {
             address: ADDRESS.to_owned(),
@@ -66,6 +69,7 @@ impl Program {
             links: BTreeMap::new(),
             present: None,
             kicked: true,
+            stopped_until: 0,
             ended: false,
         }
     }
@@ -75,10 +79,26 @@ impl Program {
         self.kicked = true;
     }
 
+    /// The process is stopped until then, as by SIGSTOP.
+    pub fn stop(&mut self, until: u64) {
+        self.stopped_until = until;
+    }
+
+    /// Whether the process is stopped.
+    pub fn is_stopped(&self, now: u64) -> bool {
+        now < self.stopped_until
+    }
+
     /// When the core wants to be called.
     pub fn next_event(&self) -> Option<u64> {
+        if self.ended {
+            return None;
+        }
+        if self.stopped_until > 0 {
+            return Some(self.stopped_until);
+        }
         let at = self.core.next_timer()?;
-        (!self.ended).then(|| at.as_nanos().min(u128::from(u64::MAX)) as u64)
+        Some(at.as_nanos().min(u128::from(u64::MAX)) as u64)
     }
 
     /// The process is killed: its connections end, and what its handles still
@@ -98,9 +118,10 @@ impl Program {
     /// Does what is due. True if there was something.
     pub fn turn(&mut self, now: u64) -> bool {
         let mut moved = false;
-        if self.ended {
+        if self.ended || now < self.stopped_until {
             return false;
         }
+        self.stopped_until = 0;
         let due = self.next_event().is_some_and(|at| at <= now);
         if std::mem::take(&mut self.kicked) || due {
             moved = true;

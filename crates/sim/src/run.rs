@@ -66,9 +66,13 @@ pub fn run_seed(
 }
 
 /// The first of some seeds whose run notices a planted fault, and as what.
-pub fn find(planted: Planted, seeds: std::ops::Range<u64>) -> Option<(u64, Violation)> {
+pub fn find(
+    planted: Planted,
+    weather: Weather,
+    seeds: std::ops::Range<u64>,
+) -> Option<(u64, Violation)> {
     seeds.into_iter().find_map(|seed| {
-        let plan = Plan::of(seed, Weather::Chaos, Some(planted));
+        let plan = Plan::of(seed, weather, Some(planted));
         let found = attempt(plan, Trace::default()).err();
         found.map(|violation| (seed, violation))
     })

@@ -2,21 +2,24 @@
 
 use crate::consumer::ConsumerActor;
 use crate::machine::Machine;
+use crate::member::MemberActor;
 use crate::model::Model;
 use crate::plan::{ConsumerPlan, Mishap, Plan};
 use crate::producer::{ProducerActor, TOPIC};
+use crate::program::Program;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
+use crate::worker::WorkerActor;
 use client::{Position, Start, TopicDescription};
 use log::testing::{Fault, Survival};
 use net::testing::sim::{SimFaults, SimNet};
 use topic::Retention;
 
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 /// How often somebody looks at the server.
 const LOOK_NS: u64 = 3 * SECOND;
 /// How long draining may take once nothing goes wrong any more.
-const DRAIN_NS_MAX: u64 = 240 * SECOND;
+pub(crate) const DRAIN_NS_MAX: u64 = 240 * SECOND;
 /// Turns without the time moving after which nothing will ever move it.
 const TURNS_MAX: u32 = 100_000;
 
@@ -33,27 +36,43 @@ pub struct Summary {
     pub steps: u64,
     /// Restarts of the server.
     pub restarts: u64,
+    /// Events that queues gave out.
+    pub leased: u64,
+    /// Those of them that were given out before.
+    pub leased_again: u64,
+    /// Settlements, and acknowledgements of groups, that were refused.
+    pub refused: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Partitions of groups that changed hands.
+    pub moved: u64,
     /// Virtual time, nanoseconds.
     pub ns: u64,
 }
 
 /// Everything.
 pub struct World {
-    plan: Plan,
-    net: SimNet,
-    machine: Machine,
-    model: Model,
-    producers: Vec<ProducerActor>,
+    pub(crate) plan: Plan,
+    pub(crate) net: SimNet,
+    pub(crate) machine: Machine,
+    pub(crate) model: Model,
+    pub(crate) producers: Vec<ProducerActor>,
     consumers: Vec<ConsumerActor>,
-    random: Random,
-    trace: Trace,
-    now: u64,
+    pub(crate) workers: Vec<WorkerActor>,
+    pub(crate) members: Vec<MemberActor>,
+    /// A client that looks at things at the end.
+    pub(crate) observer: Option<Program>,
+    /// Who is cut off until when.
+    pub(crate) cut_off: Vec<(u64, String)>,
+    pub(crate) random: Random,
+    pub(crate) trace: Trace,
+    pub(crate) now: u64,
     /// When the server is to be started.
     start_at: Option<u64>,
     /// When somebody looks whether the server needs to be started anew.
     look_at: u64,
     space_at: Option<u64>,
-    summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 impl World {
@@ -75,12 +94,28 @@ impl World {
             ConsumerActor::new(&net, consumer.clone(), Start::Cursor, random, trace.clone())
         });
         let consumers = consumers.collect();
+        let workers = plan.workers.iter().map(|worker| {
+            let random = random.fork();
+            WorkerActor::new(&net, worker.clone(), random, trace.clone())
+        });
+        let workers = workers.collect();
+        let members = plan.members.iter().map(|member| {
+            let random = random.fork();
+            MemberActor::new(&net, member.clone(), random, trace.clone())
+        });
+        let members = members.collect();
+        let mut machine = machine;
+        machine.witness = plan.witness(&trace);
         Self {
             plan,
             machine,
             model,
             producers,
             consumers,
+            workers,
+            members,
+            observer: None,
+            cut_off: Vec::new(),
             random,
             trace,
             net,
@@ -105,12 +140,15 @@ impl World {
             world.producers.iter().find_map(ProducerActor::unfinished)
         })?;
         let ends = self.scan("scan")?;
+        self.share_out(&ends)?;
         self.run_until("the consumers", |world| {
             let mut consumers = world.consumers.iter();
             consumers.find_map(|consumer| consumer.unfinished(&ends))
         })?;
         self.last_crash()?;
         let ends = self.scan("scan-again")?;
+        self.share_out(&ends)?;
+        self.check_sharing(&ends)?;
         self.run_until("the consumers, after a last crash", |world| {
             let mut consumers = world.consumers.iter();
             consumers.find_map(|consumer| consumer.unfinished(&ends))
@@ -140,7 +178,8 @@ impl World {
             for producer in &mut self.producers {
                 moved |= producer.program.turn(self.now);
                 producer.observe(self.now, &mut self.model)?;
-                if producer.wake_at <= self.now {
+                let is_stopped = producer.program.is_stopped(self.now);
+                if producer.wake_at <= self.now && !is_stopped {
                     moved = true;
                     let topic = (&self.plan.definition, &self.plan.partitions[..]);
                     producer.act(self.now, &mut self.model, topic)?;
@@ -154,6 +193,7 @@ impl World {
                     consumer.act(self.now, &mut self.model)?;
                 }
             }
+            moved |= self.settle_sharing()?;
             if !moved {
                 return self.check_budgets();
             }
@@ -184,9 +224,11 @@ impl World {
             .clone()
             .filter_map(|producer| producer.program.next_event())
             .chain(consumers.clone().filter_map(|one| one.program.next_event()));
-        let wakes = producers
+        let awake = producers.filter(|producer| !producer.program.is_stopped(self.now));
+        let wakes = awake
             .map(|producer| producer.wake_at)
-            .chain(consumers.map(|consumer| consumer.wake_at));
+            .chain(consumers.map(|consumer| consumer.wake_at))
+            .chain(self.next_sharing());
         let own = [self.start_at, Some(self.look_at), self.space_at];
         let others = [self.net.next_event(), self.machine.next_event()];
         let all = own.into_iter().chain(others).flatten();
@@ -194,7 +236,7 @@ impl World {
     }
 
     /// Lets one thing happen, no later than `until`. False when that time has come.
-    fn step(&mut self, until: u64) -> Result<bool, Violation> {
+    pub(crate) fn step(&mut self, until: u64) -> Result<bool, Violation> {
         self.settle()?;
         let next = self.next_event().max(self.now);
         if next > until {
@@ -290,12 +332,14 @@ impl World {
             }
             Mishap::ConsumerDies(who) => self.consumers[who].die(self.now, &mut self.model),
             Mishap::Seek(who) => self.consumers[who].seek(self.now, &mut self.model),
+            Mishap::Stop(time) => self.machine.stop(self.now + time),
+            Mishap::Trouble(who, trouble) => self.trouble(who, trouble),
         }
     }
 
     /// Whether the server runs and nobody will start it anew, which may lose
     /// what memory partitions hold.
-    fn is_served(&self) -> bool {
+    pub(crate) fn is_served(&self) -> bool {
         let node = self.machine.node();
         node.is_some_and(|node| node.failure().is_none())
     }
@@ -309,6 +353,8 @@ impl World {
         self.space_at = None;
         // A fault that has not come yet does not come any more.
         self.machine.disk.clear_faults();
+        self.machine.stop(self.now);
+        self.heal_sharing();
     }
 
     /// The power goes once more, or the server is ended as it should be; who
@@ -325,7 +371,7 @@ impl World {
             _ => {
                 self.machine.drain(self.now);
                 let deadline = self.now + DRAIN_NS_MAX;
-                while !self.machine.is_drained() {
+                while !self.machine.is_drained(self.now) {
                     if !self.step(deadline)? {
                         return Violation::because("the server does not drain");
                     }

@@ -2,13 +2,13 @@
 
 use broker::Fault as Node;
 use client::Fault as Client;
-use sim::{Planted, find};
+use sim::{Planted, Weather, find};
 
 /// Among so many seeds a fault has to be found.
 const SEEDS: std::ops::Range<u64> = 0..300;
 
-fn is_found(planted: Planted, word: &str) {
-    let found = find(planted, SEEDS);
+fn is_found(planted: Planted, weather: Weather, word: &str) {
+    let found = find(planted, weather, SEEDS);
     println!("{planted:?}: {found:?}");
     let (seed, violation) = found.unwrap_or_else(|| panic!("{planted:?} is not noticed"));
     assert!(
@@ -19,15 +19,16 @@ fn is_found(planted: Planted, word: &str) {
 }
 
 macro_rules! planted {
-    ($($name:ident: $planted:expr => $word:expr;)*) => {
+    ($weather:expr; $($name:ident: $planted:expr => $word:expr;)*) => {
         $(#[test]
         fn $name() {
-            is_found($planted, $word);
+            is_found($planted, $weather, $word);
         })*
     };
 }
 
 planted! {
+    Weather::Chaos;
     an_early_ack: Planted::Broker(Node::AckEarly) => "";
     an_early_delivery: Planted::Broker(Node::VisibleEarly) => "";
     a_cursor_that_moves_back: Planted::Broker(Node::CursorBack) => "cursor of";
@@ -45,4 +46,14 @@ planted! {
     a_call_without_an_end: Planted::Client(Client::NoEnd) => "have not ended";
     acknowledgements_that_overtake_a_seek: Planted::Client(Client::NoHold) => "cursor of";
     an_acknowledgement_that_is_not_sent: Planted::Client(Client::NoAcknowledgement) => "cursor of";
+}
+
+planted! {
+    Weather::Sharing;
+    a_lease_that_is_given_twice: Planted::Broker(Node::LeaseTwice) => "still has it";
+    an_acknowledgement_under_a_lease_that_is_over: Planted::Broker(Node::ExpiredLease) => "";
+    a_dead_letter_that_is_dropped: Planted::Broker(Node::DropDeadLetter) => "there is no dead letter";
+    a_position_of_a_group_that_moves_back: Planted::Broker(Node::CursorBack) => "it moved back";
+    a_partition_that_is_granted_twice: Planted::Broker(Node::GrantTwice) => "owns it";
+    an_acknowledgement_by_who_does_not_own: Planted::Broker(Node::FencedAck) => "does not own it";
 }

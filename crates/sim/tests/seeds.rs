@@ -55,6 +55,11 @@ fn add(all: &mut Summary, one: &Summary) {
     all.delivered += one.delivered;
     all.steps += one.steps;
     all.restarts += one.restarts;
+    all.leased += one.leased;
+    all.leased_again += one.leased_again;
+    all.refused += one.refused;
+    all.dead += one.dead;
+    all.moved += one.moved;
     all.ns += one.ns;
 }
 
@@ -67,4 +72,13 @@ fn calm() {
 #[test]
 fn chaos() {
     run(seeds(0..1000), Weather::Chaos);
+}
+
+#[test]
+fn sharing() {
+    let all = run(seeds(0..200), Weather::Sharing);
+    assert!(
+        all.leased_again > 0 && all.dead > 0 && all.moved > 0,
+        "{all:?}"
+    );
 }
