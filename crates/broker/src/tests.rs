@@ -17,6 +17,7 @@ mod produce;
 mod promises;
 mod queue_limits;
 mod queue_promises;
+mod queue_restarts;
 mod queues;
 mod readers;
 mod sessions;
