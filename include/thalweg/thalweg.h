@@ -618,7 +618,11 @@ typedef struct thalweg_data_callbacks {
  *              offset, {"incarnation", "offset"}, or {"time_ns"}: at the first
  *              batch that the server took then or later, nanoseconds since 1970),
  *            data ("all" or "none"), credit_bytes (16777216, a partition: how
- *              much may wait here), acknowledge_interval_ms (50).
+ *              much may wait here), acknowledge_interval_ms (50),
+ *            merge_wait_ms (none: partitions take turns; else the events of all
+ *              partitions come in the order in which the server appended them,
+ *              and one is held back while there may be an older one: until every
+ *              partition has one here, or for this long after it arrived).
  * callbacks  NULL, or which data is wanted; copied. `destroy` is called also
  *            if opening fails, unless an argument or the options are refused.
  */

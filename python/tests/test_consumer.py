@@ -417,3 +417,22 @@ def test_what_is_lost_is_a_gap(server: Any) -> None:
             assert [gap.reason for gap in gaps] == ["memory lost"]
             assert told.gaps == gaps and warned.gaps == gaps
         assert [gap.reason for gap in driver.gaps("lost")] == ["memory lost"]
+
+
+def test_partitions_are_merged_in_the_order_of_appending(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=3, storage="memory")
+    order = [0, 2, 2, 1, 0, 1, 1, 2, 0]
+    with topic.producer() as producer:
+        for i, partition in enumerate(order):
+            producer.push({"i": i}, partition=partition).result(60)
+    # Only what is behind the end of the first partition to end waits that long.
+    with topic.consumer("viewer", start="beginning", merge_wait=3.0) as consumer:
+        seen = []
+        for _ in order:
+            event = consumer.pull(timeout=60)
+            assert event is not None
+            seen.append(event.metadata["i"])
+        assert seen == list(range(len(order)))
+        assert consumer.pull(timeout=0) is None
+    with pytest.raises(ValueError, match="merge_wait"):
+        topic.consumer("viewer", merge_wait=-1)

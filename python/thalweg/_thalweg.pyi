@@ -326,6 +326,7 @@ class Topic:
         allocator: _Allocator | None = None,
         on_gap: Callable[[Gap], object] | None = None,
         credit_bytes: int | None = None,
+        merge_wait: float | None = None,
     ) -> Consumer:
         """Opens a consumer.
 
@@ -347,6 +348,11 @@ class Topic:
           lost, instead of a `GapWarning`.
         - `credit_bytes`: bytes of batches that may wait here for each
           partition, 16 MiB by default.
+        - `merge_wait`: events of all partitions come in the order in which the
+          server appended them. One is held back while there may be an older
+          one: until every partition has one here, or for this many seconds (a
+          quarter more at most) after it arrived; what comes later still is
+          handed out at once. With None partitions take turns.
 
         The functions are called on a thread that pulls. Raises
         `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,

@@ -65,6 +65,10 @@ impl Consumer {
         if let Err(error) = topic::check_consumer_name(name) {
             return Pending::failed(ClientError::invalid(error));
         }
+        if options.merge_wait.is_some() && options.group.is_some() {
+            let reason = "a group's member has no merge_wait: its partitions come and go";
+            return Pending::failed(ClientError::Invalid(reason.to_owned()));
+        }
         let (topic, name) = (topic.clone(), name.to_owned());
         // Without it no event could be read.
         let serializer = topic.state.serializer().map(drop);

@@ -436,12 +436,13 @@ impl Driver {
             .wait()
     }
 
-    /// Drains every producer and closes the connection. All handles of this
-    /// driver fail with [`ClientError::Closed`] from then on.
+    /// Drains every producer, waits until what was settled of queues is
+    /// durable, and closes the connection. All handles of this driver fail with
+    /// [`ClientError::Closed`] from then on.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if a producer could not be drained in time:
-    /// its futures fail; it closes all the same.
+    /// [`ClientError::Timeout`] if that was not done in time: the futures of
+    /// what is left fail; it closes all the same.
     pub fn close(&self, timeout: Duration) -> Result<(), ClientError> {
         let Some(session) = self.inner.slot.get() else {
             return Ok(());

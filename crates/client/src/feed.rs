@@ -4,7 +4,9 @@
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
+use crate::merge::{Head, Merge, Turn};
 use crate::options::{ConsumerOptions, DataMode};
+use crate::promise::Promise;
 use crate::topic_handle::TopicState;
 use crate::visits::Visits;
 use crate::watch::call_back;
@@ -19,6 +21,8 @@ use wire::{Incarnation, PartitionIndex};
 pub(crate) enum Arrival {
     Batch {
         incarnation: Incarnation,
+        /// When the server took it.
+        append_time: u64,
         /// The batch; its headers are verified, its sections are not.
         bytes: Bytes,
     },
@@ -37,6 +41,13 @@ impl Arrival {
             Self::Gap { .. } => 0,
         }
     }
+
+    fn append_time(&self) -> u64 {
+        match self {
+            Self::Batch { append_time, .. } => *append_time,
+            Self::Gap { .. } => 0,
+        }
+    }
 }
 
 /// One partition's arrivals.
@@ -45,6 +56,8 @@ struct Feed {
     /// Counts up with every seek: what was meant for an older one is dropped.
     generation: u64,
     arrivals: VecDeque<Arrival>,
+    /// Of each arrival, the tick in which it came, where partitions are merged.
+    ticks: VecDeque<u64>,
     queued_bytes: u64,
     /// Taken by the puller and not yet told to the core.
     unreported: u64,
@@ -67,6 +80,8 @@ pub(crate) struct Feeds {
     partitions: BTreeMap<u32, Feed>,
     /// The partition that comes next, for fairness.
     turn: u32,
+    /// How partitions are merged, if they do not take turns.
+    merge: Option<Merge>,
     /// Counts up with everything that a waiting puller should look at.
     news: u64,
     /// Of a group's member: the partitions that it owns, and may acknowledge.
@@ -173,13 +188,16 @@ impl ConsumerShared {
             name,
             topic,
             mailbox,
+            feeds: Mutex::new(Feeds {
+                merge: options.merge_wait.map(Merge::new),
+                ..Feeds::default()
+            }),
             window: options
                 .credit_bytes
                 .min(share.bytes() / partition_count.max(1) as u64)
                 .max(1),
             options,
             _share: share,
-            feeds: Mutex::default(),
             arrived: Signal::new(),
             acknowledgements: Mutex::default(),
             on_ready: Mutex::default(),
@@ -272,10 +290,12 @@ impl ConsumerShared {
     /// For the core: something arrived. Does not notify.
     pub fn arrive(&self, partition: u32, generation: u64, arrival: Arrival) {
         let mut feeds = self.lock();
+        let tick = feeds.merge.as_ref().map(Merge::now);
         let feed = feeds.partitions.entry(partition).or_default();
         if feed.generation == generation {
             feed.queued_bytes += arrival.bytes();
             feed.arrivals.push_back(arrival);
+            feed.ticks.extend(tick);
         }
     }
 
@@ -291,20 +311,23 @@ impl ConsumerShared {
     /// For the puller: the next arrival of the partition whose turn it is,
     /// with the partition, and where its subscription began if that is news.
     /// None if that is a gap, and one is not wanted.
-    pub fn take(&self, gap_wanted: bool) -> Option<(u32, Option<Position>, Arrival)> {
+    pub fn take(self: &Arc<Self>, gap_wanted: bool) -> Option<(u32, Option<Position>, Arrival)> {
         let mut feeds = self.lock();
         if !feeds.changes.is_empty() {
             // What comes behind them may be of another time of the same partition.
             return None;
         }
-        let turn = feeds.turn;
-        let has_arrivals = |(_, feed): &(&u32, &Feed)| !feed.arrivals.is_empty();
-        let partition = feeds
-            .partitions
-            .range(turn..)
-            .find(has_arrivals)
-            .or_else(|| feeds.partitions.range(..turn).find(has_arrivals))
-            .map(|(partition, _)| *partition)?;
+        let partition = match feeds.whose_turn() {
+            Turn::Of(partition) => partition,
+            Turn::Nobody => return None,
+            Turn::Held { begin } => {
+                drop(feeds);
+                if begin {
+                    self.begin_tick();
+                }
+                return None;
+            }
+        };
         let front = feeds.partitions[&partition].arrivals.front();
         if !gap_wanted && matches!(front, Some(Arrival::Gap { .. })) {
             return None;
@@ -312,6 +335,7 @@ impl ConsumerShared {
         feeds.turn = partition.wrapping_add(1);
         let feed = feeds.partitions.get_mut(&partition).expect("found above");
         let arrival = feed.arrivals.pop_front().expect("found above");
+        feed.ticks.pop_front();
         let bytes = arrival.bytes();
         feed.queued_bytes -= bytes;
         feed.unreported += bytes;
@@ -332,6 +356,30 @@ impl ConsumerShared {
             });
         }
         Some((partition, begins_at, arrival))
+    }
+
+    /// Something is held back: after a tick it is looked at again.
+    fn begin_tick(self: &Arc<Self>) {
+        let Some(length) = self.lock().merge.as_ref().map(Merge::tick_length) else {
+            return;
+        };
+        let promise = Promise::new(&self.mailbox);
+        let (shared, rung) = (Arc::downgrade(self), promise.clone());
+        promise.on_done(Box::new(move || {
+            // An error says that the client has ended.
+            let has_rung = matches!(rung.try_take(), Some(Ok(_)));
+            let Some(shared) = shared.upgrade().filter(|_| has_rung) else {
+                return;
+            };
+            if let Some(merge) = &mut shared.lock().merge {
+                merge.ticked();
+            }
+            shared.notify();
+        }));
+        self.mailbox.send(Command::Alarm {
+            after: length,
+            promise,
+        });
     }
 
     /// For the puller: where a partition's subscription began, if the puller
@@ -425,10 +473,34 @@ impl ConsumerShared {
 }
 
 impl Feeds {
+    /// The partition whose arrival comes next.
+    fn whose_turn(&mut self) -> Turn {
+        let has_arrivals = |(_, feed): &(&u32, &Feed)| !feed.arrivals.is_empty();
+        let Some(merge) = &mut self.merge else {
+            let mut behind = self.partitions.range(self.turn..);
+            let mut before = self.partitions.range(..self.turn);
+            let found = behind
+                .find(has_arrivals)
+                .or_else(|| before.find(has_arrivals));
+            return found.map_or(Turn::Nobody, |(partition, _)| Turn::Of(*partition));
+        };
+        let is_silent = |feed: &Feed| feed.arrivals.is_empty() && feed.failure.is_none();
+        let is_awaited = self.partitions.values().any(is_silent);
+        let heads = self.partitions.iter().filter_map(|(partition, feed)| {
+            Some(Head {
+                append_time: feed.arrivals.front()?.append_time(),
+                partition: *partition,
+                tick: *feed.ticks.front()?,
+            })
+        });
+        merge.turn(heads, is_awaited)
+    }
+
     fn restart(&mut self, partition: u32) {
         let feed = self.partitions.entry(partition).or_default();
         feed.generation += 1;
         feed.arrivals.clear();
+        feed.ticks.clear();
         feed.queued_bytes = 0;
         feed.unreported = 0;
         feed.begins_at = None;

@@ -23,6 +23,7 @@ pub mod group_file;
 pub mod journal;
 mod losses;
 mod mailbox;
+mod merge;
 mod options;
 mod producer;
 mod promise;

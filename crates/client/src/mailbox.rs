@@ -125,6 +125,11 @@ pub(crate) enum Command {
         timeout: Duration,
         promise: Option<Arc<Promise>>,
     },
+    /// The promise is to be resolved when all that was settled is durable.
+    FlushQueue {
+        queue: u64,
+        promise: Arc<Promise>,
+    },
     /// The promise is to be resolved after that time.
     Alarm {
         after: Duration,
@@ -428,6 +433,7 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::FlushAcknowledgements { promise, .. }
         | Command::OpenQueue { promise, .. }
         | Command::ExtendLease { promise, .. }
+        | Command::FlushQueue { promise, .. }
         | Command::Alarm { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
         Command::Settle(_)

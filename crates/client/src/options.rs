@@ -345,6 +345,13 @@ pub struct ConsumerOptions {
     pub group: Option<GroupMember>,
     /// Only events with this key. Default all.
     pub key: Option<Bytes>,
+    /// Hands out the events of all partitions in the order in which the server
+    /// appended them, by its clock; of the same time, by partition. An event is
+    /// held back while there may be an older one: until every partition has an
+    /// event here, or for this long (a quarter more at most) after it arrived.
+    /// What arrives later still is handed out at once. Default: partitions take
+    /// turns, and nothing is held back. Not for a group's member.
+    pub merge_wait: Option<Duration>,
 }
 
 impl Default for ConsumerOptions {
@@ -358,6 +365,7 @@ impl Default for ConsumerOptions {
             acknowledge_interval: Duration::from_millis(50),
             group: None,
             key: None,
+            merge_wait: None,
         }
     }
 }
@@ -373,6 +381,7 @@ impl fmt::Debug for ConsumerOptions {
             .field("acknowledge_interval", &self.acknowledge_interval)
             .field("group", &self.group)
             .field("key", &self.key)
+            .field("merge_wait", &self.merge_wait)
             .finish()
     }
 }

@@ -134,7 +134,9 @@ impl Arrivals {
             }
             match arrival {
                 Arrival::Gap { gap, next } => self.gap(partition, gap, next),
-                Arrival::Batch { incarnation, bytes } => {
+                Arrival::Batch {
+                    incarnation, bytes, ..
+                } => {
                     let index = PartitionIndex(partition);
                     let batch = DeliveredBatch::read(&self.shared.topic, index, incarnation, bytes);
                     let batch = match batch {

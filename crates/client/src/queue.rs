@@ -387,6 +387,7 @@ impl Open {
             mailbox,
             share,
         ));
+        session.register_queue(&shared);
         let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
         session.mailbox.send(Command::OpenQueue {

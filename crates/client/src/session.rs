@@ -7,6 +7,7 @@ use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Command, Mailbox};
 use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
+use crate::queue::QueueShared;
 use crate::runtime::Runtime;
 use crate::turns::Turns;
 use crate::watch::Watch;
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     memory: Budget,
     /// Every producer, to be drained at close.
     producers: Mutex<Vec<Weak<ProducerShared>>>,
+    /// Every consumer of a queue, whose settlements are waited for at close.
+    queues: Mutex<Vec<Weak<QueueShared>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// What those who wait stand in by, where there is a thread.
     watch: Option<Arc<Watch>>,
@@ -82,6 +85,7 @@ impl Session {
             mailbox,
             memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
             producers: Mutex::default(),
+            queues: Mutex::default(),
             thread: Mutex::default(),
             watch: None,
             turns: None,
@@ -126,6 +130,12 @@ impl Session {
         producers.push(Arc::downgrade(producer));
     }
 
+    pub fn register_queue(&self, queue: &Arc<QueueShared>) {
+        let mut queues = self.queues.lock().expect("no holder panics here");
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
     #[allow(clippy::too_many_arguments)]
     pub fn begin_call<T>(
         &self,
@@ -151,7 +161,8 @@ impl Session {
         pending
     }
 
-    /// Waits until every producer is drained.
+    /// Waits until every producer is drained, and then until everything that
+    /// was settled is durable: replies settle when they are stored.
     pub fn drain(&self, timeout: Duration) -> Result<(), ClientError> {
         let deadline = Deadline::after(timeout);
         let producers: Vec<_> = self
@@ -166,6 +177,16 @@ impl Session {
         let mut result = Ok(());
         for flush in flushes {
             result = result.and(flush.wait(deadline.left()));
+        }
+        let queues = std::mem::take(&mut *self.queues.lock().expect("no holder panics here"));
+        let queues: Vec<_> = queues.iter().filter_map(Weak::upgrade).collect();
+        let flushes = queues.iter().map(|queue| queue.begin_flush(timeout));
+        for mut flush in flushes.collect::<Vec<_>>() {
+            let flushed = flush.wait_for(Some(deadline.left())).unwrap_or_else(|| {
+                let what = "what was settled to be durable".to_owned();
+                Err(ClientError::Timeout { what })
+            });
+            result = result.and(flushed);
         }
         result
     }

@@ -508,3 +508,97 @@ fn batches_can_be_fetched_and_data_read_without_a_subscription() {
     let read = topic.begin_read_data(&wanted, vec![Target::new(vec![0u8; 100])]);
     assert!(matches!(world.wait(read), Err(ClientError::Damaged { .. })));
 }
+
+/// Stores an event in each of these partitions, one after the other.
+fn store_in(world: &mut World, topic: &TopicHandle, partitions: &[u32], first: usize) {
+    let pending = topic.begin_producer(ProducerOptions::default());
+    let producer = world.wait(pending).unwrap();
+    for (index, partition) in partitions.iter().enumerate() {
+        let text = (first + index).to_string();
+        let event = Event {
+            partition: Some(*partition),
+            ..Event::new(text.as_bytes())
+        };
+        let pushed = producer.push(event).unwrap();
+        assert!(world.run_until(MINUTE, |_| pushed.try_get().is_some()));
+    }
+}
+
+/// Pulls as a program does that does not sleep: the client does what a pull asks
+/// of it soon after.
+fn pull_soon(world: &mut World, consumer: &Consumer) -> usize {
+    loop {
+        if let Some(event) = consumer.pull(Some(Duration::ZERO)).unwrap() {
+            return number(&event);
+        }
+        world.run_until(SECOND / 100, |_| false);
+    }
+}
+
+#[test]
+fn merged_partitions_come_in_the_order_of_appending() {
+    let mut world = World::new();
+    let topic = world.topic(3);
+    let order = [0, 0, 2, 1, 2, 0, 1, 1, 1, 2, 0, 2];
+    store_in(&mut world, &topic, &order, 0);
+    let options = ConsumerOptions {
+        merge_wait: Some(SECOND),
+        ..ConsumerOptions::default()
+    };
+    let consumer = open(&mut world, &topic, options);
+    let numbers: Vec<_> = order
+        .iter()
+        .map(|_| pull_soon(&mut world, &consumer))
+        .collect();
+    assert_eq!(numbers, (0..order.len()).collect::<Vec<_>>());
+    // And what is stored while it reads.
+    store_in(&mut world, &topic, &order, order.len());
+    let numbers: Vec<_> = order
+        .iter()
+        .map(|_| pull_soon(&mut world, &consumer))
+        .collect();
+    assert_eq!(numbers, (order.len()..2 * order.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_silent_partition_is_waited_for_no_longer_than_the_program_says() {
+    let mut world = World::new();
+    let topic = world.topic(2);
+    let merged = ConsumerOptions {
+        merge_wait: Some(SECOND),
+        ..ConsumerOptions::default()
+    };
+    let consumer = open(&mut world, &topic, merged.clone());
+    store_in(&mut world, &topic, &[0], 0);
+    let begin = world.now();
+    assert_eq!(pull_soon(&mut world, &consumer), 0);
+    let held = world.now() - begin;
+    let bounds = SECOND * 9 / 10..SECOND * 13 / 10;
+    assert!(bounds.contains(&held), "{held:?}");
+    // With an event of the other one nothing is waited for.
+    store_in(&mut world, &topic, &[1, 0], 1);
+    let begin = world.now();
+    assert_eq!(pull_soon(&mut world, &consumer), 1);
+    assert!(world.now() - begin < SECOND / 10);
+    assert_eq!(pull_soon(&mut world, &consumer), 2);
+    // Nothing is held back and no time runs when all was read.
+    assert!(consumer.pull(Some(Duration::ZERO)).unwrap().is_none());
+    let none = ConsumerOptions {
+        merge_wait: Some(Duration::ZERO),
+        ..merged.clone()
+    };
+    let pending = topic.begin_consumer("at once", none);
+    let consumer = world.wait(pending).unwrap();
+    let begin = world.now();
+    let mut numbers: Vec<_> = (0..3).map(|_| pull_soon(&mut world, &consumer)).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2]);
+    assert!(world.now() - begin < SECOND / 10);
+    let member = ConsumerOptions {
+        group: Some(GroupMember::default()),
+        ..merged
+    };
+    let refused = topic.begin_consumer("group", member);
+    let error = world.wait(refused).expect_err("a group is not merged");
+    assert!(matches!(error, ClientError::Invalid(_)), "{error}");
+}

@@ -476,3 +476,28 @@ fn a_first_reply_in_a_callback_is_refused_and_does_not_hang() {
     );
     drop(pending);
 }
+
+#[test]
+fn closing_the_driver_waits_for_what_was_settled() {
+    const EVENTS: u64 = 500;
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path());
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let first = topic(&drivers[0], 1);
+    push(&first, 0..EVENTS);
+    let consumer = queue(&first, QueueConsumerOptions::default());
+    let settled: Vec<_> = (0..EVENTS)
+        .map(|_| {
+            let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+            event.acknowledge()
+        })
+        .collect();
+    drivers[0].close(WATCHDOG).unwrap();
+    for future in settled {
+        // What is not there now never comes.
+        future.try_get().expect("it was waited for").unwrap();
+    }
+    let second = drivers[1].open_topic("events").unwrap();
+    let other = queue(&second, QueueConsumerOptions::default());
+    assert!(other.pull(Some(STEP)).unwrap().is_none());
+}

@@ -341,6 +341,7 @@ pub struct Consumer {
     data: Option<String>,
     credit_bytes: Option<u64>,
     acknowledge_interval_ms: Option<u64>,
+    merge_wait_ms: Option<u64>,
 }
 
 impl Consumer {
@@ -382,6 +383,7 @@ impl Consumer {
                 self.acknowledge_interval_ms,
                 default.acknowledge_interval,
             ),
+            merge_wait: self.merge_wait_ms.map(Duration::from_millis),
             ..default
         })
     }

@@ -356,12 +356,17 @@ impl Topic {
     ///   lost, instead of a `GapWarning`.
     /// - `credit_bytes`: bytes of batches that may wait here for each
     ///   partition, 16 MiB by default.
+    /// - `merge_wait`: events of all partitions come in the order in which the
+    ///   server appended them. One is held back while there may be an older
+    ///   one: until every partition has one here, or for this many seconds (a
+    ///   quarter more at most) after it arrived; what comes later still is
+    ///   handed out at once. With None partitions take turns.
     ///
     /// The functions are called on a thread that pulls. Raises
     /// `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
     /// `Unreachable`.
     #[pyo3(signature = (name, *, start = None, partitions = None, data = None, allocator = None,
-                        on_gap = None, credit_bytes = None))]
+                        on_gap = None, credit_bytes = None, merge_wait = None))]
     #[allow(clippy::too_many_arguments)]
     fn consumer(
         slf: &Bound<'_, Self>,
@@ -372,6 +377,7 @@ impl Topic {
         allocator: Option<Py<PyAny>>,
         on_gap: Option<Py<PyAny>>,
         credit_bytes: Option<u64>,
+        merge_wait: Option<f64>,
     ) -> PyResult<Consumer> {
         let py = slf.py();
         let recipe = recipe!(
@@ -388,6 +394,7 @@ impl Topic {
         let this = slf.get();
         let mut options = ConsumerOptions {
             partitions,
+            merge_wait: wait::seconds("merge_wait", merge_wait)?,
             ..ConsumerOptions::default()
         };
         if let Some(start) = start {

@@ -619,13 +619,17 @@ fn arrival(
             Ok((Some(Arrival::Gap { gap, next }), next))
         }
         kind => {
-            let base = base.ok_or(wire::DecodeError::value("batch stamp", 0, "magic", 0))?;
+            let unstamped = wire::DecodeError::value("batch stamp", 0, "magic", 0);
+            let stamp = batch.stamp.ok_or(unstamped)?;
             let next = Position {
                 incarnation,
-                offset: base.plus(batch.header.offset_count()),
+                offset: stamp.base_offset.plus(batch.header.offset_count()),
             };
-            let arrival =
-                (kind == BatchKind::Events).then_some(Arrival::Batch { incarnation, bytes });
+            let arrival = (kind == BatchKind::Events).then_some(Arrival::Batch {
+                incarnation,
+                append_time: stamp.append_time,
+                bytes,
+            });
             Ok((arrival, next))
         }
     }

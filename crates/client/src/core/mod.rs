@@ -702,6 +702,10 @@ impl ClientCore {
                     }
                 }
             },
+            Command::FlushQueue { queue, promise } => match self.queues.get_mut(&queue) {
+                Some(queue) => queue.flush(&mut wire, promise),
+                None => promise.resolve(Ok(Reply::default())),
+            },
             Command::Close => self.end(ClientError::Closed, link),
         }
     }

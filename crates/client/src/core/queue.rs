@@ -68,6 +68,8 @@ pub(super) struct QueueCore {
     /// When leases are looked after.
     look_at: Option<Duration>,
     closing: Option<Closing>,
+    /// Resolved when everything that was settled is durable.
+    flushes: Vec<Arc<Promise>>,
     is_over: bool,
 }
 
@@ -108,6 +110,7 @@ impl QueueCore {
             lease: Duration::ZERO,
             look_at: None,
             closing: None,
+            flushes: Vec::new(),
             is_over: false,
         };
         core.join(wire);
@@ -543,8 +546,26 @@ impl QueueCore {
         self.go_on(wire);
     }
 
+    /// Somebody waits for everything that was settled by now.
+    pub fn flush(&mut self, wire: &mut Wire<'_>, promise: Arc<Promise>) {
+        self.flushes.push(promise);
+        if self.is_over || self.membership.is_over() {
+            return self.end_flushes(&Ok(()));
+        }
+        self.news(wire);
+    }
+
+    fn end_flushes(&mut self, outcome: &Result<(), ClientError>) {
+        for promise in std::mem::take(&mut self.flushes) {
+            promise.resolve(outcome.clone().map(|()| Reply::default()));
+        }
+    }
+
     /// Leaves, if it is to and everything is settled.
     fn go_on(&mut self, wire: &mut Wire<'_>) {
+        if self.sent.is_empty() && !self.shared.is_settling() {
+            self.end_flushes(&Ok(()));
+        }
         let Some(closing) = &mut self.closing else {
             return;
         };
@@ -563,6 +584,7 @@ impl QueueCore {
     /// The answer to Leave, or none is waited for.
     pub fn left(&mut self, wire: &mut Wire<'_>) {
         self.is_over = true;
+        self.end_flushes(&Ok(()));
         let closing = self.closing.take();
         self.lose_all(wire);
         resolve(self.promise.take(), Err(ClientError::Closed));
@@ -586,6 +608,7 @@ impl QueueCore {
     /// It is no member any more, and will not be.
     pub fn fail(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
         resolve(self.promise.take(), Err(error.clone()));
+        self.end_flushes(&Err(error.clone()));
         self.shared.fail(error.clone());
         self.lose_all(wire);
         if self.closing.is_some() {

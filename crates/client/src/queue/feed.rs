@@ -10,6 +10,7 @@ use super::settlement::{SettleBatch, SettleFuture};
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::DataMode;
+use crate::promise::{Pending, Promise};
 use crate::topic_handle::TopicState;
 use crate::visits::Visits;
 use crate::watch::call_back;
@@ -76,6 +77,8 @@ struct State {
     scheduled: bool,
     /// Events that are settled when their replies are stored.
     replying: usize,
+    /// Whether the core is to hear when the last of them is.
+    is_awaited: bool,
     /// Nothing is handed out or settled any more.
     closed: bool,
     /// Nothing will come any more.
@@ -266,11 +269,23 @@ impl QueueShared {
         self.lock().replying += 1;
     }
 
+    /// Begins to wait for all that was settled to be durable.
+    pub fn begin_flush(&self, timeout: Duration) -> Pending<()> {
+        self.lock().is_awaited = true;
+        let promise = Promise::new(&self.mailbox);
+        self.mailbox.send(Command::FlushQueue {
+            queue: self.key,
+            promise: promise.clone(),
+        });
+        let what = format!("the settlements of {}", self.title);
+        Pending::new(promise, what, timeout, |_| Ok(()))
+    }
+
     /// What became of a reply is known, and the event settled.
     pub fn end_reply(&self) {
         let mut state = self.lock();
         state.replying -= 1;
-        let wake = state.closed && state.replying == 0;
+        let wake = (state.closed || state.is_awaited) && state.replying == 0;
         drop(state);
         if wake {
             self.mailbox.send(Command::Settle(self.key));

@@ -45,7 +45,12 @@ impl FakePartition {
     }
 
     /// Stores a batch with its large data, or knows it again.
-    pub fn append(&mut self, batch: &[u8], external: &[u8]) -> Result<Produced, ErrorReply> {
+    pub fn append(
+        &mut self,
+        batch: &[u8],
+        external: &[u8],
+        append_time: u64,
+    ) -> Result<Produced, ErrorReply> {
         let mut bytes = batch.to_vec();
         let batch = Batch::read(&bytes[..], Verify::Sections).unwrap();
         assert!(batch.stamp.is_none());
@@ -55,7 +60,7 @@ impl FakePartition {
         let produced = |base_offset, incarnation, duplicate| Produced {
             incarnation: Incarnation(incarnation),
             base_offset: Offset(base_offset),
-            append_time: 7,
+            append_time,
             duplicate,
         };
         let incarnation = self.incarnation;
@@ -96,7 +101,7 @@ impl FakePartition {
         let stamp = Stamp {
             batch_bytes: bytes.len() as u64,
             base_offset: Offset(base),
-            append_time: 7,
+            append_time,
             header_crc: batch.header_crc,
             ..Stamp::default()
         };

@@ -107,8 +107,10 @@ impl FakeServer {
             return;
         }
         let at = transfer.produce.partition.0 as usize;
+        // A clock that goes on with every message.
+        let append_time = self.messages;
         let partition = self.partition(&transfer.topic, at);
-        match partition.append(&transfer.batch, &transfer.data) {
+        match partition.append(&transfer.batch, &transfer.data, append_time) {
             Ok(produced) => reply(conn, transfer.id, produced.to_bytes()),
             Err(error) => send_error(conn, transfer.id, error),
         }
