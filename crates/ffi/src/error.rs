@@ -98,6 +98,8 @@ const SERVER_NAMES: &[(i32, &CStr)] = &[
     (143, c"producer fenced"),
     (144, c"producer state expired"),
     (145, c"invalid durability"),
+    (146, c"topic is full"),
+    (147, c"events dropped"),
     (160, c"offset out of range"),
     (161, c"wrong incarnation"),
     (162, c"damaged"),
