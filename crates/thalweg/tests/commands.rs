@@ -627,18 +627,23 @@ fn threads_of_a_server_run_where_it_is_told() {
     let first = list.split([',', '-']).next().expect("there is one");
     let rig = Rig::default();
     let server = rig.serve(&["--cores", first, "--disk-cores", &list]);
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+    // A thread gives itself its name, a moment after it was started.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let mut placed = Vec::new();
-    for task in tasks {
-        let task = task.expect("threads of a server stay").path();
-        let name = std::fs::read_to_string(task.join("comm")).expect("as above");
-        let status = std::fs::read_to_string(task.join("status")).expect("as above");
-        match name.trim() {
-            "thalweg-node" => placed.push((allowed(&status), first.to_owned())),
-            disk if disk.starts_with("thalweg-disk") => {
-                placed.push((allowed(&status), list.clone()));
+    while placed.len() < 1 + 4 && std::time::Instant::now() < deadline {
+        placed.clear();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+        for task in tasks {
+            let task = task.expect("threads of a server stay").path();
+            let name = std::fs::read_to_string(task.join("comm")).expect("as above");
+            let status = std::fs::read_to_string(task.join("status")).expect("as above");
+            match name.trim() {
+                "thalweg-node" => placed.push((allowed(&status), first.to_owned())),
+                disk if disk.starts_with("thalweg-disk") => {
+                    placed.push((allowed(&status), list.clone()));
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
     assert_eq!(placed.len(), 1 + 4, "{placed:?}");
