@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel install demo test kill bench bench-peers bench-scenarios tomography clean
+.PHONY: help setup wheel install demo test kill kill-sharing bench bench-peers bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -16,6 +16,9 @@ test: setup ## every check of the repository
 
 kill: setup ## kill the server ROUNDS=200 times under load, and audit what it kept
 	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),200) scripts/kill
+
+kill-sharing: setup ## kill and stop members of queues and groups, producers and the server, ROUNDS=200 times
+	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),200) scripts/kill-sharing
 
 bench: setup ## measure the event path beside the limits of this machine
 	@scripts/bench
