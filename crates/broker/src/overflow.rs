@@ -286,7 +286,12 @@ impl Node {
         let partition = self.partitions.get(&id);
         match partition.map(|partition| &partition.room) {
             Some(room) if room.dropped.has(&incoming.header) => {
-                Err(room.refusal("the events came again after they were dropped".to_owned()))
+                let text = "the events came again after they were dropped".to_owned();
+                Err(match room.policy {
+                    // Their place is gone, whatever the topic has been altered to.
+                    Overflow::Block => ErrorReply::fatal(ErrorCode::EventDropped, text),
+                    _ => room.refusal(text),
+                })
             }
             _ => Ok(()),
         }

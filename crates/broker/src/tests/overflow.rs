@@ -218,6 +218,35 @@ fn the_newest_are_dropped_and_their_producer_is_told() {
 }
 
 #[test]
+fn what_was_dropped_stays_so_when_the_topic_is_altered_to_block() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = full(&mut world, link, r#"{"type":"drop_newest"}"#);
+    for at in 0..10 {
+        push(&mut world, link, topic, at).unwrap();
+    }
+    push(&mut world, link, topic, 10).unwrap_err();
+    let alter = AlterTopic {
+        changes: r#"{"overflow":{"type":"block"}}"#.into(),
+    };
+    world
+        .call::<TopicDescription>(link, Method::AlterTopic, topic, &alter)
+        .unwrap();
+    // Told to come again, it would for ever.
+    let error = push(&mut world, link, topic, 10).unwrap_err();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::EventDropped, false)
+    );
+    let error = push(&mut world, link, topic, 11).unwrap_err();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::StorageFull, true)
+    );
+}
+
+#[test]
 fn one_in_so_many_is_sampled_and_the_bound_holds() {
     let mut ground = Ground::new();
     let mut world = ground.start();
