@@ -144,7 +144,7 @@ pub(crate) struct ProducerShared {
     pub shelf: Arc<Shelf>,
     pub refusals: Arc<Refusals>,
     /// What full topics have refused, for the next flush to tell.
-    pub losses: Losses,
+    pub losses: Arc<Losses>,
     /// Written by the core when the producer was opened.
     pub identity: RwLock<Identity>,
     pub budget: Budget,
@@ -203,7 +203,7 @@ impl ProducerShared {
             journal,
             shelf: Arc::new(Shelf::new(share_bytes)),
             refusals: Arc::default(),
-            losses: Losses::default(),
+            losses: Arc::default(),
             identity: RwLock::default(),
         })
     }
@@ -324,7 +324,10 @@ impl ProducerShared {
     /// An event is refused, perhaps by a rule that has been altered: the next
     /// one may pass.
     fn suspect(&self) {
-        self.mailbox.send(Command::LookAtTopics);
+        // Once until it was looked at, however many events are refused.
+        if self.topic.suspect() {
+            self.mailbox.send(Command::LookAtTopics);
+        }
     }
 
     /// What holds since the topic was altered for the last time.
@@ -546,17 +549,15 @@ impl ProducerShared {
             None => self.close_batches(),
         };
         let told = OnceLock::new();
-        let producer = self.clone();
+        // Not the producer: a flush that is kept does not keep its memory.
+        let (journal, losses) = (self.journal.clone(), self.losses.clone());
         FlushFuture {
             last,
             // Whoever asks this flush again is told the same.
             finish: Arc::new(move || {
                 let outcome = told.get_or_init(|| {
-                    let synced = producer
-                        .journal
-                        .as_ref()
-                        .map_or(Ok(()), |journal| journal.sync());
-                    synced.and_then(|()| producer.losses.take())
+                    let synced = journal.as_ref().map_or(Ok(()), |journal| journal.sync());
+                    synced.and_then(|()| losses.take())
                 });
                 outcome.clone()
             }),

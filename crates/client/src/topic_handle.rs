@@ -14,7 +14,7 @@ use memory::Target;
 use memory::fork::ForkSlot;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 use topic::{Definition, Plugins, Serializer};
@@ -38,6 +38,8 @@ pub(crate) struct TopicState {
     pub definition: Definition,
     /// How often it was seen to have been altered since: read by every push.
     alterations: AtomicU32,
+    /// Whether somebody has asked for it to be looked at.
+    is_suspected: AtomicBool,
     /// As it was seen last. Held for a look or a change only.
     altered: Mutex<Option<Arc<Definition>>>,
     /// Where what the definition names comes from, if it is a plugin.
@@ -67,6 +69,7 @@ impl TopicState {
             id: description.topic,
             definition,
             alterations: AtomicU32::new(0),
+            is_suspected: AtomicBool::new(false),
             altered: Mutex::default(),
             plugins,
             serializer: OnceLock::new(),
@@ -95,6 +98,18 @@ impl TopicState {
     /// The definition as it was seen last, if it has changed.
     pub fn altered(&self) -> Option<Arc<Definition>> {
         self.altered.lock().expect("no holder panics here").clone()
+    }
+
+    /// It may have been altered. False if that was said before and nobody has
+    /// looked since.
+    pub fn suspect(&self) -> bool {
+        // Relaxed: a hint, after which the command is sent.
+        !self.is_suspected.swap(true, Ordering::Relaxed)
+    }
+
+    /// It is about to be looked at, or was just now.
+    pub fn looked_at(&self) {
+        self.is_suspected.store(false, Ordering::Relaxed);
     }
 
     /// Takes over a newer definition. One that is not understood, as a later

@@ -66,6 +66,9 @@ impl Topics {
 
     /// One of them may have been altered.
     pub fn suspect(&mut self, wire: &mut Wire<'_>) {
+        for state in self.states.values().flatten().filter_map(Weak::upgrade) {
+            state.looked_at();
+        }
         if wire.now() >= self.asked_at + SUSPICION_INTERVAL {
             self.ask(wire);
         }
