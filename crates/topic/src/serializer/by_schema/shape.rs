@@ -87,7 +87,7 @@ impl Shape {
             Self::List(_) => value.is_array(),
             Self::OneOf(values) => values.contains(value),
             Self::Number => value.is_f64(),
-            Self::Integer => value.is_i64() || value.as_i64().is_some(),
+            Self::Integer => value.as_i64().is_some(),
             Self::Text => value.is_string(),
             Self::Boolean => value.is_boolean(),
             Self::Any => true,
