@@ -98,7 +98,10 @@ def described(server: Any, kind: str, topic: str, name: str) -> list[dict[str, A
     """The partitions of a group or a queue, as the operator sees them."""
     command = [thalweg.executable(), kind, "describe", topic, "--name", name, "--json"]
     done = subprocess.run(
-        [*command, "--group-file", str(server.group_file)], capture_output=True, text=True
+        [*command, "--group-file", str(server.group_file)],
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG,
     )
     # Nobody has joined yet, or the server is on its way.
     return json.loads(done.stdout)["partitions"] if done.returncode == 0 else []
