@@ -1,7 +1,7 @@
 //! A member comes back, and says what it holds.
 
 use super::{Doing, Leased, Loads, Parts, QueuePartition, Rules, Waiting, rest};
-use crate::queue::{OffsetSet, RangeMap};
+use crate::queue::RangeMap;
 use crate::table::QueueEntry;
 use std::time::Duration;
 use wire::{LeaseId, MemberId, Offset};
@@ -56,9 +56,8 @@ impl QueuePartition {
         }
         let mut held = self.held(first, end, doing, rules);
         // On its way to be settled: the member will be told.
-        held.extend(self.unanswered(first, end, durable));
-        let dead = self.dead.range(first..end.max(first));
-        let dead = dead.filter(|(_, dead)| dead.recorded);
+        held.extend(self.unanswered(first, end, entry));
+        let rejected = entry.rejected.range(first..end.max(first));
         let mut settled = RangeMap::default();
         for (first, end, _) in rest_of(first, end, &held) {
             let mut at = first;
@@ -68,7 +67,8 @@ impl QueuePartition {
             }
             settled.insert(at, end, ());
         }
-        dead.for_each(|(at, _)| settled.insert(*at, at.plus(1), ()));
+        // Its letter may be written by now, and that not recorded.
+        rejected.for_each(|(at, _)| settled.insert(*at, at.plus(1), ()));
         found.settled = settled.iter().map(|(a, b, ())| (a, b)).collect();
         let mut known: RangeMap<()> = settled;
         held.iter().for_each(|(a, b, _)| known.insert(*a, *b, ()));
@@ -91,8 +91,10 @@ impl QueuePartition {
         }
     }
 
-    /// What of `first..end` is settled here and not in the records.
-    fn unanswered(&self, first: Offset, end: Offset, durable: &OffsetSet) -> Parts {
+    /// What of `first..end` is settled here and not in the records, which do
+    /// not say either that it is to be a dead letter.
+    fn unanswered(&self, first: Offset, end: Offset, entry: &QueueEntry) -> Parts {
+        let durable = &entry.settled;
         let under_way = Leased {
             member: MemberId(0),
             lease: LeaseId(0),
@@ -109,8 +111,14 @@ impl QueuePartition {
             }
             parts.push((at, end, under_way));
         }
+        let rejected = |(first, end, _): &(Offset, Offset, Leased)| {
+            let rejected = entry.rejected.range(*first..*end);
+            let rejected: Vec<_> = rejected.map(|(at, _)| (*at, at.plus(1), ())).collect();
+            rest(*first, *end, &rejected)
+        };
         parts.retain(|(a, b, _)| a < b);
-        parts
+        let parts = parts.iter().flat_map(rejected);
+        parts.map(|(a, b)| (a, b, under_way)).collect()
     }
 
     /// What a member has and did not name when it joined again was never

@@ -440,6 +440,10 @@ impl Model {
             if numbers.one_in(2) {
                 continue;
             }
+            // Nobody waits for members with these.
+            if numbers.one_in(3) {
+                self.write_dead_letter();
+            }
             let doing = Doing {
                 member: leased.member,
                 lease: leased.lease,
