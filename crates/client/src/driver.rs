@@ -1,5 +1,6 @@
 //! The driver: one connection to one server, and what can be asked over it.
 
+use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::mailbox::Counters;
@@ -12,7 +13,7 @@ use memory::{Allocation, Target};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use topic::Definition;
 use wire::codec::Codec;
 use wire::message::*;
@@ -60,14 +61,14 @@ impl Driver {
     ///
     /// What waits must not be called on it; the `begin_` calls and polls are.
     /// The answer resolves when the first connection stands. `seed` stands
-    /// for all chance.
+    /// for all chance, and [`ClientCore::tell_time`] for the clock.
     pub fn simulated(
         endpoint: Endpoint,
         options: DriverOptions,
         seed: u128,
     ) -> (Self, ClientCore, Pending<()>) {
         let (session, core, connected) =
-            Session::without_thread(&endpoint, &options, SessionId(seed), Instant::now());
+            Session::without_thread(&endpoint, &options, SessionId(seed), Clock::simulated());
         let slot = ForkSlot::new();
         let _ = slot.get_or_make(|| Ok::<_, ClientError>(session));
         let timeout = options.connect_timeout;

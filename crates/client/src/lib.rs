@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod batch_queue;
+mod clock;
 mod consumer;
 pub mod core;
 mod data_reader;

@@ -2,6 +2,7 @@
 //! commands one way, signs of life and counts the other.
 
 use crate::batch_queue::ProducerShared;
+use crate::clock::Clock;
 use crate::error::ClientError;
 use crate::feed::ConsumerShared;
 use crate::promise::Promise;
@@ -13,7 +14,7 @@ use net::Bell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::message::{Lease, Method, Start};
 use wire::record::Position;
 use wire::{PartitionIndex, TopicId};
@@ -171,7 +172,7 @@ impl Counters {
 
 /// What is known of the peer, for error messages.
 pub(crate) struct Liveness {
-    epoch: Instant,
+    clock: Clock,
     state: Mutex<LivenessState>,
     /// Nanoseconds on the core's clock; 0 is never. Written by the core alone.
     heard_ns: AtomicU64,
@@ -239,10 +240,9 @@ impl Liveness {
         )
     }
 
-    /// [`Liveness::describe`] for callers' threads, which know the time by
-    /// the epoch that the runtime's clock counts from.
+    /// [`Liveness::describe`] for callers' threads.
     pub fn describe_now(&self) -> String {
-        self.describe(self.epoch.elapsed())
+        self.describe(self.clock.now())
     }
 }
 
@@ -268,7 +268,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub fn new(epoch: Instant) -> Arc<Self> {
+    pub fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             commands: Mutex::default(),
             asleep: AtomicBool::new(false),
@@ -279,12 +279,17 @@ impl Mailbox {
             next_key: AtomicU64::new(1),
             ended: OnceLock::new(),
             liveness: Liveness {
-                epoch,
+                clock,
                 state: Mutex::default(),
                 heard_ns: AtomicU64::new(0),
             },
             counters: Arc::default(),
         })
+    }
+
+    /// The clock of the core, which callers' threads read as well.
+    pub fn clock(&self) -> &Clock {
+        &self.liveness.clock
     }
 
     /// A number for a producer or consumer, for the core's maps.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use topic::{Definition, ValidatorKind};
 use wire::message::Start;
 
@@ -74,12 +74,13 @@ struct Waiting {
     last: u64,
     /// When the alarms ring that are set: each is earlier than those that
     /// were set before it.
-    alarms: BTreeSet<Instant>,
+    alarms: BTreeSet<Duration>,
 }
 
 /// A request that is under way.
 struct Request {
-    deadline: Instant,
+    /// On the client's clock.
+    deadline: Duration,
     promise: Arc<Promise>,
     slot: Slot,
     what: String,
@@ -211,7 +212,11 @@ impl Requester {
             return Err(ClientError::Forked);
         }
         let promise = Promise::new(&self.inner.mailbox);
-        let ends = Instant::now()
+        let ends = self
+            .inner
+            .mailbox
+            .clock()
+            .now()
             .checked_add(deadline)
             .ok_or_else(|| ClientError::Invalid("the deadline is beyond all time".to_owned()))?;
         let request = Request {
@@ -392,7 +397,7 @@ impl Inner {
         number
     }
 
-    fn set_alarm(self: &Arc<Self>, at: Instant) {
+    fn set_alarm(self: &Arc<Self>, at: Duration) {
         let promise = Promise::new(&self.mailbox);
         let (inner, rung) = (Arc::downgrade(self), promise.clone());
         promise.on_done(Box::new(move || {
@@ -406,15 +411,15 @@ impl Inner {
             }
         }));
         self.mailbox.send(Command::Alarm {
-            after: at.saturating_duration_since(Instant::now()),
+            after: at.saturating_sub(self.mailbox.clock().now()),
             promise,
         });
     }
 
     /// The alarm for this time has rung: ends requests whose deadline has
     /// passed, and sees that the next one is watched.
-    fn expire(self: &Arc<Self>, alarm: Instant) {
-        let now = Instant::now();
+    fn expire(self: &Arc<Self>, alarm: Duration) {
+        let now = self.mailbox.clock().now();
         let mut waiting = self.lock();
         waiting.alarms.remove(&alarm);
         let late = |request: &Request| request.deadline <= now;
@@ -452,7 +457,7 @@ impl Inner {
 
 impl Waiting {
     /// Notes that an alarm is to ring at `at`; false if one does by then.
-    fn watch(&mut self, at: Instant) -> bool {
+    fn watch(&mut self, at: Duration) -> bool {
         let is_watched = self.alarms.first().is_some_and(|alarm| *alarm <= at);
         !is_watched && self.alarms.insert(at)
     }
@@ -484,8 +489,7 @@ mod tests {
 
     #[test]
     fn alarms_do_not_multiply() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
+        let at = Duration::from_secs;
         let mut waiting = Waiting::default();
         // One request waits for long, and short ones come and go.
         assert!(waiting.watch(at(1000)));

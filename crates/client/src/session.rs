@@ -2,6 +2,7 @@
 //! the memory that producers and consumers share.
 
 use crate::batch_queue::ProducerShared;
+use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Command, Mailbox};
@@ -44,7 +45,7 @@ impl Session {
         let epoch = Instant::now();
         let session_id = SessionId(u128::from_le_bytes(id));
         let (mut session, core, connected) =
-            Self::without_thread(endpoint, options, session_id, epoch);
+            Self::without_thread(endpoint, options, session_id, Clock::since(epoch));
         let runtime = Runtime::new(core, &session.mailbox, options, epoch)?;
         match options.progress {
             Progress::Thread => {
@@ -69,9 +70,9 @@ impl Session {
         endpoint: &Endpoint,
         options: &DriverOptions,
         id: SessionId,
-        epoch: Instant,
+        clock: Clock,
     ) -> (Self, ClientCore, Arc<Promise>) {
-        let mailbox = Mailbox::new(epoch);
+        let mailbox = Mailbox::new(clock);
         let connected = Promise::new(&mailbox);
         let core = ClientCore::new(
             endpoint.clone(),

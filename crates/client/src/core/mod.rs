@@ -205,6 +205,7 @@ impl ClientCore {
     pub fn handle(&mut self, now: Duration, input: Input, mut link: Option<&mut dyn Link>) {
         debug_assert!(now >= self.context.now);
         self.context.now = now;
+        self.tell_time(now);
         self.context.again = false;
         if self.ended {
             return;
@@ -239,6 +240,12 @@ impl ClientCore {
         self.pump(&mut link);
         self.queues.retain(|_, queue| !queue.is_over());
         self.give_up_if_hopeless();
+    }
+
+    /// Says what time it is to whoever uses the API, in a simulation: there is
+    /// no other clock. An input says so as well.
+    pub fn tell_time(&self, now: Duration) {
+        self.context.mailbox.clock().set(now);
     }
 
     /// Sends what a producer has gathered, up to `batches`, and does nothing
