@@ -63,6 +63,15 @@ pub enum Operation {
         /// How many.
         bytes: usize,
     },
+    /// Reads several places of a file into one piece of memory, one behind the
+    /// other; it ends where one of them meets the end of the file →
+    /// [`Outcome::Bytes`].
+    ReadPlaces {
+        /// The file.
+        file: FileId,
+        /// Where and how many bytes, each.
+        places: Vec<(u64, usize)>,
+    },
     /// Makes room up to `bytes`, which becomes the file's length if it was shorter.
     Allocate {
         /// The file.
@@ -138,6 +147,7 @@ impl Operation {
             | Self::Write { file, .. }
             | Self::WriteDirect { file, .. }
             | Self::Read { file, .. }
+            | Self::ReadPlaces { file, .. }
             | Self::Allocate { file, .. }
             | Self::SetLength { file, .. }
             | Self::Length { file }
@@ -171,6 +181,11 @@ impl Operation {
                 position,
                 bytes,
             } => format!("reading {bytes} bytes at {position} of {}", path(file)),
+            Self::ReadPlaces { file, places } => {
+                let bytes: usize = places.iter().map(|(_, bytes)| bytes).sum();
+                let (count, path) = (places.len(), path(file));
+                format!("reading {bytes} bytes at {count} places of {path}")
+            }
             Self::Allocate { file, bytes } => format!("allocating {bytes} bytes of {}", path(file)),
             Self::SetLength { file, bytes } => format!("setting {} to {bytes} bytes", path(file)),
             Self::Length { file } => format!("asking the length of {}", path(file)),
@@ -268,7 +283,7 @@ pub trait Disk: Send + Sync {
     /// Carries out `operation` on the calling thread.
     fn execute(&self, operation: Operation) -> Result<Outcome, DiskError>;
 
-    /// Carries out a `Read` if that takes no waiting for a device; gives the
+    /// Carries out a `Read` or `ReadPlaces` if that takes no waiting for a device; gives the
     /// operation back if it would, or if this disk cannot know.
     fn execute_without_waiting(
         &self,

@@ -1,7 +1,7 @@
 //! The disk of the operating system.
 
 use crate::disk::{DIRECT_ALIGNMENT, Disk, DiskError, DiskErrorKind, FileId, Operation, Outcome};
-use ::memory::{Buffer, Pool};
+use ::memory::Pool;
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -139,10 +139,16 @@ impl OsDisk {
                 position,
                 bytes,
             } => {
-                let mut buffer = self.pool.take(*bytes);
-                let had = read_up_to(&self.file(*file)?.file, *position, &mut buffer)?;
-                buffer.truncate(had);
-                return Ok(Outcome::Bytes(buffer));
+                let open = self.file(*file)?;
+                return self.read_places(&[(*position, *bytes)], |position, buffer| {
+                    read_up_to(&open.file, position, buffer)
+                });
+            }
+            Operation::ReadPlaces { file, places } => {
+                let open = self.file(*file)?;
+                return self.read_places(places, |position, buffer| {
+                    read_up_to(&open.file, position, buffer)
+                });
             }
             Operation::Allocate { file, bytes } => allocate(&self.file(*file)?.file, *bytes)?,
             Operation::SetLength { file, bytes } => self.file(*file)?.file.set_len(*bytes)?,
@@ -161,6 +167,26 @@ impl OsDisk {
             Operation::RemoveDirectory { path } => std::fs::remove_dir(path)?,
         }
         Ok(Outcome::Done)
+    }
+
+    /// Reads places one behind the other, each by `read`, which says how many
+    /// bytes it has had. The first that has fewer than it should is the last.
+    fn read_places<E>(
+        &self,
+        places: &[(u64, usize)],
+        read: impl Fn(u64, &mut [u8]) -> Result<usize, E>,
+    ) -> Result<Outcome, E> {
+        let mut buffer = self.pool.take(places.iter().map(|(_, bytes)| bytes).sum());
+        let mut had = 0;
+        for (position, bytes) in places {
+            let count = read(*position, &mut buffer[had..had + bytes])?;
+            had += count;
+            if count < *bytes {
+                break;
+            }
+        }
+        buffer.truncate(had);
+        Ok(Outcome::Bytes(buffer))
     }
 
     /// Writes past the page cache. False if that cannot be done here: nothing
@@ -287,6 +313,22 @@ fn read_up_to(file: &File, position: u64, buffer: &mut [u8]) -> io::Result<usize
     Ok(had)
 }
 
+/// Fills `buffer` if that takes no waiting; stops early at the end of the file only.
+fn read_what_is_cached(file: &File, position: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let mut had = 0;
+    // A short count means the end of the file or of what is cached: the next
+    // call tells which.
+    while had < buffer.len() {
+        let mut slice = [IoSliceMut::new(&mut buffer[had..])];
+        let at = position + had as u64;
+        match rustix::io::preadv2(file, &mut slice, at, ReadWriteFlags::NOWAIT)? {
+            0 => break,
+            count => had += count,
+        }
+    }
+    Ok(had)
+}
+
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
@@ -321,38 +363,36 @@ impl Disk for OsDisk {
         &self,
         operation: Operation,
     ) -> Result<Result<Outcome, DiskError>, Operation> {
-        let Operation::Read {
-            file,
-            position,
-            bytes,
-        } = operation
-        else {
-            return Err(operation);
+        let one;
+        let (file, places) = match &operation {
+            Operation::Read {
+                file,
+                position,
+                bytes,
+            } => {
+                one = [(*position, *bytes)];
+                (*file, &one[..])
+            }
+            Operation::ReadPlaces { file, places } => (*file, &places[..]),
+            _ => return Err(operation),
         };
         let Ok(open) = self.file(file) else {
             return Err(operation);
         };
-        let mut buffer: Buffer = self.pool.take(bytes);
-        let mut had = 0;
-        // A short count means the end of the file or of what is cached: the
-        // next call tells which.
-        while had < bytes {
-            let mut slice = [IoSliceMut::new(&mut buffer[had..])];
-            let at = position + had as u64;
-            match rustix::io::preadv2(&open.file, &mut slice, at, ReadWriteFlags::NOWAIT) {
-                Ok(0) => break,
-                Ok(count) => had += count,
-                Err(_) => return Err(operation),
-            }
+        let outcome = self.read_places(places, |position, buffer| {
+            read_what_is_cached(&open.file, position, buffer)
+        });
+        match outcome {
+            Ok(outcome) => Ok(Ok(outcome)),
+            Err(_) => Err(operation),
         }
-        buffer.truncate(had);
-        Ok(Ok(Outcome::Bytes(buffer)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::memory::Buffer;
 
     fn open(disk: &OsDisk, path: PathBuf) -> FileId {
         match disk.execute(Operation::Create { path }).unwrap() {
@@ -474,6 +514,43 @@ mod tests {
         };
         disk.execute(write).unwrap();
         assert!(is_refusal(&Errno::INVAL.into()) && !is_refusal(&Errno::IO.into()));
+    }
+
+    #[test]
+    fn places_are_read_one_behind_the_other_until_the_file_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = OsDisk::new();
+        let file = open(&disk, directory.path().join("a"));
+        let bytes: Vec<u8> = (0..10_000).map(|i| (i / 7) as u8).collect();
+        let write = Operation::Write {
+            file,
+            position: 0,
+            bytes: vec![Bytes::from(bytes.clone())],
+        };
+        disk.execute(write).unwrap();
+        for (places, expected) in [
+            (
+                vec![(5000, 100), (0, 7), (9000, 1000)],
+                [&bytes[5000..5100], &bytes[..7], &bytes[9000..]].concat(),
+            ),
+            (vec![(9990, 20), (0, 7)], bytes[9990..].to_vec()),
+            (vec![], vec![]),
+        ] {
+            let read = || Operation::ReadPlaces {
+                file,
+                places: places.clone(),
+            };
+            for outcome in [
+                disk.execute(read()),
+                disk.execute_without_waiting(read())
+                    .unwrap_or_else(|read| disk.execute(read)),
+            ] {
+                match outcome.unwrap() {
+                    Outcome::Bytes(buffer) => assert_eq!(buffer[..], expected[..]),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn mutates(operation: &Operation) -> bool {
         Operation::Open { .. }
             | Operation::Close { .. }
             | Operation::Read { .. }
+            | Operation::ReadPlaces { .. }
             | Operation::Length { .. }
             | Operation::List { .. }
     )

@@ -370,7 +370,9 @@ impl Executor {
     fn start(&mut self, storage: StorageId, token: OperationToken, operation: Operation) {
         let result = match operation {
             operation if !operation.blocks() => Ok(self.disk.execute(operation)),
-            read @ Operation::Read { .. } => self.disk.execute_without_waiting(read),
+            read @ (Operation::Read { .. } | Operation::ReadPlaces { .. }) => {
+                self.disk.execute_without_waiting(read)
+            }
             operation => Err(operation),
         };
         match result {

@@ -91,9 +91,17 @@ pub fn combine_blocks(checksums: &[u32], block_bytes: u32, bytes: u64) -> u32 {
     let run = whole.len() / LANES;
     let mut crcs = [0; LANES];
     let block = u64::from(block_bytes);
+    // Looked for once, and not for each block.
+    let zeros = block
+        .is_power_of_two()
+        .then(|| zeros(block.trailing_zeros()));
+    let combine = |crc: u32, next: u32| match zeros {
+        Some(zeros) => zeros.append_to(crc) ^ next,
+        None => crc32c_combine(crc, next, block),
+    };
     for at in 0..run {
         for (lane, crc) in crcs.iter_mut().enumerate() {
-            *crc = crc32c_combine(*crc, whole[lane * run + at], block);
+            *crc = combine(*crc, whole[lane * run + at]);
         }
     }
     let run_bytes = run as u64 * block;

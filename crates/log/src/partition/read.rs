@@ -307,15 +307,19 @@ impl DiskLog {
     }
 
     fn submit_read(&mut self, job: Job, file: FileNumber, position: u64, bytes: u64) {
-        if self.closed || self.files.get(file).is_none() {
-            return self.give_up(job);
-        }
-        let id = self.keep_job(job);
         let read = Operation::Read {
             file: THIS_FILE,
             position,
             bytes: bytes as usize,
         };
+        self.submit_read_of(job, file, read);
+    }
+
+    fn submit_read_of(&mut self, job: Job, file: FileNumber, read: Operation) {
+        if self.closed || self.files.get(file).is_none() {
+            return self.give_up(job);
+        }
+        let id = self.keep_job(job);
         self.files.submit_to(file, read, Purpose::Read(id));
     }
 

@@ -255,7 +255,9 @@ impl Inner {
             Operation::Close { file } => ("close", of_file(file)),
             Operation::Write { file, .. } => ("write", of_file(file)),
             Operation::WriteDirect { file, .. } => ("write direct", of_file(file)),
-            Operation::Read { file, .. } => ("read", of_file(file)),
+            Operation::Read { file, .. } | Operation::ReadPlaces { file, .. } => {
+                ("read", of_file(file))
+            }
             Operation::Allocate { file, .. } => ("allocate", of_file(file)),
             Operation::SetLength { file, .. } => ("set length", of_file(file)),
             Operation::Length { file } => ("length", of_file(file)),
@@ -280,6 +282,10 @@ impl Inner {
             Operation::Read {
                 position, bytes, ..
             } => (traced.position, traced.bytes) = (*position, *bytes as u64),
+            Operation::ReadPlaces { places, .. } => {
+                traced.position = places.first().map_or(0, |(position, _)| *position);
+                traced.bytes = places.iter().map(|(_, bytes)| *bytes as u64).sum();
+            }
             Operation::Allocate { bytes, .. } | Operation::SetLength { bytes, .. } => {
                 traced.bytes = *bytes;
             }

@@ -9,6 +9,8 @@ use wire::checksum::{block_checksums, combine_blocks, crc32c};
 
 /// Most bytes of data read at once.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
+/// Most places of data read at once.
+const PLACES_MAX: usize = 64;
 /// Parts that lie no further apart than this are read in one go.
 const APART_BYTES_MAX: u64 = 16 << 10;
 
@@ -54,6 +56,8 @@ pub(super) struct DataJob {
     token: ReadToken,
     handle: Arc<OpenedEvent>,
     reads: VecDeque<PlannedRead>,
+    /// How many of them are under way.
+    reading: usize,
     pieces: Vec<Bytes>,
 }
 
@@ -273,6 +277,7 @@ impl DiskLog {
         let mut job = DataJob {
             token,
             reads: VecDeque::new(),
+            reading: 0,
             pieces: Vec::new(),
             handle,
         };
@@ -309,16 +314,13 @@ impl DiskLog {
                     .push_back(StorageEvent::DataRead { token, pieces });
             }
         }
-        let (Some(next), DataAt::External { file, position, .. }) =
-            (job.reads.front(), &job.handle.place)
-        else {
+        let Some((file, read)) = job.next_read() else {
             let pieces = Ok(job.pieces);
             return self
                 .events
                 .push_back(StorageEvent::DataRead { token, pieces });
         };
-        let (file, position, bytes) = (*file, position + next.start, next.end - next.start);
-        self.submit_read(Job::Data(job), file, position, bytes);
+        self.submit_read_of(Job::Data(job), file, read);
     }
 }
 
@@ -339,9 +341,48 @@ impl DataJob {
         }
     }
 
-    /// Verifies what the first planned read gave and takes its parts.
+    /// The next reading, of several places if they are short, and its file.
+    fn next_read(&mut self) -> Option<(FileNumber, Operation)> {
+        let DataAt::External { file, position, .. } = &self.handle.place else {
+            return None;
+        };
+        let mut bytes = 0;
+        let together = self.reads.iter().take(PLACES_MAX).take_while(|read| {
+            let is_first = bytes == 0;
+            bytes += read.end - read.start;
+            is_first || bytes <= PIECE_BYTES_MAX
+        });
+        let place = |read: &PlannedRead| (position + read.start, (read.end - read.start) as usize);
+        let places: Vec<(u64, usize)> = together.map(place).collect();
+        self.reading = places.len();
+        let read = match places[..] {
+            [] => return None,
+            [(position, bytes)] => Operation::Read {
+                file: THIS_FILE,
+                position,
+                bytes,
+            },
+            _ => Operation::ReadPlaces {
+                file: THIS_FILE,
+                places,
+            },
+        };
+        Some((*file, read))
+    }
+
+    /// Verifies what the planned reads under way gave and takes their parts.
     fn take(&mut self, bytes: &Bytes) -> Result<(), StorageError> {
-        let read = self.reads.pop_front().expect("what was read was planned");
+        let mut at = 0;
+        for _ in 0..std::mem::take(&mut self.reading) {
+            let read = self.reads.pop_front().expect("what was read was planned");
+            let end = (at + (read.end - read.start) as usize).min(bytes.len());
+            self.take_one(read, &bytes.slice(at..end))?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn take_one(&mut self, read: PlannedRead, bytes: &Bytes) -> Result<(), StorageError> {
         let DataAt::External {
             block_bytes,
             table,

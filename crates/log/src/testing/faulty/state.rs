@@ -185,9 +185,20 @@ impl State {
                 bytes,
             } => {
                 let seen = &self.file(*file)?.seen;
-                let start = (*position as usize).min(seen.len());
-                let end = start.saturating_add(*bytes).min(seen.len());
-                return Ok(Outcome::Bytes(Buffer::copy_of(&seen[start..end])));
+                let read = place(seen, *position, *bytes);
+                return Ok(Outcome::Bytes(Buffer::copy_of(read)));
+            }
+            Operation::ReadPlaces { file, places } => {
+                let seen = &self.file(*file)?.seen;
+                let mut read = Vec::new();
+                for (position, bytes) in places {
+                    let piece = place(seen, *position, *bytes);
+                    read.extend_from_slice(piece);
+                    if piece.len() < *bytes {
+                        break;
+                    }
+                }
+                return Ok(Outcome::Bytes(Buffer::copy_of(&read)));
             }
             Operation::Allocate { file, bytes } => {
                 let file = self.file(*file)?;
@@ -448,4 +459,10 @@ impl Random {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         splitmix(self.0) % bound
     }
+}
+
+/// So many bytes from there, fewer if there are no more.
+fn place(seen: &[u8], position: u64, bytes: usize) -> &[u8] {
+    let start = (position as usize).min(seen.len());
+    &seen[start..start.saturating_add(bytes).min(seen.len())]
 }
