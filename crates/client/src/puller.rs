@@ -47,6 +47,9 @@ impl Puller {
 
     /// The next event, if it is there.
     pub fn next(&mut self) -> Result<Option<ConsumedEvent>, ClientError> {
+        if let Some(event) = self.ahead.ready() {
+            return Ok(Some(event));
+        }
         loop {
             let arrivals = &mut self.arrivals;
             match self.ahead.next(|is_idle| arrivals.take(is_idle))? {

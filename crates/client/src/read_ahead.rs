@@ -70,6 +70,12 @@ impl ReadAhead {
         }
     }
 
+    /// The next event of the batch that is handed out, without a look at others.
+    #[inline]
+    pub fn ready(&mut self) -> Option<ConsumedEvent> {
+        self.current.as_mut()?.next()
+    }
+
     /// What comes next. `take` gives the next batch that has arrived; it is
     /// told whether all before it was handed out.
     pub fn next(
