@@ -22,7 +22,7 @@ static void require(bool holds, const char *what)
 // Sums the numbers of each request until it is told to stop.
 static void work(Queue &queue, const std::atomic<bool> &stop)
 {
-    while (!stop) {
+    while (!stop && !queue.windingDown()) {
         const auto request = queue.pull(50);
         if (!request)
             continue;

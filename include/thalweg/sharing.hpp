@@ -120,6 +120,18 @@ public:
     Metadata gaps() { return Metadata(detail::text(thalweg_queue_gaps, handle_.get())); }
 
     /*
+     * The program is about to end: pulls give nothing from now on, and at once; what
+     * was pulled can be settled for `within_ms`. See thalweg_queue_wind_down.
+     */
+    void windDown(uint64_t within_ms)
+    {
+        detail::call(thalweg_queue_wind_down, handle_.get(), within_ms);
+    }
+
+    /* Whether nothing new is handed out any more, because the program is about to end. */
+    bool windingDown() const noexcept { return thalweg_queue_winding_down(handle_.get()) != 0; }
+
+    /*
      * Leaves the queue, and waits until everything that was settled is durable.
      * Destroying it leaves as well, and says nothing.
      */

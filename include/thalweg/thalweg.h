@@ -789,14 +789,22 @@ int32_t thalweg_group_join(thalweg_topic *topic, const char *name, const char *o
  *            prefetch (256 events) and prefetch_bytes (16777216): what is here
  *              and not settled at most,
  *            data ("all" or "none"), renew (false: whether leases of pulled
- *              events are extended in the background).
+ *              events are extended in the background),
+ *            job_end (when the batch job ends, seconds since 1970; unless given,
+ *              what SLURM_JOB_END_TIME says in the environment; false: never) and
+ *              wind_down_ms (60000): so long before it nothing new is handed out,
+ *              and a quarter of that before it the member leaves, as
+ *              thalweg_queue_wind_down.
  * callbacks  as for a consumer.
  */
 int32_t thalweg_queue_open(thalweg_topic *topic, const char *name, const char *options,
                            const thalweg_data_callbacks *callbacks, thalweg_queue **queue,
                            thalweg_error *error);
 
-/* The next event, as thalweg_consumer_pull. Its lease runs from now on. */
+/*
+ * The next event, as thalweg_consumer_pull. Its lease runs from now on. NULL at
+ * once when the program is about to end, see thalweg_queue_wind_down.
+ */
 int32_t thalweg_queue_pull(thalweg_queue *queue, int64_t timeout_ms, thalweg_event **event,
                            thalweg_error *error);
 
@@ -816,6 +824,18 @@ int32_t thalweg_queue_options(thalweg_queue *queue, char **json, thalweg_error *
 
 /* The gaps that were met since the last call, as thalweg_consumer_gaps. */
 int32_t thalweg_queue_gaps(thalweg_queue *queue, char **json, thalweg_error *error);
+
+/*
+ * The program is about to end: from now on pulls give nothing, and at once. What
+ * lies here goes back; what was pulled can be settled for `within_ms`: then the
+ * member leaves, and what is unsettled goes to others, without counting as a
+ * delivery. Does not block; called again, the earlier end counts. It takes locks:
+ * a handler of SIGTERM leaves it to a thread (sigwait).
+ */
+int32_t thalweg_queue_wind_down(thalweg_queue *queue, uint64_t within_ms, thalweg_error *error);
+
+/* 1 if nothing new is handed out any more, because the program is about to end; else 0. */
+int32_t thalweg_queue_winding_down(thalweg_queue *queue);
 
 /*
  * Leaves the queue: gives back what was not pulled, and waits until everything

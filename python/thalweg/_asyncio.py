@@ -73,4 +73,6 @@ async def next_event(consumer: Consumer | QueueConsumer) -> Event:
         event = consumer.pull(0)
         if event is not None:
             return event
+        if getattr(consumer, "winding_down", False):
+            raise StopAsyncIteration
         await asyncio.wait((waiter,), timeout=_LOOK_SECONDS)

@@ -424,6 +424,8 @@ class Topic:
         allocator: _Allocator | None = None,
         on_gap: Callable[[Gap], object] | None = None,
         renew: bool = False,
+        job_end: float | datetime | Literal[False] | None = None,
+        wind_down: float = 60.0,
     ) -> QueueConsumer:
         """Joins a queue: its members, in any number of programs, share the
         topic's events, each under a lease.
@@ -453,6 +455,11 @@ class Topic:
         - `data`, `allocator`, `on_gap`: as for `consumer`.
         - `renew`: whether leases of pulled events are extended in the
           background, however long the program takes.
+        - `job_end`: when the batch job ends: seconds since 1970, or an aware
+          datetime; None is what the batch system says in the environment
+          (`SLURM_JOB_END_TIME`), False never. From `wind_down` seconds before it
+          on nothing new is handed out and iteration ends; a quarter of that
+          before it, what is not settled goes to others, uncounted.
 
         `lease`, `deliveries_max`, `dead_letter_topic` and `ordered_by_key` are the
         queue's: whoever uses the name first sets them, others get what was set
@@ -906,6 +913,17 @@ class QueueConsumer:
         """The queue's options as they were set when its name was first used, a
         dict: `lease` in seconds, `deliveries_max`, `dead_letter_topic` and
         `ordered_by_key`.
+        """
+    def wind_down(self, within: float = 20.0) -> None:
+        """The program is about to end: nothing new is handed out from now on, and
+        iteration ends. What lies here is given back; what was pulled can be
+        settled for `within` seconds, then it goes to others, without counting
+        as a delivery. Does not block, and may be called again: the earlier end counts.
+        """
+    @property
+    def winding_down(self) -> bool:
+        """Whether nothing new is handed out any more, because the program is about
+        to end: `wind_down` was called, or the job's end is near.
         """
     def close(self, timeout: float | None = 120.0) -> None:
         """Leaves the queue: gives back what was not pulled, and waits until

@@ -57,7 +57,7 @@ pub use options::{
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
-pub use queue::{QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
+pub use queue::{JobEnd, QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
 pub use requester::{
     CORRELATION_HEADER, Gather, Gathered, REPLIER_HEADER, REPLY_HEADER, Requester, RequesterOptions,
 };

@@ -120,6 +120,12 @@ pub(crate) enum Command {
     },
     /// The program is back at its queue, and was told that its member had left.
     RejoinQueue(u64),
+    /// The consumer takes nothing new after that time, and leaves after that.
+    WindDownQueue {
+        queue: u64,
+        stop_after: Duration,
+        leave_after: Duration,
+    },
     /// The consumer settles what is to be settled, and leaves.
     CloseQueue {
         queue: u64,
@@ -443,6 +449,7 @@ fn refuse(command: Command, error: &ClientError) {
         Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
         Command::Settle(_)
         | Command::RejoinQueue(_)
+        | Command::WindDownQueue { .. }
         | Command::RejoinGroup(_)
         | Command::Release { .. } => None,
         Command::Cancel(promise) => Some(promise),

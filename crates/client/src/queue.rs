@@ -3,6 +3,7 @@
 
 mod event;
 mod feed;
+mod job_end;
 mod lease_set;
 mod puller;
 mod settlement;
@@ -10,6 +11,7 @@ mod settlement;
 pub use event::QueueEvent;
 use feed::Held;
 pub(crate) use feed::{LeasedBatch, QueueShared};
+pub use job_end::JobEnd;
 pub(crate) use lease_set::LeaseSet;
 pub(crate) use settlement::SettleBatch;
 pub use settlement::SettleFuture;
@@ -27,7 +29,7 @@ use memory::fork::ForkSlot;
 use puller::QueuePuller;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use topic::QueueOptions;
 use wire::codec::Codec;
 use wire::message::{ConsumerDescription, Joined, Start};
@@ -65,6 +67,10 @@ pub struct QueueConsumerOptions {
     pub data: DataMode,
     /// Where data goes; memory of the client's, if none is given.
     pub allocator: Option<Arc<DataAllocator>>,
+    /// When the program ends, if that is known: in time before, the consumer
+    /// winds down by itself ([`QueueConsumer::wind_down`]). Default: the batch
+    /// job's end, where the environment tells it ([`JobEnd::from_environment`]).
+    pub job_end: Option<JobEnd>,
     /// Whether leases of events that were pulled and not settled are extended
     /// in the background, for as long as the program takes. Default no.
     pub renew: bool,
@@ -82,6 +88,7 @@ impl Default for QueueConsumerOptions {
             prefetch_bytes: 16 << 20,
             data: DataMode::All,
             allocator: None,
+            job_end: JobEnd::from_environment(),
             renew: false,
         }
     }
@@ -99,6 +106,7 @@ impl fmt::Debug for QueueConsumerOptions {
             .field("prefetch_bytes", &self.prefetch_bytes)
             .field("data", &self.data)
             .field("allocator", &self.allocator.is_some())
+            .field("job_end", &self.job_end)
             .field("renew", &self.renew)
             .finish()
     }
@@ -202,7 +210,8 @@ impl QueueConsumer {
     /// The next event.
     ///
     /// Waits up to `timeout` (`None`: for ever; 0 only looks) and gives
-    /// `None` when that has passed: nothing is lost by it.
+    /// `None` when that has passed: nothing is lost by it. Gives `None` at
+    /// once when the program is about to end ([`QueueConsumer::wind_down`]).
     ///
     /// # Errors
     /// - [`ClientError::Unreachable`] when the server has been away for longer
@@ -224,6 +233,9 @@ impl QueueConsumer {
             let seen = open.shared.news();
             if let Some(event) = open.try_pull()? {
                 return Ok(Some(event));
+            }
+            if open.shared.is_stopped() {
+                return Ok(None);
             }
             open.health()?;
             if !open.shared.wait(seen, deadline) {
@@ -264,7 +276,26 @@ impl QueueConsumer {
         Ok(events)
     }
 
-    /// Events for ever, until a pull fails.
+    /// The program is about to end: nothing new is handed out from now on, and
+    /// pulls give `None` at once. What lies here is given back, what was pulled
+    /// can be settled for `within`: then the member leaves, and what is still
+    /// unsettled goes to others, without counting as a delivery.
+    ///
+    /// Called by the consumer itself in time before a known [`JobEnd`]. Never
+    /// waits, and may be called again: the earlier end counts.
+    pub fn wind_down(&self, within: Duration) {
+        if let Some(open) = self.slot.get() {
+            open.shared.stop();
+            open.wind_down(Duration::ZERO, within);
+        }
+    }
+
+    /// Whether nothing new is handed out any more, for the program is about to end.
+    pub fn is_winding_down(&self) -> bool {
+        self.slot.get().is_some_and(|open| open.shared.is_stopped())
+    }
+
+    /// Events for ever, until a pull fails or the program is about to end.
     pub fn events(&self) -> impl Iterator<Item = Result<QueueEvent, ClientError>> {
         std::iter::from_fn(|| self.pull(None).transpose())
     }
@@ -396,6 +427,14 @@ impl Open {
             timeout,
             promise: promise.clone(),
         });
+        if let Some(end) = options.job_end {
+            let (stop_after, leave_after) = end.from(SystemTime::now());
+            session.mailbox.send(Command::WindDownQueue {
+                queue: shared.key,
+                stop_after,
+                leave_after,
+            });
+        }
         let waker = Arc::downgrade(&shared);
         let on_read = Arc::new(move || {
             if let Some(shared) = waker.upgrade() {
@@ -446,6 +485,14 @@ impl Open {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
+    }
+
+    fn wind_down(&self, stop_after: Duration, leave_after: Duration) {
+        self.shared.mailbox.send(Command::WindDownQueue {
+            queue: self.shared.key,
+            stop_after,
+            leave_after,
+        });
     }
 
     fn begin_close(&self, timeout: Duration) -> Pending<()> {

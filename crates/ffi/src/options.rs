@@ -6,7 +6,7 @@ use crate::error::Failure;
 use bytes::Bytes;
 use client::{
     AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, GroupMember, Incarnation,
-    Linger, Offset, Ordering, PartitionStorage, Position, ProducerOptions, QueueConsumerOptions,
+    JobEnd, Linger, Offset, Ordering, PartitionStorage, Position, ProducerOptions, QueueConsumerOptions,
     QueueOptions, RequesterOptions, Start,
 };
 use fabric::{Shm, ShmOptions};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::ffi::c_char;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Reads options; NULL and empty text are the defaults.
 pub fn read<T: DeserializeOwned + Default>(what: &str, json: *const c_char) -> Result<T, Failure> {
@@ -459,6 +459,38 @@ impl Group {
     }
 }
 
+/// When the batch job ends.
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+enum End {
+    /// What the environment tells.
+    #[default]
+    Environment,
+    /// Seconds since 1970.
+    Seconds(f64),
+    /// `true`: what the environment tells; `false`: it does not matter.
+    Matters(bool),
+}
+
+impl End {
+    fn to_client(&self, wind_down_ms: Option<u64>) -> Result<Option<JobEnd>, Failure> {
+        let end = match self {
+            Self::Environment | Self::Matters(true) => JobEnd::from_environment(),
+            Self::Matters(false) => None,
+            Self::Seconds(seconds) => {
+                let since = Duration::try_from_secs_f64(*seconds).ok();
+                let at = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+                let refuse = || Failure::invalid(format!("job_end: {seconds} is no time"));
+                Some(JobEnd::at(at.ok_or_else(refuse)?))
+            }
+        };
+        Ok(end.map(|end| JobEnd {
+            wind_down: milliseconds(wind_down_ms, end.wind_down),
+            ..end
+        }))
+    }
+}
+
 /// Options of `thalweg_queue_open`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -475,6 +507,8 @@ pub struct Queue {
     prefetch_bytes: Option<u64>,
     data: Option<String>,
     renew: bool,
+    job_end: End,
+    wind_down_ms: Option<u64>,
 }
 
 impl Queue {
@@ -496,6 +530,7 @@ impl Queue {
             prefetch_bytes: self.prefetch_bytes.unwrap_or(default.prefetch_bytes),
             data: data_mode(self.data.as_deref())?,
             renew: self.renew,
+            job_end: self.job_end.to_client(self.wind_down_ms)?,
             ..default
         })
     }
@@ -585,6 +620,24 @@ mod tests {
         assert!(policy(r#"{"batch": 0}"#).is_err());
         assert!(policy(r#"{"batch": "huge"}"#).is_err());
         assert!(policy(r#"{"linger_ms": -1}"#).is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_job() {
+        let end = |json: &str| {
+            let options: Queue = serde_json::from_str(json).unwrap();
+            options.to_client().map(|options| options.job_end)
+        };
+        assert_eq!(end(r#"{"job_end": false}"#).unwrap(), None);
+        let given = end(r#"{"job_end": 1700000000.5, "wind_down_ms": 5000}"#);
+        let expected = JobEnd {
+            at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500),
+            wind_down: Duration::from_secs(5),
+        };
+        assert_eq!(given.unwrap(), Some(expected));
+        assert_eq!(end("{}").unwrap(), JobEnd::from_environment());
+        assert!(end(r#"{"job_end": -1}"#).is_err());
+        assert!(serde_json::from_str::<Queue>(r#"{"job_end": "soon"}"#).is_err());
     }
 
     #[test]

@@ -163,6 +163,26 @@ pub extern "C" fn thalweg_queue_gaps(
     })
 }
 
+/// The program is about to end.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_queue_wind_down(
+    queue: Option<&Queue>,
+    within_ms: u64,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let client = &given("queue", queue)?.client;
+        client.wind_down(Duration::from_millis(within_ms));
+        Ok(())
+    })
+}
+
+/// Whether nothing new is handed out any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_queue_winding_down(queue: Option<&Queue>) -> i32 {
+    i32::from(queue.is_some_and(|queue| queue.client.is_winding_down()))
+}
+
 /// Leaves the queue.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_queue_close(

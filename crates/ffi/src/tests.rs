@@ -694,6 +694,14 @@ fn an_event_of_a_queue_is_settled_once_and_a_request_gets_its_reply() {
     for future in [first, second, asked, replied, short] {
         thalweg_future_free(boxed(future));
     }
+
+    // The job ends: nothing new comes, though there is something and for ever is long.
+    waited(push(producer, &message_of(b"2")));
+    assert_eq!(thalweg_queue_winding_down(at(queue)), 0);
+    done(|error| thalweg_queue_wind_down(at(queue), 60_000, error));
+    assert_eq!(thalweg_queue_winding_down(at(queue)), 1);
+    let nothing = ok(|out, error| thalweg_queue_pull(at(queue), -1, out, error));
+    assert!(nothing.is_null());
     done(|error| thalweg_queue_close(at(queue), WATCHDOG_MS, error));
     thalweg_requester_free(boxed(requester));
     thalweg_producer_free(boxed(producer));

@@ -119,7 +119,9 @@ impl QueueConsumer {
                     return Ok(Some(News::Gaps(gaps)));
                 }
                 let events = client.pull_batch(max, Some(slice))?;
-                Ok((!events.is_empty()).then_some(News::Events(events)))
+                // Nothing more comes to a program that is about to end.
+                let is_news = !events.is_empty() || client.is_winding_down();
+                Ok(is_news.then_some(News::Events(events)))
             });
             // The last handle may be this one, if the consumer was closed meanwhile.
             py.detach(|| drop(client));
@@ -250,6 +252,27 @@ impl QueueConsumer {
         options.set_item("dead_letter_topic", dead_letters)?;
         options.set_item("ordered_by_key", self.options.ordered_by_key)?;
         Ok(options)
+    }
+
+    /// The program is about to end: nothing new is handed out from now on, and
+    /// iteration ends. What lies here is given back; what was pulled can be
+    /// settled for `within` seconds, then it goes to others, without counting
+    /// as a delivery. Does not block, and may be called again: the earlier end counts.
+    #[pyo3(signature = (within = 20.0))]
+    fn wind_down(&self, within: f64) -> PyResult<()> {
+        let within = wait::number("within", within)?;
+        if let Some(client) = self.client().clone() {
+            client.wind_down(within);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing new is handed out any more, because the program is about
+    /// to end: `wind_down` was called, or the job's end is near.
+    #[getter]
+    fn winding_down(&self) -> bool {
+        let client = self.client().clone();
+        client.is_some_and(|client| client.is_winding_down())
     }
 
     /// Leaves the queue: gives back what was not pulled, and waits until

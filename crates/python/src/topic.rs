@@ -15,15 +15,15 @@ use crate::view::DataView;
 use crate::{describe, error, json, lend, wait};
 use client::{
     AtBudget, BatchPolicy, ClientError, ConsumerOptions, DataMode, GroupMember, GroupOptions,
-    Linger, Ordering, ProducerOptions, QueueConsumerOptions, QueueOptions, RequesterOptions,
-    TopicHandle,
+    JobEnd, Linger, Ordering, ProducerOptions, QueueConsumerOptions, QueueOptions,
+    RequesterOptions, TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use wire::message::{DataWanted, Start};
 use wire::record::Position;
 use wire::{Durability, Incarnation, Offset, PartitionIndex};
@@ -137,6 +137,28 @@ pub fn durability(py: Python<'_>, name: Option<&str>) -> PyResult<Option<Durabil
     name.map(str::parse)
         .transpose()
         .map_err(|reason| invalid(py, reason))
+}
+
+/// `job_end` of `Topic.queue`.
+fn job_end(given: Option<&Bound<'_, PyAny>>, wind_down: Duration) -> PyResult<Option<JobEnd>> {
+    let end = match given {
+        None => JobEnd::from_environment(),
+        Some(given) if given.cast::<PyBool>().is_ok_and(|yes| !yes.is_true()) => None,
+        Some(given) => {
+            let since = match given.extract::<f64>() {
+                Ok(seconds) => wait::number("job_end", seconds)?,
+                Err(_) => {
+                    let time = given.py().import("thalweg._time")?;
+                    let time = time.call_method1("nanoseconds", (given,))?;
+                    Duration::from_nanos(time.extract()?)
+                }
+            };
+            let at = SystemTime::UNIX_EPOCH.checked_add(since);
+            let at = at.ok_or_else(|| invalid(given.py(), "job_end is beyond all time".into()))?;
+            Some(JobEnd::at(at))
+        }
+    };
+    Ok(end.map(|end| JobEnd { wind_down, ..end }))
 }
 
 /// Where a new group or queue begins.
@@ -553,6 +575,11 @@ impl Topic {
     /// - `data`, `allocator`, `on_gap`: as for `consumer`.
     /// - `renew`: whether leases of pulled events are extended in the
     ///   background, however long the program takes.
+    /// - `job_end`: when the batch job ends: seconds since 1970, or an aware
+    ///   datetime; None is what the batch system says in the environment
+    ///   (`SLURM_JOB_END_TIME`), False never. From `wind_down` seconds before it
+    ///   on nothing new is handed out and iteration ends; a quarter of that
+    ///   before it, what is not settled goes to others, uncounted.
     ///
     /// `lease`, `deliveries_max`, `dead_letter_topic` and `ordered_by_key` are the
     /// queue's: whoever uses the name first sets them, others get what was set
@@ -562,7 +589,7 @@ impl Topic {
                         ordered_by_key = false, start = "beginning", instance = None,
                         session_timeout = 10.0, processing_timeout = None, prefetch = 256,
                         prefetch_bytes = None, data = None, allocator = None, on_gap = None,
-                        renew = false))]
+                        renew = false, job_end = None, wind_down = 60.0))]
     #[allow(clippy::too_many_arguments)]
     fn queue(
         slf: &Bound<'_, Self>,
@@ -581,6 +608,8 @@ impl Topic {
         allocator: Option<Py<PyAny>>,
         on_gap: Option<Py<PyAny>>,
         renew: bool,
+        job_end: Option<&Bound<'_, PyAny>>,
+        wind_down: f64,
     ) -> PyResult<QueueConsumer> {
         let py = slf.py();
         let recipe = recipe!(
@@ -618,6 +647,7 @@ impl Topic {
             prefetch_events: prefetch,
             data: wanted.data,
             allocator: wanted.allocator,
+            job_end: self::job_end(job_end, wait::number("wind_down", wind_down)?)?,
             renew,
             ..QueueConsumerOptions::default()
         };

@@ -452,6 +452,8 @@ fn worker(random: &mut Random, queue: u64, index: u64, options: &QueueOptions) -
             prefetch_events: random.pick(&[1, 3, 20]),
             prefetch_bytes: random.pick(&[2_000, 1 << 20]),
             renew: random.one_in(3),
+            // Of the machine's clock, not the simulated one.
+            job_end: None,
             ..QueueConsumerOptions::default()
         },
         name,

@@ -31,7 +31,8 @@ class Inbox:
     def __init__(self, topic: thalweg.Topic, name: str, **options: Any) -> None:
         self.topic = topic
         self._name = name
-        self._options = options
+        # When an application ends its thinker says, not the job's end.
+        self._options = {"job_end": False, **options}
         # Guards what is below; never held while waiting for a message.
         self._lock = threading.Lock()
         self._consumer: thalweg.QueueConsumer | None = None

@@ -453,8 +453,5 @@ fn check_join(join: &Join) -> Result<(), Refused> {
             SESSION_TIMEOUT_MS.end()
         )));
     }
-    if join.kind == ConsumerKind::Queue && join.prefetch_events == 0 {
-        return Err(invalid("prefetch_events is 0: nothing would come".into()));
-    }
     Ok(())
 }

@@ -118,8 +118,10 @@ impl Node {
         };
         let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
             && taker.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
-        // One that has nothing gets an event of any size.
-        ((enough || taker.has_nothing) && !session.crowded).then_some(taker)
+        // One that has nothing gets an event of any size; one without a prefetch
+        // finishes what it has.
+        let wants = prefetch.events > 0 && (enough || taker.has_nothing);
+        (wants && !session.crowded).then_some(taker)
     }
 
     /// Whether a member is among those that have room.

@@ -406,14 +406,6 @@ fn who_may_not_join() {
         ),
         (
             Join {
-                prefetch_events: 0,
-                ..queue("x")
-            },
-            invalid,
-            "prefetch_events",
-        ),
-        (
-            Join {
                 instance: "a\nb".into(),
                 ..named("x")
             },

@@ -405,6 +405,38 @@ fn what_is_returned_comes_again_first_or_after_its_delay() {
 }
 
 #[test]
+fn a_member_that_wants_nothing_more_finishes_what_it_has() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        prefetch_events: 2,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 0, 4, 4);
+    let given = world.given(link, id);
+    assert_eq!(world.numbers(link, id), [0, 1]);
+    // It names one of what it holds: the other goes back, uncounted.
+    let nothing = Join {
+        prefetch_events: 0,
+        held: vec![given[0].lease],
+        ..join.clone()
+    };
+    let id = world.joined(link, topic, &nothing);
+    assert_eq!(world.numbers(link, id), [0u64; 0]);
+    let done = vec![done(given[0].lease)];
+    assert!(world.settled(link, topic, (1, 1), done).is_empty());
+    assert_eq!(world.numbers(link, id), [0u64; 0]);
+    let other = world.connect();
+    let second = world.joined(other, topic, &member(2));
+    assert_eq!(world.numbers(other, second), [1, 2, 3]);
+    let deliveries = world.given(other, second);
+    assert!(deliveries.iter().all(|one| one.lease.deliveries == 1));
+}
+
+#[test]
 fn what_was_never_looked_at_is_not_counted() {
     let mut ground = Ground::new();
     let mut world = ground.start();

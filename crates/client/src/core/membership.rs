@@ -211,6 +211,16 @@ impl Membership {
         End::Refused(error)
     }
 
+    /// Asks for nothing more: it joins anew, as the member that it is, with a
+    /// prefetch of nothing. What it holds stays its own.
+    pub fn want_nothing(&mut self, wire: &mut Wire<'_>) {
+        self.terms.prefetch_events = 0;
+        if let Phase::Joining(id) | Phase::Present(id) = self.phase {
+            wire.end_route(id);
+            self.phase = Phase::Apart(None);
+        }
+    }
+
     /// From now on it is another member, which has not joined.
     pub fn begin_anew(&mut self, wire: &mut Wire<'_>) {
         // They may have passed while it was over.

@@ -696,6 +696,15 @@ impl ClientCore {
                     queue.rejoin(&mut wire);
                 }
             }
+            Command::WindDownQueue {
+                queue,
+                stop_after,
+                leave_after,
+            } => {
+                if let Some(queue) = self.queues.get_mut(&queue) {
+                    queue.wind_down(&mut wire, stop_after, leave_after);
+                }
+            }
             Command::CloseQueue {
                 queue,
                 timeout,

@@ -70,6 +70,9 @@ pub(super) struct QueueCore {
     closing: Option<Closing>,
     /// Resolved when everything that was settled is durable.
     flushes: Vec<Arc<Promise>>,
+    /// When nothing new is taken any more, and when it leaves.
+    stop_at: Option<Duration>,
+    leave_at: Option<Duration>,
     is_over: bool,
 }
 
@@ -111,6 +114,8 @@ impl QueueCore {
             look_at: None,
             closing: None,
             flushes: Vec::new(),
+            stop_at: None,
+            leave_at: None,
             is_over: false,
         };
         core.join(wire);
@@ -160,6 +165,7 @@ impl QueueCore {
                     }));
                 }
                 self.send_all(wire);
+                self.end_in_time(wire);
             }
         }
     }
@@ -488,6 +494,7 @@ impl QueueCore {
                 self.look_later(wire);
             }
         }
+        self.end_in_time(wire);
         if let Some(closing) = self.closing.take_if(|closing| closing.deadline <= now) {
             let what = format!(
                 "{} to leave; {}",
@@ -497,6 +504,45 @@ impl QueueCore {
             resolve(closing.promise, Err(ClientError::Timeout { what }));
             self.membership.leave(wire, Route::Ignored);
             self.left(wire);
+        }
+    }
+
+    /// The program will end: nothing new is taken after a while, and after
+    /// another it leaves. An earlier end counts.
+    pub fn wind_down(&mut self, wire: &mut Wire<'_>, stop_after: Duration, leave_after: Duration) {
+        let earlier = |at: &mut Option<Duration>, after: Duration| {
+            let given = wire.now().saturating_add(after);
+            *at = Some(at.map_or(given, |known| known.min(given)));
+        };
+        earlier(&mut self.stop_at, stop_after);
+        earlier(&mut self.leave_at, leave_after);
+        for at in [self.stop_at, self.leave_at].into_iter().flatten() {
+            self.arm(wire, at);
+        }
+        self.end_in_time(wire);
+    }
+
+    fn end_in_time(&mut self, wire: &mut Wire<'_>) {
+        let now = wire.now();
+        if self.stop_at.take_if(|at| *at <= now).is_some() {
+            self.stop(wire);
+        }
+        // Not while somebody waits to be let in: an end that is past already is no
+        // reason to refuse him.
+        if self.promise.is_none() && self.leave_at.take_if(|at| *at <= now).is_some() {
+            // Whatever is unsettled goes back with it, and does not count.
+            self.shared.close();
+            self.close(wire, self.shared.options.session_timeout, None);
+        }
+    }
+
+    /// Nothing new is taken, and what was not handed out goes back.
+    fn stop(&mut self, wire: &mut Wire<'_>) {
+        self.shared.stop();
+        if self.closing.is_none() {
+            self.settle(wire);
+            self.membership.want_nothing(wire);
+            self.join(wire);
         }
     }
 

@@ -79,6 +79,8 @@ struct State {
     replying: usize,
     /// Whether the core is to hear when the last of them is.
     is_awaited: bool,
+    /// Nothing is handed out any more, for the program is about to end.
+    stopped: bool,
     /// Nothing is handed out or settled any more.
     closed: bool,
     /// Nothing will come any more.
@@ -233,7 +235,7 @@ impl QueueShared {
     /// it is not held any more.
     pub fn see(&self, id: EventId) -> Option<Held> {
         let mut state = self.lock();
-        if state.closed {
+        if state.closed || state.stopped {
             return None;
         }
         let held = state.held.get_mut(&id)?;
@@ -367,7 +369,8 @@ impl QueueShared {
         until: Duration,
     ) {
         let mut state = self.lock();
-        if state.closed {
+        if state.closed || state.stopped {
+            // The server takes for its own again what is not named in the next Join.
             return;
         }
         for lease in batches.iter().flat_map(|batch| &batch.leases) {
@@ -504,18 +507,39 @@ impl QueueShared {
         self.notify();
     }
 
+    /// Nothing is handed out from now on; what was not is given back, when the
+    /// core hears of it. What was handed out can still be settled.
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.stopped, true) || state.closed {
+            return;
+        }
+        self.give_back_unseen(&mut state);
+        drop(state);
+        self.notify();
+    }
+
+    /// Whether the program is to end, and nothing more comes.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    fn give_back_unseen(&self, state: &mut State) {
+        state.arrivals.clear();
+        let unseen = state.held.iter().filter(|(_, held)| !held.is_seen);
+        let unseen: Vec<EventId> = unseen.map(|(id, _)| *id).collect();
+        for id in unseen {
+            self.gather(state, id, How::give_back());
+        }
+    }
+
     /// Nothing is handed out from now on; what was not is given back.
     pub fn close(&self) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.closed, true) {
             return;
         }
-        state.arrivals.clear();
-        let unseen = state.held.iter().filter(|(_, held)| !held.is_seen);
-        let unseen: Vec<EventId> = unseen.map(|(id, _)| *id).collect();
-        for id in unseen {
-            self.gather(&mut state, id, How::give_back());
-        }
+        self.give_back_unseen(&mut state);
         state.failure.get_or_insert(ClientError::Closed);
         drop(state);
         self.notify();

@@ -309,6 +309,7 @@ fn redrive(args: &RedriveArgs) -> Result<(), Failure> {
             ..QueueOptions::default()
         },
         renew: true,
+        job_end: None,
         ..QueueConsumerOptions::default()
     };
     let queue = letters.queue(&name, options).about(letters.name())?;

@@ -32,7 +32,7 @@ record! {
         pub instance: String,
         /// How long the member may be away before it is gone, milliseconds.
         pub session_timeout_ms: u32,
-        /// Most events of a queue that the member has unsettled.
+        /// Most events of a queue that the member has unsettled; 0 gets nothing more.
         pub prefetch_events: u32,
         /// Most bytes of a queue's events that it has unsettled; one larger
         /// event comes alone.
