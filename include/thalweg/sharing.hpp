@@ -209,6 +209,15 @@ public:
         });
     }
 
+    /*
+     * Ends all requests that are under way, and waits until what was sent is stored,
+     * up to `timeout_ms` (negative: 120 s). Destroying it does so too, and says nothing.
+     */
+    void close(int64_t timeout_ms = -1)
+    {
+        detail::call(thalweg_requester_close, handle_.get(), timeout_ms);
+    }
+
     thalweg_requester *handle() const noexcept { return handle_.get(); }
 
 private:

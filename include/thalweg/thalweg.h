@@ -936,8 +936,16 @@ int32_t thalweg_future_missing(thalweg_future *future, size_t index, char **name
                                thalweg_error *error);
 
 /*
- * Ends the requester: futures of requests that are under way resolve to
- * THALWEG_CLOSED. Waits until what was sent is stored, up to 120 s.
+ * Ends all requests that are under way: their futures resolve to THALWEG_CLOSED
+ * at once. Then waits until what was sent is stored, up to `timeout_ms` (negative:
+ * 120 s); THALWEG_TIMEOUT says that some is not, and may never be. Nothing more
+ * can be asked.
+ */
+int32_t thalweg_requester_close(thalweg_requester *requester, int64_t timeout_ms,
+                                thalweg_error *error);
+
+/*
+ * Frees the requester; one that was not closed is, and waits up to 120 s.
  */
 void thalweg_requester_free(thalweg_requester *requester);
 

@@ -130,6 +130,20 @@ def test_closing_ends_what_is_under_way(shared_server: Any, name: str) -> None:
         left.result(60)
 
 
+def test_closing_does_not_wait_for_a_server_that_is_not_heard_of(server: Any) -> None:
+    with server.connect() as driver:
+        topic = driver.create_topic("tasks", storage="memory")
+        requester = topic.requester()
+        server.pause()
+        future = requester.request({})
+        with pytest.raises(thalweg.Timeout):
+            requester.close(timeout=0.2)
+        with pytest.raises(thalweg.Closed):
+            future.result(60)
+        requester.close()
+        server.go_on()
+
+
 def test_replies_are_found_again_after_a_restart(server: Any) -> None:
     with server.connect() as driver:
         topic = driver.create_topic("tasks", durability="written")

@@ -1084,9 +1084,11 @@ class Requester:
     @property
     def waiting(self) -> int:
         """How many requests and broadcasts are under way."""
-    def close(self) -> None:
-        """Ends it: futures of requests that are under way raise `Closed`. What
-        was asked may be handled all the same. A second call does nothing.
+    def close(self, timeout: float | None = 120.0) -> None:
+        """Ends it: futures of requests that are under way raise `Closed`, at once.
+        What was asked may be handled all the same: waits up to `timeout` seconds
+        until it is stored. Raises `Timeout` if it is not by then, and may never
+        be. A second call does nothing.
         """
     @property
     def closed(self) -> bool:

@@ -206,6 +206,11 @@ impl Producer {
     /// # Errors
     /// As [`Producer::flush`]; what is not acknowledged by then has failed.
     pub fn close(self, timeout: Duration) -> Result<(), ClientError> {
+        self.end(timeout)
+    }
+
+    /// [`Producer::close`], for those who cannot give it away.
+    pub(crate) fn end(&self, timeout: Duration) -> Result<(), ClientError> {
         let result = self.flush(timeout);
         // Nothing is left for Drop to wait for.
         if let Some(open) = self.slot.get() {

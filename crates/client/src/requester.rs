@@ -259,8 +259,21 @@ impl Requester {
         Ok((promise, number))
     }
 
+    /// Ends all requests that are under way, as [`Requester::end_requests`]
+    /// does, and waits up to `timeout` until those that were sent are stored.
+    /// Nothing more can be asked then.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`]: what is not stored by then may never be. What
+    /// the requests failed with.
+    pub fn close(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.end_requests();
+        self.producer.end(timeout)
+    }
+
     /// Ends all requests that are under way: their answer is
-    /// [`ClientError::Closed`]. Dropping the requester does so as well.
+    /// [`ClientError::Closed`]. Dropping the requester does so as well, and then
+    /// waits until what was sent is stored, up to the `ack_timeout`.
     pub fn end_requests(&self) {
         if self.generation == memory::fork::generation() {
             self.inner.end_all(&ClientError::Closed);

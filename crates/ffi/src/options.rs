@@ -6,8 +6,8 @@ use crate::error::Failure;
 use bytes::Bytes;
 use client::{
     AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, GroupMember, Incarnation,
-    JobEnd, Linger, Offset, Ordering, PartitionStorage, Position, ProducerOptions, QueueConsumerOptions,
-    QueueOptions, RequesterOptions, Start,
+    JobEnd, Linger, Offset, Ordering, PartitionStorage, Position, ProducerOptions,
+    QueueConsumerOptions, QueueOptions, RequesterOptions, Start,
 };
 use fabric::{Shm, ShmOptions};
 use serde::Deserialize;

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// How long a reply may take when nobody says.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long ending may take when nobody says.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// `thalweg_requester`.
 pub struct Requester {
     client: client::Requester,
@@ -108,6 +111,20 @@ pub extern "C" fn thalweg_future_missing(
                 Ok::<(), Failure>(())
             }
         }
+    })
+}
+
+/// Ends all requests, and waits until what was sent is stored.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_requester_close(
+    requester: Option<&Requester>,
+    timeout_ms: i64,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let requester = given("requester", requester)?;
+        let timeout = limit(timeout_ms).unwrap_or(CLOSE_TIMEOUT);
+        Ok(requester.client.close(timeout)?)
     })
 }
 

@@ -703,6 +703,18 @@ fn an_event_of_a_queue_is_settled_once_and_a_request_gets_its_reply() {
     let nothing = ok(|out, error| thalweg_queue_pull(at(queue), -1, out, error));
     assert!(nothing.is_null());
     done(|error| thalweg_queue_close(at(queue), WATCHDOG_MS, error));
+    done(|error| thalweg_requester_close(at(requester), WATCHDOG_MS, error));
+    let (code, _) = fails(|error| {
+        let mut future = MaybeUninit::uninit();
+        thalweg_requester_request(
+            at(requester),
+            Some(&request),
+            WATCHDOG_MS,
+            Some(&mut future),
+            error,
+        )
+    });
+    assert_eq!(code, Code::Closed as i32);
     thalweg_requester_free(boxed(requester));
     thalweg_producer_free(boxed(producer));
     thalweg_queue_free(boxed(queue));

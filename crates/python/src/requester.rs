@@ -205,16 +205,17 @@ impl Requester {
         client.map_or(0, |client| client.waiting())
     }
 
-    /// Ends it: futures of requests that are under way raise `Closed`. What
-    /// was asked may be handled all the same. A second call does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Ends it: futures of requests that are under way raise `Closed`, at once.
+    /// What was asked may be handled all the same: waits up to `timeout` seconds
+    /// until it is stored. Raises `Timeout` if it is not by then, and may never
+    /// be. A second call does nothing.
+    #[pyo3(signature = (timeout = 120.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
         let Some(client) = self.client().take() else {
             return Ok(());
         };
-        wait::interruptible(py, move || {
-            client.end_requests();
-            Ok(())
-        })
+        wait::interruptible(py, move || client.close(timeout))
     }
 
     /// Whether `close` was called.
@@ -242,7 +243,7 @@ impl Requester {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
-        self.close(py)
+        self.close(py, Some(120.0))
     }
 
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
