@@ -261,6 +261,8 @@ impl Drop for Producer {
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
             && open.shared.mailbox.can_wait()
+            // What was closed, or has failed, was given up.
+            && open.shared.failure().is_none()
             && !open.shared.is_drained()
         {
             // Whoever cares for the outcome holds futures, or calls `close`.
