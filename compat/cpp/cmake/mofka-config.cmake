@@ -1,0 +1,21 @@
+# mofka::client, as programs written for Mofka look for it: headers over Thalweg.
+include(CMakeFindDependencyMacro)
+get_filename_component(_mofka_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+get_filename_component(_mofka_thalweg "${_mofka_prefix}/../../.." ABSOLUTE)
+find_dependency(thalweg HINTS "${_mofka_thalweg}")
+find_dependency(nlohmann_json)
+find_dependency(Threads)
+# What Mofka's headers brought along, and programs use without looking for it.
+find_package(spdlog QUIET)
+if(NOT TARGET mofka::client)
+  add_library(mofka::client INTERFACE IMPORTED)
+  target_include_directories(mofka::client INTERFACE "${_mofka_prefix}/include")
+  target_compile_features(mofka::client INTERFACE cxx_std_17)
+  target_link_libraries(mofka::client INTERFACE
+    thalweg::thalweg nlohmann_json::nlohmann_json Threads::Threads)
+  if(TARGET spdlog::spdlog)
+    target_link_libraries(mofka::client INTERFACE spdlog::spdlog)
+  endif()
+endif()
+unset(_mofka_prefix)
+unset(_mofka_thalweg)
