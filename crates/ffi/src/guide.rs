@@ -1,5 +1,5 @@
-//! That the code of docs/guide/c-and-cpp.md is that of the examples, which are
-//! built and run by scripts/examples.
+//! That the code of docs/guide/c-and-cpp.md and docs/programs/cpp.md is that of
+//! the programs that scripts/examples builds and runs.
 
 use std::path::Path;
 
@@ -10,8 +10,20 @@ fn squeezed(text: &str) -> String {
 
 #[test]
 fn the_code_of_the_guide_is_that_of_the_examples() {
+    let checked = blocks_from_programs("docs/guide/c-and-cpp.md");
+    assert!(checked > 10, "only {checked} blocks are checked");
+}
+
+#[test]
+fn the_code_for_programs_that_exist_is_that_of_their_tests() {
+    let checked = blocks_from_programs("docs/programs/cpp.md");
+    assert!(checked > 1, "only {checked} blocks are checked");
+}
+
+/// Checks the page's blocks against the files that they are from: how many there are.
+fn blocks_from_programs(page: &str) -> usize {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/guide/c-and-cpp.md")).unwrap();
+    let page = std::fs::read_to_string(root.join(page)).unwrap();
     let mut source = None;
     let mut block: Option<(usize, String)> = None;
     let mut checked = 0;
@@ -48,5 +60,5 @@ fn the_code_of_the_guide_is_that_of_the_examples() {
             }
         }
     }
-    assert!(checked > 10, "only {checked} blocks are checked");
+    checked
 }
