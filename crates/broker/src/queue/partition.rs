@@ -41,6 +41,8 @@ pub struct QueuePartition {
     leases: RangeMap<Leased>,
     /// With how often each was delivered so far.
     returned: RangeMap<u32>,
+    /// Of those before `next`, what was passed over and never delivered.
+    passed: RangeMap<()>,
     delayed: RangeMap<Returned>,
     dead: BTreeMap<Offset, Dead>,
     /// Those of them whose intention is durable, by their places.
@@ -219,6 +221,23 @@ impl QueuePartition {
         self.next
     }
 
+    /// The first event from `from` on that is not settled.
+    pub fn next_unsettled(&self, from: Offset) -> Offset {
+        self.settled.next_missing(from)
+    }
+
+    /// Everything before was delivered once at least, or is settled.
+    pub fn delivered(&mut self) -> Offset {
+        while let Some((first, end, ())) = self.passed.first() {
+            let start = self.settled.next_missing(first).min(end);
+            if start < end {
+                return start;
+            }
+            self.passed.remove(first, end);
+        }
+        self.next
+    }
+
     /// How many events of each state there are.
     pub fn counts(&self) -> Counts {
         let count = |first, end| self.count(first, end);
@@ -317,6 +336,9 @@ impl QueuePartition {
             self.skip_to(offset);
             self.next = self.next.max(end);
             self.returned.remove(offset, end);
+            if deliveries == 0 {
+                self.passed.insert(offset, end, ());
+            }
         }
         turn == Turn::Now
     }
@@ -343,6 +365,7 @@ impl QueuePartition {
         let Waiting { first, end, .. } = waiting;
         self.skip_to(first);
         self.returned.remove(first, end);
+        self.passed.remove(first, end);
         self.next = self.next.max(end);
         loads.add(&leased, self.count(first, end));
         self.deadlines.insert(leased.deadline);
@@ -364,6 +387,9 @@ impl QueuePartition {
         let (mut from, mut to) = (self.settled.next_missing(first).min(end), end);
         if from >= to {
             return;
+        }
+        if deliveries == 0 {
+            self.passed.insert(from, to, ());
         }
         if let Some((_, until, value)) = self.returned.before(from)
             && *value == deliveries

@@ -74,6 +74,7 @@ impl QueuePartition {
             next,
             leases: RangeMap::default(),
             returned: RangeMap::default(),
+            passed: RangeMap::default(),
             delayed: RangeMap::default(),
             dead: BTreeMap::new(),
             letters: BTreeMap::new(),
@@ -171,6 +172,7 @@ impl QueuePartition {
         if !ranges.is_empty() {
             let ranges: Vec<_> = ranges.iter().map(|(a, b, ())| (a, b)).collect();
             let chunks = ranges.chunks(RANGES_PER_RECORD);
+            let delivered = self.delivered();
             records.extend(chunks.map(|ranges| {
                 Record::Settled(SettledRecord {
                     topic: whose.topic,
@@ -178,7 +180,7 @@ impl QueuePartition {
                     partition: whose.partition,
                     incarnation: self.incarnation,
                     ranges: ranges.to_vec(),
-                    delivered: self.next,
+                    delivered,
                     next_rejected: changes.first_rejected,
                 })
             }));

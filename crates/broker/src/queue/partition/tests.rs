@@ -711,3 +711,57 @@ fn keys_take_turns() {
     partition.dead_letter_written(Offset(1));
     assert_eq!(give(&mut partition, &mut loads), [4]);
 }
+
+#[test]
+fn who_waits_for_a_turn_of_his_key_was_not_delivered() {
+    let (mut loads, mut entry) = (Loads::default(), QueueEntry::default());
+    let mut partition = QueuePartition::new(&entry, Incarnation(1), Offset(0));
+    partition.order_by_key();
+    let leased = Leased {
+        member: MemberId(1),
+        lease: LeaseId(1),
+        deadline: LEASE,
+        deliveries: 1,
+        bytes: 0,
+    };
+    let rules = Rules {
+        now: Duration::ZERO,
+        unix_ns: UNIX,
+        deliveries_max: 1,
+        expired_too: false,
+    };
+    for (at, key) in [(0, 1), (1, 1), (2, 2)] {
+        if partition.has_turn(Offset(at), 0, Some(key)) {
+            let waiting = Waiting {
+                first: Offset(at),
+                end: Offset(at + 1),
+                deliveries: 0,
+            };
+            partition.lease(waiting, leased, &mut loads);
+        }
+    }
+    let doing = Doing {
+        member: MemberId(1),
+        lease: LeaseId(1),
+        how: SettleAs::Acknowledge,
+        not_before: 0,
+        reason: "",
+    };
+    partition.settle(Offset(2), Offset(3), &doing, &rules, &mut loads);
+    let (records, _) = partition.take_changes(whose()).unwrap();
+    for record in records {
+        match record {
+            Record::Settled(record) => {
+                entry.incarnation = Incarnation(1);
+                entry.apply_settled(record);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // After a restart: the second event of key 1 is no dead letter.
+    let mut again = QueuePartition::new(&entry, Incarnation(1), Offset(0));
+    again.bury_spent(&rules);
+    assert!(again.dead(Offset(0)).is_some() && again.dead(Offset(1)).is_none());
+    let waiting = again.waiting(Offset(3)).expect("it waits");
+    assert_eq!((waiting.first, waiting.deliveries), (Offset(1), 0));
+}
