@@ -308,6 +308,8 @@ impl Node {
         } else {
             // One reading ahead of those that take.
             let next = staging.end().max(shelf.state.next());
+            // What is settled there would be read again and again.
+            let next = shelf.state.next_unsettled(next);
             if staging.is_full || staging.bytes >= bytes_max / 2 || next >= visible {
                 return;
             }

@@ -136,3 +136,43 @@ fn what_was_delivered_before_a_restart_is_not_delivered_too_often() {
     assert!(late.is_empty());
     assert_eq!(world.queue(link, topic).position.offset, Offset(3));
 }
+
+/// What waited for a turn of its key when the server was killed, and what was
+/// settled behind it: it was not delivered, and is not read for ever.
+#[test]
+fn what_waited_for_its_turn_at_a_crash_waits_again() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        options: r#"{"ordered_by_key":true,"deliveries_max":1}"#.into(),
+        prefetch_events: 2,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    let first = keyed(topic, 0, &[("0", "a"), ("1", "a")]);
+    world.produce(link, topic, &first);
+    world.produce(link, topic, &keyed(topic, 2, &[("2", "b")]));
+    let given = world.given(link, id);
+    assert_eq!(world.numbers(link, id), [0, 2]);
+    assert!(
+        world
+            .settled(link, topic, (1, 1), vec![done(given[1].lease)])
+            .is_empty()
+    );
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    let again = Join {
+        held: vec![given[0].lease],
+        prefetch_events: 1,
+        ..join
+    };
+    let id = world.joined(link, topic, &again);
+    let settled = world.settled(link, topic, (1, 2), vec![done(given[0].lease)]);
+    assert!(settled.is_empty());
+    let one = world.given(link, id).pop().expect("it has its turn");
+    assert_eq!((one.text.as_str(), one.lease.deliveries), ("1", 1));
+    assert!(world.dead_letters(link).is_empty());
+}
