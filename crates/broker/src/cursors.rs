@@ -122,6 +122,19 @@ impl Node {
             {
                 continue;
             }
+            for consumer in self.others_moved(topic, &request.consumer) {
+                let key = (topic, consumer.clone(), *index);
+                if self.cursor(&key) >= Some(position) {
+                    continue;
+                }
+                records.push(Record::Cursor(CursorRecord {
+                    namespace: namespace.clone(),
+                    consumer,
+                    topic,
+                    partition: *index,
+                    position: Some(position),
+                }));
+            }
             records.push(Record::Cursor(CursorRecord {
                 namespace: namespace.clone(),
                 consumer: request.consumer.clone(),
@@ -132,6 +145,18 @@ impl Node {
         }
         self.propose_cursors(asker, records);
         Ok(())
+    }
+
+    /// Other groups whose positions are moved as well: none but under a
+    /// planted fault.
+    fn others_moved(&self, topic: TopicId, consumer: &str) -> Vec<String> {
+        if !self.planted(Fault::MoveOthers) {
+            return Vec::new();
+        }
+        let shared = self.shared.of(topic).filter_map(|id| self.shared.get(id));
+        let groups = shared.filter(|one| one.record.kind == ConsumerKind::Group);
+        let names = groups.map(|one| one.record.consumer.clone());
+        names.filter(|name| name != consumer).collect()
     }
 
     /// Cursors of a group are its members' to move; of one without members,

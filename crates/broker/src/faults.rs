@@ -31,6 +31,18 @@ pub enum Fault {
     ExpiredLease,
     /// Settle a dead letter that was not written.
     DropDeadLetter,
+    /// Give out events of a key whoever has an earlier one.
+    KeysOutOfTurn,
+    /// Give out at once what was returned for later.
+    NoDelay,
+    /// Give a member more than it asked for.
+    NoPrefetch,
+    /// Drop what consumers need that the topic names.
+    DropUnacknowledged,
+    /// Keep what all have acknowledged.
+    KeepAcknowledged,
+    /// Let an acknowledgement move the positions of other groups as well.
+    MoveOthers,
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
 }

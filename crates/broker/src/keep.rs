@@ -2,6 +2,7 @@
 //! acknowledged it.
 
 use crate::controller::Controller;
+use crate::faults::Fault;
 use crate::node::{Node, StorageId};
 use crate::partition::Partition;
 use crate::table::TopicEntry;
@@ -65,6 +66,8 @@ impl Node {
 
     /// Tells a storage what is to be kept.
     pub(crate) fn keep_partition(&mut self, id: StorageId, definition: &Definition) {
+        let drops = self.planted(Fault::DropUnacknowledged);
+        let faults = (drops, self.planted(Fault::KeepAcknowledged));
         let Some(partition) = self.partitions.get_mut(&id) else {
             return;
         };
@@ -76,6 +79,11 @@ impl Node {
                 .map_or(Offset(0), |position| offset_now(partition, position))
         };
         let keep_from = names.iter().map(acknowledged).min();
+        let keep_from = match faults {
+            (true, _) => keep_from.map(|_| partition.storage.state().end),
+            (_, true) => keep_from.map(|_| Offset(0)),
+            _ => keep_from,
+        };
         let state = partition.storage.state();
         partition
             .room

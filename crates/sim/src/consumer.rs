@@ -53,6 +53,10 @@ pub struct ConsumerActor {
     /// Asked for and not answered, in order.
     seeks: VecDeque<(u32, Position, Pending<()>)>,
     lives: u64,
+    /// It acknowledges all that it is given.
+    is_diligent: bool,
+    /// What it acknowledged is perhaps not durable.
+    is_unflushed: bool,
 }
 
 /// The part of an event's data that a selecting consumer wants: all but the
@@ -89,7 +93,7 @@ impl ConsumerActor {
         let session = u128::from(random.number());
         Self {
             program: Program::start(net, plan.name.clone(), session, trace.clone()),
-            reader: Reader::new(plan.name.clone()),
+            reader: Reader::new(&plan.name, plan.name.clone()),
             plan,
             start,
             stage: Stage::Begin,
@@ -101,6 +105,8 @@ impl ConsumerActor {
             flush: None,
             seeks: VecDeque::new(),
             lives: 0,
+            is_diligent: false,
+            is_unflushed: false,
         }
     }
 
@@ -118,7 +124,11 @@ impl ConsumerActor {
                 "at {:?} of partition {partition}, which ends at {end:?}",
                 self.reader.next(partition as u32)
             ),
-            (Stage::Open(_), None) if self.flush.is_some() || !self.seeks.is_empty() => {
+            (Stage::Open(_), None)
+                if self.flush.is_some()
+                    || !self.seeks.is_empty()
+                    || (self.is_diligent && self.is_unflushed) =>
+            {
                 "waiting for its cursors".to_owned()
             }
             (Stage::Open(_), None) => return None,
@@ -128,6 +138,11 @@ impl ConsumerActor {
             self.program.name,
             self.program.driver.liveness()
         ))
+    }
+
+    /// From now on it acknowledges all that it is given.
+    pub fn is_to_be_diligent(&mut self) {
+        self.is_diligent = true;
     }
 
     /// The process is killed and comes back.
@@ -141,12 +156,14 @@ impl ConsumerActor {
         }
         self.stage = Stage::Begin;
         self.flush = None;
+        self.is_unflushed = false;
         self.acknowledged.clear();
         for (partition, _, _) in self.seeks.drain(..) {
             model.sought(&self.plan.name, partition, None);
         }
         self.lives += 1;
-        self.reader = Reader::new(format!("{} (life {})", self.plan.name, self.lives));
+        let name = format!("{} (life {})", self.plan.name, self.lives);
+        self.reader = Reader::new(&self.plan.name, name);
         let session = u128::from(self.random.number());
         let name = self.program.name.clone();
         self.program = Program::start(&self.net, name, session, self.trace.clone());
@@ -175,6 +192,7 @@ impl ConsumerActor {
             && let Some(result) = flush.pending.try_get()
         {
             let flush = self.flush.take().expect("looked at above");
+            self.is_unflushed |= result.is_err();
             if result.is_ok() {
                 for (partition, position, seeks) in flush.covers {
                     model.acknowledged(&self.plan.name, partition, position, seeks);
@@ -266,7 +284,8 @@ impl ConsumerActor {
                 break;
             }
         }
-        if self.random.one_in(6) && self.flush.is_none() {
+        let rests = self.is_diligent && self.is_unflushed;
+        if (rests || self.random.one_in(6)) && self.flush.is_none() {
             self.flush(model);
         }
         Ok(())
@@ -310,11 +329,11 @@ impl ConsumerActor {
         self.trace
             .say(now, || format!("{name}: is given event {number} as {id}"));
         let mut id = id;
-        if self.random.one_in(8) {
+        if self.random.one_in(8) && !self.is_diligent {
             // Somebody is late with an event that was done long ago.
             id.offset = Offset(self.random.below(id.offset.0 + 1));
         }
-        if self.random.one_in(3) {
+        if self.is_diligent || self.random.one_in(3) {
             let position = Position {
                 incarnation: id.incarnation,
                 offset: id.offset.plus(1),
@@ -327,6 +346,7 @@ impl ConsumerActor {
             }
             let name = &self.reader.name;
             self.trace.say(now, || format!("{name}: acknowledges {id}"));
+            self.is_unflushed = true;
             model.acknowledges(&self.plan.name, id.partition.0, position);
             let newest = self.acknowledged.entry(id.partition.0).or_insert(position);
             *newest = (*newest).max(position);
@@ -343,6 +363,7 @@ impl ConsumerActor {
             (*partition, *position, seeks)
         });
         let covers = covers.collect();
+        self.is_unflushed = false;
         let pending = consumer.begin_flush_acknowledgements(FLUSH_TIMEOUT);
         self.program.kick();
         self.flush = Some(Flush { pending, covers });

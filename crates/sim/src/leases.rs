@@ -2,6 +2,11 @@
 //! under one at a time, deliveries are counted, what was confirmed stays, and
 //! dead letters have a reason.
 
+mod turns;
+
+pub use turns::Turns;
+
+use crate::handed::Handed;
 use crate::trace::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -48,6 +53,10 @@ struct Known {
     recorded: u32,
     /// Its settlement was confirmed.
     is_settled: bool,
+    /// Somebody has settled it, for good if that is not refused.
+    may_be_done: bool,
+    /// What it takes of its member's prefetch, as the server counts.
+    bytes: u64,
 }
 
 /// What was asked of an event, and whether the lease held.
@@ -118,6 +127,8 @@ pub struct Given<'a> {
     pub queue: &'a str,
     pub member: MemberId,
     pub lease_ms: u32,
+    /// What the member may have unsettled: events, and their bytes.
+    pub prefetch: (u32, u64),
     pub now: u64,
 }
 
@@ -132,6 +143,7 @@ pub struct Leases {
     /// What a restarted server said to be settled: it does not know by whom.
     vouched: BTreeSet<(String, EventId, LeaseId)>,
     lease_ns: BTreeMap<String, u64>,
+    turns: Turns,
     /// How often an event is delivered at most; 0 is without limit.
     deliveries_max: u32,
     /// Events that were given out.
@@ -160,9 +172,10 @@ fn covers(leases: &[Lease], id: EventId, lease: LeaseId) -> bool {
 }
 
 impl Leases {
-    pub fn new(deliveries_max: u32) -> Self {
+    pub fn new(deliveries_max: u32, turns: Turns) -> Self {
         Self {
             deliveries_max,
+            turns,
             ..Self::default()
         }
     }
@@ -180,24 +193,55 @@ impl Leases {
     pub fn given(
         &mut self,
         given: Given<'_>,
-        leases: &[Lease],
+        handed: &[Handed],
         is_gone: impl Fn(MemberId) -> bool,
     ) -> Result<(), Violation> {
         let queue = given.queue;
         let lease_ns = u64::from(given.lease_ms) * MILLISECOND;
         self.lease_ns.insert(queue.to_owned(), lease_ns);
-        let fresh: BTreeSet<LeaseId> = leases.iter().map(|lease| lease.lease).collect();
+        let fresh: BTreeSet<LeaseId> = handed.iter().map(|one| one.lease.lease).collect();
         for lease in &fresh {
             if !self.used.insert(*lease) {
                 return Violation::because(format!("lease {lease} is given a second time"));
             }
         }
-        for lease in leases {
-            for id in events(lease) {
-                self.given_one(given, id, lease, &is_gone)?;
+        // The server counts the average of those that it gives at once.
+        let bytes: u64 = handed.iter().map(|one| one.bytes).sum();
+        let bytes = bytes.div_ceil((handed.len() as u64).max(1));
+        for one in handed {
+            self.has_turn(given, one, &is_gone)?;
+            self.given_one(given, one.id, &one.lease, &is_gone)?;
+            if let Some(known) = self.events.get_mut(&(queue.to_owned(), one.id)) {
+                known.bytes = bytes;
             }
         }
-        Ok(())
+        self.check_prefetch(given, handed.len() as u64)
+    }
+
+    /// What a member has for sure is within its prefetch, or one event.
+    fn check_prefetch(&mut self, given: Given<'_>, count: u64) -> Result<(), Violation> {
+        let Given {
+            queue, member, now, ..
+        } = given;
+        let (events_max, bytes_max) = given.prefetch;
+        let is_held = |known: &&mut Known| match known.state {
+            State::Held { until, .. } => now < until,
+            _ => false,
+        };
+        let held = self.of_member(queue, member).map(|(_, known)| known);
+        let held = held.filter(is_held);
+        let (events, bytes) = held.fold((0, 0), |(events, bytes), known| {
+            (events + 1, bytes + known.bytes)
+        });
+        // Averages are rounded up.
+        let is_within = bytes <= bytes_max + count || events == 1;
+        if events <= u64::from(events_max) && is_within {
+            return Ok(());
+        }
+        Violation::because(format!(
+            "{member} of {queue} has {events} events, {bytes} bytes, unsettled: more than its \
+             prefetch of {events_max} and {bytes_max}"
+        ))
     }
 
     fn given_one(
@@ -268,6 +312,8 @@ impl Leases {
             not_before: 0,
             recorded,
             is_settled: false,
+            may_be_done: false,
+            bytes: 0,
         };
         self.events.insert(key, known);
         Ok(())
@@ -312,6 +358,8 @@ impl Leases {
         let known = self.events.get_mut(key).expect("it has a verdict");
         let ends = self.ends.entry(key.clone()).or_default();
         let count = known.deliveries;
+        let is_final = matches!(settlement.how, SettleAs::Acknowledge | SettleAs::Reject);
+        known.may_be_done |= is_final;
         known.state = match settlement.how {
             SettleAs::Acknowledge | SettleAs::Reject => State::Settled,
             SettleAs::Return | SettleAs::GiveBack => State::Ended,
@@ -485,6 +533,7 @@ impl Leases {
             if covers(settled, *id, known.lease) {
                 known.state = State::Settled;
                 known.is_settled = true;
+                known.may_be_done = true;
             } else if covers(expired, *id, known.lease) {
                 if matches!(known.state, State::Held { .. }) {
                     known.state = State::Loose;
@@ -529,7 +578,11 @@ impl Leases {
     /// The server has crashed. What was not confirmed may have happened or not.
     pub fn crashed(&mut self) {
         for known in self.events.values_mut() {
-            known.not_before = 0;
+            // The server does not know what those take that it finds.
+            known.bytes = 0;
+            if known.recorded < known.deliveries {
+                known.not_before = 0;
+            }
             if known.is_settled {
                 continue;
             }

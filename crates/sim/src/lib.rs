@@ -12,6 +12,7 @@
 mod consumer;
 mod costs;
 mod counted;
+mod handed;
 mod leases;
 mod machine;
 mod member;

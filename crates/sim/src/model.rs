@@ -17,6 +17,8 @@ pub struct Pushed {
     pub partition: u32,
     /// How many that life had pushed there before.
     pub index: u64,
+    /// Its key, if it has one.
+    pub key: Option<u64>,
     /// What its ack was to mean.
     pub level: Durability,
     /// In which life of the partition, if its ack has come.
@@ -60,6 +62,8 @@ struct CursorBounds {
     /// Acknowledged since the last seek was asked for.
     since_seek: Option<Position>,
     seeks: u64,
+    /// The most that was ever acknowledged.
+    most: Option<Position>,
     /// A seek may take effect any time, for whoever asked is gone.
     is_loose: bool,
     /// Seeks that were asked for and not answered.
@@ -71,6 +75,8 @@ struct CursorBounds {
 pub struct Reader {
     /// For messages.
     pub name: String,
+    /// Whose cursor it goes by.
+    pub consumer: String,
     next: BTreeMap<u32, Position>,
     gaps: BTreeMap<u32, Vec<Gap>>,
     /// What was read: partition, then life and offset.
@@ -84,6 +90,8 @@ pub struct Model {
     pub lives: Vec<Life>,
     pub partitions: Vec<PartitionModel>,
     cursors: BTreeMap<(String, u32), CursorBounds>,
+    /// For whom is kept what they have not acknowledged.
+    pub kept_for: BTreeSet<String>,
     /// Where each event was seen.
     places: BTreeMap<usize, BTreeSet<(Incarnation, u64)>>,
     pub acked_count: u64,
@@ -97,6 +105,11 @@ pub fn metadata_of(event: usize, bytes: usize) -> Vec<u8> {
         metadata.push(b'a' + ((event + metadata.len()) % 26) as u8);
     }
     metadata
+}
+
+/// A key, as events have it.
+pub fn key_of(key: u64) -> Vec<u8> {
+    format!("key {key}").into_bytes()
 }
 
 /// The data of an event.
@@ -126,9 +139,10 @@ impl Pushed {
 
 impl Reader {
     /// A reader that has read nothing.
-    pub fn new(name: String) -> Self {
+    pub fn new(consumer: &str, name: String) -> Self {
         Self {
             name,
+            consumer: consumer.to_owned(),
             next: BTreeMap::new(),
             gaps: BTreeMap::new(),
             seen: BTreeMap::new(),
@@ -203,6 +217,7 @@ impl Model {
             lives: Vec::new(),
             partitions: partitions.into_iter().map(partition).collect(),
             cursors: BTreeMap::new(),
+            kept_for: BTreeSet::new(),
             places: BTreeMap::new(),
             acked_count: 0,
             delivered_count: 0,
@@ -224,11 +239,12 @@ impl Model {
     pub fn draft(
         &self,
         life: usize,
-        partition: u32,
+        to: (u32, Option<u64>),
         sizes: (usize, usize),
         level: Option<Durability>,
     ) -> (Pushed, Vec<u8>, Bytes) {
         let id = self.events.len();
+        let (partition, key) = to;
         let (metadata_bytes, data_bytes) = sizes;
         let level = level.unwrap_or(self.partitions[partition as usize].level);
         let index = self.lives[life].counts.get(&partition).copied();
@@ -236,6 +252,7 @@ impl Model {
             life,
             partition,
             index: index.unwrap_or(0),
+            key,
             level,
             acked: None,
             metadata_bytes,
@@ -313,6 +330,17 @@ impl Model {
         Ok(())
     }
 
+    /// Bytes of metadata of the events from `first` to `end`.
+    pub fn log_bytes(&self, partition: u32, first: Offset, end: Position) -> u64 {
+        let life = self.partitions[partition as usize].at.get(&end.incarnation);
+        let events = life
+            .into_iter()
+            .flat_map(|life| life.range(first.0..end.offset.0.max(first.0)));
+        events
+            .map(|(_, event)| self.events[*event].metadata_bytes as u64)
+            .sum()
+    }
+
     /// Whether an event is known to be there.
     pub fn is_at(&self, event: usize, id: EventId) -> bool {
         let partition = self.partitions.get(id.partition.0 as usize);
@@ -327,6 +355,7 @@ impl Model {
         partition: PartitionIndex,
         gap: Gap,
     ) -> Result<(), Violation> {
+        self.check_spared(&reader.consumer, partition, gap)?;
         let name = &reader.name;
         let model = &mut self.partitions[partition.0 as usize];
         let what = format!("{name} is told of {gap:?} in partition {partition}");
@@ -351,6 +380,27 @@ impl Model {
             model.gaps.push(gap);
         }
         Ok(())
+    }
+
+    /// Retention spares what a consumer that the topic names has not acknowledged.
+    fn check_spared(
+        &mut self,
+        consumer: &str,
+        partition: PartitionIndex,
+        gap: Gap,
+    ) -> Result<(), Violation> {
+        if gap.reason != GapReason::Retention || !self.kept_for.contains(consumer) {
+            return Ok(());
+        }
+        let most = self.bounds(consumer, partition.0).most;
+        let most = most.filter(|most| most.incarnation == gap.incarnation);
+        if most.is_some_and(|most| gap.end <= most.offset) {
+            return Ok(());
+        }
+        Violation::because(format!(
+            "{consumer} is told of {gap:?} in partition {partition}: it has acknowledged up to \
+             {most:?}, and the rest was to be kept for it"
+        ))
     }
 
     /// A reader was given an event. `view` is what it wanted of the data.
@@ -420,6 +470,9 @@ impl Model {
         let what = format!("{what}, event {event}");
         if consumed.metadata() != metadata_of(event, pushed.metadata_bytes) {
             return Violation::because(format!("{what}: its metadata is not what was pushed"));
+        }
+        if consumed.key() != pushed.key.map(key_of).as_deref() {
+            return Violation::because(format!("{what}: its key is not what was pushed"));
         }
         self.check_data(&what, event, pushed, consumed, view)?;
         Ok(event)
@@ -530,6 +583,7 @@ impl Model {
     pub fn acknowledges(&mut self, consumer: &str, partition: u32, position: Position) {
         let bounds = self.bounds(consumer, partition);
         bounds.high = bounds.high.max(Some(position));
+        bounds.most = bounds.most.max(Some(position));
         bounds.since_seek = bounds.since_seek.max(Some(position));
     }
 

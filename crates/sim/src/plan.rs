@@ -10,6 +10,7 @@ use client::{
 };
 use log::testing::Survival;
 use net::testing::sim::SimFaults;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use topic::{Definition, Retention, SelectorKind};
 use wire::Durability;
@@ -91,8 +92,13 @@ pub struct Plan {
     pub consumers: Vec<ConsumerPlan>,
     pub workers: Vec<WorkerPlan>,
     pub members: Vec<MemberPlan>,
+    /// Whom the topic keeps what they have not acknowledged for.
+    pub kept_for: BTreeSet<String>,
     pub planted: Option<Planted>,
 }
+
+/// Partitions whose segments are full after a few batches.
+const SMALL_SEGMENTS: &str = r#"{"segment_bytes":3000,"checkpoint_bytes":2000,"allocate_bytes_min":4096,"allocate_bytes_max":4096,"index_bytes":1000,"direct_bytes_min":4096}"#;
 
 /// A producer's program.
 #[derive(Debug, Clone)]
@@ -104,6 +110,8 @@ pub struct ProducerPlan {
     pub pause_ns: std::ops::Range<u64>,
     /// The largest data.
     pub data_bytes_max: u64,
+    /// How many keys its events have; none if 0.
+    pub keys: u64,
     /// Whether nothing goes wrong, so that no producer may fail.
     pub is_calm: bool,
     /// Whether the disk fails, so that partitions may.
@@ -201,6 +209,7 @@ impl Plan {
             consumers: (0..2).map(|index| consumer(random, index)).collect(),
             workers: Vec::new(),
             members: Vec::new(),
+            kept_for: BTreeSet::new(),
         };
         match weather {
             Weather::Calm => {}
@@ -216,21 +225,19 @@ impl Plan {
         let disk = self.partitions[0].clone();
         self.partitions = vec![disk; count];
         self.levels = vec![Durability::Synced; count];
-        self.definition = Definition::builder()
-            .partition_selector(SelectorKind::Explicit)
-            .durability(Durability::Synced)
-            .build()
-            .expect("the simulation's topics are good");
+        let keys = random.pick(&[0, 1, 4, 20]);
         for producer in &mut self.producers {
             producer.options.durability = None;
             producer.data_bytes_max = producer.data_bytes_max.min(3_000);
+            producer.keys = keys;
         }
-        self.consumers.clear();
+        self.consumers.truncate(random.below(3) as usize);
         let deliveries_max = random.pick(&[1, 2, 3, 5, 20]);
         for queue in 0..random.within(1..3) {
             let options = QueueOptions {
                 lease_ms: random.pick(&[300, 1_000, 3_000]),
                 deliveries_max,
+                ordered_by_key: random.one_in(2),
                 ..QueueOptions::default()
             };
             for index in 0..random.within(1..4) {
@@ -241,10 +248,41 @@ impl Plan {
         let group = GroupOptions {
             revoke_timeout_ms: random.pick(&[300, 2_000]),
         };
-        for index in 0..random.within(0..4) {
-            self.members.push(member(random, index, &group));
+        for number in 0..random.within(0..3) {
+            for index in 0..random.within(1..4) {
+                self.members.push(member(random, number, index, &group));
+            }
         }
+        self.keep(random);
         self.add_troubles(random);
+    }
+
+    /// Has the topic keep, or not, what its consumers have not acknowledged:
+    /// all but one independent consumer are spared by retention.
+    fn keep(&mut self, random: &mut Random) {
+        let mut builder = Definition::builder()
+            .partition_selector(SelectorKind::Explicit)
+            .durability(Durability::Synced);
+        if random.one_in(2) {
+            let workers = self.workers.iter().map(|worker| worker.queue.clone());
+            let members = self.members.iter().map(|member| member.group.clone());
+            let consumers = self.consumers.first().map(|one| one.name.clone());
+            let names: BTreeSet<String> = workers.chain(members).chain(consumers).collect();
+            self.kept_for = names.clone();
+            builder = builder.keep_until_acknowledged(names.into_iter().collect());
+            // Without a limit what all have acknowledged goes at once.
+            if random.one_in(2) {
+                builder = builder.retention(Retention {
+                    count: Some(random.within(1..30)),
+                    ..Retention::default()
+                });
+            }
+            for partition in &mut self.partitions {
+                partition.config = SMALL_SEGMENTS.to_owned();
+            }
+        }
+        let definition = builder.build();
+        self.definition = definition.expect("the simulation's topics are good");
     }
 
     fn add_troubles(&mut self, random: &mut Random) {
@@ -434,6 +472,7 @@ fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan 
         event_count: random.within(20..90),
         pause_ns: 1..random.pick(&[20 * MILLISECOND, 150 * MILLISECOND]),
         data_bytes_max,
+        keys: 0,
         is_calm: false,
         disk_fails: false,
     }
@@ -464,10 +503,10 @@ fn worker(random: &mut Random, queue: u64, index: u64, options: &QueueOptions) -
     }
 }
 
-fn member(random: &mut Random, index: u64, group: &GroupOptions) -> MemberPlan {
-    let name = format!("member-{index}");
+fn member(random: &mut Random, number: u64, index: u64, group: &GroupOptions) -> MemberPlan {
+    let name = format!("member-{number}-{index}");
     MemberPlan {
-        group: "group".to_owned(),
+        group: format!("group-{number}"),
         member: GroupMember {
             group: group.clone(),
             instance: random.one_in(3).then(|| name.clone()),

@@ -1,6 +1,6 @@
 //! A producer's program: pushes events now and then, dies, comes back.
 
-use crate::model::Model;
+use crate::model::{Model, key_of};
 use crate::plan::ProducerPlan;
 use crate::program::Program;
 use crate::random::Random;
@@ -260,9 +260,16 @@ impl ProducerActor {
             } as usize;
             let sizes = (metadata_bytes, data_bytes);
             let level = self.plan.options.durability;
-            let (event, metadata, data) = model.draft(self.life, partition, sizes, level);
+            let key = match self.plan.keys {
+                0 => None,
+                keys => self.random.below(keys + 1).checked_sub(1),
+            };
+            let to = (partition, key);
+            let (event, metadata, data) = model.draft(self.life, to, sizes, level);
+            let key = key.map(key_of);
             let mut push = Event {
                 partition: Some(partition),
+                key: key.as_deref(),
                 ..Event::new(&metadata)
             };
             // One buffer or several, it is the same data.

@@ -1,7 +1,7 @@
 //! The part of a run that is about queues and groups: its programs are driven,
 //! get into trouble, and are asked at the end what became of every event.
 
-use crate::leases::Letter;
+use crate::leases::{Letter, Turns};
 use crate::plan::{Plan, Trouble, Who};
 use crate::producer::TOPIC;
 use crate::program::Program;
@@ -18,6 +18,9 @@ use wire::{ErrorCode, EventId, Incarnation, Offset, PartitionIndex};
 const MILLISECOND: u64 = 1_000_000;
 /// How often the observer looks whether everything is settled.
 const LOOK_NS: u64 = SECOND / 5;
+/// Metadata in the last segment of a partition, at most: a segment, and a
+/// batch that is larger.
+const KEPT_BYTES_MAX: u64 = 6_000;
 /// How slow a slow connection is.
 const SLOW_BYTES_PER_SECOND: u64 = 20_000;
 
@@ -26,10 +29,14 @@ impl Plan {
     pub(crate) fn witness(&self, trace: &Trace) -> Option<Witness> {
         let worker = self.workers.first()?;
         let deliveries_max = worker.options.queue.deliveries_max;
+        let ordered = self.workers.iter();
+        let ordered = ordered.filter(|one| one.options.queue.ordered_by_key);
+        let turns = Turns::of(ordered.map(|one| one.queue.clone()).collect());
         let revoke_ms = self.members.first().map(|one| &one.member.group);
         let revoke_ms = revoke_ms.map_or(0, |group| group.revoke_timeout_ms);
         Some(Witness::new(
             deliveries_max,
+            turns,
             revoke_ms * MILLISECOND,
             trace.clone(),
         ))
@@ -153,6 +160,46 @@ impl World {
         for producer in &mut self.producers {
             producer.program.stop(now);
         }
+        if !self.plan.kept_for.is_empty() {
+            for consumer in &mut self.consumers {
+                consumer.is_to_be_diligent();
+            }
+        }
+    }
+
+    /// At the end, when all have acknowledged everything: a topic that keeps
+    /// things for them alone keeps no more than a segment of a partition.
+    pub(crate) fn check_dropped(&mut self, ends: &[Position]) -> Result<(), Violation> {
+        let keeps_all = self.plan.definition.retention().keeps_all();
+        if self.plan.kept_for.is_empty() || !keeps_all {
+            return Ok(());
+        }
+        self.observe("retention");
+        let what = "what all have acknowledged to be dropped";
+        let deadline = self.now + DRAIN_NS_MAX;
+        loop {
+            let ask = |driver: &client::Driver| driver.begin_describe_topic(TOPIC);
+            let description = self.good_answer(what, ask, deadline + DRAIN_NS_MAX)?;
+            let mut partitions = description.partitions.iter().zip(ends);
+            let too_much = partitions.find_map(|(partition, end)| {
+                let kept = self
+                    .model
+                    .log_bytes(partition.partition.0, partition.first, *end);
+                (kept > KEPT_BYTES_MAX).then_some((partition.clone(), kept))
+            });
+            let Some((partition, kept)) = too_much else {
+                self.end_observer();
+                return Ok(());
+            };
+            if self.now >= deadline {
+                return Violation::because(format!(
+                    "all have acknowledged everything, and {kept} bytes of metadata are kept: \
+                     {partition:?}"
+                ));
+            }
+            let next = (self.now + LOOK_NS).min(deadline);
+            while self.step(next)? {}
+        }
     }
 
     /// Runs until every queue and group has done with everything.
@@ -175,6 +222,7 @@ impl World {
                     ));
                 }
             };
+            self.check_stands(found)?;
             match self.unshared(found, ends) {
                 None => break,
                 Some(what) => waits = what,
@@ -183,6 +231,25 @@ impl World {
             while self.step(next)? {}
         }
         self.end_observer();
+        Ok(())
+    }
+
+    /// Groups stand where their members have acknowledged.
+    fn check_stands(&mut self, found: &[ConsumerDescription]) -> Result<(), Violation> {
+        let Some(witness) = &mut self.machine.witness else {
+            return Ok(());
+        };
+        let groups = found.iter().filter(|one| one.kind == ConsumerKind::Group);
+        for group in groups {
+            for stands in &group.partitions {
+                let (partition, position) = (stands.partition, stands.position);
+                if position.incarnation > Incarnation(0) {
+                    witness
+                        .shares
+                        .stands(&group.consumer, partition, position)?;
+                }
+            }
+        }
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Listens to what the server and its clients say to each other about groups
 //! and queues, and compares it with what must hold.
 
-use crate::leases::{Asked, Given, Leases};
+use crate::handed::handed;
+use crate::leases::{Asked, Given, Leases, Turns};
 use crate::shares::{Allowed, Shares};
 use crate::trace::{Trace, Violation};
 use broker::node::LinkId;
@@ -47,6 +48,8 @@ struct Member {
     id: u64,
     instance: String,
     timeout_ns: u64,
+    /// What it may have unsettled.
+    prefetch: (u32, u64),
     heard_at: u64,
     fate: Fate,
     /// The server's run in which it has joined.
@@ -76,9 +79,9 @@ pub struct Witness {
 }
 
 impl Witness {
-    pub fn new(deliveries_max: u32, revoke_ns: u64, trace: Trace) -> Self {
+    pub fn new(deliveries_max: u32, turns: Turns, revoke_ns: u64, trace: Trace) -> Self {
         Self {
-            leases: Leases::new(deliveries_max),
+            leases: Leases::new(deliveries_max, turns),
             shares: Shares::new(revoke_ns),
             members: BTreeMap::new(),
             questions: BTreeMap::new(),
@@ -246,6 +249,7 @@ impl Witness {
             id: key.1,
             instance: join.instance.clone(),
             timeout_ns,
+            prefetch: (join.prefetch_events, join.prefetch_bytes),
             heard_at: now,
             fate: Fate::Live,
             run,
@@ -319,6 +323,8 @@ impl Witness {
         let Some((queue, member)) = self.member_of(key) else {
             return Violation::because("events are given to somebody who is no member");
         };
+        let name = (queue.clone(), member);
+        let prefetch = self.members.get(&name).map_or((0, 0), |one| one.prefetch);
         let members = &self.members;
         let is_gone = |member: MemberId| {
             let member = members.get(&(queue.clone(), member));
@@ -328,12 +334,14 @@ impl Witness {
             queue: &queue,
             member,
             lease_ms: head.lease_ms,
+            prefetch,
             now,
         };
         self.trace.say(now, || {
             format!("server: gives {member} of {queue} {:?}", head.leases)
         });
-        self.leases.given(given, &head.leases, is_gone)
+        let handed = handed(&head, &message.payload)?;
+        self.leases.given(given, &handed, is_gone)
     }
 
     fn assigned(
@@ -387,6 +395,7 @@ impl Witness {
                     queue: &name.0,
                     member: name.1,
                     lease_ms: 0,
+                    prefetch: (0, 0),
                     now,
                 };
                 let answer = (&joined.settled[..], &joined.expired[..]);
@@ -411,6 +420,7 @@ impl Witness {
                     queue: &extend.consumer,
                     member: extend.member,
                     lease_ms: extended.lease_ms,
+                    prefetch: (0, 0),
                     now,
                 };
                 self.leases

@@ -262,7 +262,14 @@ impl WorkerActor {
         let Stage::Open(consumer) = &self.stage else {
             return Ok(false);
         };
-        let event = match consumer.pull(Some(Duration::ZERO)) {
+        let pulled = consumer.pull(Some(Duration::ZERO));
+        if let Some((partition, gap)) = consumer.take_gaps().pop() {
+            return Violation::because(format!(
+                "{} is told of {gap:?} in partition {partition}: its queue was to be spared",
+                self.program.name
+            ));
+        }
+        let event = match pulled {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(false),
             Err(ClientError::Unreachable { .. } | ClientError::Timeout { .. }) => return Ok(false),

@@ -57,7 +57,7 @@ pub struct World {
     pub(crate) machine: Machine,
     pub(crate) model: Model,
     pub(crate) producers: Vec<ProducerActor>,
-    consumers: Vec<ConsumerActor>,
+    pub(crate) consumers: Vec<ConsumerActor>,
     pub(crate) workers: Vec<WorkerActor>,
     pub(crate) members: Vec<MemberActor>,
     /// A client that looks at things at the end.
@@ -81,9 +81,11 @@ impl World {
         let mut random = Random::new(plan.seed ^ 0x51a0);
         let net = SimNet::new(random.number(), plan.faults.clone());
         let machine = Machine::new(&net, plan.machine.clone(), random.fork(), trace.clone());
-        let retention = plan.definition.retention() != Retention::default();
+        let retention =
+            plan.definition.retention() != Retention::default() || !plan.kept_for.is_empty();
         let levels = plan.levels.iter().map(|level| (*level, retention));
-        let model = Model::new(levels.collect());
+        let mut model = Model::new(levels.collect());
+        model.kept_for = plan.kept_for.clone();
         let producers = plan.producers.iter().enumerate().map(|(index, producer)| {
             let name = format!("producer-{index}");
             ProducerActor::new(&net, name, producer.clone(), random.fork(), trace.clone())
@@ -153,6 +155,7 @@ impl World {
             let mut consumers = world.consumers.iter();
             consumers.find_map(|consumer| consumer.unfinished(&ends))
         })?;
+        self.check_dropped(&ends)?;
         self.summary.pushed = self.model.events.len() as u64;
         self.summary.acked = self.model.acked_count;
         self.summary.delivered = self.model.delivered_count;

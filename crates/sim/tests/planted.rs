@@ -54,6 +54,12 @@ planted! {
     an_acknowledgement_under_a_lease_that_is_over: Planted::Broker(Node::ExpiredLease) => "";
     a_dead_letter_that_is_dropped: Planted::Broker(Node::DropDeadLetter) => "there is no dead letter";
     a_position_of_a_group_that_moves_back: Planted::Broker(Node::CursorBack) => "it moved back";
+    events_of_a_key_out_of_turn: Planted::Broker(Node::KeysOutOfTurn) => "of that key";
+    an_event_that_is_given_out_before_its_delay: Planted::Broker(Node::NoDelay) => "it is delayed";
+    a_member_that_is_given_too_much: Planted::Broker(Node::NoPrefetch) => "more than its prefetch";
+    retention_that_spares_nobody: Planted::Broker(Node::DropUnacknowledged) => "";
+    retention_that_forgets: Planted::Broker(Node::KeepAcknowledged) => "all have acknowledged";
+    a_group_that_moves_another: Planted::Broker(Node::MoveOthers) => "nobody";
     a_partition_that_is_granted_twice: Planted::Broker(Node::GrantTwice) => "owns it";
     an_acknowledgement_by_who_does_not_own: Planted::Broker(Node::FencedAck) => "does not own it";
 }

@@ -187,6 +187,7 @@ impl Node {
     /// Takes up partitions that serve and are not known yet, as the table
     /// has them.
     fn open_queue_partitions(&mut self, id: SharedId) {
+        let out_of_turn = self.planted(Fault::KeysOutOfTurn);
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
@@ -219,7 +220,7 @@ impl Node {
             let kept = ended.map(|(_, end)| *end).min();
             let kept = kept.unwrap_or(Offset(u64::MAX));
             let mut state = QueuePartition::new(&known, present.incarnation, kept);
-            if queue.options.ordered_by_key {
+            if queue.options.ordered_by_key && !out_of_turn {
                 state.order_by_key();
             }
             state.lost(Offset(0), present.first, &mut queue.loads);

@@ -2,7 +2,7 @@
 
 use super::QueuePartition;
 use super::live::{RETRY_AFTER, Shelf};
-use super::partition::{Leased, Waiting};
+use super::partition::{Leased, Load, Waiting};
 use super::staging::Staged;
 use crate::faults::Fault;
 use crate::membership::{Member, SharedId};
@@ -107,7 +107,10 @@ impl Node {
         let state = self.shared.member(id, member)?;
         let (asker, prefetch) = (state.present()?, state.prefetch);
         let session = self.sessions.get(&asker.link)?;
-        let load = self.queues.get(&id)?.loads.of(member);
+        let mut load = self.queues.get(&id)?.loads.of(member);
+        if self.planted(Fault::NoPrefetch) {
+            load = Load::default();
+        }
         let taker = Taker {
             member,
             asker,

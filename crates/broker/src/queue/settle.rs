@@ -4,6 +4,7 @@
 use super::live::{Queue, RETRY_AFTER};
 use super::partition::{Changes, Doing, Rules, Whose};
 use crate::controller::{ControlError, Controller};
+use crate::faults::Fault;
 use crate::membership::SharedId;
 use crate::node::{Asker, Decided, Node};
 use crate::session::{Refused, malformed};
@@ -80,7 +81,13 @@ impl Node {
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
-        let settle = Settle::decode(from).map_err(malformed)?;
+        let mut settle = Settle::decode(from).map_err(malformed)?;
+        if self.planted(Fault::NoDelay) {
+            settle
+                .settlements
+                .iter_mut()
+                .for_each(|one| one.delay_ms = 0);
+        }
         self.refuse_if_closing()?;
         let id = self.check_settler(asker, head, &settle.consumer, settle.member)?;
         let Some(queue) = self.queues.get_mut(&id) else {
