@@ -173,13 +173,13 @@ void topics(const std::string &group_file, mofka::MofkaDriver &driver)
     CHECK_EQUAL(topic.serializer().metadata().json()["type"].get<std::string>(), "default");
 
     // What programs of another age write.
-    struct Engine {
-    } engine;
+    thallium::engine engine("na+sm", THALLIUM_SERVER_MODE);
     mofka::MofkaDriver with_engine{group_file, engine};
     CHECK(with_engine.topicExists("topics"));
     const mofka::ServiceHandle handle{group_file};
     CHECK(handle);
     CHECK(mofka::Client{engine}.getConfig().json().is_object());
+    engine.finalize();
     CHECK(!mofka::TopicHandle{});
     CHECK(!mofka::Producer{});
     CHECK(!mofka::Consumer{});

@@ -1,6 +1,7 @@
 #ifndef MOFKA_DRIVER_HPP
 #define MOFKA_DRIVER_HPP
 
+#include <mofka/Engine.hpp>
 #include <mofka/Exception.hpp>
 #include <mofka/Metadata.hpp>
 #include <mofka/PartitionSelector.hpp>
