@@ -377,6 +377,11 @@ impl Consumer {
         }
     }
 
+    /// Why nothing will come any more of a partition, or of all, if so.
+    pub(crate) fn failure(&self) -> Option<ClientError> {
+        self.slot.get()?.shared.failure()
+    }
+
     /// Calls `callback` whenever [`Consumer::pull`] may have something new to
     /// say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {

@@ -15,6 +15,18 @@ pub enum Fault {
     NoHold,
     /// Keep what was acknowledged to itself, and say that it is durable.
     NoAcknowledgement,
+    /// Read on at the end, when a connection was lost.
+    SkipMissed,
+    /// Take any reply for that to the first request that waits.
+    AnyReply,
+    /// Watch no deadline of requests.
+    NoDeadline,
+    /// Say that nobody is missing.
+    NobodyMissing,
+    /// Take several replies of one who was asked.
+    ReplyTwice,
+    /// Settle a request before its reply is stored.
+    SettleEarly,
 }
 
 #[cfg(feature = "testing")]

@@ -398,6 +398,11 @@ impl Mailbox {
         }
     }
 
+    /// Whether there are commands to be taken.
+    pub fn has_commands(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
     /// Takes all commands.
     pub fn take(&self, into: &mut Vec<Command>) {
         debug_assert!(into.is_empty());

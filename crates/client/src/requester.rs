@@ -11,6 +11,7 @@ pub(crate) use replier::Replier;
 use crate::consumer::Consumer;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Event};
+use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{ConsumerOptions, DataMode, ProducerOptions};
 use crate::producer::Producer;
@@ -75,6 +76,8 @@ struct Waiting {
     /// When the alarms ring that are set: each is earlier than those that
     /// were set before it.
     alarms: BTreeSet<Duration>,
+    /// Why replies can't be read any more.
+    failed: Option<ClientError>,
 }
 
 /// A request that is under way.
@@ -146,7 +149,9 @@ impl Requester {
     /// `event` may have headers, but not those of requests.
     ///
     /// # Errors
-    /// Those of [`Producer::push`]; [`ClientError::Forked`]. The answer is
+    /// Those of [`Producer::push`]; [`ClientError::Forked`]; that of the storage
+    /// of replies, if it has failed: then another requester is to be opened once
+    /// the server serves it again, and all that was under way has this answer. The answer is
     /// [`ClientError::Timeout`] when no reply came within `deadline`: one that
     /// comes later is dropped. Whether the request was handled is not known then.
     pub fn request(
@@ -226,7 +231,7 @@ impl Requester {
             what: format!("{what} ({:.1} s)", deadline.as_secs_f64()),
             is_broadcast,
         };
-        let number = Inner::begin(&self.inner, request);
+        let number = Inner::begin(&self.inner, request)?;
         let correlation = format!("{number:016x}");
         let mut headers = event.headers.to_vec();
         headers.push((REPLY_HEADER, self.address.as_bytes()));
@@ -340,6 +345,10 @@ impl Inner {
             while let Ok(Some(reply)) = self.replies.look() {
                 self.arrived(reply);
             }
+            if let Some(error) = self.replies.failure() {
+                self.lock().failed.get_or_insert_with(|| error.clone());
+                self.end_all(&error);
+            }
             self.is_taking.store(false, Ordering::SeqCst);
         }
     }
@@ -359,6 +368,10 @@ impl Inner {
         let replier = replier.map(|(_, name)| String::from_utf8_lossy(name).into_owned());
         let replier = replier.unwrap_or_default();
         let waiting = self.lock();
+        let number = match waiting.requests.keys().next() {
+            Some(first) if planted(Fault::AnyReply) => *first,
+            _ => number,
+        };
         let Some(request) = waiting.requests.get(&number) else {
             return;
         };
@@ -396,8 +409,11 @@ impl Inner {
     }
 
     /// Notes a request, and sees that its deadline is watched.
-    fn begin(self: &Arc<Self>, request: Request) -> u64 {
+    fn begin(self: &Arc<Self>, request: Request) -> Result<u64, ClientError> {
         let mut waiting = self.lock();
+        if let Some(error) = &waiting.failed {
+            return Err(error.clone());
+        }
         waiting.last += 1;
         let number = waiting.last;
         let deadline = request.deadline;
@@ -407,10 +423,13 @@ impl Inner {
         if is_new {
             self.set_alarm(deadline);
         }
-        number
+        Ok(number)
     }
 
     fn set_alarm(self: &Arc<Self>, at: Duration) {
+        if planted(Fault::NoDeadline) {
+            return;
+        }
         let promise = Promise::new(&self.mailbox);
         let (inner, rung) = (Arc::downgrade(self), promise.clone());
         promise.on_done(Box::new(move || {

@@ -7,6 +7,7 @@ use super::group::Group;
 use super::membership::End;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
+use crate::faults::{Fault, planted};
 use crate::feed::{Arrival, ConsumerShared};
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
@@ -294,7 +295,10 @@ impl ConsumerCore {
         let subscribe = Subscribe {
             consumer: self.shared.name.clone(),
             partition: PartitionIndex(partition),
-            start: subscription.next.map_or(subscription.start, Start::At),
+            start: match subscription.next {
+                Some(_) if planted(Fault::SkipMissed) => Start::Latest,
+                next => next.map_or(subscription.start, Start::At),
+            },
             credit,
             inline_data: self.shared.wants_inline_data(),
         };

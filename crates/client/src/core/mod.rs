@@ -248,6 +248,12 @@ impl ClientCore {
         self.context.mailbox.clock().set(now);
     }
 
+    /// Whether the API was used since the last input, as callbacks do: an
+    /// [`Input::Kick`] is to follow.
+    pub fn has_commands(&self) -> bool {
+        !self.ended && self.context.mailbox.has_commands()
+    }
+
     /// Sends what a producer has gathered, up to `batches`, and does nothing
     /// else: no plugin and no callback of a user's is waited for. False if it
     /// is to be told by a command after all, for there is more to do.

@@ -4,6 +4,7 @@ use super::feed::{Held, How, QueueShared};
 use super::settlement::{SettleFuture, lease_expired};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Data};
+use crate::faults::{Fault, planted};
 use crate::mailbox::Command;
 use crate::promise::{Answered, Pending, Promise, Reply};
 use crate::requester::Replier;
@@ -134,6 +135,9 @@ impl QueueEvent {
         let what = format!("the reply to event {id} of {}", shared.title);
         let timeout = shared.options.session_timeout.saturating_mul(2);
         shared.begin_reply();
+        if planted(Fault::SettleEarly) {
+            shared.settle(id, lease, How::acknowledge());
+        }
         let (outcome, reply) = (stored.clone(), stored.clone());
         let answer = Pending::new(promise.clone(), what, timeout, move |_| {
             reply.try_get().unwrap_or(Err(ClientError::Closed))

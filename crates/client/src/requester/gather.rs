@@ -1,6 +1,7 @@
 //! What comes of a request: one reply, or of a broadcast those of many.
 
 use crate::event::ConsumedEvent;
+use crate::faults::{Fault, planted};
 use std::sync::{Arc, Mutex};
 use wire::message::ConsumerDescription;
 use wire::record::ConsumerKind;
@@ -60,10 +61,11 @@ impl Answer {
         let missing = self.broadcast.as_mut().map(|one| &mut one.missing);
         if let Some(Some(missing)) = missing {
             let known = missing.iter().position(|one| *one == replier);
-            let Some(known) = known else {
-                return;
-            };
-            missing.remove(known);
+            match known {
+                Some(known) => drop(missing.remove(known)),
+                None if planted(Fault::ReplyTwice) => {}
+                None => return,
+            }
         }
         self.replies.push((replier, reply));
     }
@@ -105,7 +107,10 @@ impl Answer {
         matches!(missing, Some(Some(_)))
     }
 
-    pub fn into_gathered(self) -> Gathered {
+    pub fn into_gathered(mut self) -> Gathered {
+        if planted(Fault::NobodyMissing) {
+            self.broadcast = None;
+        }
         Gathered {
             replies: self.replies,
             missing: self

@@ -128,6 +128,14 @@ impl Replier {
         }
     }
 
+    /// A producer has failed, for good: the next reply makes another one.
+    fn give_up(&self, failed: &Arc<Producer>) {
+        let mut making = self.making();
+        if matches!(&*making, Making::Made(made) if Arc::ptr_eq(made, failed)) {
+            *making = Making::None;
+        }
+    }
+
     /// Pushes the reply to a request; waits for room if `waits`.
     pub fn reply(
         self: &Arc<Self>,
@@ -163,7 +171,13 @@ impl Replier {
         loop {
             match producer.push(event.clone()) {
                 Err(ClientError::Budget(_)) if waits => producer.flush(ROOM_TIMEOUT)?,
-                pushed => return pushed,
+                Err(error) => {
+                    if !matches!(error, ClientError::Budget(_) | ClientError::Invalid(_)) {
+                        self.give_up(&producer);
+                    }
+                    return Err(error);
+                }
+                Ok(pushed) => return Ok(pushed),
             }
         }
     }
