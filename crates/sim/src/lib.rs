@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+mod answerer;
+mod asked;
+mod asking;
 mod consumer;
 mod costs;
 mod counted;
@@ -22,6 +25,7 @@ mod planted;
 mod producer;
 mod program;
 mod random;
+mod requester;
 mod run;
 mod shares;
 mod sharing;

@@ -56,6 +56,10 @@ pub enum Who {
     Worker(usize),
     /// One that shares a group's partitions.
     Member(usize),
+    /// One that asks.
+    Requester(usize),
+    /// One that replies.
+    Answerer(usize),
 }
 
 /// What happens to one program.
@@ -92,8 +96,12 @@ pub struct Plan {
     pub consumers: Vec<ConsumerPlan>,
     pub workers: Vec<WorkerPlan>,
     pub members: Vec<MemberPlan>,
+    pub requesters: Vec<RequesterPlan>,
+    pub answerers: Vec<AnswererPlan>,
     /// Whom the topic keeps what they have not acknowledged for.
     pub kept_for: BTreeSet<String>,
+    /// Whether nothing goes wrong with requests.
+    pub is_calm: bool,
     pub planted: Option<Planted>,
 }
 
@@ -159,6 +167,47 @@ pub struct MemberPlan {
     pub disk_fails: bool,
 }
 
+/// A program that asks.
+#[derive(Debug, Clone)]
+pub struct RequesterPlan {
+    pub name: String,
+    pub producer: ProducerOptions,
+    /// Requests that it sends, over all its lives.
+    pub request_count: u64,
+    /// How long it thinks between them, nanoseconds.
+    pub pause_ns: std::ops::Range<u64>,
+    /// How long it gives those that are not to be answered whatever happens.
+    pub deadline_ms: std::ops::Range<u64>,
+    pub starts_at: u64,
+    /// Whether the disk fails, so that partitions may.
+    pub disk_fails: bool,
+}
+
+/// A program that gets requests.
+#[derive(Debug, Clone)]
+pub struct AnswererPlan {
+    pub name: String,
+    /// Its queue; else it is an independent consumer.
+    pub queue: Option<QueuePlan>,
+    /// Its name as an independent one.
+    pub consumer: String,
+    /// It never replies.
+    pub is_silent: bool,
+    /// How long it thinks between pulls, nanoseconds.
+    pub pause_ns: std::ops::Range<u64>,
+    /// How long it works at a request.
+    pub think_ns: std::ops::Range<u64>,
+    /// Whether the disk fails, so that partitions may.
+    pub disk_fails: bool,
+}
+
+/// The queue of a program that replies.
+#[derive(Debug, Clone)]
+pub struct QueuePlan {
+    pub name: String,
+    pub options: QueueConsumerOptions,
+}
+
 /// How much goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
@@ -168,6 +217,8 @@ pub enum Weather {
     Chaos,
     /// All of it, where consumers share: members of queues and groups.
     Sharing,
+    /// All of it, or nothing, where programs ask and others reply.
+    Asking,
 }
 
 impl Plan {
@@ -209,12 +260,16 @@ impl Plan {
             consumers: (0..2).map(|index| consumer(random, index)).collect(),
             workers: Vec::new(),
             members: Vec::new(),
+            requesters: Vec::new(),
+            answerers: Vec::new(),
             kept_for: BTreeSet::new(),
+            is_calm: false,
         };
         match weather {
             Weather::Calm => {}
             Weather::Chaos => plan.add_mishaps(random),
             Weather::Sharing => plan.share(random),
+            Weather::Asking => plan.ask(random),
         }
         plan
     }
@@ -285,6 +340,68 @@ impl Plan {
         self.definition = definition.expect("the simulation's topics are good");
     }
 
+    /// Has programs that ask and programs that reply, and nobody who consumes.
+    fn ask(&mut self, random: &mut Random) {
+        self.partitions.truncate(1);
+        self.levels = vec![Durability::Synced];
+        self.definition = Definition::builder()
+            .durability(Durability::Synced)
+            .build()
+            .expect("the simulation's topics are good");
+        self.producers.truncate(1);
+        for producer in &mut self.producers {
+            producer.options.durability = None;
+            producer.event_count = 3;
+        }
+        self.consumers.clear();
+        let is_calm = random.one_in(4);
+        let options = QueueOptions {
+            lease_ms: random.pick(&[300, 1_000, 3_000]),
+            // What nobody replies to comes again, for ever.
+            deliveries_max: 0,
+            ..QueueOptions::default()
+        };
+        for index in 0..random.within(1..4) {
+            let worker = worker(random, 0, index, &options);
+            let queue = QueuePlan {
+                name: worker.queue,
+                options: QueueConsumerOptions {
+                    instance: None,
+                    processing_timeout: None,
+                    renew: is_calm || worker.options.renew,
+                    ..worker.options
+                },
+            };
+            let name = format!("worker-{index}");
+            self.answerers.push(answerer(random, name, Some(queue)));
+        }
+        for index in 0..random.below(4) {
+            let mut listener = answerer(random, format!("listener-{index}"), None);
+            // Some are clients of one consumer.
+            listener.consumer = format!("listener-{}", index / 2);
+            listener.is_silent = random.one_in(3);
+            self.answerers.push(listener);
+        }
+        for index in 0..random.within(1..4) {
+            self.requesters.push(requester(random, index));
+        }
+        if !is_calm {
+            self.add_troubles(random);
+            return;
+        }
+        self.faults = SimFaults::none();
+        self.is_calm = true;
+        for answerer in &mut self.answerers {
+            answerer.pause_ns = 1..10 * MILLISECOND;
+            answerer.think_ns = 0..MILLISECOND;
+        }
+        for requester in &mut self.requesters {
+            requester.starts_at = 3 * SECOND;
+            requester.deadline_ms = 3_000..5_000;
+        }
+        self.heals_at = 4 * SECOND;
+    }
+
     fn add_troubles(&mut self, random: &mut Random) {
         for _ in 0..random.within(3..14) {
             let at = random.below(self.heals_at);
@@ -303,6 +420,7 @@ impl Plan {
                 9 => Mishap::Stop(long),
                 _ => {
                     let who = match random.below(5) {
+                        _ if self.workers.is_empty() => self.who_asks(random),
                         0 => Who::Producer(random.below(self.producers.len() as u64) as usize),
                         1 | 2 if !self.members.is_empty() => {
                             Who::Member(random.below(self.members.len() as u64) as usize)
@@ -323,6 +441,14 @@ impl Plan {
             self.mishaps.push((at, mishap));
         }
         self.end_mishaps();
+    }
+
+    fn who_asks(&self, random: &mut Random) -> Who {
+        let (requesters, answerers) = (self.requesters.len(), self.answerers.len());
+        match random.below((requesters + answerers) as u64) as usize {
+            one if one < requesters => Who::Requester(one),
+            one => Who::Answerer(one - requesters),
+        }
     }
 
     fn add_mishaps(&mut self, random: &mut Random) {
@@ -373,6 +499,12 @@ impl Plan {
         }
         for member in &mut self.members {
             member.disk_fails = disk_fails;
+        }
+        for requester in &mut self.requesters {
+            requester.disk_fails = disk_fails;
+        }
+        for answerer in &mut self.answerers {
+            answerer.disk_fails = disk_fails;
         }
     }
 }
@@ -517,6 +649,36 @@ fn member(random: &mut Random, number: u64, index: u64, group: &GroupOptions) ->
         name,
         credit_bytes: random.pick(&[3_000, 1 << 20]),
         pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
+        disk_fails: false,
+    }
+}
+
+fn requester(random: &mut Random, index: u64) -> RequesterPlan {
+    RequesterPlan {
+        name: format!("requester-{index}"),
+        producer: ProducerOptions {
+            at_budget: client::AtBudget::Fail,
+            inline_bytes_max: random.pick(&[100, 5_000]),
+            // A request is given up at its own deadline.
+            ack_timeout: Duration::from_secs(400),
+            ..ProducerOptions::default()
+        },
+        request_count: random.within(5..30),
+        pause_ns: 1..random.pick(&[20 * MILLISECOND, 300 * MILLISECOND]),
+        deadline_ms: 10..random.pick(&[300, 4_000]),
+        starts_at: 0,
+        disk_fails: false,
+    }
+}
+
+fn answerer(random: &mut Random, name: String, queue: Option<QueuePlan>) -> AnswererPlan {
+    AnswererPlan {
+        consumer: name.clone(),
+        name,
+        queue,
+        is_silent: false,
+        pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
+        think_ns: 0..random.pick(&[1, 50 * MILLISECOND, 800 * MILLISECOND]),
         disk_fails: false,
     }
 }

@@ -138,6 +138,9 @@ impl Program {
             moved = true;
             self.poll(now, attempt);
         }
+        // Callbacks of ours use the API as well.
+        self.kicked |= self.core.has_commands();
+        moved |= self.kicked;
         moved
     }
 

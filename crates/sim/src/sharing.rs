@@ -61,14 +61,14 @@ impl World {
         if let Some(observer) = &mut self.observer {
             moved |= observer.turn(now);
         }
-        let Some(witness) = &mut self.machine.witness else {
-            return Ok(moved);
-        };
         let due = |(at, _): &mut (u64, String)| *at <= now;
         for (_, name) in self.cut_off.extract_if(.., due) {
             moved = true;
             self.net.reconnect(&name);
         }
+        let Some(witness) = &mut self.machine.witness else {
+            return Ok(moved);
+        };
         for worker in &mut self.workers {
             moved |= worker.program.turn(now);
             worker.observe(now, witness)?;
@@ -110,6 +110,8 @@ impl World {
             Who::Producer(index) => &mut self.producers[index].program,
             Who::Worker(index) => &mut self.workers[index].program,
             Who::Member(index) => &mut self.members[index].program,
+            Who::Requester(index) => &mut self.requesters[index].program,
+            Who::Answerer(index) => &mut self.answerers[index].program,
         };
         match trouble {
             Trouble::Stops(time) => program.stop(now + time),
@@ -122,11 +124,15 @@ impl World {
                 Who::Producer(index) => self.producers[index].die(now),
                 Who::Worker(index) => self.workers[index].die(now),
                 Who::Member(index) => self.members[index].die(now),
+                Who::Requester(index) => self.trouble_requester(index, trouble),
+                Who::Answerer(index) => self.trouble_answerer(index, trouble),
             },
             Trouble::Leaves => match who {
                 Who::Producer(_) => {}
                 Who::Worker(index) => self.workers[index].leave(),
                 Who::Member(index) => self.members[index].leave(now),
+                Who::Requester(_) => {}
+                Who::Answerer(index) => self.trouble_answerer(index, trouble),
             },
             Trouble::Replaced => match who {
                 Who::Producer(index) => {
@@ -141,6 +147,7 @@ impl World {
                     let successor = self.members[index].successor();
                     self.members.extend(successor);
                 }
+                Who::Requester(_) | Who::Answerer(_) => {}
             },
         }
     }

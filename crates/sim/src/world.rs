@@ -1,5 +1,7 @@
 //! One run: everything under one clock, and what is asked of it at the end.
 
+use crate::answerer::AnswererActor;
+use crate::asked::Asked;
 use crate::consumer::ConsumerActor;
 use crate::machine::Machine;
 use crate::member::MemberActor;
@@ -8,6 +10,7 @@ use crate::plan::{ConsumerPlan, Mishap, Plan};
 use crate::producer::{ProducerActor, TOPIC};
 use crate::program::Program;
 use crate::random::Random;
+use crate::requester::RequesterActor;
 use crate::trace::{Trace, Violation};
 use crate::worker::WorkerActor;
 use client::{Position, Start, TopicDescription};
@@ -46,6 +49,14 @@ pub struct Summary {
     pub dead: u64,
     /// Partitions of groups that changed hands.
     pub moved: u64,
+    /// Requests that had their replies.
+    pub replied: u64,
+    /// Requests that had none by their deadline.
+    pub late: u64,
+    /// Broadcasts that had their answers.
+    pub gathered: u64,
+    /// Who was missing in them.
+    pub missing: u64,
     /// Virtual time, nanoseconds.
     pub ns: u64,
 }
@@ -60,6 +71,9 @@ pub struct World {
     pub(crate) consumers: Vec<ConsumerActor>,
     pub(crate) workers: Vec<WorkerActor>,
     pub(crate) members: Vec<MemberActor>,
+    pub(crate) requesters: Vec<RequesterActor>,
+    pub(crate) answerers: Vec<AnswererActor>,
+    pub(crate) asked: Asked,
     /// A client that looks at things at the end.
     pub(crate) observer: Option<Program>,
     /// Who is cut off until when.
@@ -106,6 +120,18 @@ impl World {
             MemberActor::new(&net, member.clone(), random, trace.clone())
         });
         let members = members.collect();
+        let requesters = plan.requesters.iter().map(|requester| {
+            let random = random.fork();
+            RequesterActor::new(&net, requester.clone(), random, trace.clone())
+        });
+        let requesters = requesters.collect();
+        let answerers = plan.answerers.iter().map(|answerer| {
+            let random = random.fork();
+            AnswererActor::new(&net, answerer.clone(), random, trace.clone())
+        });
+        let answerers = answerers.collect();
+        let mut asked = Asked::default();
+        asked.is_calm = plan.is_calm;
         let mut machine = machine;
         machine.witness = plan.witness(&trace);
         Self {
@@ -116,6 +142,9 @@ impl World {
             consumers,
             workers,
             members,
+            requesters,
+            answerers,
+            asked,
             observer: None,
             cut_off: Vec::new(),
             random,
@@ -141,6 +170,10 @@ impl World {
         self.run_until("the producers", |world| {
             world.producers.iter().find_map(ProducerActor::unfinished)
         })?;
+        self.run_until("the requests", |world| {
+            world.requesters.iter().find_map(RequesterActor::unfinished)
+        })?;
+        self.end_asking();
         let ends = self.scan("scan")?;
         self.share_out(&ends)?;
         self.run_until("the consumers", |world| {
@@ -197,6 +230,7 @@ impl World {
                 }
             }
             moved |= self.settle_sharing()?;
+            moved |= self.settle_asking()?;
             if !moved {
                 return self.check_budgets();
             }
@@ -231,7 +265,8 @@ impl World {
         let wakes = awake
             .map(|producer| producer.wake_at)
             .chain(consumers.map(|consumer| consumer.wake_at))
-            .chain(self.next_sharing());
+            .chain(self.next_sharing())
+            .chain(self.next_asking());
         let own = [self.start_at, Some(self.look_at), self.space_at];
         let others = [self.net.next_event(), self.machine.next_event()];
         let all = own.into_iter().chain(others).flatten();
@@ -358,6 +393,7 @@ impl World {
         self.machine.disk.clear_faults();
         self.machine.stop(self.now);
         self.heal_sharing();
+        self.heal_asking();
     }
 
     /// The power goes once more, or the server is ended as it should be; who

@@ -63,3 +63,13 @@ planted! {
     a_partition_that_is_granted_twice: Planted::Broker(Node::GrantTwice) => "owns it";
     an_acknowledgement_by_who_does_not_own: Planted::Broker(Node::FencedAck) => "does not own it";
 }
+
+planted! {
+    Weather::Asking;
+    a_reply_that_was_missed: Planted::Client(Client::SkipMissed) => "";
+    a_reply_to_another_request: Planted::Client(Client::AnyReply) => "another's reply";
+    a_deadline_that_is_not_watched: Planted::Client(Client::NoDeadline) => "after its deadline";
+    somebody_who_is_missing_and_not_named: Planted::Client(Client::NobodyMissing) => "";
+    a_reply_that_counts_twice: Planted::Client(Client::ReplyTwice) => "there twice";
+    a_request_that_is_settled_before_its_reply: Planted::Client(Client::SettleEarly) => "";
+}

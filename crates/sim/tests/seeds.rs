@@ -60,6 +60,10 @@ fn add(all: &mut Summary, one: &Summary) {
     all.refused += one.refused;
     all.dead += one.dead;
     all.moved += one.moved;
+    all.replied += one.replied;
+    all.late += one.late;
+    all.gathered += one.gathered;
+    all.missing += one.missing;
     all.ns += one.ns;
 }
 
@@ -81,4 +85,21 @@ fn sharing() {
         all.leased_again > 0 && all.dead > 0 && all.moved > 0,
         "{all:?}"
     );
+}
+
+#[test]
+fn asking() {
+    let all = run(seeds(0..100), Weather::Asking);
+    assert!(
+        all.replied > 0 && all.late > 0 && all.gathered > 0 && all.missing > 0,
+        "{all:?}"
+    );
+}
+
+/// Beyond those that are run anyhow: a requester whose replies' storage failed
+/// waited in vain.
+#[test]
+fn found_before() {
+    run(277..278, Weather::Asking);
+    run(285..286, Weather::Asking);
 }
