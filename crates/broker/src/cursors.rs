@@ -183,7 +183,7 @@ impl Node {
     }
 
     /// Where a consumer stands, or will when what is under way is done.
-    fn cursor(&self, key: &CursorKey) -> Option<Position> {
+    pub(crate) fn cursor(&self, key: &CursorKey) -> Option<Position> {
         if let Some((position, _)) = self.cursor_proposals.moves.get(key) {
             return *position;
         }

@@ -166,13 +166,9 @@ impl Node {
             incarnation: state.incarnation,
             offset,
         };
-        let cursor = self
-            .controller
-            .table()
-            .topic(topic)
-            .and_then(|entry| entry.cursors.get(&subscribe.consumer))
-            .and_then(|cursors| cursors.get(&subscribe.partition))
-            .copied();
+        // What is acknowledged and on its way to the disk counts: whoever opens
+        // the name again behind it is not to get those events once more.
+        let cursor = self.cursor(&(topic, subscribe.consumer.clone(), subscribe.partition));
         match (subscribe.start, cursor) {
             // Only a disk that lied can have lost what a cursor has passed.
             (Start::Cursor | Start::CursorOrLatest, Some(cursor))

@@ -127,7 +127,13 @@ fn a_cursor_never_moves_back(mut ground: Ground) -> Result<(), String> {
         world.answer(link, smaller).is_none(),
         "durable before it is written",
     )?;
+    // Nor does it for whoever opens the name again meanwhile.
+    let again = world.subscribe(link, topic, "c", Start::Cursor);
     world.release_disk();
+    check(
+        world.texts(link, again).is_empty(),
+        "delivered again behind its acknowledgement",
+    )?;
     check(
         world.error(link, smaller).is_none(),
         "a late acknowledgement is an error",
