@@ -436,3 +436,31 @@ def test_partitions_are_merged_in_the_order_of_appending(driver: thalweg.Driver,
         assert consumer.pull(timeout=0) is None
     with pytest.raises(ValueError, match="merge_wait"):
         topic.consumer("viewer", merge_wait=-1)
+
+
+def test_a_consumer_that_its_own_callables_refer_to_is_collected(topic: thalweg.Topic) -> None:
+    push_numbers(topic, 3)
+
+    class Reader:
+        """As programs are written: an object that has the consumer, whose callables are its methods."""
+
+        def __init__(self) -> None:
+            self.consumer = topic.consumer(
+                "reader", data=self.choose, allocator=self.allocate, on_gap=self.lost
+            )
+
+        def choose(self, metadata: Any, view: thalweg.DataView) -> thalweg.DataView:
+            return view
+
+        def allocate(self, metadata: Any, view: thalweg.DataView) -> bytearray:
+            return bytearray(view.nbytes)
+
+        def lost(self, gap: Any) -> None:
+            raise AssertionError(gap)
+
+    reader = Reader()
+    assert numbers(reader.consumer, 3) == [0, 1, 2]
+    consumer, whole = weakref.ref(reader.consumer), weakref.ref(reader)
+    del reader
+    gc.collect()
+    assert consumer() is None and whole() is None

@@ -14,6 +14,7 @@ use client::{ClientError, ConsumedEvent};
 use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -412,6 +413,25 @@ impl Consumer {
     #[getter]
     fn topic(&self, py: Python<'_>) -> Py<Topic> {
         self.topic.clone_ref(py)
+    }
+
+    /// What Python's collector has to know: callables that the user gave often
+    /// refer to the consumer.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.recipe.traverse(&visit)?;
+        self.gaps.traverse(&visit)?;
+        self.ready.traverse(&visit)?;
+        match &self.parsed {
+            Some(parsed) => parsed.traverse(&visit),
+            None => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.ready.forget();
+        if let Some(parsed) = &self.parsed {
+            parsed.clear();
+        }
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -2,6 +2,7 @@
 
 use crate::describe;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
@@ -51,6 +52,11 @@ impl Gaps {
             Some(callback) => callback.bind(py).call1((gap,)).map(drop),
             None => describe::warn_of(py, topic, &gap),
         }
+    }
+
+    /// For Python's collector: who is told. What was met refers to nothing.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.on_gap)
     }
 
     /// All of them, as a list of `Gap`.

@@ -2,6 +2,7 @@
 
 use crate::callbacks::Callbacks;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -47,6 +48,14 @@ impl Ready {
     /// Forgets all of them: they are the parent's of this forked process.
     pub fn forget(&self) {
         drop(std::mem::take(&mut *self.lock()));
+    }
+
+    /// For Python's collector.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(callbacks) = self.callbacks.try_lock() else {
+            return Ok(());
+        };
+        callbacks.iter().try_for_each(|one| visit.call(one))
     }
 
     fn tell(&self, py: Python<'_>) {

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
 /// Remembers the arguments of the method of `Topic` that opens something:
 /// `recipe!(py, "producer", name, batch)`.
@@ -32,6 +33,11 @@ impl Recipe {
             arguments: arguments.unbind(),
             id: PyOnceLock::new(),
         }
+    }
+
+    /// For Python's collector, which empties the arguments by itself if need be.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.arguments)
     }
 
     /// What `__reduce__` returns for an object of `topic`. `alone` are arguments

@@ -8,12 +8,17 @@ use client::{ConsumedEvent, DataAllocator, DataMode, DataSelector, EventInfo, Pa
 use memory::Target;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
+use pyo3::{PyTraverseError, PyVisit};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::{EventId, PartitionIndex};
 
-/// What the callbacks of one consumer leave for its events: parsed metadata,
-/// and what they raised.
+/// The callbacks of one consumer, and what they leave for its events: parsed
+/// metadata, and what they raised.
+///
+/// The client's closures share it with the consumer, in place of owning the
+/// callables, so that Python's collector sees these: a callable often refers to
+/// the consumer that calls it.
 #[derive(Default)]
 pub struct Parsed {
     state: Mutex<State>,
@@ -23,6 +28,8 @@ pub struct Parsed {
 /// Locked with the GIL held, and never while Python code runs.
 #[derive(Default)]
 struct State {
+    /// By the number that [`Parsed::keep`] gave; emptied by the collector.
+    callables: Vec<Py<PyAny>>,
     metadata: HashMap<EventId, Py<PyAny>>,
     /// What the allocator gave, filled.
     buffers: HashMap<EventId, Py<PyAny>>,
@@ -39,6 +46,46 @@ impl Parsed {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics here")
+    }
+
+    /// Keeps a callable, and gives the number by which it is called.
+    fn keep(&self, callable: Py<PyAny>) -> usize {
+        let callables = &mut self.lock().callables;
+        callables.push(callable);
+        callables.len() - 1
+    }
+
+    fn callable<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
+        let kept = self
+            .lock()
+            .callables
+            .get(number)
+            .map(|one| one.clone_ref(py));
+        match kept {
+            Some(callable) => Ok(callable.into_bound(py)),
+            None => Err(error::new(py, "Closed", "the consumer is gone".into())),
+        }
+    }
+
+    /// For the collector: what is owned here. Whoever has the lock is running,
+    /// so that nothing of it is to be collected.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        for callable in &state.callables {
+            visit.call(callable)?;
+        }
+        for object in state.metadata.values().chain(state.buffers.values()) {
+            visit.call(object)?;
+        }
+        Ok(())
+    }
+
+    /// For the collector: lets go of all that it found.
+    pub fn clear(&self) {
+        let state = std::mem::take(&mut *self.lock());
+        drop(state);
     }
 
     /// Takes the memory that data of the event has landed in, if it has.
@@ -141,20 +188,22 @@ impl Wanted {
 
 /// What a group's member calls for partitions that came or went.
 pub fn on_partitions(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<PartitionsCallback> {
+    let number = parsed.keep(callable);
     Arc::new(move |partitions: &[PartitionIndex]| {
         let indices: Vec<u32> = partitions.iter().map(|partition| partition.0).collect();
         // What it raises is kept for the pull, which has it from there.
-        let _ = parsed.run(|py| callable.bind(py).call1((indices,)).map(drop));
+        let _ = parsed.run(|py| parsed.callable(py, number)?.call1((indices,)).map(drop));
     })
 }
 
 /// The client's selector for a callable.
 fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
+    let number = parsed.keep(callable);
     Arc::new(move |info: &EventInfo<'_>| {
         parsed.run(|py| {
             let whole = DataView(wire::view::DataView::whole(info.data_bytes_total()));
-            let chosen = callable
-                .bind(py)
+            let chosen = parsed
+                .callable(py, number)?
                 .call1((parsed.metadata(py, info)?, whole))?;
             if chosen.is_none() {
                 return Ok(wire::view::DataView::none());
@@ -173,11 +222,12 @@ fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
 
 /// The client's allocator for a callable.
 fn allocator(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataAllocator> {
+    let number = parsed.keep(callable);
     Arc::new(move |info: &EventInfo<'_>, view: &wire::view::DataView| {
         parsed.run(|py| {
             let metadata = parsed.metadata(py, info)?;
-            let buffer = callable
-                .bind(py)
+            let buffer = parsed
+                .callable(py, number)?
                 .call1((metadata, DataView(view.clone())))?;
             let landing = Landing::new(&buffer, view.bytes());
             lend::release_returned(py);
