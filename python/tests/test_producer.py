@@ -286,6 +286,35 @@ def test_batches_of_a_number_of_events_wait_for_a_flush(topic: thalweg.Topic) ->
         assert producer.push({}).result(timeout=60).offset == 2
 
 
+def test_a_flush_that_is_begun_sends_and_does_not_wait(server: Any) -> None:
+    with server.connect() as driver:
+        topic = driver.create_topic("frames")
+        with topic.producer(batch=100) as producer:
+            server.pause()
+            pushed = [producer.push({"i": i}) for i in range(7)]
+            flush = producer.begin_flush()
+            later = producer.push({"i": 7})
+            assert not flush.done()
+            with pytest.raises(thalweg.Timeout):
+                flush.result(0.01)
+            server.go_on()
+            assert flush.result(60) is None and flush.done()
+            assert all(future.done() for future in pushed)
+            # What comes later is no part of it, and waits for a batch of its own to be full.
+            assert not later.done()
+            told: list[Any] = []
+            flush.add_done_callback(told.append)
+            assert told == [flush]
+        assert later.done()
+
+
+def test_a_flush_that_is_begun_with_nothing_pushed_is_done(topic: thalweg.Topic) -> None:
+    with topic.producer() as producer:
+        assert producer.begin_flush().done()
+    with pytest.raises(thalweg.Closed):
+        producer.begin_flush()
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -588,6 +588,10 @@ class Producer:
 
         Raises `Timeout`, which says what is outstanding, or what became of a push.
         """
+    def begin_flush(self) -> Future[None]:
+        """Returns at once, with the future of what `flush` waits for. What
+        waits for its batch to be full is sent.
+        """
     def close(self, timeout: float | None = 120.0) -> None:
         """Flushes, and takes no more events. A second call does nothing."""
     @property
@@ -654,7 +658,8 @@ class Future(Generic[_T_co]):
     or an error.
 
     Of a push it is the event's id, once the event is as durable as the topic
-    promises; until then the event's data must not be changed. Of a settlement
+    promises; until then the event's data must not be changed. Of a flush
+    (`begin_flush`) it is None, once all events before it are. Of a settlement
     (`acknowledge`, `return_to_queue`, `reject`) it is None, once that is
     durable; of a request the reply.
 

@@ -105,6 +105,15 @@ impl PartitionQueue {
             self.closed.push_back(open);
         }
     }
+
+    /// The newest batch's promise, unless it is acknowledged: those before it
+    /// resolve earlier.
+    fn unacknowledged(&mut self) -> Option<Arc<BatchPromise>> {
+        if matches!(self.last.as_ref()?.outcome(), Some(Ok(_))) {
+            self.last = None;
+        }
+        self.last.clone()
+    }
 }
 
 struct Queue {
@@ -548,6 +557,24 @@ impl ProducerShared {
             Some(threads) => vec![threads.flush(self)],
             None => self.close_batches(),
         };
+        self.flush_of(last)
+    }
+
+    /// [`ProducerShared::flush`] for somebody who goes on: what is sent by
+    /// itself as soon as others are acknowledged is not hurried.
+    pub fn begin_flush(self: &Arc<Self>) -> FlushFuture {
+        let is_sent = matches!(self.options.batch.linger, Linger::Adaptive);
+        if !is_sent || self.threads.get().is_some() {
+            return self.flush();
+        }
+        let mut queue = self.lock();
+        let last = queue.partitions.iter_mut();
+        let last = last.filter_map(PartitionQueue::unacknowledged).collect();
+        drop(queue);
+        self.flush_of(last)
+    }
+
+    fn flush_of(&self, last: Vec<Arc<BatchPromise>>) -> FlushFuture {
         let told = OnceLock::new();
         // Not the producer: a flush that is kept does not keep its memory.
         let (journal, losses) = (self.journal.clone(), self.losses.clone());
@@ -573,13 +600,7 @@ impl ProducerShared {
         for lane in &mut queue.partitions {
             lane.close_open();
             kick |= !lane.closed.is_empty();
-            if let Some(promise) = &lane.last {
-                if matches!(promise.outcome(), Some(Ok(_))) {
-                    lane.last = None;
-                } else {
-                    last.push(promise.clone());
-                }
-            }
+            last.extend(lane.unacknowledged());
         }
         self.kick(queue, kick);
         last

@@ -3,7 +3,7 @@
 use crate::callbacks::{Callbacks, call_reporting};
 use crate::producer::Producer;
 use crate::{coroutines, error, wait};
-use client::{Answered, ClientError, Pending, PushFuture, SettleFuture};
+use client::{Answered, ClientError, FlushFuture, Pending, PushFuture, SettleFuture};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -77,7 +77,8 @@ impl EventId {
 /// or an error.
 ///
 /// Of a push it is the event's id, once the event is as durable as the topic
-/// promises; until then the event's data must not be changed. Of a settlement
+/// promises; until then the event's data must not be changed. Of a flush
+/// (`begin_flush`) it is None, once all events before it are. Of a settlement
 /// (`acknowledge`, `return_to_queue`, `reject`) it is None, once that is
 /// durable; of a request the reply.
 ///
@@ -94,6 +95,7 @@ enum Work {
         /// To have its batch sent when somebody waits for it.
         producer: Option<Py<Producer>>,
     },
+    Flush(FlushFuture),
     Settlement(SettleFuture),
     Call(Box<dyn Outcome>),
 }
@@ -195,6 +197,11 @@ impl Future {
         Self(Work::Push { push, producer })
     }
 
+    /// Of all that was pushed before.
+    pub fn of_flush(flush: FlushFuture) -> Self {
+        Self(Work::Flush(flush))
+    }
+
     /// Of an event of a queue that was settled.
     pub fn of_settlement(settlement: SettleFuture) -> Self {
         Self(Work::Settlement(settlement))
@@ -226,6 +233,7 @@ impl Future {
                 Ok(id) => Ok(Py::new(py, EventId(id)).map(Py::into_any)),
                 Err(error) => Err(error),
             },
+            Work::Flush(flush) => flush.try_get()?.map(|()| Ok(py.None())),
             Work::Settlement(settlement) => settlement.try_get()?.map(|()| Ok(py.None())),
             Work::Call(call) => return call.get(py),
         };
@@ -238,6 +246,7 @@ impl Future {
     fn is_known(&self) -> bool {
         match &self.0 {
             Work::Push { push, .. } => push.try_get().is_some(),
+            Work::Flush(flush) => flush.try_get().is_some(),
             Work::Settlement(settlement) => settlement.try_get().is_some(),
             Work::Call(call) => call.is_known(),
         }
@@ -247,6 +256,7 @@ impl Future {
     fn wait(&self, slice: Duration) -> Result<(), ClientError> {
         match &self.0 {
             Work::Push { push, .. } => push.wait(Some(slice)).map(drop),
+            Work::Flush(flush) => flush.wait(slice),
             Work::Settlement(settlement) => settlement.wait(Some(slice)),
             Work::Call(call) => match call.answered().wait(slice) {
                 true => Ok(()),
@@ -323,6 +333,7 @@ impl Future {
         });
         match &this.0 {
             Work::Push { push, .. } => push.on_done(tell),
+            Work::Flush(flush) => flush.on_done(tell),
             Work::Settlement(settlement) => settlement.on_done(tell),
             Work::Call(call) => call.answered().on_done(tell),
         }

@@ -289,6 +289,15 @@ impl Producer {
         self.drain(py, wait::seconds("timeout", timeout)?)
     }
 
+    /// Returns at once, with the future of what `flush` waits for. What
+    /// waits for its batch to be full is sent.
+    fn begin_flush(&self, py: Python<'_>) -> PyResult<Future> {
+        self.open(py)?;
+        Ok(Future::of_flush(
+            self.client_call(py, client::Producer::begin_flush),
+        ))
+    }
+
     /// Flushes, and takes no more events. A second call does nothing.
     #[pyo3(signature = (timeout = 120.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {

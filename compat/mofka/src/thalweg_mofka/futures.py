@@ -7,9 +7,6 @@ What timed out may be waited for again; nothing is lost.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import thalweg
@@ -60,46 +57,30 @@ class FutureUint:
 class FutureFlushed:
     """Resolved once all that was pushed before the flush is stored."""
 
-    __slots__ = ("_failed", "_lock", "_waited_for")
+    __slots__ = ("_native",)
 
-    def __init__(self, waited_for: Sequence[thalweg.Future] = ()) -> None:
-        # The last first, so that what is done can be popped.
-        self._waited_for = list(reversed(waited_for))
-        self._failed: ClientException | None = None
-        self._lock = threading.Lock()
+    def __init__(self, native: thalweg.Future[None] | None = None) -> None:
+        self._native = native
 
     def wait(self, timeout_ms: float | None = -1) -> bool:
         """True once all is stored; False if the time passes first.
 
         Raises `ClientException` if some event was not stored.
         """
-        left = seconds(timeout_ms)
-        deadline = None if left is None else time.monotonic() + left
-        while True:
-            with self._lock:
-                if not self._waited_for:
-                    break
-                future = self._waited_for[-1]
-            try:
-                future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except thalweg.Error as error:
-                if isinstance(error, thalweg.Timeout) and not future.done():
-                    return False
-                if self._failed is None:
-                    self._failed = ClientException(str(error))
-                    self._failed.__cause__ = error
-            with self._lock:
-                if self._waited_for and self._waited_for[-1] is future:
-                    self._waited_for.pop()
-        if self._failed is not None:
-            raise self._failed
+        if self._native is None:
+            return True
+        try:
+            self._native.result(seconds(timeout_ms))
+        except thalweg.Error as error:
+            if isinstance(error, thalweg.Timeout) and not self._native.done():
+                return False
+            raise ClientException(str(error)) from error
         return True
 
     @property
     def completed(self) -> Flag:
         """Whether the outcome is known."""
-        with self._lock:
-            return Flag(all(future.done() for future in self._waited_for))
+        return Flag(self._native is None or self._native.done())
 
 
 class FutureEvent:

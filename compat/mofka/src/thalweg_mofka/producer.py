@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import thalweg
 
 from thalweg_mofka.errors import ClientException, translated
-from thalweg_mofka.forks import renewed_after_fork
 from thalweg_mofka.futures import FutureFlushed, FutureUint
 from thalweg_mofka.numbers import AdaptiveBatchSize, Count
 from thalweg_mofka.pool import Ordering, ThreadPool
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-#: Futures are looked at for being done once there are this many.
-_OUTSTANDING_MANY = 64
 #: Seconds that a push waits for a topic to get its first partition.
 _PARTITION_WAIT = 120.0
 
@@ -61,15 +56,6 @@ class Producer:
                 batches_in_flight=min(max(max_num_batches, 4), 64),
                 **given,
             )
-        # What was pushed and may not be acknowledged yet, for flushes that are
-        # not waited for. Guarded by the lock, as is the first failure in it.
-        self._outstanding: deque[thalweg.Future] = deque()
-        self._failed: thalweg.Future | None = None
-        self._renew()
-        renewed_after_fork(self)
-
-    def _renew(self) -> None:
-        self._lock = threading.Lock()
 
     def push(
         self, metadata: Any, data: Any = b"", partition: int | None = None
@@ -92,11 +78,6 @@ class Producer:
             native = self._native.push(metadata, data, partition=partition)
         except thalweg.Error as error:
             native = self._pushed_after_all(error, metadata, data, partition)
-        if not self._topic._driver.dialect.flush_waits:
-            with self._lock:
-                self._outstanding.append(native)
-                if len(self._outstanding) > _OUTSTANDING_MANY:
-                    self._forget_done()
         return FutureUint(native)
 
     def _pushed_after_all(
@@ -121,13 +102,6 @@ class Producer:
             raise ClientException(f"there is no partition {partition}")
         return partition % count if count else partition
 
-    def _forget_done(self) -> None:
-        outstanding = self._outstanding
-        while outstanding and outstanding[0].done():
-            future = outstanding.popleft()
-            if self._failed is None and future.exception(0) is not None:
-                self._failed = future
-
     def flush(self) -> FutureFlushed:
         """Sends all that was pushed.
 
@@ -143,19 +117,8 @@ class Producer:
 
     def flush_async(self) -> FutureFlushed:
         """What `flush` is in the current dialect, in all of them."""
-        try:
-            # Batches that wait to be full are on their way from here on.
-            self._native.flush(0)
-        except thalweg.Error:
-            # Not yet, or an event failed: the futures say which.
-            pass
-        with self._lock:
-            self._forget_done()
-            waited_for = list(self._outstanding)
-            if self._failed is not None:
-                waited_for.insert(0, self._failed)
-                self._failed = None
-        return FutureFlushed(waited_for)
+        with translated():
+            return FutureFlushed(self._native.begin_flush())
 
     def close(self, timeout_ms: float | None = None) -> None:
         """Waits until all that was pushed is stored, and takes no more events."""
@@ -207,7 +170,7 @@ class Producer:
         native = getattr(self, "_native", None)
         if native is not None:
             try:
-                native.flush(0)
+                native.begin_flush()
             except thalweg.Error:
                 pass
 
