@@ -78,6 +78,7 @@ struct Options<'a> {
 }
 
 fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions> {
+    json::prepare(py)?;
     let mut options = DriverOptions {
         namespace: given.namespace.to_owned(),
         plugins: Arc::new(PythonPlugins::from_environment()),

@@ -25,6 +25,12 @@ fn functions(py: Python<'_>) -> PyResult<&'static Functions> {
     })
 }
 
+/// Has what metadata needs imported now: whoever connects waits anyway, and the
+/// first event is to cost no more than others.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    functions(py).map(drop)
+}
+
 /// Metadata as given to `push`, with the object that holds its bytes.
 pub enum Metadata<'a, 'py> {
     /// There is none.
