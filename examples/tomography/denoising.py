@@ -53,7 +53,7 @@ def main() -> None:
                 event = consume.pull(consumer)
                 metadata, rank = event.metadata, event.id.partition
                 if "end" in metadata:
-                    settling[rank].add(event.id, [producer.push(metadata, partition=rank)])
+                    settling[rank].add(event.id, [producer.push(metadata, partition=rank, time=time.time_ns())])
                     open_ranks.discard(rank)
                     continue
                 picture, low, high = denoised(event.numpy(metadata["dtype"], metadata["shape"]))

@@ -101,7 +101,7 @@ def main() -> None:
                 ]
                 if over:
                     made = [
-                        producer.push(event.metadata, partition=rank)
+                        producer.push(event.metadata, partition=rank, time=time.time_ns())
                         for rank in range(ranks)
                         if number >= done[rank]
                     ]

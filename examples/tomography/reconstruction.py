@@ -123,7 +123,9 @@ def main() -> None:
                     )
                     settling.add(event.id, [future])
                 if rank.over:
-                    end = producer.push({"end": True, "projections": rank.used}, partition=options.rank)
+                    end = producer.push(
+                        {"end": True, "projections": rank.used}, partition=options.rank, time=time.time_ns()
+                    )
                     settling.add(event.id, [end])
             produce.wait(producer.close)
             settling.finish()
