@@ -134,6 +134,15 @@ def start_thalweg(stack, directory, program):
     return group_file
 
 
+class PatientRedisQueues(RedisQueues):
+    """Its client, from version 8 on, gives up what takes longer than 5 s, whatever Colmena asked for."""
+
+    def connect(self):
+        super().connect()
+        self.redis_client.connection_pool.connection_kwargs["socket_timeout"] = None
+        self.redis_client.connection_pool.disconnect()
+
+
 class ended:
     def __init__(self, process):
         self.process = process
@@ -195,7 +204,7 @@ def main():
             # Each goes first in turn.
             for backend in ("redis", "thalweg") if index % 2 else ("thalweg", "redis"):
                 if backend == "redis":
-                    queues = RedisQueues(TYPES, port=port, prefix=f"round-{index}")
+                    queues = PatientRedisQueues(TYPES, port=port, prefix=f"round-{index}")
                 else:
                     queues = ThalwegQueues(TYPES, group_file, storage=options.storage)
                 for key, seconds in run(queues, options, index).items():
