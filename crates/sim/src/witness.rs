@@ -235,15 +235,12 @@ impl Witness {
         }
         let timeout_ns = u64::from(join.session_timeout_ms) * MILLISECOND;
         let before = self.members.get(&name);
-        let run = match before {
-            Some(before) if !before.is_gone(now) => before.run,
-            // Nobody waits for it.
-            Some(_) => {
-                self.loosen(&name.0, name.1);
-                self.run
-            }
-            None => self.run,
-        };
+        let before = before.map(|before| (before.run, before.is_gone(now)));
+        // A server that could not record that it was gone waits for it.
+        let run = before.map_or(self.run, |(run, _)| run);
+        if before.is_some_and(|(_, is_gone)| is_gone) {
+            self.loosen(&name.0, name.1);
+        }
         let member = Member {
             link: key.0,
             id: key.1,

@@ -97,9 +97,10 @@ fn asking() {
 }
 
 /// Beyond those that are run anyhow: a requester whose replies' storage failed
-/// waited in vain.
+/// waited in vain; a server that could not record that a member was gone.
 #[test]
 fn found_before() {
+    run(2139..2140, Weather::Sharing);
     run(277..278, Weather::Asking);
     run(285..286, Weather::Asking);
 }
