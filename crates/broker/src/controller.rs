@@ -8,6 +8,7 @@ pub(crate) use single::{INTERNAL_TOPIC, Single};
 
 use crate::table::Table;
 use std::fmt;
+use wire::Durability;
 use wire::record::Record;
 
 /// Names a command between [`Controller::submit`] and its completion; chosen
@@ -24,6 +25,8 @@ pub struct CommandToken(pub u64);
 pub struct Command {
     /// The records, applied in order.
     pub records: Vec<Record>,
+    /// What they are to survive before they are applied.
+    pub durability: Durability,
 }
 
 /// Why a command was not carried out.
@@ -56,7 +59,8 @@ impl fmt::Display for ControlError {
 ///
 /// Obligations of an implementation:
 /// - commands are applied to the table in the order of their submission;
-/// - a command is applied when it can no longer be lost, and completed after that;
+/// - a command is applied when it survives what it says that it is to survive, and
+///   so do all before it; it is completed after that;
 /// - every command is completed once, in the order of submission;
 /// - one that is refused takes with it all that were submitted before that can
 ///   be seen: whoever submits builds on what is under way.

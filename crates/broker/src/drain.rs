@@ -4,6 +4,7 @@ use crate::node::{LinkId, Node, Output};
 use crate::session::{Refused, Stage};
 use crate::timers::Timer;
 use net::Message;
+use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::Method;
 use wire::{Codec, ErrorCode, ErrorReply};
@@ -56,6 +57,11 @@ impl Node {
         let links: Vec<LinkId> = self.sessions.keys().copied().collect();
         for link in links {
             self.say_go_away(link);
+        }
+        // What waited for more has waited long enough.
+        for (id, queue) in &mut self.queues {
+            queue.quiet_until = Duration::ZERO;
+            self.queues_touched.insert(*id);
         }
     }
 

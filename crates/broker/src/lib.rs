@@ -28,6 +28,7 @@ mod partition;
 mod produce;
 mod producers;
 pub mod queue;
+mod quiet;
 mod random;
 mod read_data;
 mod requests;

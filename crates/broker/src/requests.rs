@@ -21,6 +21,8 @@ pub(crate) struct Request {
     pub method: Method,
     /// Payload that it holds of the data budget.
     pub payload_bytes: u64,
+    /// Whether nobody hurries for the answer, if it is a good one.
+    pub is_quiet: bool,
 }
 
 impl Node {
@@ -56,7 +58,9 @@ impl Node {
             link,
             id: message.id,
         };
-        if let Err(error) = self.begin_request(asker, &request, message.payload.len() as u64) {
+        let payload_bytes = message.payload.len() as u64;
+        let is_quiet = message.flags & wire::frame::REQUEST_QUIET != 0;
+        if let Err(error) = self.begin_request(asker, &request, payload_bytes, is_quiet) {
             if error.code == ErrorCode::Malformed {
                 return Err(error);
             }
@@ -111,6 +115,7 @@ impl Node {
         asker: Asker,
         head: &RequestHead,
         payload_bytes: u64,
+        is_quiet: bool,
     ) -> Result<(), Refused> {
         let limit = self.options.limits.requests_max;
         let Some(session) = self.sessions.get_mut(&asker.link) else {
@@ -156,9 +161,17 @@ impl Node {
             deadline,
             method: head.method,
             payload_bytes,
+            is_quiet,
         };
         session.requests.insert(asker.id, request);
         Ok(())
+    }
+
+    /// Whether nobody hurries for the answer to a request.
+    pub(crate) fn is_quiet(&self, asker: Asker) -> bool {
+        let session = self.sessions.get(&asker.link);
+        let request = session.and_then(|session| session.requests.get(&asker.id));
+        request.is_some_and(|request| request.is_quiet)
     }
 
     /// Ends a request. `None` if it has ended before: its asker is gone, did
@@ -183,8 +196,12 @@ impl Node {
 
     /// Answers a request with a message of its own.
     pub(crate) fn reply_message(&mut self, asker: Asker, message: Message) {
-        if self.end_request(asker).is_some() {
-            self.send(asker.link, message);
+        match self.end_request(asker) {
+            Some(request) if request.is_quiet && message.kind == FrameKind::Reply => {
+                self.send_quietly(asker.link, message);
+            }
+            Some(_) => self.send(asker.link, message),
+            None => {}
         }
     }
 

@@ -115,6 +115,7 @@ impl Node {
             self.drop_read_data(call);
         }
         self.abandon_transfers(link);
+        self.drop_held(link);
         if session.credit > 0 {
             self.data.revoke(session.credit);
         }

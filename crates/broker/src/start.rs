@@ -79,6 +79,7 @@ impl Node {
             now,
             outputs: VecDeque::new(),
             timers: Timers::default(),
+            quiet: crate::quiet::Quiet::default(),
             sessions: BTreeMap::new(),
             controller,
             commands: BTreeMap::new(),
@@ -244,7 +245,13 @@ impl Node {
         }
         if !records.is_empty() {
             let token = CommandToken(self.next_id());
-            self.controller.submit(token, Command { records });
+            self.controller.submit(
+                token,
+                Command {
+                    records,
+                    durability: Durability::Synced,
+                },
+            );
         }
         self.report_cursors_beyond(&record, storage.state().end, report);
         let id = StorageId(self.next_id());

@@ -19,6 +19,7 @@ mod queue_limits;
 mod queue_promises;
 mod queue_restarts;
 mod queues;
+mod quiet;
 mod readers;
 mod sessions;
 mod topics;

@@ -13,6 +13,8 @@ pub(crate) enum Timer {
     Session(LinkId),
     /// A request's deadline.
     Request(LinkId, u64),
+    /// Answers of a connection that wait for company.
+    Quiet(LinkId),
     /// How long a fetch waits for its first event.
     Fetch(LinkId, u64),
     /// A storage's retention and background syncs.

@@ -18,6 +18,7 @@ use crate::topic_handle::TopicState;
 use bytes::Bytes;
 use memory::{Budget, Deadline, Reservation};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 use topic::{Definition, PartitionSelector, SelectorInput, Serializer, Validator};
@@ -165,6 +166,9 @@ pub(crate) struct ProducerShared {
     serializer: Option<Arc<dyn Serializer>>,
     /// Set when the producer is opened, if it has threads.
     pub threads: OnceLock<Arc<Threads>>,
+    /// Whether nobody waits for events to be stored: something else will come
+    /// of them, that tells as much.
+    quiet: AtomicBool,
     /// Guards the gathering; held to add one event, or for the core to take batches.
     queue: Mutex<Queue>,
 }
@@ -206,6 +210,7 @@ impl ProducerShared {
             altered: RwLock::default(),
             serializer: (!serializer.is_identity()).then_some(serializer),
             threads: OnceLock::new(),
+            quiet: AtomicBool::new(false),
             topic,
             options,
             mailbox,
@@ -455,6 +460,17 @@ impl ProducerShared {
             batch: promise,
             index,
         })
+    }
+
+    /// Whether acknowledgements may wait for what else comes.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// From now on they may, or not.
+    pub fn set_quiet(&self, is_quiet: bool) {
+        // A hint: nothing is ordered by it.
+        self.quiet.store(is_quiet, Ordering::Relaxed);
     }
 
     fn adaptive_in_flight(&self) -> usize {

@@ -217,7 +217,7 @@ impl Consumer {
         data: Data,
     ) -> Result<PushFuture, ClientError> {
         let replier = &self.open()?.replier;
-        replier.reply(request, metadata, data, true)
+        replier.reply(request, metadata, data, true, false)
     }
 
     /// [`Consumer::reply`], which does not wait for room.
@@ -231,7 +231,7 @@ impl Consumer {
         data: Data,
     ) -> Result<PushFuture, ClientError> {
         let replier = &self.open()?.replier;
-        replier.reply(request, metadata, data, false)
+        replier.reply(request, metadata, data, false, false)
     }
 
     /// Has made what the first reply waits for: gives what tells when that is

@@ -112,6 +112,8 @@ pub(crate) enum Command {
     },
     /// A queue's consumer has settlements to send.
     Settle(u64),
+    /// A queue's consumer has settlements that nobody hurries for.
+    SettleQuietly(u64),
     /// A lease is to last as long as a new one.
     ExtendLease {
         queue: u64,
@@ -453,6 +455,7 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::Alarm { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
         Command::Settle(_)
+        | Command::SettleQuietly(_)
         | Command::RejoinQueue(_)
         | Command::WindDownQueue { .. }
         | Command::RejoinGroup(_)

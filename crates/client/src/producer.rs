@@ -215,6 +215,15 @@ impl Producer {
         self.end(timeout)
     }
 
+    /// Whether nobody waits for what is pushed from now on to be stored, because
+    /// something else comes of it: acknowledgements may come a little later then,
+    /// with other messages.
+    pub(crate) fn set_quiet(&self, is_quiet: bool) {
+        if let Some(open) = self.slot.get() {
+            open.shared.set_quiet(is_quiet);
+        }
+    }
+
     /// [`Producer::close`], for those who cannot give it away.
     pub(crate) fn end(&self, timeout: Duration) -> Result<(), ClientError> {
         let result = self.flush(timeout);

@@ -5,7 +5,8 @@ use crate::mailbox::{Command, Mailbox};
 use crate::watch::{call_back, call_here};
 use bytes::Bytes;
 use memory::{Deadline, Signal, Target};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(crate) struct Promise {
     generation: u64,
     /// By which it will be resolved.
     mailbox: Weak<Mailbox>,
+    /// Where it is noted that the program waits for it.
+    awaited: OnceLock<Arc<AtomicBool>>,
 }
 
 #[derive(Default)]
@@ -69,7 +72,21 @@ impl Promise {
             done: Signal::new(),
             generation: memory::fork::generation(),
             mailbox,
+            awaited: OnceLock::new(),
         })
+    }
+
+    /// Has it noted there if the program waits for it, before it is there.
+    pub fn note_waiting(&self, at: Arc<AtomicBool>) {
+        // There is one place.
+        let _ = self.awaited.set(at);
+    }
+
+    fn is_awaited(&self) {
+        if let Some(awaited) = self.awaited.get() {
+            // A hint: nothing is ordered by it.
+            awaited.store(true, Ordering::Relaxed);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,6 +121,14 @@ impl Promise {
         if let Err(callback) = self.on_resolved(callback) {
             callback();
         }
+    }
+
+    /// [`Promise::on_done`] for the program's.
+    fn on_done_awaited(&self, callback: Box<dyn FnOnce() + Send>) {
+        if let Err(callback) = self.on_resolved(callback) {
+            return callback();
+        }
+        self.is_awaited();
     }
 
     /// Calls `callback` when an answer comes; gives it back if there is one.
@@ -148,6 +173,9 @@ impl Promise {
         let deadline = Deadline::after(timeout);
         let mailbox = self.mailbox.upgrade();
         let is_there = || self.lock().is_there();
+        if !is_there() {
+            self.is_awaited();
+        }
         if let Some(done) = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there)) {
             return done;
         }
@@ -193,7 +221,8 @@ impl Answered {
 
     /// As [`Pending::on_done`].
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise.on_done(Box::new(move || call_back(callback)));
+        self.promise
+            .on_done_awaited(Box::new(move || call_back(callback)));
     }
 
     /// As [`Pending::cancel`].
@@ -332,7 +361,8 @@ impl<T> Pending<T> {
 
     /// Calls `callback` once when the answer is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise.on_done(Box::new(move || call_back(callback)));
+        self.promise
+            .on_done_awaited(Box::new(move || call_back(callback)));
     }
 
     /// Calls `callback`, which is one of ours, when the answer comes, on
@@ -368,6 +398,7 @@ impl<T> Future for Pending<T> {
         if let Some(reply) = self.promise.try_take() {
             return Poll::Ready(self.finish(reply));
         }
+        self.promise.is_awaited();
         self.promise.lock().waker = Some(context.waker().clone());
         match self.promise.try_take() {
             Some(reply) => Poll::Ready(self.finish(reply)),

@@ -132,6 +132,8 @@ impl Requester {
             Ok(replies) => {
                 let opened = topic.begin_producer(options.producer);
                 opened.then(move |producer| {
+                    // The reply tells that the request was stored.
+                    producer.set_quiet(true);
                     let inner = Inner::new(replies, outer, first);
                     Ok(Self {
                         inner,

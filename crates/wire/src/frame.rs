@@ -77,6 +77,10 @@ frame_kinds! {
     BulkStatus = 35,
 }
 
+/// Set in the flags of a request whose answer, if it is a good one, nobody hurries
+/// for: it may wait a little for the next frame of its connection.
+pub const REQUEST_QUIET: u8 = 1;
+
 /// A frame's header, apart from its fixed fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {

@@ -140,9 +140,9 @@ impl Single {
         }
     }
 
-    /// Applies what has become durable.
+    /// Applies what has become as durable as it is to be.
     fn complete(&mut self) {
-        if self.storage.state().synced >= self.end {
+        if self.storage.state().reached(self.level()) >= self.end {
             for (token, command) in self.in_flight.drain(..) {
                 command
                     .records
@@ -156,6 +156,18 @@ impl Single {
                 self.compaction.due_bytes = self.compaction.bytes_max.max(bytes * 2);
             }
         }
+    }
+
+    /// How far the log has to have come for what is in flight to take effect.
+    fn level(&self) -> Durability {
+        // What a snapshot replaces is removed: it has to be there for good.
+        if self.compaction.snapshot.is_some() {
+            return Durability::Synced;
+        }
+        let commands = self.in_flight.iter().map(|(_, command)| command);
+        let recorded = commands.filter(|command| !command.records.is_empty());
+        let asked = recorded.map(|command| command.durability).max();
+        asked.unwrap_or(Durability::Memory)
     }
 
     fn append_gathered(&mut self, bytes: u64) {
@@ -186,16 +198,17 @@ impl Single {
         if self.in_flight.is_empty() {
             return;
         }
+        let level = self.level();
         let in_flight = std::mem::take(&mut self.in_flight);
-        let appended =
-            self.append_whole(in_flight.iter().flat_map(|(_, command)| &command.records));
+        let records = in_flight.iter().flat_map(|(_, command)| &command.records);
+        let appended = self.append_whole(records, level);
         self.in_flight = in_flight;
         if let Err(error) = appended {
             self.refuse(&error);
         }
     }
 
-    /// Appends records as batches of a convenient length.
+    /// Appends records as batches of a convenient length, to be synced.
     fn append<'a>(
         &mut self,
         records: impl Iterator<Item = &'a Record>,
@@ -204,23 +217,28 @@ impl Single {
         for record in records {
             push(&mut builder, record);
             if builder.bytes() >= BATCH_BYTES {
-                self.append_batch(std::mem::take(&mut builder))?;
+                self.append_batch(std::mem::take(&mut builder), Durability::Synced)?;
             }
         }
-        self.append_batch(builder)
+        self.append_batch(builder, Durability::Synced)
     }
 
     /// Appends records as one batch: all of them are kept or none.
     fn append_whole<'a>(
         &mut self,
         records: impl Iterator<Item = &'a Record>,
+        durability: Durability,
     ) -> Result<(), ControlError> {
         let mut builder = BatchBuilder::default();
         records.for_each(|record| push(&mut builder, record));
-        self.append_batch(builder)
+        self.append_batch(builder, durability)
     }
 
-    fn append_batch(&mut self, builder: BatchBuilder) -> Result<(), ControlError> {
+    fn append_batch(
+        &mut self,
+        builder: BatchBuilder,
+        durability: Durability,
+    ) -> Result<(), ControlError> {
         if builder.event_count() == 0 {
             return Ok(());
         }
@@ -240,7 +258,7 @@ impl Single {
             header_crc: batch.header_crc,
             batch: batch.into_bytes(),
             place: None,
-            durability: Durability::Synced,
+            durability,
             append_time: self.unix_ns,
             leader_epoch: 1,
         };

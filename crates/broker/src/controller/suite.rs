@@ -3,7 +3,7 @@
 use super::{Command, CommandToken, Controller};
 use crate::table::Table;
 use wire::record::{CursorRecord, Position, Record, TopicRecord};
-use wire::{Incarnation, Offset, PartitionIndex, TopicId};
+use wire::{Durability, Incarnation, Offset, PartitionIndex, TopicId};
 
 /// A controller that tests can drive and kill.
 pub trait Driven {
@@ -24,6 +24,7 @@ pub trait Driven {
 pub fn run(mut fresh: impl FnMut() -> Box<dyn Driven>) {
     commands_complete_once_and_in_order(fresh().as_mut());
     nothing_is_applied_before_it_is_kept(fresh().as_mut());
+    what_is_to_survive_less_is_never_in_the_way(fresh().as_mut());
     the_same_commands_give_the_same_table(fresh().as_mut(), fresh().as_mut());
     a_command_is_kept_whole_or_not_at_all(&mut fresh);
 }
@@ -51,9 +52,15 @@ fn cursor(topic: u128, offset: u64) -> Record {
 }
 
 fn submit(driven: &mut dyn Driven, token: u64, records: Vec<Record>) {
-    driven
-        .controller()
-        .submit(CommandToken(token), Command { records });
+    submit_at(driven, token, records, Durability::Synced);
+}
+
+fn submit_at(driven: &mut dyn Driven, token: u64, records: Vec<Record>, durability: Durability) {
+    let command = Command {
+        records,
+        durability,
+    };
+    driven.controller().submit(CommandToken(token), command);
 }
 
 /// Drives until nothing is left. Returns what was completed, in order.
@@ -114,6 +121,34 @@ fn nothing_is_applied_before_it_is_kept(driven: &mut dyn Driven) {
         }
     }
     assert_eq!(done, 20);
+}
+
+/// Commands of every kind complete in order, those without a record among them,
+/// and who was told that a command is synced finds it and all before it.
+fn what_is_to_survive_less_is_never_in_the_way(driven: &mut dyn Driven) {
+    const COUNT: u64 = 60;
+    let levels = [Durability::Written, Durability::Synced, Durability::Written];
+    let level = |token: u64| levels[token as usize / 4 % levels.len()];
+    let has_record = |token: u64| token % 5 != 4;
+    let mut done = Vec::new();
+    for token in 0..COUNT {
+        let records = has_record(token).then(|| topic(u128::from(token) + 1));
+        submit_at(driven, token, records.into_iter().collect(), level(token));
+        for _ in 0..token % 3 {
+            driven.step();
+        }
+        done.extend(completions(driven));
+        let synced = |token: &&u64| has_record(**token) && level(**token) == Durability::Synced;
+        if let Some(last) = done.iter().rfind(synced) {
+            let found = driven.successor();
+            for before in (0..=*last).filter(|token| has_record(*token)) {
+                let id = TopicId(u128::from(before) + 1);
+                assert!(found.topic(id).is_some(), "{before} was lost before {last}");
+            }
+        }
+    }
+    done.extend(finish(driven));
+    assert_eq!(done, (0..COUNT).collect::<Vec<u64>>());
 }
 
 fn the_same_commands_give_the_same_table(one: &mut dyn Driven, other: &mut dyn Driven) {

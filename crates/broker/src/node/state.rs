@@ -16,11 +16,11 @@ use crate::session::Session;
 use crate::timers::{Timer, Timers};
 use crate::topics::{Making, Topic};
 use crate::transfer::{Transfer, TransferId};
-use net::{BulkToken, Message};
+use net::BulkToken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::TopicId;
+use wire::{Durability, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
@@ -30,6 +30,8 @@ pub struct Node {
     pub(crate) random: Random,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) timers: Timers,
+    /// Answers that wait for company.
+    pub(crate) quiet: crate::quiet::Quiet,
     pub(crate) sessions: BTreeMap<LinkId, Session>,
     pub(crate) controller: Single,
     pub(crate) commands: BTreeMap<CommandToken, Decided>,
@@ -181,6 +183,7 @@ impl Node {
         match timer {
             Timer::Session(link) => self.session_timer(link),
             Timer::Request(link, id) => self.deadline_passed(Asker { link, id }),
+            Timer::Quiet(link) => self.send_held(link),
             Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
             Timer::Storage(storage) => self.tick_storage(storage),
             Timer::Shared(id) => self.shared_timer(id),
@@ -268,10 +271,23 @@ impl Node {
 
     /// Submits a command; `decided` says what follows.
     pub(crate) fn submit(&mut self, records: Vec<wire::record::Record>, decided: Decided) {
+        self.submit_at(Durability::Synced, records, decided);
+    }
+
+    /// Submits what has to survive no more than that.
+    pub(crate) fn submit_at(
+        &mut self,
+        durability: Durability,
+        records: Vec<wire::record::Record>,
+        decided: Decided,
+    ) {
         let token = CommandToken(self.next_id());
         self.commands.insert(token, decided);
-        self.controller
-            .submit(token, crate::controller::Command { records });
+        let command = crate::controller::Command {
+            records,
+            durability,
+        };
+        self.controller.submit(token, command);
         self.controller_touched = true;
     }
 
@@ -283,10 +299,6 @@ impl Node {
 
     pub(crate) fn report(&mut self, line: String) {
         self.outputs.push_back(Output::Report(line));
-    }
-
-    pub(crate) fn send(&mut self, link: LinkId, message: Message) {
-        self.outputs.push_back(Output::Send { link, message });
     }
 
     /// The kind of storage of this name.

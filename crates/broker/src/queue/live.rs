@@ -35,6 +35,8 @@ pub(crate) struct Queue {
     pub under_way: Option<UnderWay>,
     /// When a command may be tried again, after one was refused.
     pub record_at: Duration,
+    /// Until when what was settled waits for more, for nobody hurries for it.
+    pub quiet_until: Duration,
     /// Members of before the start that have not come back yet. Nothing is
     /// given out while there are any: they may hold what looks free.
     pub awaited: BTreeSet<MemberId>,
@@ -84,6 +86,7 @@ impl Queue {
             gathered: Vec::new(),
             under_way: None,
             record_at: Duration::ZERO,
+            quiet_until: Duration::ZERO,
             awaited: BTreeSet::new(),
             hungry: BTreeSet::new(),
             members_changed: true,
@@ -278,8 +281,9 @@ impl Node {
                 again,
             ]
         });
-        let record = queue.under_way.is_none() && queue.record_at > now.monotonic;
-        let record = record.then_some(queue.record_at);
+        let record_at = queue.record_at.max(queue.quiet_until);
+        let record = queue.under_way.is_none() && record_at > now.monotonic;
+        let record = record.then_some(record_at);
         let Some(at) = shelves.flatten().chain(record).min() else {
             return;
         };

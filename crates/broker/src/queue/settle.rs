@@ -6,18 +6,21 @@ use super::partition::{Changes, Doing, Rules, Whose};
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
 use crate::membership::SharedId;
-use crate::node::{Asker, Decided, Node};
+use crate::node::{Asker, Decided, Node, StorageId};
 use crate::session::{Refused, malformed};
 use crate::topics::undecided;
 use std::collections::VecDeque;
+use std::time::Duration;
 use wire::codec::Reader;
 use wire::message::*;
-use wire::record::ConsumerKind;
-use wire::{Codec, ErrorCode, ErrorReply, MemberId, PartitionIndex};
+use wire::record::{ConsumerKind, Record};
+use wire::{Codec, Durability, ErrorCode, ErrorReply, MemberId, PartitionIndex};
 
 /// So many answers of a member are remembered, for settlements that are sent
 /// again: as many as may be unanswered.
 const ANSWERS_MAX: usize = 8;
+/// How long settlements that nobody hurries for are gathered before they are recorded.
+const QUIET_WAIT: Duration = Duration::from_millis(1);
 
 /// A member's last answers, by the sequence number of the settlement.
 #[derive(Debug, Default)]
@@ -89,6 +92,7 @@ impl Node {
                 .for_each(|one| one.delay_ms = 0);
         }
         self.refuse_if_closing()?;
+        let is_quiet = self.is_quiet(asker) && !self.drain.is_begun();
         let id = self.check_settler(asker, head, &settle.consumer, settle.member)?;
         let Some(queue) = self.queues.get_mut(&id) else {
             return Err(self.fenced(id, settle.member));
@@ -126,6 +130,12 @@ impl Node {
         let answers = queue.answers.entry(settle.member).or_default();
         answers.remember(settle.sequence, answer);
         if recorded {
+            // Many go into one command if nobody hurries for any of them.
+            queue.quiet_until = match is_quiet {
+                true if queue.gathered.is_empty() => rules.now + QUIET_WAIT,
+                true => queue.quiet_until,
+                false => Duration::ZERO,
+            };
             queue.gathered.push((settle.member, settle.sequence));
         } else {
             self.reply_long(asker, Settled { expired }.to_bytes());
@@ -205,11 +215,13 @@ impl Node {
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
-        if queue.under_way.is_some() || self.now.monotonic < queue.record_at {
+        let record_at = queue.record_at.max(queue.quiet_until);
+        if queue.under_way.is_some() || self.now.monotonic < record_at {
             return;
         }
         let mut records = Vec::new();
         let mut changes = Vec::new();
+        let mut storages = Vec::new();
         for (index, shelf) in &mut queue.partitions {
             let whose = Whose {
                 topic: queue.topic,
@@ -219,6 +231,7 @@ impl Node {
             if let Some((more, change)) = shelf.state.take_changes(whose) {
                 records.extend(more);
                 changes.push((*index, change));
+                storages.push(shelf.storage);
             }
         }
         // Answered when all of what they did is durable.
@@ -235,7 +248,22 @@ impl Node {
             settlements,
             begun,
         });
-        self.submit(records, Decided::QueueRecorded(id));
+        let durability = self.durability_of(&records, &storages);
+        self.submit_at(durability, records, Decided::QueueRecorded(id));
+    }
+
+    /// What a queue's records are to survive: what the events do that they are
+    /// about, for without these they mean nothing. That an event is dead is
+    /// recorded for good, for its letter may outlive it.
+    fn durability_of(&self, records: &[Record], storages: &[StorageId]) -> Durability {
+        let is_dead = |record: &Record| matches!(record, Record::Rejected(_));
+        let partitions = storages.iter().map(|id| self.partitions.get(id));
+        let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.durability));
+        match records.iter().any(is_dead) {
+            true => Durability::Synced,
+            // The log is on disk: less than written there is not.
+            false => levels.fold(Durability::Written, Durability::max),
+        }
     }
 
     /// A queue's command is durable, or was refused.

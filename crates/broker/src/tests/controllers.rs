@@ -88,7 +88,14 @@ fn what_is_gathered_goes_out_behind_what_is_told() {
         };
         let records = vec![Record::Topic(record)];
         let single = &mut alone.single;
-        single.submit(CommandToken(token), Command { records });
+        let durability = Durability::Synced;
+        single.submit(
+            CommandToken(token),
+            Command {
+                records,
+                durability,
+            },
+        );
         single.advance();
     }
     while alone.single.table().topic_count() == 0 {

@@ -146,6 +146,7 @@ impl Ground {
             held_reads: Vec::new(),
             lines: Vec::new(),
             drained: false,
+            is_quiet: false,
             next: 0,
         })
     }
@@ -183,6 +184,8 @@ pub struct World {
     held_reads: Vec<(LinkId, net::BulkToken, net::RegionRead)>,
     pub lines: Vec<String>,
     pub drained: bool,
+    /// Whether answers to what is asked may wait for company.
+    pub is_quiet: bool,
     next: u64,
 }
 
@@ -372,7 +375,10 @@ impl World {
     ) {
         let message = Received {
             kind,
-            flags: 0,
+            flags: match kind {
+                FrameKind::Request if self.is_quiet => wire::frame::REQUEST_QUIET,
+                _ => 0,
+            },
             id,
             head: head.into(),
             payload: Buffer::copy_of(payload),

@@ -244,6 +244,41 @@ fn an_event_is_leased_once_and_settled_for_good() {
 }
 
 #[test]
+fn a_settlement_survives_what_its_event_does() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    world.create(link, "t.dead", "{}", &["disk"]).unwrap();
+    let written = r#"{"durability":"written"}"#;
+    let topic = world.create(link, "t", written, &["disk"]).unwrap().topic;
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 2, 1);
+    let given = world.given(link, id);
+    world.hold_disk = true;
+    let first = world.send_settle(link, topic, (1, 1), vec![done(given[0].lease)]);
+    // It is written; nobody waits for the disk to be done with it.
+    assert_eq!(world.held_operation_count(), 1);
+    world.release_operation(0);
+    world
+        .answered::<wire::message::Settled>(link, first)
+        .unwrap();
+    // That an event is dead is synced.
+    let dead = world.send_settle(link, topic, (1, 2), vec![reject(given[1].lease, "bad")]);
+    world.release_operation(0);
+    assert!(world.answer(link, dead).is_none());
+    world.release_disk();
+    world
+        .answered::<wire::message::Settled>(link, dead)
+        .unwrap();
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    let id = world.joined(link, topic, &member(1));
+    assert!(world.given(link, id).is_empty());
+    assert_eq!(world.dead_letters(link).len(), 1);
+}
+
+#[test]
 fn a_settlement_is_answered_when_it_is_durable() {
     let mut ground = Ground::new();
     let mut world = ground.start();

@@ -115,6 +115,7 @@ impl Calls {
                 remaining: call.deadline.saturating_sub(wire.now()),
                 body: &body,
                 payload: Vec::new(),
+                is_quiet: false,
             },
         );
         call.id = Some(id);

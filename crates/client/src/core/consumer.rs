@@ -320,6 +320,7 @@ impl ConsumerCore {
             remaining: REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
+            is_quiet: false,
         };
         let route = Route::Subscription {
             consumer: self.shared.key,
@@ -595,6 +596,7 @@ fn unsubscribe(wire: &mut Wire<'_>, id: u64) {
         remaining: REQUEST_TIMEOUT,
         body: &unsubscribe.to_bytes(),
         payload: Vec::new(),
+        is_quiet: false,
     };
     wire.request(Route::Ignored, request);
 }

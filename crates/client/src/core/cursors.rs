@@ -236,6 +236,7 @@ impl Cursors {
             remaining: REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
+            is_quiet: false,
         };
         let route = Route::Cursors {
             consumer: self.shared.key,

@@ -154,14 +154,19 @@ impl Membership {
 
     /// A request about the consumer.
     pub fn request(&self, wire: &mut Wire<'_>, route: Route, method: Method, body: &[u8]) -> u64 {
-        let request = Request {
+        wire.request(route, self.about(method, body))
+    }
+
+    /// [`Membership::request`], not sent.
+    pub fn about<'a>(&self, method: Method, body: &'a [u8]) -> Request<'a> {
+        Request {
             method,
             topic: self.terms.topic,
             remaining: REQUEST_TIMEOUT,
             body,
             payload: Vec::new(),
-        };
-        wire.request(route, request)
+            is_quiet: false,
+        }
     }
 
     /// The answer to Join.

@@ -133,6 +133,8 @@ struct Context {
     session: Option<WireSession>,
     /// More can be done at once, after the link has moved bytes.
     again: bool,
+    /// Something was sent since somebody looked.
+    has_sent: bool,
 }
 
 impl Context {
@@ -154,6 +156,8 @@ pub struct ClientCore {
     starved: VecDeque<u64>,
     consumers: BTreeMap<u64, ConsumerCore>,
     queues: BTreeMap<u64, QueueCore>,
+    /// Queues with settlements that go with whatever is sent next.
+    quiet: BTreeSet<u64>,
     alarms: BTreeMap<u64, Arc<Promise>>,
     topics: Topics,
     outputs: VecDeque<Output>,
@@ -182,6 +186,7 @@ impl ClientCore {
                 timers: BTreeSet::new(),
                 session: None,
                 again: false,
+                has_sent: false,
             },
             connection: Connection::new(endpoint, options, session),
             calls: Calls::default(),
@@ -190,6 +195,7 @@ impl ClientCore {
             starved: VecDeque::new(),
             consumers: BTreeMap::new(),
             queues: BTreeMap::new(),
+            quiet: BTreeSet::new(),
             alarms: BTreeMap::new(),
             topics: Topics::default(),
             outputs: VecDeque::new(),
@@ -207,6 +213,7 @@ impl ClientCore {
         self.context.now = now;
         self.tell_time(now);
         self.context.again = false;
+        self.context.has_sent = false;
         if self.ended {
             return;
         }
@@ -238,6 +245,9 @@ impl ClientCore {
         self.take_commands(&mut link);
         self.run_timers(&mut link);
         self.pump(&mut link);
+        if std::mem::take(&mut self.context.has_sent) {
+            self.settle_along(&mut link);
+        }
         self.queues.retain(|_, queue| !queue.is_over());
         self.give_up_if_hopeless();
     }
@@ -269,6 +279,7 @@ impl ClientCore {
             return false;
         }
         self.context.now = now;
+        self.context.has_sent = false;
         let mut wire = Wire::new(&mut self.context, Some(link));
         let Some(core) = self.producers.get_mut(&producer) else {
             return false;
@@ -284,7 +295,20 @@ impl ClientCore {
         if core.is_awake() {
             self.awake.insert(producer);
         }
+        if std::mem::take(&mut self.context.has_sent) {
+            self.settle_along(&mut Some(link));
+        }
         posted
+    }
+
+    /// Sends settlements that nobody hurries for, with what is sent anyway.
+    fn settle_along(&mut self, link: &mut Option<&mut dyn Link>) {
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        for key in std::mem::take(&mut self.quiet) {
+            if let Some(queue) = self.queues.get_mut(&key) {
+                queue.settle(&mut wire);
+            }
+        }
     }
 
     /// The next thing to do.
@@ -687,6 +711,12 @@ impl ClientCore {
             Command::Settle(key) => {
                 if let Some(queue) = self.queues.get_mut(&key) {
                     queue.news(&mut wire);
+                }
+            }
+            Command::SettleQuietly(key) => {
+                if let Some(queue) = self.queues.get_mut(&key) {
+                    queue.settle_quietly(&mut wire);
+                    self.quiet.insert(key);
                 }
             }
             Command::ExtendLease {

@@ -149,6 +149,7 @@ impl ProducerCore {
             remaining: self.shared.options.ack_timeout,
             body: &open.to_bytes(),
             payload: Vec::new(),
+            is_quiet: false,
         };
         let route = Route::OpenProducer {
             producer: self.shared.key,
@@ -392,6 +393,7 @@ impl ProducerCore {
                 remaining: deadline.saturating_sub(wire.now()),
                 body: &produce.to_bytes(),
                 payload: batch.payload.clone(),
+                is_quiet: place == 0 && self.shared.is_quiet(),
             };
             let route = Route::Produce {
                 producer: self.shared.key,

@@ -3,7 +3,7 @@
 
 use super::Timer;
 use super::membership::{End, Membership, Terms};
-use super::wire_session::{Route, Wire};
+use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
@@ -24,6 +24,8 @@ const SETTLES_MAX: usize = 8;
 /// So many leases one request names, which is to fit in a head.
 const LEASES_PER_REQUEST: usize = 20_000;
 const _: () = assert!(LEASES_PER_REQUEST * 48 < wire::frame::HEAD_BYTES_MAX as usize);
+/// How long settlements that nobody hurries for wait for something to go with.
+const QUIET_WAIT: Duration = Duration::from_millis(1);
 /// Waits before a request is sent again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
@@ -32,6 +34,8 @@ struct SentSettle {
     /// Its id on the present connection.
     id: Option<u64>,
     request: Settle,
+    /// Whether nobody hurries for the answer.
+    is_quiet: bool,
     batch: Arc<SettleBatch>,
     /// What of it the server said to be settled when the member came back.
     settled: Vec<Lease>,
@@ -67,6 +71,8 @@ pub(super) struct QueueCore {
     lease: Duration,
     /// When leases are looked after.
     look_at: Option<Duration>,
+    /// When settlements that wait for something to go with go by themselves.
+    settle_at: Option<Duration>,
     closing: Option<Closing>,
     /// Resolved when everything that was settled is durable.
     flushes: Vec<Arc<Promise>>,
@@ -112,6 +118,7 @@ impl QueueCore {
             extensions: Vec::new(),
             lease: Duration::ZERO,
             look_at: None,
+            settle_at: None,
             closing: None,
             flushes: Vec::new(),
             stop_at: None,
@@ -280,7 +287,18 @@ impl QueueCore {
         self.go_on(wire);
     }
 
-    fn settle(&mut self, wire: &mut Wire<'_>) {
+    /// There are settlements that may go with whatever is sent next, if that is soon.
+    pub fn settle_quietly(&mut self, wire: &mut Wire<'_>) {
+        if self.settle_at.is_none() {
+            let at = wire.now() + QUIET_WAIT;
+            self.settle_at = Some(at);
+            self.arm(wire, at);
+        }
+    }
+
+    /// Sends settlements that wait for it, as many as may be under way.
+    pub fn settle(&mut self, wire: &mut Wire<'_>) {
+        self.settle_at = None;
         while self.sent.len() < SETTLES_MAX
             && self.membership.is_present()
             && wire.is_up()
@@ -288,6 +306,7 @@ impl QueueCore {
         {
             self.last_sequence += 1;
             let sequence = self.last_sequence;
+            let is_quiet = gathered.is_quiet;
             let request = Settle {
                 consumer: self.shared.name.clone(),
                 member: self.membership.member,
@@ -297,6 +316,7 @@ impl QueueCore {
             let sent = SentSettle {
                 id: None,
                 request,
+                is_quiet,
                 batch: gathered.batch,
                 settled: Vec::new(),
                 retry_at: None,
@@ -318,7 +338,11 @@ impl QueueCore {
             sequence,
         };
         let body = sent.request.to_bytes();
-        sent.id = Some(self.membership.request(wire, route, Method::Settle, &body));
+        let request = Request {
+            is_quiet: sent.is_quiet,
+            ..self.membership.about(Method::Settle, &body)
+        };
+        sent.id = Some(wire.request(route, request));
     }
 
     /// The member is one again: what was not answered is sent again, unchanged.
@@ -477,6 +501,9 @@ impl QueueCore {
             for sequence in sequences {
                 self.send(wire, sequence);
             }
+        }
+        if self.settle_at.is_some_and(|at| at <= now) {
+            self.settle(wire);
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;

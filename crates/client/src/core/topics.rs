@@ -98,6 +98,7 @@ impl Topics {
                 remaining: REQUEST_TIMEOUT,
                 body: &name.to_bytes(),
                 payload: Vec::new(),
+                is_quiet: false,
             };
             wire.request(Route::Topic { topic: *topic }, request);
             asked = true;

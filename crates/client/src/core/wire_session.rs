@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::TopicId;
 use wire::codec::Codec;
-use wire::frame::FrameKind;
+use wire::frame::{FrameKind, REQUEST_QUIET};
 use wire::message::{Method, RequestHead, Welcome};
 
 /// Set in the flags of a heartbeat that answers one.
@@ -96,6 +96,8 @@ pub(super) struct Request<'a> {
     pub remaining: Duration,
     pub body: &'a [u8],
     pub payload: Vec<Bytes>,
+    /// Whether its answer may wait for what else comes.
+    pub is_quiet: bool,
 }
 
 impl<'a> Wire<'a> {
@@ -132,6 +134,7 @@ impl<'a> Wire<'a> {
             return;
         };
         Counters::add(&self.context.mailbox.counters.frames_sent);
+        self.context.has_sent = true;
         link.send(message);
     }
 
@@ -158,6 +161,7 @@ impl<'a> Wire<'a> {
         self.send(Message {
             payload: request.payload,
             lane,
+            flags: if request.is_quiet { REQUEST_QUIET } else { 0 },
             ..Message::control(FrameKind::Request, id, bytes)
         });
         id

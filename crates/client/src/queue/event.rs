@@ -17,6 +17,9 @@ use wire::codec::Codec;
 use wire::message::LeasesExtended;
 use wire::{EventId, LeaseId};
 
+/// Replies to larger requests are settled at once.
+const QUIET_BYTES_MAX: u64 = 64 << 10;
+
 /// An event that is this consumer's alone while its lease lasts. It is to be
 /// settled once: acknowledged, returned, or rejected. One that is dropped
 /// without is returned at once, and the delivery counts.
@@ -127,11 +130,15 @@ impl QueueEvent {
             return Err(ClientError::Forked);
         }
         let replier = self.replier.upgrade().ok_or(ClientError::Closed)?;
-        let stored = replier.reply(&self.event, metadata, data, waits)?;
+        // A large one may be all that the member is given at once.
+        let is_small = self.event.data_bytes_total() <= QUIET_BYTES_MAX;
+        let is_quiet = is_small && self.shared.has_plenty() && !replier.is_awaited();
+        let stored = replier.reply(&self.event, metadata, data, waits, is_quiet)?;
         self.is_settled.store(true, Ordering::Relaxed);
         let shared = self.shared.clone();
         let (id, lease) = (self.event.id(), self.lease);
         let promise = Promise::new(&shared.mailbox);
+        promise.note_waiting(replier.awaited());
         let what = format!("the reply to event {id} of {}", shared.title);
         let timeout = shared.options.session_timeout.saturating_mul(2);
         shared.begin_reply();
@@ -151,7 +158,11 @@ impl QueueEvent {
                 shared.end_reply();
                 return promise.resolve(Err(error));
             }
-            let settled = shared.settle(id, lease, How::acknowledge());
+            let how = match is_quiet && shared.has_plenty() {
+                true => How::acknowledge_quietly(),
+                false => How::acknowledge(),
+            };
+            let settled = shared.settle(id, lease, how);
             shared.end_reply();
             let result = settled.clone();
             settled.on_done_here(Box::new(move || {

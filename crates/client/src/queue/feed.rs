@@ -54,6 +54,8 @@ pub(crate) struct Held {
 pub(crate) struct Gathered {
     pub settlements: Vec<Settlement>,
     pub batch: Arc<SettleBatch>,
+    /// Whether nobody hurries for it to be durable.
+    pub is_quiet: bool,
     bytes: usize,
 }
 
@@ -75,6 +77,8 @@ struct State {
     gathered: VecDeque<Gathered>,
     /// The core knows that there are some.
     scheduled: bool,
+    /// The core knows that there are some that may wait a little.
+    quietly: bool,
     /// Events that are settled when their replies are stored.
     replying: usize,
     /// Whether the core is to hear when the last of them is.
@@ -257,12 +261,24 @@ impl QueueShared {
             return SettleFuture::expired(id, lease, self.title.clone());
         }
         let batch = self.gather(&mut state, id, how);
-        let wake = !std::mem::replace(&mut state.scheduled, true);
+        let is_known = match how.is_quiet {
+            true => state.scheduled || std::mem::replace(&mut state.quietly, true),
+            false => std::mem::replace(&mut state.scheduled, true),
+        };
         drop(state);
-        if wake {
-            self.mailbox.send(Command::Settle(self.key));
+        if !is_known {
+            self.mailbox.send(match how.is_quiet {
+                true => Command::SettleQuietly(self.key),
+                false => Command::Settle(self.key),
+            });
         }
         SettleFuture::new(batch, id, lease, self.title.clone())
+    }
+
+    /// Whether the member has so much before it that it misses nothing if what
+    /// it settles is heard of a little later.
+    pub fn has_plenty(&self) -> bool {
+        self.lock().held.len() < self.options.prefetch_events as usize / 2
     }
 
     /// An event's reply is on its way: it will be settled, and a consumer that
@@ -320,6 +336,7 @@ impl QueueShared {
             state.gathered.push_back(Gathered {
                 settlements: Vec::new(),
                 batch: SettleBatch::new(&self.mailbox),
+                is_quiet: true,
                 bytes: 0,
             });
         }
@@ -333,6 +350,7 @@ impl QueueShared {
             delay_ms: how.delay_ms,
             reason: reason.to_owned(),
         };
+        gathered.is_quiet &= how.is_quiet;
         match gathered.settlements.last_mut() {
             Some(last) if continues(last, &settlement) => last.lease.end = lease.end,
             _ => {
@@ -348,6 +366,7 @@ impl QueueShared {
         let mut state = self.lock();
         let Some(mut gathered) = state.gathered.pop_front() else {
             state.scheduled = false;
+            state.quietly = false;
             return None;
         };
         drop(state);
@@ -559,11 +578,21 @@ pub(crate) struct How<'a> {
     pub how: SettleAs,
     pub delay_ms: u32,
     pub reason: &'a str,
+    /// Whether nobody hurries for it.
+    is_quiet: bool,
 }
 
 impl<'a> How<'a> {
     pub fn acknowledge() -> Self {
         Self::of(SettleAs::Acknowledge, "")
+    }
+
+    /// Handled, and nobody hurries for that to be durable.
+    pub fn acknowledge_quietly() -> Self {
+        Self {
+            is_quiet: true,
+            ..Self::acknowledge()
+        }
     }
 
     pub fn give_back() -> Self {
@@ -586,6 +615,7 @@ impl<'a> How<'a> {
             how,
             delay_ms: 0,
             reason,
+            is_quiet: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::options::{AtBudget, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::{Answered, Pending, Promise, Reply};
 use crate::topic_handle::TopicHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ pub(crate) struct Replier {
     name: String,
     /// Guards the producer's making alone; held for a look.
     making: Mutex<Making>,
+    /// Whether the program has waited for a reply to be stored: then it is in a
+    /// hurry with all. Only ever set; nothing is ordered by it.
+    awaited: Arc<AtomicBool>,
 }
 
 /// The producer, which is made when the first reply is.
@@ -39,7 +43,17 @@ impl Replier {
             topic: topic.clone(),
             name,
             making: Mutex::new(Making::None),
+            awaited: Arc::default(),
         })
+    }
+
+    /// Where it is noted that somebody waits for a reply.
+    pub fn awaited(&self) -> Arc<AtomicBool> {
+        self.awaited.clone()
+    }
+
+    pub fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed)
     }
 
     fn making(&self) -> MutexGuard<'_, Making> {
@@ -136,13 +150,15 @@ impl Replier {
         }
     }
 
-    /// Pushes the reply to a request; waits for room if `waits`.
+    /// Pushes the reply to a request; waits for room if `waits`. A quiet one is
+    /// acknowledged with whatever comes next, or a little later.
     pub fn reply(
         self: &Arc<Self>,
         request: &ConsumedEvent,
         metadata: &[u8],
         data: Data,
         waits: bool,
+        is_quiet: bool,
     ) -> Result<PushFuture, ClientError> {
         let headers = request.headers();
         let header = |name: &str| {
@@ -168,6 +184,7 @@ impl Replier {
             ..Event::default()
         };
         let producer = self.producer()?;
+        producer.set_quiet(is_quiet);
         loop {
             match producer.push(event.clone()) {
                 Err(ClientError::Budget(_)) if waits => producer.flush(ROOM_TIMEOUT)?,
