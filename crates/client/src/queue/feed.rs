@@ -653,7 +653,14 @@ fn continues(last: &Settlement, next: &Settlement) -> bool {
     is_next(&last.lease, &next.lease)
         && last.how == next.how
         && last.delay_ms == next.delay_ms
-        && last.reason == next.reason
+        && is_same(&last.reason, &next.reason)
+}
+
+/// Whether two reasons are the same. Nearly all are empty, and to compare no
+/// bytes by `memcmp` costs 300 ns on processors that read them under a mask:
+/// their address is none, and the fault has to be suppressed.
+fn is_same(last: &str, next: &str) -> bool {
+    last.len() == next.len() && (last.is_empty() || last == next)
 }
 
 /// Puts settlements of different events in order, and joins what is one range.
