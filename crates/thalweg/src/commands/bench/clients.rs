@@ -10,6 +10,7 @@ use super::work::Ready;
 use crate::failure::{About, Code, Failure};
 use clap::Args;
 use client::{Driver, DriverOptions, Endpoint};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
@@ -212,7 +213,7 @@ impl Clients {
     ) -> Result<Round, Failure> {
         let count = jobs.len();
         for (rank, job) in jobs.into_iter().enumerate() {
-            self.tell(rank, Order::Prepare(Box::new(job)))?;
+            self.tell(rank..rank + 1, Order::Prepare(Box::new(job)))?;
         }
         self.hear(count)?;
         let mut counters = self.counters(server)?;
@@ -220,9 +221,7 @@ impl Clients {
         if let Some(counters) = &mut counters {
             counters.iter_mut().try_for_each(Counter::begin)?;
         }
-        for rank in 0..count {
-            self.tell(rank, Order::Begin)?;
-        }
+        self.tell(0..count, Order::Begin)?;
         let answers = self.hear(count)?;
         let [of_clients, of_server] = match counters {
             Some([clients, server]) => [clients.end()?, server.end()?],
@@ -253,9 +252,9 @@ impl Clients {
         })
     }
 
-    fn tell(&self, rank: usize, order: Order) -> Result<(), Failure> {
+    fn tell(&self, ranks: Range<usize>, order: Order) -> Result<(), Failure> {
         match self {
-            Self::Processes { chair, .. } => chair.tell(rank, order),
+            Self::Processes { chair, .. } => chair.tell(ranks, order),
             Self::Threads(_) => Ok(()),
         }
     }

@@ -11,6 +11,7 @@ use client::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use wire::Durability;
 
@@ -39,9 +40,9 @@ pub enum Answer {
 }
 
 #[derive(Serialize, Deserialize)]
-struct ToClient {
-    /// Which client.
-    rank: usize,
+struct ToClients {
+    /// Which clients, from the first to behind the last.
+    ranks: Range<usize>,
     order: Order,
 }
 
@@ -140,9 +141,11 @@ impl Chair {
         })
     }
 
-    /// Tells one client.
-    pub fn tell(&self, rank: usize, order: Order) -> Result<(), Failure> {
-        self.end.tell(&ToClient { rank, order })
+    /// Tells some clients, at once: each hears everything that is told, so that one
+    /// order for each of them would cost the square of their number, and the
+    /// last to begin would begin late.
+    pub fn tell(&self, ranks: Range<usize>, order: Order) -> Result<(), Failure> {
+        self.end.tell(&ToClients { ranks, order })
     }
 
     /// Hears the first `count` clients, in the order of their ranks. `alive`
@@ -179,9 +182,7 @@ impl Chair {
 
     /// Ends all clients.
     pub fn end(self, driver: &Driver) -> Result<(), Failure> {
-        for rank in 0..self.clients {
-            self.tell(rank, Order::End)?;
-        }
+        self.tell(0..self.clients, Order::End)?;
         // Whoever is told to end still reads that.
         self.hear(self.clients, || Ok(()))?;
         drop(self.end);
@@ -229,8 +230,8 @@ impl Seat {
     pub fn hear(&self) -> Result<Order, Failure> {
         let began = Instant::now();
         loop {
-            match self.end.hear::<ToClient>(LOOK)? {
-                Some(to) if to.rank == self.rank => return Ok(to.order),
+            match self.end.hear::<ToClients>(LOOK)? {
+                Some(to) if to.ranks.contains(&self.rank) => return Ok(to.order),
                 Some(_) => {}
                 // Longer than any repetition of others takes.
                 None if began.elapsed() > 10 * WAIT => {
