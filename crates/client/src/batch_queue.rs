@@ -265,13 +265,20 @@ impl ProducerShared {
         });
         let data_bytes: u64 = event.data.iter().map(|piece| piece.len() as u64).sum();
         let external = data_bytes > u64::from(self.options.inline_bytes_max);
-        let inline: Vec<&[u8]> = match external {
-            true => Vec::new(),
-            false => event.data.iter().map(|piece| &piece[..]).collect(),
+        // Many short pieces are better one than each where it lies.
+        let each = data_bytes / event.data.len().max(1) as u64;
+        let copied = each <= u64::from(self.options.copied_bytes_max);
+        let inline: Vec<&[u8]> = match !external && copied {
+            true => event.data.iter().map(|piece| &piece[..]).collect(),
+            false => Vec::new(),
         };
         let parts = EventParts {
             metadata,
             inline: &inline,
+            shared: match external || copied {
+                true => &[],
+                false => &event.data,
+            },
             external_bytes: external.then_some(data_bytes),
             key: event.key,
             headers: headers.as_deref(),
@@ -372,7 +379,8 @@ impl ProducerShared {
         let inline = parts.metadata.len()
             + parts.key.map_or(0, <[u8]>::len)
             + parts.headers.map_or(0, <[u8]>::len)
-            + parts.inline.iter().map(|piece| piece.len()).sum::<usize>();
+            + parts.inline.iter().map(|piece| piece.len()).sum::<usize>()
+            + parts.shared.iter().map(Bytes::len).sum::<usize>();
         let external = parts.external_bytes.unwrap_or(0);
         let cost = inline as u64 + external + EVENT_OVERHEAD_BYTES;
 

@@ -192,6 +192,10 @@ pub struct ProducerOptions {
     /// Data up to this length travels in the batch; longer data is sent from
     /// where it lies. Default 64 KiB.
     pub inline_bytes_max: u32,
+    /// Of data that travels in the batch, pieces up to this length are copied
+    /// when they are pushed; longer ones become a part of the batch where they
+    /// lie, and are kept until they are acknowledged. Default 4 KiB.
+    pub copied_bytes_max: u32,
     /// How long an ack may take, after which the outcome is unknown and the
     /// producer has failed. Default 120 s.
     pub ack_timeout: Duration,
@@ -226,6 +230,7 @@ impl Default for ProducerOptions {
             durability: None,
             journal: None,
             inline_bytes_max: 64 << 10,
+            copied_bytes_max: 4 << 10,
             ack_timeout: Duration::from_secs(120),
             threads: 0,
             ordering: Ordering::Strict,

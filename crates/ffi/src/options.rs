@@ -270,6 +270,8 @@ impl Producer {
             durability: durability.map_err(Failure::invalid)?,
             journal: self.journal.clone(),
             inline_bytes_max: self.inline_bytes_max.unwrap_or(default.inline_bytes_max),
+            // As the header promises.
+            copied_bytes_max: u32::MAX,
             ack_timeout: milliseconds(self.ack_timeout_ms, default.ack_timeout),
             threads: self.threads.unwrap_or(default.threads),
             ordering: match self.ordering {

@@ -340,6 +340,8 @@ impl Topic {
             at_budget: AtBudget::Fail,
             durability: self::durability(py, durability)?,
             journal,
+            // What is not large is the program's again when the push returns.
+            copied_bytes_max: u32::MAX,
             ..ProducerOptions::default()
         };
         if let Some(bytes) = budget_bytes {
@@ -705,6 +707,7 @@ impl Topic {
             // The client never blocks: only here Ctrl-C is seen while waiting.
             at_budget: AtBudget::Fail,
             durability: self::durability(py, durability)?,
+            copied_bytes_max: u32::MAX,
             ..ProducerOptions::default()
         };
         if let Some(bytes) = budget_bytes {

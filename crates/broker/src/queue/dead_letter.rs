@@ -371,6 +371,7 @@ fn dead_batch(
     builder.push(EventParts {
         metadata,
         inline: &pieces,
+        shared: &[],
         external_bytes: event.external.then_some(event.data_bytes),
         key: blob(event.key),
         headers: Some(&headers.to_bytes()),

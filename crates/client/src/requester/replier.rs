@@ -110,6 +110,8 @@ impl Replier {
         opened.and_then(&mailbox, timeout, |replies| match replies {
             Ok(replies) => replies.begin_producer(ProducerOptions {
                 at_budget: AtBudget::Fail,
+                // Of a program's memory, which it may use again at once.
+                copied_bytes_max: u32::MAX,
                 ..ProducerOptions::default()
             }),
             Err(error) => Pending::failed(error),

@@ -4,6 +4,7 @@ use super::columns::NULL;
 use super::*;
 use crate::codec::{Codec, Write};
 use crate::record::Gap;
+use bytes::Bytes;
 use std::ops::Range;
 
 /// One event as it is added to a batch.
@@ -13,7 +14,10 @@ pub struct EventParts<'a> {
     pub metadata: &'a [u8],
     /// Data that goes into the batch, as the pieces that it was given in.
     pub inline: &'a [&'a [u8]],
-    /// Length of data that stays outside; `inline` is empty then.
+    /// Data that goes into the batch without being copied: its memory becomes
+    /// a part of the batch's. `inline` is empty then.
+    pub shared: &'a [Bytes],
+    /// Length of data that stays outside; `inline` and `shared` are empty then.
     pub external_bytes: Option<u64>,
     /// The key; `None` is null.
     pub key: Option<&'a [u8]>,
@@ -32,7 +36,7 @@ pub struct EventParts<'a> {
 pub struct BatchBuilder {
     event_count: u32,
     metadata: Vec<u8>,
-    inline: Vec<u8>,
+    inline: Inline,
     metadata_lengths: Vec<u8>,
     data_lengths: Vec<u8>,
     producer_times: Vec<u8>,
@@ -72,6 +76,58 @@ impl RunningCrc {
     }
 }
 
+/// The section of inline data: what was copied, and between it what is shared.
+#[derive(Debug, Default)]
+struct Inline {
+    /// What comes before `open`.
+    pieces: Vec<Bytes>,
+    /// Copied since the last piece that is shared.
+    open: Vec<u8>,
+    /// Length of the pieces, and their checksum.
+    closed_bytes: usize,
+    closed_crc: u32,
+}
+
+impl Inline {
+    fn len(&self) -> usize {
+        self.closed_bytes + self.open.len()
+    }
+
+    fn share(&mut self, piece: &Bytes) {
+        if !self.open.is_empty() {
+            let copied = std::mem::take(&mut self.open);
+            self.close(copied.into());
+        }
+        self.close(piece.clone());
+    }
+
+    /// Its bytes were just written, most likely: they are in the cache.
+    fn close(&mut self, piece: Bytes) {
+        self.closed_bytes += piece.len();
+        self.closed_crc = crc32c_append(self.closed_crc, &piece);
+        self.pieces.push(piece);
+    }
+
+    fn crc(&self) -> u32 {
+        crc32c_append(self.closed_crc, &self.open)
+    }
+
+    /// The bytes from `start` to before `end`, piece by piece.
+    fn range(&self, start: usize, end: usize) -> (Vec<Bytes>, &[u8]) {
+        let mut at = 0;
+        let mut within = Vec::new();
+        for piece in &self.pieces {
+            let (from, to) = (start.max(at), end.min(at + piece.len()));
+            if from < to {
+                within.push(piece.slice(from - at..to - at));
+            }
+            at += piece.len();
+        }
+        let (from, to) = (start.max(at), end.max(at));
+        (within, &self.open[from - at..to - at])
+    }
+}
+
 /// Whose batch it is, for [`BatchBuilder::seal`].
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
@@ -85,14 +141,16 @@ pub struct Origin {
     pub first_sequence: Sequence,
 }
 
-/// A batch ready to be sent: its bytes are `head`, `metadata` and `inline` in this order.
+/// A batch ready to be sent: its bytes are `head`, `metadata`, `shared` and `inline` in this order.
 #[derive(Debug, Default)]
 pub struct SealedBatch {
     /// Room for the stamp, the header and the columns.
     pub head: Vec<u8>,
     /// The section of metadata.
     pub metadata: Vec<u8>,
-    /// The section of inline data.
+    /// The section of inline data begins with these pieces.
+    pub shared: Vec<Bytes>,
+    /// The rest of it.
     pub inline: Vec<u8>,
     /// How many events.
     pub event_count: u32,
@@ -101,12 +159,16 @@ pub struct SealedBatch {
 impl SealedBatch {
     /// The batch in one piece.
     pub fn to_vec(&self) -> Vec<u8> {
-        [self.head.as_slice(), &self.metadata, &self.inline].concat()
+        let mut bytes = [self.head.as_slice(), &self.metadata].concat();
+        self.shared.iter().for_each(|piece| bytes.put(piece));
+        bytes.put(&self.inline);
+        bytes
     }
 
     /// Length of the batch.
     pub fn bytes(&self) -> usize {
-        self.head.len() + self.metadata.len() + self.inline.len()
+        let shared: usize = self.shared.iter().map(Bytes::len).sum();
+        self.head.len() + self.metadata.len() + shared + self.inline.len()
     }
 }
 
@@ -118,7 +180,10 @@ impl BatchBuilder {
         inline.clear();
         Self {
             metadata,
-            inline,
+            inline: Inline {
+                open: inline,
+                ..Inline::default()
+            },
             ..Self::default()
         }
     }
@@ -148,6 +213,7 @@ impl BatchBuilder {
         self.metadata.extend_from_slice(event.metadata);
         self.metadata_crc.follow(&self.metadata);
         let plain = event.inline.is_empty()
+            && event.shared.is_empty()
             && event.external_bytes.is_none()
             && event.key.is_none()
             && event.headers.is_none()
@@ -171,6 +237,7 @@ impl BatchBuilder {
     fn push_columns(&mut self, event: &EventParts<'_>) {
         let before = self.event_count as usize;
         if !event.inline.is_empty()
+            || !event.shared.is_empty()
             || event.external_bytes.is_some()
             || !self.data_lengths.is_empty()
         {
@@ -180,12 +247,20 @@ impl BatchBuilder {
                     self.external_bytes += bytes;
                     bytes | EXTERNAL_DATA
                 }
-                None => event.inline.iter().map(|piece| piece.len() as u64).sum(),
+                None => {
+                    let copied = event.inline.iter().map(|piece| piece.len() as u64);
+                    let shared = event.shared.iter().map(|piece| piece.len() as u64);
+                    copied.chain(shared).sum()
+                }
             };
             self.data_lengths.put_u64(word);
             for piece in event.inline {
-                self.inline.extend_from_slice(piece);
+                self.inline.open.extend_from_slice(piece);
             }
+            event
+                .shared
+                .iter()
+                .for_each(|piece| self.inline.share(piece));
         }
         if event.producer_time != 0 || !self.producer_times.is_empty() {
             self.producer_times.resize(before * 8, 0);
@@ -231,8 +306,9 @@ impl BatchBuilder {
             );
             let data = long(&self.data_lengths).unwrap_or(0);
             let external = (data & EXTERNAL_DATA != 0).then_some(data & !EXTERNAL_DATA);
-            let inline = external.is_none().then_some(data as u32);
-            let inline = cut(&self.inline, &mut inline_at, inline);
+            let inline_end = inline_at + external.map_or(data as usize, |_| 0);
+            let (shared, inline) = self.inline.range(inline_at, inline_end);
+            inline_at = inline_end;
             let external_before = external_at;
             external_at += external.unwrap_or(0);
             let not_null = |length: &u32| *length != NULL;
@@ -248,6 +324,7 @@ impl BatchBuilder {
             rest.push(EventParts {
                 metadata,
                 inline: if inline.is_empty() { &[] } else { &pieces },
+                shared: &shared,
                 external_bytes: external,
                 key: key.map(|_| key_bytes),
                 headers: headers.map(|_| header_bytes),
@@ -313,14 +390,15 @@ impl BatchBuilder {
             inline_bytes: self.inline.len() as u32,
             columns_crc: crc32c(columns_section),
             metadata_crc: self.metadata_crc.whole(&self.metadata).crc,
-            inline_crc: crc32c(&self.inline),
+            inline_crc: self.inline.crc(),
         };
         header.write(&mut head[STAMP_BYTES..]);
         let event_count = self.event_count;
         SealedBatch {
             head,
             metadata: self.metadata,
-            inline: self.inline,
+            shared: self.inline.pieces,
+            inline: self.inline.open,
             event_count,
         }
     }
@@ -372,6 +450,7 @@ mod tests {
     #[test]
     fn without_an_event_is_as_if_it_had_never_been_added() {
         let inline: [&[u8]; 2] = [b"in", b"line"];
+        let shared = [Bytes::from_static(b"sha"), Bytes::from_static(b"red")];
         let plain = |metadata| EventParts {
             metadata,
             ..EventParts::default()
@@ -384,6 +463,10 @@ mod tests {
                 ..plain(b"second")
             },
             plain(b""),
+            EventParts {
+                shared: &shared,
+                ..plain(b"third")
+            },
             EventParts {
                 external_bytes: Some(1 << 20),
                 headers: Some(b"headers"),
@@ -416,7 +499,7 @@ mod tests {
             builder.seal(origin, 4096).to_vec()
         };
         let large = 1 << 20;
-        let external = [0..0, 0..0, 0..0, 0..large, large..large + 5];
+        let external = [0..0, 0..0, 0..0, 0..0, 0..large, large..large + 5];
         for (index, expected) in external.into_iter().enumerate() {
             let (rest, range) = build(None).without(index as u32);
             assert_eq!(rest.external_bytes(), build(Some(index)).external_bytes());

@@ -3,6 +3,20 @@
 use super::columns::NULL;
 use super::*;
 use crate::codec::Write;
+use bytes::Bytes;
+use std::ops::Range;
+
+/// Parts of a batch that are sent from where they lie, at most: more of them
+/// are copied together.
+const PARTS_MAX: usize = 8;
+
+/// A batch that was cut: new columns, and parts of the old one.
+struct Cut {
+    /// Stamp, header and columns.
+    head: Vec<u8>,
+    /// Where metadata, then inline data lie in the old batch's bytes.
+    parts: Vec<Range<usize>>,
+}
 
 impl<B: AsRef<[u8]>> Batch<B> {
     /// The batch of those events of this one whose indices are in `keep`, for
@@ -16,6 +30,14 @@ impl<B: AsRef<[u8]>> Batch<B> {
     /// If `keep` is empty, not in ascending order, or names an event that is
     /// not there; or if `columns` are not this batch's.
     pub fn cut(&self, columns: &Columns, keep: &[u32]) -> Vec<u8> {
+        let Cut { mut head, parts } = self.cut_out(columns, keep);
+        let bytes = self.bytes.as_ref();
+        head.reserve_exact(parts.iter().map(Range::len).sum());
+        parts.into_iter().for_each(|part| head.put(&bytes[part]));
+        head
+    }
+
+    fn cut_out(&self, columns: &Columns, keep: &[u32]) -> Cut {
         let events: Vec<_> = keep
             .iter()
             .map(|index| &columns.events[*index as usize])
@@ -28,11 +50,7 @@ impl<B: AsRef<[u8]>> Batch<B> {
             place.map(|(start, bytes)| &section[start as usize..(start + bytes) as usize])
         };
 
-        let sum: usize = events
-            .iter()
-            .map(|event| event.metadata_bytes as usize)
-            .sum();
-        let mut out = Vec::with_capacity(SECTIONS_START + events.len() * 32 + sum);
+        let mut out = Vec::with_capacity(SECTIONS_START + events.len() * 32);
         out.resize(SECTIONS_START, 0);
         let has = |bit| self.header.columns & bit != 0;
         events
@@ -74,30 +92,28 @@ impl<B: AsRef<[u8]>> Batch<B> {
                 .map(|event| event.offset_delta - first.offset_delta);
             deltas.for_each(|delta| out.put_u32(delta));
         }
-        let columns_end = out.len();
-        header.columns_bytes = (columns_end - SECTIONS_START) as u32;
+        header.columns_bytes = (out.len() - SECTIONS_START) as u32;
         header.columns_crc = crc32c(&out[SECTIONS_START..]);
 
-        let metadata = self.metadata_section();
-        for event in &events {
-            let start = event.metadata_start as usize;
-            out.put(&metadata[start..start + event.metadata_bytes as usize]);
-        }
-        let metadata_end = out.len();
-        header.metadata_bytes = (metadata_end - columns_end) as u32;
-        header.metadata_crc = crc32c(&out[columns_end..]);
+        let mut parts = Vec::new();
+        let start = self.metadata_range().start;
+        let metadata = events.iter().map(|event| {
+            let at = start + event.metadata_start as usize;
+            at..at + event.metadata_bytes as usize
+        });
+        (header.metadata_bytes, header.metadata_crc) = self.take_parts(metadata, &mut parts);
 
-        let inline = self.inline_section();
-        let mut inline_bytes = 0;
-        for event in events.iter().filter(|event| !event.external) {
-            inline_bytes += event.data_bytes as u32;
-            if let Some(inline) = inline {
-                let start = event.data_start as usize;
-                out.put(&inline[start..start + event.data_bytes as usize]);
-            }
+        let inline = events.iter().filter(|event| !event.external);
+        let inline_bytes = inline.clone().map(|event| event.data_bytes as u32);
+        header.inline_bytes = inline_bytes.sum();
+        header.inline_crc = crc32c(&[]);
+        if let Some(section) = self.inline_range() {
+            let inline = inline.map(|event| {
+                let at = section.start + event.data_start as usize;
+                at..at + event.data_bytes as usize
+            });
+            (_, header.inline_crc) = self.take_parts(inline, &mut parts);
         }
-        header.inline_bytes = inline_bytes;
-        header.inline_crc = crc32c(&out[metadata_end..]);
         header.write(&mut out[STAMP_BYTES..]);
         if let Some(stamp) = self.stamp {
             let (_, header_crc) = Header::read(&out[STAMP_BYTES..]).expect("it was just written");
@@ -111,7 +127,51 @@ impl<B: AsRef<[u8]>> Batch<B> {
             };
             stamp.write(&mut out);
         }
-        out
+        Cut { head: out, parts }
+    }
+
+    /// Adds a section of these pieces of the batch's bytes to `parts`,
+    /// neighbours as one. Returns its length and checksum.
+    fn take_parts(
+        &self,
+        pieces: impl Iterator<Item = Range<usize>>,
+        parts: &mut Vec<Range<usize>>,
+    ) -> (u32, u32) {
+        let first = parts.len();
+        for piece in pieces.filter(|piece| !piece.is_empty()) {
+            match parts[first..].last_mut() {
+                Some(last) if last.end == piece.start => last.end = piece.end,
+                _ => parts.push(piece),
+            }
+        }
+        let bytes = self.bytes.as_ref();
+        parts[first..].iter().fold((0, 0), |(length, crc), part| {
+            let part = &bytes[part.clone()];
+            (length + part.len() as u32, crc32c_append(crc, part))
+        })
+    }
+}
+
+impl Batch<Bytes> {
+    /// [`Batch::cut`] in pieces, which are parts of this batch's memory, not
+    /// copied, where the events lie one behind the other.
+    ///
+    /// # Panics
+    /// As [`Batch::cut`].
+    pub fn cut_pieces(&self, columns: &Columns, keep: &[u32]) -> Vec<Bytes> {
+        let Cut { mut head, parts } = self.cut_out(columns, keep);
+        let mut pieces = Vec::with_capacity(1 + parts.len().min(PARTS_MAX));
+        if parts.len() > PARTS_MAX {
+            head.reserve_exact(parts.iter().map(Range::len).sum());
+            parts
+                .into_iter()
+                .for_each(|part| head.put(&self.bytes[part]));
+            pieces.push(head.into());
+        } else {
+            pieces.push(head.into());
+            pieces.extend(parts.into_iter().map(|part| self.bytes.slice(part)));
+        }
+        pieces
     }
 }
 
@@ -136,6 +196,7 @@ mod tests {
             builder.push(EventParts {
                 metadata: &metadata,
                 inline: if index % 3 == 1 { &[] } else { &pieces },
+                shared: &[],
                 external_bytes: (index % 3 == 1).then_some(1 << 20),
                 key: (index != 2).then_some(key.as_bytes()),
                 headers: (index == 4).then_some(b"headers"),
@@ -202,11 +263,15 @@ mod tests {
         for inline_data in [true, false] {
             let bytes = whole(inline_data);
             let batch = Batch::read(bytes.as_slice(), Verify::Sections).unwrap();
+            let shared = Bytes::from(bytes.clone());
+            let shared = Batch::read(shared, Verify::Sections).unwrap();
             let columns = batch.columns().unwrap();
             let all = events(&bytes);
             for kept in 1u32..1 << 6 {
                 let keep: Vec<u32> = (0..6).filter(|index| kept & 1 << index != 0).collect();
                 let cut = batch.cut(&columns, &keep);
+                let pieces = shared.cut_pieces(&columns, &keep);
+                assert_eq!(pieces.concat(), cut, "{keep:?}");
                 let seen = events(&cut);
                 assert_eq!(seen.len(), keep.len());
                 for (seen, index) in seen.iter().zip(&keep) {

@@ -56,12 +56,10 @@ impl SentBatch {
         let sealed = gathering.builder.seal(origin, block_bytes);
         let payload_bytes = sealed.bytes() as u64;
         let mut payload = vec![Bytes::from(sealed.head)];
-        for section in [sealed.metadata, sealed.inline] {
-            let section = producer.shelf.lend(section);
-            if !section.is_empty() {
-                payload.push(section);
-            }
-        }
+        let metadata = producer.shelf.lend(sealed.metadata);
+        let inline = producer.shelf.lend(sealed.inline);
+        let sections = [metadata].into_iter().chain(sealed.shared).chain([inline]);
+        payload.extend(sections.filter(|piece| !piece.is_empty()));
         Self {
             payload,
             payload_bytes,
