@@ -7,6 +7,7 @@ mod letter_data;
 mod live;
 mod members;
 mod offset_set;
+mod pace;
 pub mod partition;
 mod range_map;
 mod serve;

@@ -398,6 +398,7 @@ fn sharing(examples: &mut Examples) {
         consumer: "farm".into(),
         member,
         sequence: 12,
+        worked_us: 1500,
         settlements: vec![settlement],
     });
     examples.message(Settled {

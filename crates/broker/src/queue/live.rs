@@ -2,6 +2,7 @@
 //! be looked at again.
 
 use super::dead_letter::Letter;
+use super::pace::Pace;
 use super::partition::{Loads, QueuePartition, Rules};
 use super::settle::{Answers, UnderWay};
 use super::staging::Staging;
@@ -27,6 +28,8 @@ pub(crate) struct Queue {
     pub partitions: BTreeMap<PartitionIndex, Shelf>,
     /// What members have unsettled.
     pub loads: Loads,
+    /// How fast members work.
+    pub paces: BTreeMap<MemberId, Pace>,
     /// Answers to settlements, given and to be given, by member.
     pub answers: BTreeMap<MemberId, Answers>,
     /// Settlements whose records are gathered for the next command.
@@ -82,6 +85,7 @@ impl Queue {
             options,
             partitions: BTreeMap::new(),
             loads: Loads::default(),
+            paces: BTreeMap::new(),
             answers: BTreeMap::new(),
             gathered: Vec::new(),
             under_way: None,

@@ -168,6 +168,7 @@ impl Node {
         queue.awaited.remove(&member);
         queue.members_changed = true;
         queue.from_before.remove(&member);
+        queue.paces.remove(&member);
         for shelf in queue.partitions.values_mut() {
             let loads = &mut queue.loads;
             shelf.state.member_gone(member, counted, &rules, loads);

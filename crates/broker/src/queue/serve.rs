@@ -12,6 +12,7 @@ use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use net::{Lane, Message};
 use std::ops::Bound;
+use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::{Lease, Leased as LeasedHead};
 use wire::{Codec, MemberId, Offset, PartitionIndex};
@@ -19,6 +20,12 @@ use wire::{Codec, MemberId, Offset, PartitionIndex};
 /// A member is given something when this part of its prefetch is free: with
 /// every settlement one event would make a frame an event.
 const ROOM_SHARE: u64 = 8;
+
+/// A member is given at once what it works off within this time, going by
+/// what it did before, also where an even share is less: an event a frame, to
+/// each in turn, would cost more than the work. Nobody waits longer for it
+/// than this.
+const PORTION: Duration = Duration::from_millis(1);
 
 /// Leases, and batches, of one frame: its head says where each is, and a head
 /// has its bound.
@@ -34,6 +41,8 @@ struct Taker {
     events: u64,
     bytes: u64,
     inline_data: bool,
+    /// How many it works off within [`PORTION`].
+    pace: u64,
     /// Whether it has nothing unsettled: then an event of any size is let in.
     has_nothing: bool,
 }
@@ -41,7 +50,10 @@ struct Taker {
 /// What one member is given at once.
 #[derive(Default)]
 struct Portion {
-    batches: Vec<Bytes>,
+    /// Batches, one behind the other, each in one piece or several.
+    payload: Vec<Bytes>,
+    /// How long each is.
+    batch_bytes: Vec<u64>,
     /// What of them is given, without gaps.
     pieces: Vec<Waiting>,
     events: u64,
@@ -107,16 +119,19 @@ impl Node {
         let state = self.shared.member(id, member)?;
         let (asker, prefetch) = (state.present()?, state.prefetch);
         let session = self.sessions.get(&asker.link)?;
-        let mut load = self.queues.get(&id)?.loads.of(member);
+        let queue = self.queues.get(&id)?;
+        let mut load = queue.loads.of(member);
         if self.planted(Fault::NoPrefetch) {
             load = Load::default();
         }
+        let pace = queue.paces.get(&member);
         let taker = Taker {
             member,
             asker,
             events: u64::from(prefetch.events).saturating_sub(load.events),
             bytes: prefetch.bytes.saturating_sub(load.bytes),
             inline_data: prefetch.inline_data,
+            pace: pace.map_or(0, |pace| pace.events_within(PORTION)),
             has_nothing: load.events == 0,
         };
         let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
@@ -205,8 +220,8 @@ impl Node {
         partition.map_or(Offset(0), |partition| partition.visible)
     }
 
-    /// Gives a member at most `share` of what was read. Returns whether it
-    /// was given anything.
+    /// Gives a member at most `share` of what was read, or what it soon works
+    /// off. Returns whether it was given anything.
     fn give(&mut self, id: SharedId, index: PartitionIndex, taker: Taker, share: u64) -> bool {
         let visible = self.visible_of(id, index);
         let payload_max = self.options.limits.read_bytes_max;
@@ -222,7 +237,7 @@ impl Node {
             return false;
         };
         let taker = Taker {
-            events: taker.events.min(share).max(1),
+            events: taker.events.min(share.max(taker.pace)).max(1),
             ..taker
         };
         let portion = shelf.portion(visible, &taker, payload_max);
@@ -254,7 +269,7 @@ impl Node {
             deliveries: piece.deliveries.saturating_add(1),
         });
         let head = LeasedHead {
-            batch_bytes: portion.batches.iter().map(|b| b.len() as u64).collect(),
+            batch_bytes: portion.batch_bytes,
             leases: leases.collect(),
             lease_ms,
         };
@@ -281,7 +296,7 @@ impl Node {
             flags: 0,
             id: taker.asker.id,
             head: head.to_bytes().into(),
-            payload: portion.batches,
+            payload: portion.payload,
             lane: Lane::Bulk,
         };
         self.send(taker.asker.link, message);
@@ -416,7 +431,7 @@ impl Shelf {
         for staged in self.staging.behind(at) {
             let full = portion.events >= taker.events
                 || portion.payload_bytes >= payload_max
-                || portion.batches.len() >= FRAME_PARTS_MAX;
+                || portion.batch_bytes.len() >= FRAME_PARTS_MAX;
             // What was not read yet has its turn first.
             if full || (at < staged.base && self.state.waits_within(at, staged.base)) {
                 break;
@@ -424,9 +439,11 @@ impl Shelf {
             let mut keep = Vec::new();
             let room = portion.take(&mut self.state, staged, (at, visible), taker, &mut keep);
             if !keep.is_empty() {
-                let batch = staged.cut(&keep, taker.inline_data);
-                portion.payload_bytes += batch.len() as u64;
-                portion.batches.push(batch);
+                let pieces = staged.cut(&keep, taker.inline_data);
+                let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+                portion.payload_bytes += bytes;
+                portion.batch_bytes.push(bytes);
+                portion.payload.extend(pieces);
                 portion.from.push((staged.base, keep.len() as u64));
             }
             if !room {

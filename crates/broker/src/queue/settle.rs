@@ -2,6 +2,7 @@
 //! that is durable.
 
 use super::live::{Queue, RETRY_AFTER};
+use super::pace::Pace;
 use super::partition::{Changes, Doing, Rules, Whose};
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
@@ -122,6 +123,11 @@ impl Node {
         let Some(queue) = self.queues.get_mut(&id) else {
             return Ok(());
         };
+        let worked = Pace::of(&settle);
+        let pace = queue.paces.get(&settle.member).copied();
+        if let Some(pace) = worked.map(|worked| worked.after(pace)) {
+            queue.paces.insert(settle.member, pace);
+        }
         let (expired, recorded) = queue.settle(&settle, &rules);
         let answer = Answer {
             expired: expired.clone(),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
-use wire::batch::{Batch, Columns, Verify};
+use wire::batch::{Batch, Columns, Header, STAMP_BYTES, Verify};
 use wire::{DecodeError, Offset};
 
 /// Batches that were read and have events that wait, by their first offset.
@@ -100,19 +100,25 @@ impl Staged {
         holes
     }
 
-    /// The batch of the events `keep`, or as it is stored if that is all.
-    pub fn cut(&self, keep: &[u32], inline_data: bool) -> Bytes {
+    /// The batch of the events `keep`, or as it is stored if that is all; in
+    /// pieces, none of which is a copy where they lie one behind the other.
+    pub fn cut(&self, keep: &[u32], inline_data: bool) -> Vec<Bytes> {
         let all = keep.len() == self.columns.events.len();
-        let bytes: Bytes = match all {
-            true => self.batch.bytes().clone(),
-            false => self.batch.cut(&self.columns, keep).into(),
+        let mut pieces = match all {
+            true => vec![self.batch.bytes().clone()],
+            false => self.batch.cut_pieces(&self.columns, keep),
         };
         if inline_data {
-            return bytes;
+            return pieces;
         }
-        let batch = Batch::read(bytes.as_ref(), Verify::Headers);
-        let prefix = batch.map_or(bytes.len(), |batch| batch.header.prefix_bytes() as usize);
-        bytes.slice(..prefix.min(bytes.len()))
+        let head = Header::read(&pieces[0][STAMP_BYTES..]);
+        let mut left = head.map_or(usize::MAX, |(header, _)| header.prefix_bytes() as usize);
+        for piece in &mut pieces {
+            piece.truncate(left);
+            left -= piece.len();
+        }
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
     }
 }
 

@@ -232,6 +232,7 @@ impl Storm {
                     consumer,
                     member,
                     sequence: self.number(),
+                    worked_us: self.short(),
                     settlements: self.settlements(),
                 };
                 self.world

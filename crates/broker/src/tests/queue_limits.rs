@@ -210,3 +210,35 @@ fn members_that_have_no_room_take_no_turns() {
     assert_eq!(world.frames(link, id).len(), 1);
     assert_eq!(world.numbers(link, id), (40..100).collect::<Vec<u64>>());
 }
+
+/// Short tasks travel together, long ones are spread.
+#[test]
+fn a_member_is_given_together_what_it_soon_works_off() {
+    for (worked_us, expected) in [(1, [8, 0]), (600, [4, 4]), (30_000_000, [4, 4])] {
+        let mut world = Ground::new().start();
+        let links = [world.connect(), world.connect()];
+        let topic = world.farm(links[0]);
+        let ids = [1, 2].map(|number| {
+            let link = links[number as usize - 1];
+            world.joined(link, topic, &member(number))
+        });
+        world.fill(links[0], topic, 0, 2, 2);
+        for (index, id) in ids.into_iter().enumerate() {
+            // Nothing is known of them yet.
+            let given = world.given(links[index], id);
+            assert_eq!(given.len(), 1);
+            let settle = Settle {
+                consumer: "q".into(),
+                member: MemberId(index as u128 + 1),
+                sequence: 1,
+                worked_us,
+                settlements: vec![done(given[0].lease)],
+            };
+            let asked = world.request(links[index], Method::Settle, topic, &settle, &[]);
+            let _: Settled = world.answered(links[index], asked).unwrap();
+        }
+        world.fill(links[0], topic, 2, 10, 8);
+        let counts = [0, 1].map(|index| world.given(links[index], ids[index]).len() - 1);
+        assert_eq!(counts, expected, "{worked_us} us an event");
+    }
+}

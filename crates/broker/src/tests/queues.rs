@@ -119,6 +119,7 @@ impl World {
             consumer: "q".into(),
             member: MemberId(sequence.0),
             sequence: sequence.1,
+            worked_us: 1_000_000,
             settlements,
         };
         self.request(link, Method::Settle, topic, &settle, &[])

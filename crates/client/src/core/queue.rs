@@ -302,7 +302,7 @@ impl QueueCore {
         while self.sent.len() < SETTLES_MAX
             && self.membership.is_present()
             && wire.is_up()
-            && let Some(gathered) = self.shared.take_gathered()
+            && let Some(gathered) = self.shared.take_gathered(wire.now())
         {
             self.last_sequence += 1;
             let sequence = self.last_sequence;
@@ -311,6 +311,7 @@ impl QueueCore {
                 consumer: self.shared.name.clone(),
                 member: self.membership.member,
                 sequence,
+                worked_us: gathered.worked_us,
                 settlements: gathered.settlements,
             };
             let sent = SentSettle {

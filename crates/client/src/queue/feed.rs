@@ -56,6 +56,8 @@ pub(crate) struct Gathered {
     pub batch: Arc<SettleBatch>,
     /// Whether nobody hurries for it to be durable.
     pub is_quiet: bool,
+    /// How long the program had events in hand since the request before.
+    pub worked_us: u32,
     bytes: usize,
 }
 
@@ -73,6 +75,7 @@ struct State {
     arrivals: VecDeque<LeasedBatch>,
     gaps: Vec<(PartitionIndex, Gap)>,
     held: BTreeMap<EventId, Held>,
+    work: Work,
     /// Requests of settlements that were not sent; the last one gathers more.
     gathered: VecDeque<Gathered>,
     /// The core knows that there are some.
@@ -109,6 +112,43 @@ impl State {
         };
         self.arrivals
             .retain(|batch| batch.leases.iter().any(is_held));
+    }
+}
+
+/// How long the program has had events in hand.
+#[derive(Debug, Default)]
+struct Work {
+    /// Events that were handed out and are held.
+    in_hand: usize,
+    /// Since when there are any, as far as it was not told.
+    since: Duration,
+    /// What was not told.
+    worked: Duration,
+}
+
+impl Work {
+    fn take_in_hand(&mut self, clock: impl Fn() -> Duration) {
+        if self.in_hand == 0 {
+            self.since = clock();
+        }
+        self.in_hand += 1;
+    }
+
+    fn let_go(&mut self, clock: impl Fn() -> Duration) {
+        self.in_hand -= 1;
+        if self.in_hand == 0 {
+            self.worked += clock().saturating_sub(self.since);
+        }
+    }
+
+    /// Tells it, in microseconds, and begins anew.
+    fn take(&mut self, now: Duration) -> u32 {
+        let mut worked = std::mem::take(&mut self.worked);
+        if self.in_hand > 0 {
+            worked += now.saturating_sub(self.since);
+            self.since = self.since.max(now);
+        }
+        u32::try_from(worked.as_micros()).unwrap_or(u32::MAX)
     }
 }
 
@@ -159,6 +199,11 @@ impl QueueShared {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics here")
+    }
+
+    /// The time for callers, on the core's clock.
+    fn clock(&self) -> Duration {
+        self.mailbox.clock().now()
     }
 
     /// Bytes of unsettled events that the member may have.
@@ -249,7 +294,9 @@ impl QueueShared {
             return None;
         }
         held.is_seen = true;
-        Some(*held)
+        let held = *held;
+        state.work.take_in_hand(|| self.clock());
+        Some(held)
     }
 
     /// What is to become of an event.
@@ -328,6 +375,9 @@ impl QueueShared {
     /// Moves a held event to the settlements that are to be sent.
     fn gather(&self, state: &mut State, id: EventId, how: How<'_>) -> Arc<SettleBatch> {
         let held = state.held.remove(&id).expect("looked up by the caller");
+        if held.is_seen {
+            state.work.let_go(|| self.clock());
+        }
         let lease = one(id, &held);
         let reason = clip(how.reason);
         let bytes = SETTLEMENT_BYTES + reason.len();
@@ -337,6 +387,7 @@ impl QueueShared {
                 settlements: Vec::new(),
                 batch: SettleBatch::new(&self.mailbox),
                 is_quiet: true,
+                worked_us: 0,
                 bytes: 0,
             });
         }
@@ -362,13 +413,14 @@ impl QueueShared {
     }
 
     /// For the core: the next request of settlements, joined into ranges.
-    pub fn take_gathered(&self) -> Option<Gathered> {
+    pub fn take_gathered(&self, now: Duration) -> Option<Gathered> {
         let mut state = self.lock();
         let Some(mut gathered) = state.gathered.pop_front() else {
             state.scheduled = false;
             state.quietly = false;
             return None;
         };
+        gathered.worked_us = state.work.take(now);
         drop(state);
         join(&mut gathered.settlements);
         Some(gathered)
@@ -405,7 +457,10 @@ impl QueueShared {
                     until,
                     is_seen: false,
                 };
-                state.held.insert(id, held);
+                let before = state.held.insert(id, held);
+                if before.is_some_and(|before| before.is_seen) {
+                    state.work.let_go(|| self.clock());
+                }
             }
         }
         state.arrivals.extend(batches);
@@ -445,7 +500,10 @@ impl QueueShared {
                 .map(|(id, _)| *id)
                 .collect();
             for id in ids {
-                state.held.remove(&id);
+                let before = state.held.remove(&id);
+                if before.is_some_and(|before| before.is_seen) {
+                    state.work.let_go(|| self.clock());
+                }
             }
         }
     }
@@ -503,6 +561,7 @@ impl QueueShared {
     pub fn lose_all(&self) {
         let mut state = self.lock();
         state.held.clear();
+        state.work = Work::default();
         state.arrivals.clear();
         let gathered = std::mem::take(&mut state.gathered);
         drop(state);
