@@ -82,7 +82,8 @@ impl Promise {
         let _ = self.awaited.set(at);
     }
 
-    fn is_awaited(&self) {
+    /// The program waits for it from now on.
+    fn note_awaited(&self) {
         if let Some(awaited) = self.awaited.get() {
             // A hint: nothing is ordered by it.
             awaited.store(true, Ordering::Relaxed);
@@ -128,7 +129,7 @@ impl Promise {
         if let Err(callback) = self.on_resolved(callback) {
             return callback();
         }
-        self.is_awaited();
+        self.note_awaited();
     }
 
     /// Calls `callback` when an answer comes; gives it back if there is one.
@@ -173,8 +174,8 @@ impl Promise {
         let deadline = Deadline::after(timeout);
         let mailbox = self.mailbox.upgrade();
         let is_there = || self.lock().is_there();
-        if !is_there() {
-            self.is_awaited();
+        if self.awaited.get().is_some() && !is_there() {
+            self.note_awaited();
         }
         if let Some(done) = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there)) {
             return done;
@@ -398,7 +399,7 @@ impl<T> Future for Pending<T> {
         if let Some(reply) = self.promise.try_take() {
             return Poll::Ready(self.finish(reply));
         }
-        self.promise.is_awaited();
+        self.promise.note_awaited();
         self.promise.lock().waker = Some(context.waker().clone());
         match self.promise.try_take() {
             Some(reply) => Poll::Ready(self.finish(reply)),
