@@ -73,6 +73,46 @@ pub fn give_text(out: Out<'_, *mut c_char>, text: String) -> Result<(), Failure>
     Ok(())
 }
 
+/// The caller's array for up to `max` handles, and where their number goes.
+pub struct Array<'a, T> {
+    handles: *mut *mut T,
+    max: usize,
+    count: &'a mut MaybeUninit<usize>,
+}
+
+impl<'a, T> Array<'a, T> {
+    /// An array that is empty so far.
+    ///
+    /// # Safety
+    /// `handles` is NULL or has room for `max` pointers for `'a`.
+    pub unsafe fn given(
+        handles: *mut *mut T,
+        max: usize,
+        count: Out<'a, usize>,
+    ) -> Result<Self, Failure> {
+        let count = given("count", count)?;
+        count.write(0);
+        if handles.is_null() {
+            return Err(Failure::invalid("events is NULL"));
+        }
+        Ok(Self {
+            handles,
+            max,
+            count,
+        })
+    }
+
+    /// Fills it.
+    pub fn fill(self, given: impl ExactSizeIterator<Item = *mut T>) {
+        assert!(given.len() <= self.max, "no more than were asked for");
+        self.count.write(given.len());
+        for (index, handle) in given.enumerate().take(self.max) {
+            // SAFETY: there is room for `max`.
+            unsafe { self.handles.add(index).write(handle) };
+        }
+    }
+}
+
 /// A number of milliseconds; none if it is negative.
 pub fn limit(timeout_ms: i64) -> Option<Duration> {
     u64::try_from(timeout_ms).ok().map(Duration::from_millis)

@@ -152,18 +152,10 @@ pub extern "C" fn thalweg_consumer_pull_batch(
 ) -> i32 {
     guard(error, || {
         let consumer = given("consumer", consumer)?;
-        let count = given("count", count)?;
-        count.write(0);
-        if events.is_null() {
-            return Err(Failure::invalid("events is NULL"));
-        }
+        // SAFETY: the header asks for room for `max` pointers.
+        let array = unsafe { Array::given(events, max, count) }?;
         let pulled = consumer.pull_many(max, limit(timeout_ms).or(FOR_EVER))?;
-        count.write(pulled.len());
-        for (index, event) in pulled.into_iter().enumerate() {
-            // SAFETY: the header asks for room for `max` pointers, and at most
-            // that many were pulled.
-            unsafe { events.add(index).write(give(event)) };
-        }
+        array.fill(pulled.into_iter().map(give));
         Ok(())
     })
 }

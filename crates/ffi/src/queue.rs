@@ -92,18 +92,10 @@ pub extern "C" fn thalweg_queue_pull_batch(
 ) -> i32 {
     guard(error, || {
         let queue = given("queue", queue)?;
-        let count = given("count", count)?;
-        count.write(0);
-        if events.is_null() {
-            return Err(Failure::invalid("events is NULL"));
-        }
+        // SAFETY: the header asks for room for `max` pointers.
+        let array = unsafe { Array::given(events, max, count) }?;
         let pulled = queue.client.pull_batch(max, limit(timeout_ms))?;
-        count.write(pulled.len());
-        for (index, event) in pulled.into_iter().enumerate() {
-            // SAFETY: the header asks for room for `max` pointers, and at most
-            // that many were pulled.
-            unsafe { events.add(index).write(queue.event(event)) };
-        }
+        array.fill(pulled.into_iter().map(|event| queue.event(event)));
         Ok(())
     })
 }
