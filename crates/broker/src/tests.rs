@@ -7,6 +7,7 @@ mod harness;
 mod chaos;
 mod controllers;
 mod dead_letters;
+mod farm;
 mod group_storm;
 mod groups;
 mod hostile;

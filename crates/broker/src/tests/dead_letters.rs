@@ -1,8 +1,8 @@
 //! Dead letters: written once, with all that the event had.
 
+use super::farm::{back, done, member, reject};
 use super::harness::*;
 use super::produce::{expose, external, pattern, produce_external, read_whole};
-use super::queues::{back, done, member, reject};
 use std::time::Duration;
 use wire::message::*;
 use wire::*;

@@ -1,9 +1,9 @@
 //! Members that say anything at all: numbers at their bounds, leases that
 //! never were, ids of others. Nothing of it is a panic, or outlasts a restart.
 
+use super::farm::*;
 use super::harness::*;
 use super::members::join;
-use super::queues::*;
 use crate::node::LinkId;
 use crate::random::Random;
 use std::time::Duration;

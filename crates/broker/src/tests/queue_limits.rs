@@ -1,8 +1,8 @@
 //! Queues at their bounds: what is read ahead, what fits a frame, what a
 //! member may say.
 
+use super::farm::*;
 use super::harness::*;
-use super::queues::*;
 use log::testing::Survival;
 use std::time::Duration;
 use wire::frame::FrameKind;

@@ -1,7 +1,7 @@
 //! What a queue promises, each with the planted fault that its test catches.
 
+use super::farm::{done, member, reject};
 use super::harness::*;
-use super::queues::{done, member, reject};
 use crate::Fault;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Leases of members that come back, also after a restart, and how often an
 //! event is delivered then.
 
+use super::farm::*;
 use super::harness::*;
-use super::queues::*;
 use std::time::Duration;
 use wire::message::*;
 use wire::*;
