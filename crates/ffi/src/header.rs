@@ -164,7 +164,11 @@ fn functions() -> Vec<(String, Vec<String>, String)> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     for entry in std::fs::read_dir(sources).unwrap() {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
         for part in text.split("pub extern \"C\" fn thalweg_").skip(1) {
             let (name, rest) = part.split_once('(').unwrap();
             let end = rest.find("\n}").unwrap();
