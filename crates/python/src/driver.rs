@@ -3,8 +3,9 @@
 use crate::callbacks::Callbacks;
 use crate::connection::{Connection, Embedded, From};
 use crate::describe;
+use crate::options::{durability, invalid};
 use crate::plugins::PythonPlugins;
-use crate::topic::{Topic, durability, invalid};
+use crate::topic::Topic;
 use crate::{coroutines, error, json, wait};
 use bytes::Bytes;
 use client::{ClientError, DriverOptions, Endpoint};

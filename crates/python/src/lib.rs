@@ -22,6 +22,7 @@ mod gaps;
 mod json;
 mod labels;
 mod lend;
+mod options;
 mod plugins;
 mod producer;
 mod queue;

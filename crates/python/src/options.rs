@@ -1,0 +1,127 @@
+//! Options of `Topic`'s methods, as Python gives them.
+
+use crate::future::EventId;
+use crate::{error, wait};
+use client::{BatchPolicy, JobEnd, Linger};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString};
+use std::time::{Duration, SystemTime};
+use wire::message::Start;
+use wire::record::Position;
+use wire::{Durability, Incarnation, Offset};
+
+/// Where an independent consumer begins.
+pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
+    if let Ok(name) = start.cast::<PyString>() {
+        return match name.to_str()? {
+            "cursor" => Ok(Start::Cursor),
+            "cursor_or_latest" => Ok(Start::CursorOrLatest),
+            "beginning" => Ok(Start::Beginning),
+            "latest" => Ok(Start::Latest),
+            other => Err(invalid(
+                start.py(),
+                format!(
+                    "start is cursor, cursor_or_latest, beginning, latest, an offset, an \
+                     EventId or an aware datetime, not {other:?}"
+                ),
+            )),
+        };
+    }
+    let position = if let Ok(id) = start.cast::<EventId>() {
+        Position {
+            incarnation: id.get().0.incarnation,
+            offset: id.get().0.offset,
+        }
+    } else if let Ok(offset) = start.extract() {
+        // Of the incarnation that each partition is in.
+        Position {
+            incarnation: Incarnation(0),
+            offset: Offset(offset),
+        }
+    } else {
+        return crate::producer::nanoseconds(start).map(Start::Time);
+    };
+    Ok(Start::At(position))
+}
+
+pub fn invalid(py: Python<'_>, message: String) -> PyErr {
+    error::new(py, "InvalidArgument", message)
+}
+
+pub fn durability(py: Python<'_>, name: Option<&str>) -> PyResult<Option<Durability>> {
+    name.map(str::parse)
+        .transpose()
+        .map_err(|reason| invalid(py, reason))
+}
+
+/// `job_end` of `Topic.queue`.
+pub fn job_end(given: Option<&Bound<'_, PyAny>>, wind_down: Duration) -> PyResult<Option<JobEnd>> {
+    let end = match given {
+        None => JobEnd::from_environment(),
+        Some(given) if given.cast::<PyBool>().is_ok_and(|yes| !yes.is_true()) => None,
+        Some(given) => {
+            let since = match given.extract::<f64>() {
+                Ok(seconds) => wait::number("job_end", seconds)?,
+                Err(_) => {
+                    let time = given.py().import("thalweg._time")?;
+                    let time = time.call_method1("nanoseconds", (given,))?;
+                    Duration::from_nanos(time.extract()?)
+                }
+            };
+            let at = SystemTime::UNIX_EPOCH.checked_add(since);
+            let at = at.ok_or_else(|| invalid(given.py(), "job_end is beyond all time".into()))?;
+            Some(JobEnd::at(at))
+        }
+    };
+    Ok(end.map(|end| JobEnd { wind_down, ..end }))
+}
+
+/// Where a new group or queue begins.
+pub fn start_of_new(py: Python<'_>, start: &str) -> PyResult<Start> {
+    match start {
+        "beginning" => Ok(Start::Beginning),
+        "latest" => Ok(Start::Latest),
+        other => {
+            let message = format!("start is beginning or latest, not {other:?}");
+            Err(invalid(py, message))
+        }
+    }
+}
+
+/// A time for the server, which refuses one that is too long.
+pub fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `batch` and `linger_ms` of `Topic.producer`.
+pub fn batch_policy(
+    batch: Option<&Bound<'_, PyAny>>,
+    batch_bytes: Option<u32>,
+    linger: Option<Duration>,
+) -> PyResult<BatchPolicy> {
+    let mut policy = BatchPolicy::default();
+    policy.bytes_max = batch_bytes.unwrap_or(policy.bytes_max);
+    policy.linger = linger.map_or(Linger::Adaptive, Linger::Wait);
+    let Some(batch) = batch else {
+        return Ok(policy);
+    };
+    let refuse = || {
+        let message = format!("batch is \"adaptive\" or a number of events from 1, not {batch}");
+        Err(invalid(batch.py(), message))
+    };
+    if let Ok(name) = batch.cast::<PyString>() {
+        return if name.to_str()? == "adaptive" {
+            Ok(policy)
+        } else {
+            refuse()
+        };
+    }
+    match batch.extract::<u32>() {
+        Ok(count) if count > 0 && !batch.is_instance_of::<PyBool>() => {
+            policy.count_max = Some(count);
+            policy.linger = linger.map_or(Linger::UntilFull, Linger::Wait);
+            Ok(policy)
+        }
+        _ => refuse(),
+    }
+}
