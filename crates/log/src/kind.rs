@@ -3,13 +3,14 @@
 use crate::blocking::Blocking;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Operation};
-use crate::partition::{DiskLog, segment_start};
+use crate::partition::{DiskLog, TAILS_BYTES_MAX, segment_start};
 use crate::producers::ProducerTable;
 use crate::recovery::{FoundSegment, Recovered, read_checkpoint, recover};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
+use memory::Budget;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) const SPARE_PREFIX: &str = "spare-";
 pub struct DiskKind {
     disk: Arc<dyn Disk>,
     salts: Salts,
+    /// Bounds what its partitions keep of their newest batches.
+    tails: Budget,
 }
 
 /// Where the salts of segments come from.
@@ -55,16 +58,21 @@ pub(crate) fn splitmix(seed: u64) -> u64 {
 impl DiskKind {
     /// Partitions on `disk`.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self {
-            disk,
-            salts: Salts::Random,
-        }
+        Self::with_salts(disk, Salts::Random)
     }
 
     /// Partitions whose files are the same bytes in every run.
     pub fn seeded(disk: Arc<dyn Disk>, seed: u64) -> Self {
         let salts = Salts::Seeded(Arc::new(AtomicU64::new(splitmix(seed))));
-        Self { disk, salts }
+        Self::with_salts(disk, salts)
+    }
+
+    fn with_salts(disk: Arc<dyn Disk>, salts: Salts) -> Self {
+        Self {
+            disk,
+            salts,
+            tails: Budget::new("tails_bytes_max", TAILS_BYTES_MAX),
+        }
     }
 
     /// Opens or makes a partition; as [`StorageKind::open`], unboxed.
@@ -78,7 +86,13 @@ impl DiskKind {
         let report = recovered.report.clone();
         self.begin(disk, &open, &mut recovered)
             .map_err(|error| StorageError::from(&error))?;
-        let log = DiskLog::new(settings, open, recovered, self.salts.clone());
+        let log = DiskLog::new(
+            settings,
+            open,
+            recovered,
+            self.salts.clone(),
+            self.tails.clone(),
+        );
         Ok((log, report))
     }
 

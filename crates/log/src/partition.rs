@@ -3,8 +3,9 @@
 //! Its parts are files of their own, each with its share of the state:
 //! [`append`] writes batches and rolls segments, [`commit`] makes them
 //! durable, [`data`] takes external data, [`read`] finds and verifies,
-//! [`retain`] removes, [`undo`] takes back what found no space. Here is what
-//! they share, and the dispatch of completions.
+//! [`retain`] removes, [`tail`] keeps what was just appended for those who
+//! read along, [`undo`] takes back what found no space. Here is what they share,
+//! and the dispatch of completions.
 
 mod append;
 mod commit;
@@ -12,9 +13,11 @@ mod data;
 mod files;
 mod read;
 mod retain;
+mod tail;
 mod undo;
 
 pub(crate) use append::segment_start;
+pub(crate) use tail::TAILS_BYTES_MAX;
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::disk::{DiskError, Operation, Outcome};
@@ -27,6 +30,7 @@ use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
 use files::{FileNumber, Files, THIS_FILE};
+use memory::Budget;
 use std::collections::{BTreeMap, VecDeque};
 use wire::batch::{ExternalLayout, Header};
 use wire::record::GapReason;
@@ -143,6 +147,7 @@ pub struct DiskLog {
     space: undo::Space,
     reads: read::Reads,
     retain: retain::Retain,
+    tail: tail::Tail,
 }
 
 impl DiskLog {
@@ -152,6 +157,7 @@ impl DiskLog {
         open: OpenPartition,
         recovered: Recovered,
         salts: Salts,
+        tails: Budget,
     ) -> Self {
         let mut files = Files::new();
         let directory = &open.directory;
@@ -227,6 +233,7 @@ impl DiskLog {
             space: undo::Space::default(),
             reads: read::Reads::default(),
             retain,
+            tail: tail::Tail::new(tails, settings.tail_bytes_max),
             settings,
             open,
         };
@@ -287,6 +294,7 @@ impl DiskLog {
         }
         self.failure = Some(error.to_string());
         self.undo = None;
+        self.tail.clear();
         let places = std::mem::take(&mut self.places);
         for (place, _) in places.into_iter().filter(|(_, place)| !place.is_gone()) {
             let error = StorageError::Failed(error.to_string());
@@ -381,6 +389,7 @@ impl DiskLog {
         }
         // Whatever is still under way belongs to readers or to nobody.
         self.closed = true;
+        self.tail.clear();
         self.files.retire_all();
         self.events.push_back(StorageEvent::Closed);
     }
@@ -458,13 +467,15 @@ impl Storage for DiskLog {
     fn tick(&mut self, unix_ns: u64) {
         self.now = self.now.max(unix_ns);
         self.producers.expire(self.now);
+        self.tail.tick(self.now);
         self.files.close_retired();
         self.apply_retention();
         self.advance();
     }
 
     fn next_tick(&self) -> Option<u64> {
-        self.next_retention()
+        let tail = self.tail.next_tick();
+        self.next_retention().into_iter().chain(tail).min()
     }
 
     fn close(&mut self) {

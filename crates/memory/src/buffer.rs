@@ -221,6 +221,11 @@ impl Pool {
     pub fn kept_bytes(&self) -> usize {
         self.shelves().lock().kept_bytes
     }
+
+    /// Bytes that are taken and not yet back.
+    pub fn used_bytes(&self) -> usize {
+        self.shelves().lock().used_bytes
+    }
 }
 
 /// The memory that a buffer of `bytes` takes.

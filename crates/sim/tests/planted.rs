@@ -4,15 +4,17 @@ use broker::Fault as Node;
 use client::Fault as Client;
 use sim::{Planted, Weather, find};
 
-/// Among so many seeds a fault has to be found.
-const SEEDS: std::ops::Range<u64> = 0..300;
+/// Among so many seeds a fault has to be found; most are by one of the first
+/// few, and a fenced producer that goes on by one of some hundreds.
+const SEEDS: std::ops::Range<u64> = 0..1500;
 
-fn is_found(planted: Planted, weather: Weather, word: &str) {
+/// Looks for a fault that is noticed as one of these, apart by `|`.
+fn is_found(planted: Planted, weather: Weather, words: &str) {
     let found = find(planted, weather, SEEDS);
     println!("{planted:?}: {found:?}");
     let (seed, violation) = found.unwrap_or_else(|| panic!("{planted:?} is not noticed"));
     assert!(
-        violation.0.contains(word),
+        words.split('|').any(|word| violation.0.contains(word)),
         "{planted:?} is noticed by seed {seed} as something else: {}",
         violation.0
     );
@@ -53,7 +55,7 @@ planted! {
     a_lease_that_is_given_twice: Planted::Broker(Node::LeaseTwice) => "still has it";
     an_acknowledgement_under_a_lease_that_is_over: Planted::Broker(Node::ExpiredLease) => "";
     a_dead_letter_that_is_dropped: Planted::Broker(Node::DropDeadLetter) => "there is no dead letter";
-    a_position_of_a_group_that_moves_back: Planted::Broker(Node::CursorBack) => "it moved back";
+    a_position_of_a_group_that_moves_back: Planted::Broker(Node::CursorBack) => "it moved back|cursor of";
     events_of_a_key_out_of_turn: Planted::Broker(Node::KeysOutOfTurn) => "of that key";
     an_event_that_is_given_out_before_its_delay: Planted::Broker(Node::NoDelay) => "it is delayed";
     a_member_that_is_given_too_much: Planted::Broker(Node::NoPrefetch) => "more than its prefetch";

@@ -1,5 +1,6 @@
 //! Appending: batches go to the active segment's log; a full one is followed by the next.
 
+use super::read::Place;
 use super::*;
 use crate::segment::SEGMENT_HEADER_BYTES;
 use wire::batch::{HEADER_BYTES, STAMP_BYTES, Stamp};
@@ -86,6 +87,11 @@ impl DiskLog {
         }
         let mut batch = append.batch;
         stamp.write(&mut batch);
+        let at = Place {
+            segment: topic_base,
+            position: active.end,
+            offset: base_offset,
+        };
         active
             .index
             .add(base_offset, active.end, self.settings.index_bytes);
@@ -94,7 +100,8 @@ impl DiskLog {
             .appended(&append.header, base_offset, append.append_time);
         let next = base_offset.plus(append.header.offset_count());
         self.end = next;
-        self.write_log(topic_base, vec![batch.freeze()], next, bytes);
+        let batch = self.tail.append(at, &append.header, batch, self.now);
+        self.write_log(topic_base, vec![batch], next, bytes);
         if append.durability == Durability::Synced {
             self.commit.wanted = next;
         }

@@ -43,10 +43,10 @@ enum Job {
 
 /// A place in a segment's log where the batch of this offset begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    segment: Offset,
-    position: u64,
-    offset: Offset,
+pub(super) struct Place {
+    pub(super) segment: Offset,
+    pub(super) position: u64,
+    pub(super) offset: Offset,
 }
 
 /// Bytes of a log, and where they begin.

@@ -102,6 +102,7 @@ impl DiskLog {
         if self.first > from {
             self.retain.removed_from = from;
             self.retain.removed_reason = Some(reason);
+            self.tail.remove_before(self.first);
             self.checkpoint.want();
             self.recount_bytes();
             self.progress();

@@ -134,6 +134,7 @@ impl DiskLog {
         // The names that are gone must not come back under new segments.
         self.directory.changes += 1;
         self.producers.retract(from);
+        self.tail.retract(from);
         self.end = from;
         self.commit.wanted = self.commit.wanted.min(from);
         let active = self.active();

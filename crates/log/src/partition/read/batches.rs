@@ -25,8 +25,16 @@ impl DiskLog {
             };
             return self.events.push_back(answer(Err(error)));
         }
-        if read.from >= read.end.min(self.written) {
+        let end = read.end.min(self.written);
+        if read.from >= end {
             return self.events.push_back(answer(Ok(Found::Nothing)));
+        }
+        if let Some((found, behind)) = self.tail.find(&read, end) {
+            self.tail.is_read();
+            if let Some(place) = behind {
+                self.hint(place);
+            }
+            return self.events.push_back(answer(Ok(found)));
         }
         let mut finder = self.finder(read.from);
         if finder.at.offset == read.from {
@@ -61,10 +69,13 @@ impl DiskLog {
         }
         if let Some(found) = self.gather(&mut job) {
             let token = job.token;
-            if let Found::Batches { next, .. } = &found
-                && job.finder.at.offset == *next
-            {
-                self.hint(job.finder.at);
+            if let Found::Batches { next, .. } = &found {
+                if job.finder.at.offset == *next {
+                    self.hint(job.finder.at);
+                }
+                if *next >= self.written {
+                    self.tail.is_read();
+                }
             }
             return self.events.push_back(StorageEvent::Read {
                 token,

@@ -85,12 +85,24 @@ impl DiskLog {
             let events = last.base_offset..last.base_offset.plus(last.batch.header.offset_count());
             events.contains(&offset)
         });
+        let last = last.or_else(|| self.opened_in_tail(offset));
         let job = OpenJob {
             token,
             finder: self.finder(offset),
             batch: last,
         };
         self.start(Job::Open(job));
+    }
+
+    /// The batch of an event that was just appended, verified before that.
+    fn opened_in_tail(&self, offset: Offset) -> Option<OpenedBatch> {
+        let batch = Batch::read(self.tail.batch_of(offset)?, Verify::Headers).ok()?;
+        Some(OpenedBatch {
+            base_offset: batch.stamp?.base_offset,
+            columns: Arc::new(batch.columns().ok()?),
+            batch: Arc::new(batch),
+            table: None,
+        })
     }
 
     fn opened(&mut self, token: ReadToken, data: Result<EventData, StorageError>) {
