@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{ConsumerKind, CursorRecord, Position, Record};
-use wire::{Codec, ErrorCode, PartitionIndex, TopicId};
+use wire::{Codec, Durability, ErrorCode, PartitionIndex, TopicId};
 
 /// Cursor moves that are on their way into the table. An acknowledgement is
 /// compared with these, so that two on their way at once never go back.
@@ -106,6 +106,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let namespace = self.topic_of(asker, topic)?.namespace.clone();
         let mut records = Vec::new();
+        let mut storages = Vec::new();
         // Checked as a whole before anything is proposed.
         for (index, position) in &request.positions {
             let storage = self.storage_of(asker, topic, *index)?;
@@ -113,6 +114,7 @@ impl Node {
                 return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
             };
             let position = partition.check_position(*position)?;
+            storages.push(storage);
             let key = (topic, request.consumer.clone(), *index);
             let now = self.cursor(&key);
             let backwards = now.is_some_and(|now| position <= now);
@@ -143,7 +145,12 @@ impl Node {
                 position: Some(position),
             }));
         }
-        self.propose_cursors(asker, records);
+        let durability = match request.how {
+            CursorMove::Acknowledge => self.durability_about(&storages),
+            // Somebody decided it, and may not do so again.
+            CursorMove::Seek => Durability::Synced,
+        };
+        self.propose_cursors(asker, durability, records);
         Ok(())
     }
 
@@ -191,7 +198,7 @@ impl Node {
         entry.cursors.get(&key.1)?.get(&key.2).copied()
     }
 
-    fn propose_cursors(&mut self, asker: Asker, records: Vec<Record>) {
+    fn propose_cursors(&mut self, asker: Asker, durability: Durability, records: Vec<Record>) {
         if records.is_empty() && self.cursor_proposals.moves.is_empty() {
             self.reply(asker, Vec::new());
             return;
@@ -209,7 +216,11 @@ impl Node {
         }
         // Even if nothing moves, the answer comes after what is under way:
         // it says that the position is durable.
-        self.submit(records, Decided::CursorsMoved(asker, Moved(keys)));
+        self.submit_at(
+            durability,
+            records,
+            Decided::CursorsMoved(asker, Moved(keys)),
+        );
     }
 
     pub(crate) fn cursors_moved(
@@ -295,7 +306,7 @@ impl Node {
             })
         });
         let records = records.collect();
-        self.propose_cursors(asker, records);
+        self.propose_cursors(asker, Durability::Synced, records);
         Ok(())
     }
 }

@@ -61,6 +61,11 @@ struct CursorBounds {
     high: Option<Position>,
     /// Acknowledged since the last seek was asked for.
     since_seek: Option<Position>,
+    /// Where the last seek that was confirmed went.
+    sought: Option<Position>,
+    /// What was acknowledged up to here a power loss may have undone, though
+    /// it was confirmed, or a flush that finds nothing left to do confirms it.
+    forgotten: Option<Position>,
     seeks: u64,
     /// The most that was ever acknowledged.
     most: Option<Position>,
@@ -275,6 +280,15 @@ impl Model {
         for partition in &mut self.partitions {
             partition.restarts += 1;
             partition.power_losses += u64::from(power);
+        }
+        if power {
+            // An acknowledgement survives what the events do; a seek survives it.
+            for ((_, partition), bounds) in &mut self.cursors {
+                if self.partitions[*partition as usize].level != Durability::Synced {
+                    bounds.low = bounds.low.min(bounds.sought);
+                    bounds.forgotten = bounds.high;
+                }
+            }
         }
     }
 
@@ -596,7 +610,7 @@ impl Model {
     /// The server has said that an acknowledgement is durable.
     pub fn acknowledged(&mut self, consumer: &str, partition: u32, position: Position, seeks: u64) {
         let bounds = self.bounds(consumer, partition);
-        if bounds.seeks == seeks && !bounds.is_loose {
+        if bounds.seeks == seeks && !bounds.is_loose && Some(position) > bounds.forgotten {
             bounds.low = bounds.low.max(Some(position));
         }
     }
@@ -606,6 +620,7 @@ impl Model {
         let bounds = self.bounds(consumer, partition);
         // None, which is the beginning, is less than any.
         bounds.low = bounds.low.min(Some(position));
+        bounds.sought = bounds.sought.min(Some(position));
         bounds.high = bounds.high.max(Some(position));
         bounds.since_seek = None;
         bounds.seeks += 1;
@@ -622,6 +637,7 @@ impl Model {
             Some(_) if bounds.is_loose || bounds.seeking > 0 => {}
             Some(position) => {
                 bounds.low = Some(position);
+                bounds.sought = Some(position);
                 // What was acknowledged before is not to follow it.
                 bounds.high = bounds.since_seek.max(Some(position));
             }

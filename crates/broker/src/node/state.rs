@@ -291,6 +291,15 @@ impl Node {
         self.controller_touched = true;
     }
 
+    /// What a record of what was done with events is to survive: what the
+    /// events do, for without these it means nothing.
+    pub(crate) fn durability_about(&self, storages: &[StorageId]) -> Durability {
+        let partitions = storages.iter().map(|id| self.partitions.get(id));
+        let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.durability));
+        // The log of records is on disk: less than written there is not.
+        levels.fold(Durability::Written, Durability::max)
+    }
+
     /// A number that was never given before: for tokens of all kinds.
     pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;

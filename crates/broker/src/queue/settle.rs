@@ -259,16 +259,13 @@ impl Node {
     }
 
     /// What a queue's records are to survive: what the events do that they are
-    /// about, for without these they mean nothing. That an event is dead is
-    /// recorded for good, for its letter may outlive it.
+    /// about. That an event is dead is recorded for good, for its letter may
+    /// outlive it.
     fn durability_of(&self, records: &[Record], storages: &[StorageId]) -> Durability {
         let is_dead = |record: &Record| matches!(record, Record::Rejected(_));
-        let partitions = storages.iter().map(|id| self.partitions.get(id));
-        let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.durability));
         match records.iter().any(is_dead) {
             true => Durability::Synced,
-            // The log is on disk: less than written there is not.
-            false => levels.fold(Durability::Written, Durability::max),
+            false => self.durability_about(storages),
         }
     }
 
