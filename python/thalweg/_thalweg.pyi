@@ -27,6 +27,7 @@ __all__ = [
     "QueueEvent",
     "Requester",
     "DataView",
+    "_unhex",
     "_close_all",
     "_stop_callbacks",
 ]
@@ -1161,6 +1162,8 @@ class DataView:
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
 
+def _unhex(digits: str, /) -> bytes:
+    """`bytes.fromhex(digits)`, without white space and without the GIL while it lasts."""
 def _close_all(timeout: float, /) -> None:
     """Closes every driver that is open, waiting up to `timeout` seconds in all."""
 def _stop_callbacks() -> None:

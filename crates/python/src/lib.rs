@@ -14,6 +14,7 @@ mod connection;
 mod consumer;
 mod coroutines;
 mod describe;
+mod digits;
 mod driver;
 mod error;
 mod event;
@@ -71,6 +72,7 @@ fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<queue::QueueEvent>()?;
     module.add_class::<requester::Requester>()?;
     module.add_class::<view::DataView>()?;
+    module.add_function(wrap_pyfunction!(digits::_unhex, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)
 }

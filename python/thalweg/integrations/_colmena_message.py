@@ -17,18 +17,22 @@ from __future__ import annotations
 
 import json
 import pickle
-from binascii import unhexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from colmena.models import Result, SerializationMethod
 
+from thalweg._thalweg import _unhex
+
 TOPIC = "colmena.topic"
 PARTS = "colmena.parts"
 
 METADATA_BYTES_MAX = 64 << 10
 """What is longer becomes data."""
+
+_PIECES_MAX = 64
+"""More than so many pieces of a value are joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,26 @@ class Message:
     metadata: bytes | None
     data: list[Any] | bytes | None
     headers: dict[str, str]
+
+
+def pickled(value: Any) -> list[bytes]:
+    """What `pickle.dumps` returns, in pieces: large bytes are a piece as they
+    are, which are not copied, nor are other threads kept waiting meanwhile.
+    """
+    sink = _Sink()
+    pickle.Pickler(sink).dump(value)
+    pieces = sink.pieces
+    # An event has a limit, which is far above that.
+    return pieces if len(pieces) <= _PIECES_MAX else [b"".join(pieces)]
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def write(self, piece: Any) -> None:
+        # A bytearray may be changed by its owner.
+        self.pieces.append(piece if type(piece) is bytes else bytes(piece))
 
 
 def from_text(text: str, topic: str) -> Message:
@@ -55,12 +79,14 @@ def from_result(result: Result, topic: str, **options: Any) -> Message:
     parts = _bytes_of_parts(result)
     if parts is None:
         return from_text(result.json(**options), topic)
-    return from_parts(result, parts, topic, **options)
+    return from_parts(result, [[part] for part in parts], topic, **options)
 
 
-def from_parts(result: Result, parts: Sequence[Any], topic: str, **options: Any) -> Message:
+def from_parts(
+    result: Result, parts: Sequence[Sequence[bytes]], topic: str, **options: Any
+) -> Message:
     """The event of a task or a result of which ``parts`` are the inputs, those
-    with names behind the others, and the value, if there is one.
+    with names behind the others, and the value, if there is one; each in pieces.
     """
     inputs, value = result.inputs, result.value
     try:
@@ -71,8 +97,9 @@ def from_parts(result: Result, parts: Sequence[Any], topic: str, **options: Any)
         result.inputs, result.value = inputs, value
     if len(described) > METADATA_BYTES_MAX:
         return from_text(result.json(**options), topic)
-    lengths = json.dumps([len(part) for part in parts], separators=(",", ":"))
-    return Message(described, list(parts), {TOPIC: topic, PARTS: lengths})
+    lengths = json.dumps([sum(map(len, part)) for part in parts], separators=(",", ":"))
+    pieces = [piece for part in parts for piece in part]
+    return Message(described, pieces, {TOPIC: topic, PARTS: lengths})
 
 
 def text_of(metadata: bytes, headers: dict[str, bytes], data: memoryview) -> str:
@@ -132,6 +159,6 @@ def _bytes_of_parts(result: Result) -> list[bytes] | None:
     if result.serialization_method != SerializationMethod.PICKLE:
         return [part.encode() for part in parts]
     try:
-        return [unhexlify(part) for part in parts]
+        return [_unhex(part) for part in parts]
     except ValueError:
         return None

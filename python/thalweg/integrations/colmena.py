@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pickle
 import sys
 import threading
 from collections.abc import Collection, Mapping
@@ -182,13 +181,14 @@ class ThalwegQueues(ColmenaQueues):
         )
         # What Result.serialize does, but for the digits.
         begin = perf_counter()
-        parts = [pickle.dumps(value) for value in (*input_args, *named.values())]
-        result.message_sizes["inputs"] = sum(_STRING_BYTES + 2 * len(part) for part in parts)
-        if 2 * sum(map(len, parts)) > message.METADATA_BYTES_MAX:
+        parts = [message.pickled(value) for value in (*input_args, *named.values())]
+        lengths = [sum(map(len, part)) for part in parts]
+        result.message_sizes["inputs"] = sum(_STRING_BYTES + 2 * length for length in lengths)
+        if 2 * sum(lengths) > message.METADATA_BYTES_MAX:
             result.time.serialize_inputs = perf_counter() - begin
             sent = message.from_parts(result, parts, topic, exclude_none=True)
         else:
-            digits = [part.hex() for part in parts]
+            digits = [b"".join(part).hex() for part in parts]
             positional = len(input_args)
             result.inputs = (
                 digits[:positional],
