@@ -151,7 +151,10 @@ pub(crate) struct ProducerShared {
     pub options: ProducerOptions,
     pub mailbox: Arc<Mailbox>,
     pub journal: Option<Arc<Journal>>,
-    pub shelf: Arc<Shelf>,
+    /// Buffers of metadata, and of inline data: kept apart, for they grow to
+    /// different sizes.
+    pub metadata_shelf: Arc<Shelf>,
+    pub inline_shelf: Arc<Shelf>,
     pub refusals: Arc<Refusals>,
     /// What full topics have refused, for the next flush to tell.
     pub losses: Arc<Losses>,
@@ -215,7 +218,8 @@ impl ProducerShared {
             options,
             mailbox,
             journal,
-            shelf: Arc::new(Shelf::new(share_bytes)),
+            metadata_shelf: Arc::new(Shelf::new(share_bytes / 2)),
+            inline_shelf: Arc::new(Shelf::new(share_bytes / 2)),
             refusals: Arc::default(),
             losses: Arc::default(),
             identity: RwLock::default(),
@@ -432,7 +436,10 @@ impl ProducerShared {
                     self.refusals.clone(),
                 );
                 let mut open = Gathering {
-                    builder: BatchBuilder::with_buffers(self.shelf.take(), Vec::new()),
+                    builder: BatchBuilder::with_buffers(
+                        self.metadata_shelf.take(),
+                        self.inline_shelf.take(),
+                    ),
                     promise: promise.clone(),
                     pieces: Vec::new(),
                     room: reservation.bytes(),

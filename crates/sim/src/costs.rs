@@ -104,6 +104,40 @@ impl Costs {
     }
 }
 
+/// Bytes of memory that pushes ask for whose data of 20 kB is copied, an event
+/// on average, when as many were stored before: of the data itself nothing,
+/// for buffers are used again.
+///
+/// # Panics
+/// If anything fails: the weather is calm.
+pub fn memory_of_copied_data() -> u64 {
+    const EVENTS: u64 = 100;
+    let mut rig = Rig::counting_both(Counters::default(), Duration::from_secs(10));
+    let topic = make_topic(&mut rig);
+    let producer = rig.wait(topic.begin_producer(ProducerOptions {
+        copied_bytes_max: u32::MAX,
+        ..ProducerOptions::default()
+    }));
+    let data = Bytes::from(data_of(7, 20_000));
+    let mut asked = 0;
+    for _ in 0..2 {
+        let before = memory::testing::allocations().1;
+        let mut last: Option<PushFuture> = None;
+        for _ in 0..EVENTS {
+            let pushed = producer.push(Event::new(b"{}").with_data(data.clone()));
+            last = Some(pushed.expect("there is room"));
+        }
+        asked = memory::testing::allocations().1 - before;
+        drop(producer.flush_future());
+        let last = last.expect("there are events");
+        while last.try_get().is_none() {
+            rig.producer.kick();
+            assert!(rig.step(rig.now + 60 * SECOND), "an ack does not come");
+        }
+    }
+    asked / EVENTS
+}
+
 /// Where counts stood.
 struct Mark {
     copied: u64,

@@ -35,7 +35,7 @@ mod witness;
 mod worker;
 mod world;
 
-pub use costs::{Cost, Costs};
+pub use costs::{Cost, Costs, memory_of_copied_data};
 pub use counted::{Consuming, Copied, Counted, Moving};
 pub use plan::Weather;
 pub use planted::Planted;

@@ -68,6 +68,9 @@ fn counts() -> BTreeMap<String, f64> {
             }
         }
     }
+    let asked = sim::memory_of_copied_data() as f64 * 1000.0;
+    let name = "produce 20 kB of data that is copied, again: bytes asked for";
+    counts.insert(name.to_owned(), asked);
     counts
 }
 
