@@ -45,8 +45,11 @@ const ADAPTIVE_IN_FLIGHT: usize = 2;
 const BACKLOG: usize = 2;
 
 /// A batch of up to this is sealed and sent by whoever pushed into it, if
-/// nothing is under way: that takes less time than to wake another thread.
+/// little is under way: that takes less time than to wake another thread.
 const POSTED_BYTES_MAX: usize = 16 << 10;
+/// Batches that may be under way then: an event for each of a few partitions
+/// wakes no thread. Where there are more, the thread sends while others are pushed.
+const POSTED_BEHIND_MAX: usize = 3;
 
 const _: () = assert!(PIECES_MAX * 300 < wire::frame::HEAD_BYTES_MAX as usize);
 
@@ -493,10 +496,10 @@ impl ProducerShared {
     }
 
     /// Has what was just put into a batch of `bytes` sent: by this thread if
-    /// nothing is under way. Behind others it is not in a hurry, and a thread
-    /// of its own sends while this one goes on.
+    /// little is under way. Behind others it is not in a hurry, and a thread of
+    /// its own sends while this one goes on.
     fn kick_or_post(&self, mut queue: MutexGuard<'_, Queue>, bytes: usize) {
-        if queue.in_flight > 0 || queue.kicked || bytes > POSTED_BYTES_MAX {
+        if queue.in_flight > POSTED_BEHIND_MAX || queue.kicked || bytes > POSTED_BYTES_MAX {
             return self.kick(queue, true);
         }
         queue.kicked = true;
