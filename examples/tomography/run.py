@@ -146,6 +146,9 @@ def make_topics(driver: thalweg.Driver, options: argparse.Namespace, slice_bytes
     # Of large slices and pictures the newest are kept, and what the next component has not seen.
     keep = {"bytes": 4 * slice_bytes}
     driver.create_topic("rows", partitions=options.ranks, partition_selector="explicit", **kind)
+    if options.storage == "memory":
+        # Slower readers may be that far behind, as over ZeroMQ, which keeps up to 1,000 messages of any size.
+        kind["storage"] = ("memory", {"bytes_max": max(1 << 30, 128 * slice_bytes)})
     for topic, reader in (("slices", "denoising"), ("pictures", "viewer")):
         driver.create_topic(
             topic, partitions=options.ranks, partition_selector="explicit",
