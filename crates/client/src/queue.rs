@@ -7,6 +7,7 @@ mod job_end;
 mod lease_set;
 mod puller;
 mod settlement;
+mod work;
 
 pub use event::QueueEvent;
 use feed::Held;

@@ -1,7 +1,7 @@
 //! An event of a queue, in the hands of the program that is to handle it.
 
-use super::feed::{Held, How, QueueShared};
-use super::settlement::{SettleFuture, lease_expired};
+use super::feed::{Held, QueueShared};
+use super::settlement::{How, SettleFuture, lease_expired};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Data};
 use crate::faults::{Fault, planted};

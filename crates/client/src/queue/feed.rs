@@ -6,7 +6,9 @@
 //! handed out. Settlements of events that are held no more are refused here.
 
 use super::QueueConsumerOptions;
-use super::settlement::{SettleBatch, SettleFuture};
+use super::lease_set::push_joined;
+use super::settlement::{Gathered, How, SettleBatch, SettleFuture};
+use super::work::Work;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::DataMode;
@@ -19,16 +21,9 @@ use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use wire::message::{Lease, SettleAs, Settlement};
+use wire::message::Lease;
 use wire::record::Gap;
 use wire::{EventId, Incarnation, LeaseId, Offset, PartitionIndex};
-
-/// The most of a reason that travels.
-const REASON_BYTES_MAX: usize = 1024;
-/// A request is closed at so many bytes of settlements: it is to fit in a head.
-const REQUEST_BYTES_MAX: usize = 256 << 10;
-/// What a settlement takes of it, apart from its reason.
-const SETTLEMENT_BYTES: usize = 64;
 
 /// A batch that has arrived; its headers are verified, its sections are not.
 pub(crate) struct LeasedBatch {
@@ -48,17 +43,6 @@ pub(crate) struct Held {
     until: Duration,
     /// Whether it was handed out.
     is_seen: bool,
-}
-
-/// Settlements that go in one request.
-pub(crate) struct Gathered {
-    pub settlements: Vec<Settlement>,
-    pub batch: Arc<SettleBatch>,
-    /// Whether nobody hurries for it to be durable.
-    pub is_quiet: bool,
-    /// How long the program had events in hand since the request before.
-    pub worked_us: u32,
-    bytes: usize,
 }
 
 /// What is to be done with leases that come to their end.
@@ -112,43 +96,6 @@ impl State {
         };
         self.arrivals
             .retain(|batch| batch.leases.iter().any(is_held));
-    }
-}
-
-/// How long the program has had events in hand.
-#[derive(Debug, Default)]
-struct Work {
-    /// Events that were handed out and are held.
-    in_hand: usize,
-    /// Since when there are any, as far as it was not told.
-    since: Duration,
-    /// What was not told.
-    worked: Duration,
-}
-
-impl Work {
-    fn take_in_hand(&mut self, clock: impl Fn() -> Duration) {
-        if self.in_hand == 0 {
-            self.since = clock();
-        }
-        self.in_hand += 1;
-    }
-
-    fn let_go(&mut self, clock: impl Fn() -> Duration) {
-        self.in_hand -= 1;
-        if self.in_hand == 0 {
-            self.worked += clock().saturating_sub(self.since);
-        }
-    }
-
-    /// Tells it, in microseconds, and begins anew.
-    fn take(&mut self, now: Duration) -> u32 {
-        let mut worked = std::mem::take(&mut self.worked);
-        if self.in_hand > 0 {
-            worked += now.saturating_sub(self.since);
-            self.since = self.since.max(now);
-        }
-        u32::try_from(worked.as_micros()).unwrap_or(u32::MAX)
     }
 }
 
@@ -379,37 +326,13 @@ impl QueueShared {
             state.work.let_go(|| self.clock());
         }
         let lease = one(id, &held);
-        let reason = clip(how.reason);
-        let bytes = SETTLEMENT_BYTES + reason.len();
-        let is_full = |last: &Gathered| last.bytes + bytes > REQUEST_BYTES_MAX;
-        if state.gathered.back().is_none_or(is_full) {
-            state.gathered.push_back(Gathered {
-                settlements: Vec::new(),
-                batch: SettleBatch::new(&self.mailbox),
-                is_quiet: true,
-                worked_us: 0,
-                bytes: 0,
-            });
+        if state.gathered.back().is_none_or(|last| last.is_full(&how)) {
+            state.gathered.push_back(Gathered::new(&self.mailbox));
         }
-        let gathered = state
-            .gathered
-            .back_mut()
-            .expect("pushed if it was not there");
-        let settlement = Settlement {
-            lease,
-            how: how.how,
-            delay_ms: how.delay_ms,
-            reason: reason.to_owned(),
-        };
-        gathered.is_quiet &= how.is_quiet;
-        match gathered.settlements.last_mut() {
-            Some(last) if continues(last, &settlement) => last.lease.end = lease.end,
-            _ => {
-                gathered.bytes += bytes;
-                gathered.settlements.push(settlement);
-            }
-        }
-        gathered.batch.clone()
+        let last = state.gathered.back_mut();
+        let last = last.expect("pushed if it was not there");
+        last.push(lease, how);
+        last.batch.clone()
     }
 
     /// For the core: the next request of settlements, joined into ranges.
@@ -422,7 +345,7 @@ impl QueueShared {
         };
         gathered.worked_us = state.work.take(now);
         drop(state);
-        join(&mut gathered.settlements);
+        gathered.join();
         Some(gathered)
     }
 
@@ -631,54 +554,6 @@ impl QueueShared {
     }
 }
 
-/// How an event is settled.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct How<'a> {
-    pub how: SettleAs,
-    pub delay_ms: u32,
-    pub reason: &'a str,
-    /// Whether nobody hurries for it.
-    is_quiet: bool,
-}
-
-impl<'a> How<'a> {
-    pub fn acknowledge() -> Self {
-        Self::of(SettleAs::Acknowledge, "")
-    }
-
-    /// Handled, and nobody hurries for that to be durable.
-    pub fn acknowledge_quietly() -> Self {
-        Self {
-            is_quiet: true,
-            ..Self::acknowledge()
-        }
-    }
-
-    pub fn give_back() -> Self {
-        Self::of(SettleAs::GiveBack, "")
-    }
-
-    pub fn reject(reason: &'a str) -> Self {
-        Self::of(SettleAs::Reject, reason)
-    }
-
-    pub fn return_after(delay: Duration, reason: &'a str) -> Self {
-        Self {
-            delay_ms: delay.as_millis().min(u128::from(u32::MAX)) as u32,
-            ..Self::of(SettleAs::Return, reason)
-        }
-    }
-
-    fn of(how: SettleAs, reason: &'a str) -> Self {
-        Self {
-            how,
-            delay_ms: 0,
-            reason,
-            is_quiet: false,
-        }
-    }
-}
-
 /// The lease of one event.
 fn one(id: EventId, held: &Held) -> Lease {
     Lease {
@@ -691,108 +566,9 @@ fn one(id: EventId, held: &Held) -> Lease {
     }
 }
 
-/// Adds a lease to others; to the last one, if it goes on where that ends.
-fn push_joined(leases: &mut Vec<Lease>, lease: Lease) {
-    match leases.last_mut() {
-        Some(last) if is_next(last, &lease) => last.end = lease.end,
-        _ => leases.push(lease),
-    }
-}
-
-fn is_next(last: &Lease, next: &Lease) -> bool {
-    last.end == next.first
-        && Lease {
-            first: last.first,
-            end: last.end,
-            ..*next
-        } == *last
-}
-
-fn continues(last: &Settlement, next: &Settlement) -> bool {
-    is_next(&last.lease, &next.lease)
-        && last.how == next.how
-        && last.delay_ms == next.delay_ms
-        && is_same(&last.reason, &next.reason)
-}
-
-/// Whether two reasons are the same. Nearly all are empty, and to compare no
-/// bytes by `memcmp` costs 300 ns on processors that read them under a mask:
-/// their address is none, and the fault has to be suppressed.
-fn is_same(last: &str, next: &str) -> bool {
-    last.len() == next.len() && (last.is_empty() || last == next)
-}
-
-/// Puts settlements of different events in order, and joins what is one range.
-fn join(settlements: &mut Vec<Settlement>) {
-    let place = |one: &Settlement| (one.lease.partition, one.lease.incarnation, one.lease.first);
-    if !settlements.is_sorted_by_key(place) {
-        settlements.sort_by_key(place);
-    }
-    settlements.dedup_by(|next, last| {
-        let joined = continues(last, next);
-        if joined {
-            last.lease.end = next.lease.end;
-        }
-        joined
-    });
-}
-
-fn clip(reason: &str) -> &str {
-    let mut end = reason.len().min(REASON_BYTES_MAX);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    &reason[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settlement(offset: u64, lease: u64, how: SettleAs) -> Settlement {
-        let id = EventId {
-            partition: PartitionIndex(0),
-            incarnation: Incarnation(1),
-            offset: Offset(offset),
-        };
-        let held = Held {
-            lease: LeaseId(lease),
-            deliveries: 1,
-            until: Duration::ZERO,
-            is_seen: true,
-        };
-        Settlement {
-            lease: one(id, &held),
-            how,
-            delay_ms: 0,
-            reason: String::new(),
-        }
-    }
-
-    #[test]
-    fn settlements_in_any_order_become_ranges_of_one_lease_and_one_kind() {
-        use SettleAs::*;
-        let mut settlements: Vec<_> = [4, 2, 3, 1, 0]
-            .map(|at| settlement(at, 7, Acknowledge))
-            .into();
-        settlements.push(settlement(5, 8, Acknowledge));
-        settlements.push(settlement(6, 8, Reject));
-        settlements.push(settlement(8, 8, Reject));
-        join(&mut settlements);
-        let ranges: Vec<_> = settlements
-            .iter()
-            .map(|one| (one.lease.first.0, one.lease.end.0, one.how))
-            .collect();
-        assert_eq!(
-            ranges,
-            [
-                (0, 5, Acknowledge),
-                (5, 6, Acknowledge),
-                (6, 7, Reject),
-                (8, 9, Reject)
-            ]
-        );
-    }
 
     #[test]
     fn batches_of_which_nothing_is_held_do_not_pile_up() {
@@ -828,12 +604,5 @@ mod tests {
         state.held.clear();
         state.drop_arrivals();
         assert!(state.arrivals.is_empty());
-    }
-
-    #[test]
-    fn a_long_reason_is_cut_between_characters() {
-        let reason = "é".repeat(600);
-        assert_eq!(clip(&reason).len(), 1024);
-        assert_eq!(clip("short"), "short");
     }
 }

@@ -1,4 +1,4 @@
-//! Leases, to be looked up by single events.
+//! Leases: joined into ranges, and looked up by single events.
 
 use wire::message::Lease;
 use wire::{EventId, LeaseId};
@@ -43,6 +43,24 @@ impl LeaseSet {
                 && id.offset < one.end
         })
     }
+}
+
+/// Adds a lease to others; to the last one, if it goes on where that ends.
+pub(super) fn push_joined(leases: &mut Vec<Lease>, lease: Lease) {
+    match leases.last_mut() {
+        Some(last) if is_next(last, &lease) => last.end = lease.end,
+        _ => leases.push(lease),
+    }
+}
+
+/// Whether a lease goes on where another ends.
+pub(super) fn is_next(last: &Lease, next: &Lease) -> bool {
+    last.end == next.first
+        && Lease {
+            first: last.first,
+            end: last.end,
+            ..*next
+        } == *last
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The callers' side of a queue's consumer: arrivals become verified events
 //! that are still this member's.
 
-use super::feed::{Held, How, QueueShared};
+use super::feed::{Held, QueueShared};
+use super::settlement::How;
 use crate::data_reader::{DataReader, Ready};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, DeliveredBatch};
