@@ -246,6 +246,11 @@ impl QueueShared {
         Some(held)
     }
 
+    /// For the puller: the program came, and there is nothing to be handed out.
+    pub fn see_none(&self) {
+        self.lock().work.find_none(|| self.clock());
+    }
+
     /// What is to become of an event.
     pub fn settle(&self, id: EventId, lease: LeaseId, how: How<'_>) -> SettleFuture {
         let mut state = self.lock();

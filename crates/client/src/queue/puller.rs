@@ -35,7 +35,10 @@ impl QueuePuller {
                         return Ok(Some((event, held)));
                     }
                 }
-                Next::Nothing => return Ok(None),
+                Next::Nothing => {
+                    shared.see_none();
+                    return Ok(None);
+                }
                 // What became of them, the server tells.
                 Next::Gone(ready) => shared.settle_unseen(rest(&ready), How::give_back()),
                 Next::Damaged(ready) => {
