@@ -3,6 +3,7 @@
 
 mod event;
 mod feed;
+mod held;
 mod job_end;
 mod lease_set;
 mod puller;
@@ -10,8 +11,8 @@ mod settlement;
 mod work;
 
 pub use event::QueueEvent;
-use feed::Held;
 pub(crate) use feed::{LeasedBatch, QueueShared};
+use held::Held;
 pub use job_end::JobEnd;
 pub(crate) use lease_set::LeaseSet;
 pub(crate) use settlement::SettleBatch;
@@ -142,7 +143,8 @@ struct Open {
     puller: Mutex<QueuePuller>,
     /// The queue's options as they are.
     queue: QueueOptions,
-    replier: Arc<Replier>,
+    /// Replies to what was pulled; it ends with the consumer.
+    _replier: Arc<Replier>,
 }
 
 impl Drop for Open {
@@ -266,10 +268,14 @@ impl QueueConsumer {
         let open = self.open()?;
         let mut puller = open.puller();
         while events.len() < max {
+            puller.ready(max - events.len(), |(event, held)| {
+                events.push(open.event(event, held));
+            });
+            if events.len() == max {
+                break;
+            }
             match puller.next() {
-                Ok(Some((event, held))) => {
-                    events.push(open.event(event, held));
-                }
+                Ok(Some((event, held))) => events.push(open.event(event, held)),
                 // An error comes again with the next pull.
                 Ok(None) | Err(_) => break,
             }
@@ -412,12 +418,14 @@ impl Open {
         let share = session.share(options.prefetch_bytes, SHARE_BYTES_MIN)?;
         let state = topic.state.clone();
         let mailbox = session.mailbox.clone();
+        let replier = Replier::new(topic, name.to_owned());
         let shared = Arc::new(QueueShared::new(
             name,
             state,
             options.clone(),
             mailbox,
             share,
+            Arc::downgrade(&replier),
         ));
         session.register_queue(&shared);
         let promise = Promise::new(&session.mailbox);
@@ -448,7 +456,7 @@ impl Open {
             puller: Mutex::new(QueuePuller::new(shared.clone(), reader)),
             shared,
             queue: QueueOptions::default(),
-            replier: Replier::new(topic, name.to_owned()),
+            _replier: replier,
         };
         let what = format!("the membership of {}", open.shared.title);
         Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
@@ -470,8 +478,7 @@ impl Open {
     }
 
     fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
-        let replier = Arc::downgrade(&self.replier);
-        QueueEvent::new(event, self.shared.clone(), replier, held)
+        QueueEvent::new(event, self.shared.clone(), held)
     }
 
     /// Whether waiting makes sense.

@@ -1,17 +1,17 @@
 //! An event of a queue, in the hands of the program that is to handle it.
 
-use super::feed::{Held, QueueShared};
+use super::feed::QueueShared;
+use super::held::Held;
 use super::settlement::{How, SettleFuture, lease_expired};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Data};
 use crate::faults::{Fault, planted};
 use crate::mailbox::Command;
 use crate::promise::{Answered, Pending, Promise, Reply};
-use crate::requester::Replier;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::LeasesExtended;
@@ -26,9 +26,6 @@ const QUIET_BYTES_MAX: u64 = 64 << 10;
 pub struct QueueEvent {
     event: ConsumedEvent,
     shared: Arc<QueueShared>,
-    /// The consumer's: an event that outlives it is not to wait, when it is
-    /// dropped, for replies that are on their way.
-    replier: Weak<Replier>,
     lease: LeaseId,
     deliveries: u32,
     /// Only ever set; nothing is ordered by it.
@@ -37,16 +34,10 @@ pub struct QueueEvent {
 }
 
 impl QueueEvent {
-    pub(super) fn new(
-        event: ConsumedEvent,
-        shared: Arc<QueueShared>,
-        replier: Weak<Replier>,
-        held: Held,
-    ) -> Self {
+    pub(super) fn new(event: ConsumedEvent, shared: Arc<QueueShared>, held: Held) -> Self {
         Self {
             event,
             shared,
-            replier,
             lease: held.lease,
             deliveries: held.deliveries,
             is_settled: AtomicBool::new(false),
@@ -117,7 +108,7 @@ impl QueueEvent {
     /// Has made what the first reply waits for: gives what tells when that is
     /// over, or `None` if no reply waits for it any more.
     pub fn begin_replying(&self) -> Option<Answered> {
-        self.replier.upgrade()?.begin()
+        self.shared.replier.upgrade()?.begin()
     }
 
     fn push_reply(
@@ -129,7 +120,7 @@ impl QueueEvent {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let replier = self.replier.upgrade().ok_or(ClientError::Closed)?;
+        let replier = self.shared.replier.upgrade().ok_or(ClientError::Closed)?;
         // A large one may be all that the member is given at once.
         let is_small = self.event.data_bytes_total() <= QUIET_BYTES_MAX;
         let is_quiet = is_small && self.shared.has_plenty() && !replier.is_awaited();
@@ -177,7 +168,7 @@ impl QueueEvent {
         let id = self.event.id();
         self.is_settled.store(true, Ordering::Relaxed);
         match self.is_foreign() {
-            true => SettleFuture::foreign(id, self.lease, self.shared.title.clone()),
+            true => SettleFuture::foreign(id, self.lease, &self.shared.title),
             false => self.shared.settle(id, self.lease, how),
         }
     }

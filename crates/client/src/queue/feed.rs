@@ -1,29 +1,30 @@
 //! Between the core and whoever pulls from a queue: events that have arrived
 //! under leases, and what is to become of them.
 //!
-//! An event is *held* from its arrival until it is settled, its lease is known
-//! to have expired, or it was given back. What is held is *unseen* until it is
+//! An event is *held* (`held.rs`) from its arrival until it is settled, its lease
+//! is known to have expired, or it was given back. What is held is *unseen* until it is
 //! handed out. Settlements of events that are held no more are refused here.
 
 use super::QueueConsumerOptions;
-use super::lease_set::push_joined;
+use super::held::{Held, HeldEvents, Phase};
 use super::settlement::{Gathered, How, SettleBatch, SettleFuture};
 use super::work::Work;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::DataMode;
 use crate::promise::{Pending, Promise};
+use crate::requester::Replier;
 use crate::topic_handle::TopicState;
 use crate::visits::Visits;
 use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use wire::message::Lease;
 use wire::record::Gap;
-use wire::{EventId, Incarnation, LeaseId, Offset, PartitionIndex};
+use wire::{EventId, Incarnation, LeaseId, PartitionIndex};
 
 /// A batch that has arrived; its headers are verified, its sections are not.
 pub(crate) struct LeasedBatch {
@@ -32,17 +33,6 @@ pub(crate) struct LeasedBatch {
     pub bytes: Bytes,
     /// What is leased of it: all of its events.
     pub leases: Vec<Lease>,
-}
-
-/// An event that is this member's, under a lease.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
-    pub lease: LeaseId,
-    pub deliveries: u32,
-    /// When the lease ends, on the core's clock.
-    until: Duration,
-    /// Whether it was handed out.
-    is_seen: bool,
 }
 
 /// What is to be done with leases that come to their end.
@@ -58,7 +48,7 @@ pub(crate) struct Due {
 struct State {
     arrivals: VecDeque<LeasedBatch>,
     gaps: Vec<(PartitionIndex, Gap)>,
-    held: BTreeMap<EventId, Held>,
+    held: HeldEvents,
     work: Work,
     /// Requests of settlements that were not sent; the last one gathers more.
     gathered: VecDeque<Gathered>,
@@ -85,17 +75,8 @@ impl State {
     /// have them pile up, for what was given back comes again.
     fn drop_arrivals(&mut self) {
         let held = &self.held;
-        let is_held = |lease: &Lease| {
-            let at = |offset| EventId {
-                partition: lease.partition,
-                incarnation: lease.incarnation,
-                offset,
-            };
-            let mut events = held.range(at(lease.first)..at(lease.end));
-            events.any(|(_, held)| held.lease == lease.lease)
-        };
         self.arrivals
-            .retain(|batch| batch.leases.iter().any(is_held));
+            .retain(|batch| batch.leases.iter().any(|lease| held.has_any(lease)));
     }
 }
 
@@ -111,6 +92,9 @@ pub(crate) struct QueueShared {
     pub mailbox: Arc<Mailbox>,
     /// The consumer and its topic, for errors.
     pub title: Arc<str>,
+    /// The consumer's: an event that outlives it is not to wait, when it is
+    /// dropped, for replies that are on their way.
+    pub replier: Weak<Replier>,
     /// A part of the driver's memory, held for as long as the consumer lives.
     share: Reservation,
     /// Guards what has arrived and what is held; held for a push or a pop.
@@ -128,6 +112,7 @@ impl QueueShared {
         options: QueueConsumerOptions,
         mailbox: Arc<Mailbox>,
         share: Reservation,
+        replier: Weak<Replier>,
     ) -> Self {
         Self {
             key: mailbox.next_key(),
@@ -136,6 +121,7 @@ impl QueueShared {
             topic,
             options,
             mailbox,
+            replier,
             share,
             state: Mutex::default(),
             arrived: Signal::new(),
@@ -227,23 +213,12 @@ impl QueueShared {
         std::mem::take(&mut self.lock().gaps)
     }
 
-    /// For the puller: the event is handed out now. `None` if it is not to be:
-    /// it is not held any more.
-    pub fn see(&self, id: EventId) -> Option<Held> {
-        let mut state = self.lock();
-        if state.closed || state.stopped {
-            return None;
+    /// For the puller: events are handed out now.
+    pub fn see(&self) -> Seeing<'_> {
+        Seeing {
+            state: self.lock(),
+            shared: self,
         }
-        let held = state.held.get_mut(&id)?;
-        if held.is_seen {
-            // The same event came again, under another lease, and was taken
-            // from the batch that came first.
-            return None;
-        }
-        held.is_seen = true;
-        let held = *held;
-        state.work.take_in_hand(|| self.clock());
-        Some(held)
     }
 
     /// For the puller: the program came, and there is nothing to be handed out.
@@ -254,12 +229,14 @@ impl QueueShared {
     /// What is to become of an event.
     pub fn settle(&self, id: EventId, lease: LeaseId, how: How<'_>) -> SettleFuture {
         let mut state = self.lock();
-        let is_held = state.held.get(&id).is_some_and(|held| held.lease == lease);
-        if !is_held {
+        let Some((held, is_seen)) = state.held.take(id, lease) else {
             drop(state);
-            return SettleFuture::expired(id, lease, self.title.clone());
+            return SettleFuture::expired(id, lease, &self.title);
+        };
+        if is_seen {
+            state.work.let_go(1, || self.clock());
         }
-        let batch = self.gather(&mut state, id, how);
+        let batch = self.gather(&mut state, held, how);
         let is_known = match how.is_quiet {
             true => state.scheduled || std::mem::replace(&mut state.quietly, true),
             false => std::mem::replace(&mut state.scheduled, true),
@@ -271,7 +248,7 @@ impl QueueShared {
                 false => Command::Settle(self.key),
             });
         }
-        SettleFuture::new(batch, id, lease, self.title.clone())
+        SettleFuture::new(batch, id, lease)
     }
 
     /// Whether the member has so much before it that it misses nothing if what
@@ -313,8 +290,8 @@ impl QueueShared {
     pub fn settle_unseen(&self, ids: impl Iterator<Item = EventId>, how: How<'_>) {
         let mut state = self.lock();
         for id in ids {
-            if state.held.get(&id).is_some_and(|held| !held.is_seen) {
-                self.gather(&mut state, id, how);
+            if let Some(held) = state.held.take_unseen(id) {
+                self.gather(&mut state, held, how);
             }
         }
         let wake = !state.gathered.is_empty() && !std::mem::replace(&mut state.scheduled, true);
@@ -324,15 +301,12 @@ impl QueueShared {
         }
     }
 
-    /// Moves a held event to the settlements that are to be sent.
-    fn gather(&self, state: &mut State, id: EventId, how: How<'_>) -> Arc<SettleBatch> {
-        let held = state.held.remove(&id).expect("looked up by the caller");
-        if held.is_seen {
-            state.work.let_go(|| self.clock());
-        }
-        let lease = one(id, &held);
+    /// Adds what was held to the settlements that are to be sent.
+    fn gather(&self, state: &mut State, lease: Lease, how: How<'_>) -> Arc<SettleBatch> {
         if state.gathered.back().is_none_or(|last| last.is_full(&how)) {
-            state.gathered.push_back(Gathered::new(&self.mailbox));
+            state
+                .gathered
+                .push_back(Gathered::new(&self.mailbox, &self.title));
         }
         let last = state.gathered.back_mut();
         let last = last.expect("pushed if it was not there");
@@ -373,23 +347,8 @@ impl QueueShared {
             return;
         }
         for lease in batches.iter().flat_map(|batch| &batch.leases) {
-            for offset in lease.first.0..lease.end.0 {
-                let id = EventId {
-                    partition: lease.partition,
-                    incarnation: lease.incarnation,
-                    offset: Offset(offset),
-                };
-                let held = Held {
-                    lease: lease.lease,
-                    deliveries: lease.deliveries,
-                    until,
-                    is_seen: false,
-                };
-                let before = state.held.insert(id, held);
-                if before.is_some_and(|before| before.is_seen) {
-                    state.work.let_go(|| self.clock());
-                }
-            }
+            let seen = state.held.insert(lease, until);
+            state.work.let_go(seen, || self.clock());
         }
         state.arrivals.extend(batches);
         state.gaps.extend(gaps);
@@ -400,10 +359,7 @@ impl QueueShared {
     /// For the core: all that is held or waits to be settled, as ranges.
     pub fn held(&self) -> Vec<Lease> {
         let state = self.lock();
-        let mut leases = Vec::new();
-        for (id, held) in &state.held {
-            push_joined(&mut leases, one(*id, held));
-        }
+        let mut leases = state.held.leases(|_, _| true);
         let gathered = state.gathered.iter();
         leases.extend(gathered.flat_map(|one| one.settlements.iter().map(|one| one.lease)));
         leases
@@ -413,26 +369,8 @@ impl QueueShared {
     pub fn forget(&self, leases: &[Lease]) {
         let mut state = self.lock();
         for lease in leases {
-            let at = |offset| EventId {
-                partition: lease.partition,
-                incarnation: lease.incarnation,
-                offset,
-            };
-            if lease.first >= lease.end {
-                continue;
-            }
-            let ids: Vec<EventId> = state
-                .held
-                .range(at(lease.first)..at(lease.end))
-                .filter(|(_, held)| held.lease == lease.lease)
-                .map(|(id, _)| *id)
-                .collect();
-            for id in ids {
-                let before = state.held.remove(&id);
-                if before.is_some_and(|before| before.is_seen) {
-                    state.work.let_go(|| self.clock());
-                }
-            }
+            let seen = state.held.forget(lease);
+            state.work.let_go(seen, || self.clock());
         }
     }
 
@@ -440,19 +378,7 @@ impl QueueShared {
     pub fn extended(&self, leases: &[Lease], until: Duration) {
         let mut state = self.lock();
         for lease in leases {
-            let at = |offset| EventId {
-                partition: lease.partition,
-                incarnation: lease.incarnation,
-                offset,
-            };
-            if lease.first >= lease.end {
-                continue;
-            }
-            for (_, held) in state.held.range_mut(at(lease.first)..at(lease.end)) {
-                if held.lease == lease.lease {
-                    held.until = held.until.max(until);
-                }
-            }
+            state.held.extend(lease, until);
         }
     }
 
@@ -461,34 +387,36 @@ impl QueueShared {
     /// it waits for somebody else, and does not count as delivered.
     pub fn look_after(&self, now: Duration, lease: Duration) -> Due {
         let mut state = self.lock();
-        let mut due = Due {
+        let left = |until: Duration| until.saturating_sub(now);
+        let is_unseen = |until, phase| phase == Phase::Unseen && left(until) <= lease / 3;
+        let is_handled = |until, phase| phase == Phase::Seen && left(until) <= lease * 2 / 3;
+        let due = Due {
             is_busy: !state.held.is_empty(),
-            ..Due::default()
+            extend: match self.options.renew {
+                true => state.held.leases(is_handled),
+                false => Vec::new(),
+            },
         };
-        let mut give_back = Vec::new();
-        for (id, held) in &state.held {
-            let left = held.until.saturating_sub(now);
-            if !held.is_seen && left <= lease / 3 {
-                give_back.push(*id);
-            } else if held.is_seen && self.options.renew && left <= lease * 2 / 3 {
-                push_joined(&mut due.extend, one(*id, held));
-            }
+        let give_back = state.held.leases(is_unseen);
+        if !give_back.is_empty() {
+            self.give_back(&mut state, give_back);
+            state.drop_arrivals();
         }
-        if give_back.is_empty() {
-            return due;
-        }
-        for id in give_back {
-            self.gather(&mut state, id, How::give_back());
-        }
-        state.drop_arrivals();
         due
+    }
+
+    fn give_back(&self, state: &mut State, leases: Vec<Lease>) {
+        for lease in leases {
+            state.held.forget(&lease);
+            self.gather(state, lease, How::give_back());
+        }
     }
 
     /// For the core: the member is a new one, or none. What was held is gone,
     /// and what waits to be settled will not be.
     pub fn lose_all(&self) {
         let mut state = self.lock();
-        state.held.clear();
+        state.held = HeldEvents::default();
         state.work = Work::default();
         state.arrivals.clear();
         let gathered = std::mem::take(&mut state.gathered);
@@ -532,11 +460,8 @@ impl QueueShared {
 
     fn give_back_unseen(&self, state: &mut State) {
         state.arrivals.clear();
-        let unseen = state.held.iter().filter(|(_, held)| !held.is_seen);
-        let unseen: Vec<EventId> = unseen.map(|(id, _)| *id).collect();
-        for id in unseen {
-            self.gather(state, id, How::give_back());
-        }
+        let unseen = state.held.leases(|_, phase| phase == Phase::Unseen);
+        self.give_back(state, unseen);
     }
 
     /// Nothing is handed out from now on; what was not is given back.
@@ -553,60 +478,67 @@ impl QueueShared {
 
     /// The lease of an event that is held, as one of its own.
     pub fn lease_of(&self, id: EventId, lease: LeaseId) -> Option<Lease> {
-        let state = self.lock();
-        let held = state.held.get(&id).filter(|held| held.lease == lease)?;
-        Some(one(id, held))
+        self.lock().held.lease_of(id, lease)
     }
 }
 
-/// The lease of one event.
-fn one(id: EventId, held: &Held) -> Lease {
-    Lease {
-        partition: id.partition,
-        incarnation: id.incarnation,
-        first: id.offset,
-        end: id.offset.plus(1),
-        lease: held.lease,
-        deliveries: held.deliveries,
+/// While it lives, events are handed out.
+pub(crate) struct Seeing<'a> {
+    state: MutexGuard<'a, State>,
+    shared: &'a QueueShared,
+}
+
+impl Seeing<'_> {
+    /// The event is handed out now. `None` if it is not to be: it is not held
+    /// any more, or the same event came again, under another lease, and was
+    /// taken from the batch that came first.
+    #[inline]
+    pub fn see(&mut self, id: EventId) -> Option<Held> {
+        let state = &mut *self.state;
+        if state.closed || state.stopped {
+            return None;
+        }
+        let held = state.held.see(id)?;
+        state.work.take_in_hand(|| self.shared.clock());
+        Some(held)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Offset;
 
     #[test]
     fn batches_of_which_nothing_is_held_do_not_pile_up() {
         let mut state = State::default();
         for lease in 1..=100 {
-            let id = |offset| EventId {
+            // The same three events, under another lease each time.
+            let three = Lease {
                 partition: PartitionIndex(0),
                 incarnation: Incarnation(1),
-                offset: Offset(offset),
-            };
-            // The same three events, under another lease each time.
-            let held = Held {
+                first: Offset(0),
+                end: Offset(3),
                 lease: LeaseId(lease),
                 deliveries: 1,
-                until: Duration::ZERO,
-                is_seen: false,
             };
-            let first = one(id(0), &held);
-            state.held.extend((0..3).map(|offset| (id(offset), held)));
+            state.held.insert(&three, Duration::ZERO);
             state.arrivals.push_back(LeasedBatch {
-                partition: first.partition,
-                incarnation: first.incarnation,
+                partition: three.partition,
+                incarnation: three.incarnation,
                 bytes: Bytes::new(),
-                leases: vec![Lease {
-                    end: Offset(3),
-                    ..first
-                }],
+                leases: vec![three],
             });
-            state.held.remove(&id(1));
+            let second = EventId {
+                partition: three.partition,
+                incarnation: three.incarnation,
+                offset: Offset(1),
+            };
+            state.held.take_unseen(second);
             state.drop_arrivals();
             assert_eq!(state.arrivals.len(), 1);
         }
-        state.held.clear();
+        state.held = HeldEvents::default();
         state.drop_arrivals();
         assert!(state.arrivals.is_empty());
     }

@@ -1,7 +1,8 @@
 //! The callers' side of a queue's consumer: arrivals become verified events
 //! that are still this member's.
 
-use super::feed::{Held, QueueShared};
+use super::feed::QueueShared;
+use super::held::Held;
 use super::settlement::How;
 use crate::data_reader::{DataReader, Ready};
 use crate::error::ClientError;
@@ -10,6 +11,9 @@ use crate::read_ahead::{Next, ReadAhead, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{EventId, Offset};
+
+/// So many events are handed out before the core can have its turn.
+const AT_ONCE: usize = 64;
 
 /// What a queue's consumer hands out next. One thread at a time uses it.
 pub(super) struct QueuePuller {
@@ -25,13 +29,27 @@ impl QueuePuller {
         }
     }
 
+    /// Hands out events of the batch that is begun, at most so many: all at
+    /// once, as far as the core may be kept waiting.
+    pub fn ready(&mut self, max: usize, mut hand_out: impl FnMut((ConsumedEvent, Held))) {
+        let mut seeing = self.shared.see();
+        for _ in 0..max.min(AT_ONCE) {
+            let Some(event) = self.ahead.ready() else {
+                return;
+            };
+            if let Some(held) = seeing.see(event.id()) {
+                hand_out((event, held));
+            }
+        }
+    }
+
     /// The next event, if it is there, and the lease that it is under.
     pub fn next(&mut self) -> Result<Option<(ConsumedEvent, Held)>, ClientError> {
         loop {
             let shared = &self.shared;
             match self.ahead.next(|_| take(shared))? {
                 Next::Event(event) => {
-                    if let Some(held) = shared.see(event.id()) {
+                    if let Some(held) = shared.see().see(event.id()) {
                         return Ok(Some((event, held)));
                     }
                 }

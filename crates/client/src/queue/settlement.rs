@@ -86,10 +86,10 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    pub fn new(mailbox: &Arc<Mailbox>) -> Self {
+    pub fn new(mailbox: &Arc<Mailbox>, queue: &Arc<str>) -> Self {
         Self {
             settlements: Vec::new(),
-            batch: SettleBatch::new(mailbox),
+            batch: SettleBatch::of(Arc::downgrade(mailbox), queue),
             is_quiet: true,
             worked_us: 0,
             bytes: 0,
@@ -133,6 +133,8 @@ pub(crate) struct SettleBatch {
     done: Signal,
     generation: u64,
     mailbox: Weak<Mailbox>,
+    /// The consumer and its topic, for errors.
+    queue: Arc<str>,
 }
 
 #[derive(Default)]
@@ -144,16 +146,13 @@ struct State {
 }
 
 impl SettleBatch {
-    pub fn new(mailbox: &Arc<Mailbox>) -> Arc<Self> {
-        Self::of(Arc::downgrade(mailbox))
-    }
-
-    fn of(mailbox: Weak<Mailbox>) -> Arc<Self> {
+    fn of(mailbox: Weak<Mailbox>, queue: &Arc<str>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             done: Signal::new(),
             generation: memory::fork::generation(),
             mailbox,
+            queue: queue.clone(),
         })
     }
 
@@ -195,44 +194,32 @@ pub struct SettleFuture {
     batch: Arc<SettleBatch>,
     id: EventId,
     lease: LeaseId,
-    /// The consumer and its topic, for errors.
-    queue: Arc<str>,
 }
 
 impl SettleFuture {
-    pub(super) fn new(
-        batch: Arc<SettleBatch>,
-        id: EventId,
-        lease: LeaseId,
-        queue: Arc<str>,
-    ) -> Self {
-        Self {
-            batch,
-            id,
-            lease,
-            queue,
-        }
+    pub(super) fn new(batch: Arc<SettleBatch>, id: EventId, lease: LeaseId) -> Self {
+        Self { batch, id, lease }
     }
 
     /// One of an event that is not the consumer's any more.
-    pub(super) fn expired(id: EventId, lease: LeaseId, queue: Arc<str>) -> Self {
-        let error = lease_expired(&queue, id, lease);
+    pub(super) fn expired(id: EventId, lease: LeaseId, queue: &Arc<str>) -> Self {
+        let error = lease_expired(queue, id, lease);
         Self::failed(error, id, lease, queue)
     }
 
     /// One of an event that is the parent's of this forked process.
-    pub(super) fn foreign(id: EventId, lease: LeaseId, queue: Arc<str>) -> Self {
+    pub(super) fn foreign(id: EventId, lease: LeaseId, queue: &Arc<str>) -> Self {
         Self::failed(ClientError::Forked, id, lease, queue)
     }
 
-    fn failed(error: ClientError, id: EventId, lease: LeaseId, queue: Arc<str>) -> Self {
-        let batch = SettleBatch::of(Weak::new());
+    fn failed(error: ClientError, id: EventId, lease: LeaseId, queue: &Arc<str>) -> Self {
+        let batch = SettleBatch::of(Weak::new(), queue);
         batch.resolve(Err(error));
-        Self::new(batch, id, lease, queue)
+        Self::new(batch, id, lease)
     }
 
     fn lease_expired(&self) -> ClientError {
-        lease_expired(&self.queue, self.id, self.lease)
+        lease_expired(&self.batch.queue, self.id, self.lease)
     }
 
     fn is_foreign(&self) -> bool {
@@ -294,7 +281,7 @@ impl SettleFuture {
             what: format!(
                 "the settlement of event {} by {}; {}",
                 self.id,
-                self.queue,
+                self.batch.queue,
                 liveness.unwrap_or_default()
             ),
         }
@@ -344,7 +331,7 @@ impl fmt::Debug for SettleFuture {
         write!(
             f,
             "SettleFuture({} under {} by {})",
-            self.id, self.lease, self.queue
+            self.id, self.lease, self.batch.queue
         )
     }
 }
