@@ -9,7 +9,7 @@ use crate::faults::{Fault, planted};
 use crate::future::{BatchPromise, FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::losses::Losses;
-use crate::mailbox::{Command, Mailbox};
+use crate::mailbox::{Command, Mailbox, Post};
 use crate::options::{AtBudget, Linger, ProducerOptions};
 use crate::refusals::Refusals;
 use crate::shelf::Shelf;
@@ -504,7 +504,7 @@ impl ProducerShared {
         }
         queue.kicked = true;
         drop(queue);
-        if !self.mailbox.post(self.key) {
+        if !self.mailbox.post(Post::Events(self.key)) {
             self.mailbox.send(Command::KickProducer(self.key));
         }
     }

@@ -41,6 +41,15 @@ pub(crate) struct Seek {
     pub partition: PartitionIndex,
 }
 
+/// What a caller's thread may send by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Post {
+    /// What this producer has gathered.
+    Events(u64),
+    /// The settlements of this queue's consumer.
+    Settlements(u64),
+}
+
 /// What the API wants of the core.
 pub(crate) enum Command {
     Call(CallRequest),
@@ -112,8 +121,9 @@ pub(crate) enum Command {
     },
     /// A queue's consumer has settlements to send.
     Settle(u64),
-    /// A queue's consumer has settlements that nobody hurries for.
-    SettleQuietly(u64),
+    /// A queue's consumer has settlements that nobody hurries for: they are to
+    /// be looked at within a millisecond, and from then on until there are none.
+    WatchSettlements(u64),
     /// A lease is to last as long as a new one.
     ExtendLease {
         queue: u64,
@@ -362,10 +372,17 @@ impl Mailbox {
         }
     }
 
-    /// Sends what a producer has gathered at once, on this thread; false if it
-    /// is to be asked for by [`Command::KickProducer`].
-    pub fn post(&self, producer: u64) -> bool {
-        self.watch().is_some_and(|watch| watch.post(producer))
+    /// Sends what was gathered at once, on this thread; false if it is to be
+    /// asked for by a command.
+    pub fn post(&self, what: Post) -> bool {
+        self.watch().is_some_and(|watch| watch.post(what))
+    }
+
+    /// Sends a queue's settlements: at once, if nobody else drives.
+    pub fn post_settlements(&self, queue: u64) {
+        if !self.post(Post::Settlements(queue)) {
+            self.send(Command::Settle(queue));
+        }
     }
 
     /// Has whoever drives look up.
@@ -455,7 +472,7 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::Alarm { promise, .. } => Some(promise),
         Command::Resubscribe { promise, .. } | Command::CloseQueue { promise, .. } => promise,
         Command::Settle(_)
-        | Command::SettleQuietly(_)
+        | Command::WatchSettlements(_)
         | Command::RejoinQueue(_)
         | Command::WindDownQueue { .. }
         | Command::RejoinGroup(_)

@@ -4,7 +4,7 @@
 use crate::core::{ClientCore, Input, Output};
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Post};
 use crate::options::DriverOptions;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
@@ -22,9 +22,6 @@ const EVENTS_PER_TURN: u32 = 256;
 /// How many events a stand-in takes after it has got what it waited for, to
 /// leave nothing behind; if there is more, the thread goes on.
 const EVENTS_LEAVING: u32 = 4;
-
-/// How many batches are posted at most.
-const BATCHES_POSTED: u32 = 2;
 
 /// How long a connection that was told to end may take to send what it holds.
 const FAREWELL_TURNS_MAX: u32 = 64;
@@ -309,15 +306,15 @@ impl Runtime {
         }
     }
 
-    /// Sends what a producer has gathered, and does nothing else. Whether
-    /// that was all, and what is left behind.
-    pub fn post(&mut self, producer: u64) -> (bool, Left) {
+    /// Sends what was gathered, and does nothing else. Whether that was all,
+    /// and what is left behind.
+    pub fn post(&mut self, what: Post) -> (bool, Left) {
         let posted = self.guarded(|runtime| {
             let now = runtime.epoch.elapsed();
             let (core, reactor) = (&mut runtime.core, &mut runtime.reactor);
-            let posted = runtime.present.and_then(|id| {
-                reactor.post(id, |link| core.post(now, link, producer, BATCHES_POSTED))
-            });
+            let posted = runtime
+                .present
+                .and_then(|id| reactor.post(id, |link| core.post(now, link, what)));
             // Who has commands meanwhile has called the thread.
             let settled = reactor.settle(Some(Duration::ZERO));
             let left = match settled.is_ok_and(|settled| settled) {

@@ -8,7 +8,7 @@
 //! another one has it leaves his part to that one.
 
 use crate::error::ClientError;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Post};
 use crate::runtime::{Left, Runtime};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
@@ -242,14 +242,14 @@ impl Watch {
         (is_done || !has_ended).then_some(is_done)
     }
 
-    /// Sends what a producer has gathered, in the thread's place. False if
-    /// there is more to do than that, or somebody else drives.
-    pub fn post(self: &Arc<Self>, producer: u64) -> bool {
+    /// Sends what was gathered, in the thread's place. False if there is more
+    /// to do than that, or somebody else drives.
+    pub fn post(self: &Arc<Self>, what: Post) -> bool {
         let Some(mut runtime) = self.take() else {
             return false;
         };
         let stands_in = StandIn::begin(self);
-        let (posted, left) = runtime.post(producer);
+        let (posted, left) = runtime.post(what);
         drop(stands_in);
         self.put_back(runtime, left);
         posted

@@ -32,7 +32,7 @@ mod wire_session;
 
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
-use crate::mailbox::{Command, Counters, Mailbox, Seek};
+use crate::mailbox::{Command, Counters, Mailbox, Post, Seek};
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Promise, Reply};
 use calls::Calls;
@@ -51,6 +51,9 @@ use wire::frame::FrameKind;
 use wire::message::Method;
 use wire::{ErrorReply, SessionId, TopicId};
 use wire_session::{Route, Silence, Wire, WireSession};
+
+/// How many batches are posted at most.
+const BATCHES_POSTED: u32 = 2;
 
 /// Something happened.
 #[derive(Debug)]
@@ -156,7 +159,8 @@ pub struct ClientCore {
     starved: VecDeque<u64>,
     consumers: BTreeMap<u64, ConsumerCore>,
     queues: BTreeMap<u64, QueueCore>,
-    /// Queues with settlements that go with whatever is sent next.
+    /// Queues whose settlements go with whatever is sent, for as long as the
+    /// core looks at them now and then.
     quiet: BTreeSet<u64>,
     alarms: BTreeMap<u64, Arc<Promise>>,
     topics: Topics,
@@ -249,6 +253,9 @@ impl ClientCore {
             self.settle_along(&mut link);
         }
         self.queues.retain(|_, queue| !queue.is_over());
+        let queues = &self.queues;
+        self.quiet
+            .retain(|key| queues.get(key).is_some_and(QueueCore::is_watching));
         self.give_up_if_hopeless();
     }
 
@@ -264,22 +271,31 @@ impl ClientCore {
         !self.ended && self.context.mailbox.has_commands()
     }
 
-    /// Sends what a producer has gathered, up to `batches`, and does nothing
-    /// else: no plugin and no callback of a user's is waited for. False if it
-    /// is to be told by a command after all, for there is more to do.
-    pub(crate) fn post(
-        &mut self,
-        now: Duration,
-        link: &mut dyn Link,
-        producer: u64,
-        batches: u32,
-    ) -> bool {
+    /// Sends what was gathered, and does nothing else: no plugin and no
+    /// callback of a user's is waited for. False if it is to be told by a
+    /// command after all, for there is more to do.
+    pub(crate) fn post(&mut self, now: Duration, link: &mut dyn Link, what: Post) -> bool {
         debug_assert!(now >= self.context.now);
         if self.ended || !self.started {
             return false;
         }
         self.context.now = now;
         self.context.has_sent = false;
+        let posted = match what {
+            Post::Events(producer) => self.post_events(link, producer),
+            Post::Settlements(queue) => {
+                let mut wire = Wire::new(&mut self.context, Some(link));
+                let core = self.queues.get_mut(&queue);
+                core.map(|core| core.settle(&mut wire)).is_some()
+            }
+        };
+        if std::mem::take(&mut self.context.has_sent) {
+            self.settle_along(&mut Some(link));
+        }
+        posted
+    }
+
+    fn post_events(&mut self, link: &mut dyn Link, producer: u64) -> bool {
         let mut wire = Wire::new(&mut self.context, Some(link));
         let Some(core) = self.producers.get_mut(&producer) else {
             return false;
@@ -288,15 +304,12 @@ impl ClientCore {
         if !self.starved.is_empty() {
             return false;
         }
-        let posted = core.post(&mut wire, batches);
+        let posted = core.post(&mut wire, BATCHES_POSTED);
         if core.starve() {
             self.starved.push_back(producer);
         }
         if core.is_awake() {
             self.awake.insert(producer);
-        }
-        if std::mem::take(&mut self.context.has_sent) {
-            self.settle_along(&mut Some(link));
         }
         posted
     }
@@ -304,8 +317,8 @@ impl ClientCore {
     /// Sends settlements that nobody hurries for, with what is sent anyway.
     fn settle_along(&mut self, link: &mut Option<&mut dyn Link>) {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
-        for key in std::mem::take(&mut self.quiet) {
-            if let Some(queue) = self.queues.get_mut(&key) {
+        for key in &self.quiet {
+            if let Some(queue) = self.queues.get_mut(key) {
                 queue.settle(&mut wire);
             }
         }
@@ -713,9 +726,9 @@ impl ClientCore {
                     queue.news(&mut wire);
                 }
             }
-            Command::SettleQuietly(key) => {
+            Command::WatchSettlements(key) => {
                 if let Some(queue) = self.queues.get_mut(&key) {
-                    queue.settle_quietly(&mut wire);
+                    queue.watch(&mut wire);
                     self.quiet.insert(key);
                 }
             }

@@ -24,7 +24,8 @@ const SETTLES_MAX: usize = 8;
 /// So many leases one request names, which is to fit in a head.
 const LEASES_PER_REQUEST: usize = 20_000;
 const _: () = assert!(LEASES_PER_REQUEST * 48 < wire::frame::HEAD_BYTES_MAX as usize);
-/// How long settlements that nobody hurries for wait for something to go with.
+/// How long settlements that nobody hurries for wait for something to go with:
+/// so often they are looked at.
 const QUIET_WAIT: Duration = Duration::from_millis(1);
 /// Waits before a request is sent again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
@@ -71,8 +72,8 @@ pub(super) struct QueueCore {
     lease: Duration,
     /// When leases are looked after.
     look_at: Option<Duration>,
-    /// When settlements that wait for something to go with go by themselves.
-    settle_at: Option<Duration>,
+    /// When settlements that nobody hurries for are looked at, as long as there are some.
+    watch_at: Option<Duration>,
     closing: Option<Closing>,
     /// Resolved when everything that was settled is durable.
     flushes: Vec<Arc<Promise>>,
@@ -118,7 +119,7 @@ impl QueueCore {
             extensions: Vec::new(),
             lease: Duration::ZERO,
             look_at: None,
-            settle_at: None,
+            watch_at: None,
             closing: None,
             flushes: Vec::new(),
             stop_at: None,
@@ -288,17 +289,21 @@ impl QueueCore {
     }
 
     /// There are settlements that may go with whatever is sent next, if that is soon.
-    pub fn settle_quietly(&mut self, wire: &mut Wire<'_>) {
-        if self.settle_at.is_none() {
+    pub fn watch(&mut self, wire: &mut Wire<'_>) {
+        if self.watch_at.is_none() {
             let at = wire.now() + QUIET_WAIT;
-            self.settle_at = Some(at);
+            self.watch_at = Some(at);
             self.arm(wire, at);
         }
     }
 
+    /// Whether it looks at such settlements now and then.
+    pub fn is_watching(&self) -> bool {
+        self.watch_at.is_some()
+    }
+
     /// Sends settlements that wait for it, as many as may be under way.
     pub fn settle(&mut self, wire: &mut Wire<'_>) {
-        self.settle_at = None;
         while self.sent.len() < SETTLES_MAX
             && self.membership.is_present()
             && wire.is_up()
@@ -503,8 +508,11 @@ impl QueueCore {
                 self.send(wire, sequence);
             }
         }
-        if self.settle_at.is_some_and(|at| at <= now) {
+        if self.watch_at.take_if(|at| *at <= now).is_some() {
             self.settle(wire);
+            if self.shared.is_watched() {
+                self.watch(wire);
+            }
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
@@ -623,6 +631,7 @@ impl QueueCore {
     /// Somebody waits for everything that was settled by now.
     pub fn flush(&mut self, wire: &mut Wire<'_>, promise: Arc<Promise>) {
         self.flushes.push(promise);
+        self.shared.set_awaited(true);
         if self.is_over || self.membership.is_over() {
             return self.end_flushes(&Ok(()));
         }
@@ -630,6 +639,9 @@ impl QueueCore {
     }
 
     fn end_flushes(&mut self, outcome: &Result<(), ClientError>) {
+        if !self.flushes.is_empty() {
+            self.shared.set_awaited(false);
+        }
         for promise in std::mem::take(&mut self.flushes) {
             promise.resolve(outcome.clone().map(|()| Reply::default()));
         }

@@ -134,7 +134,7 @@ impl QueueEvent {
         let timeout = shared.options.session_timeout.saturating_mul(2);
         shared.begin_reply();
         if planted(Fault::SettleEarly) {
-            shared.settle(id, lease, How::acknowledge());
+            shared.settle(id, lease, How::acknowledge().urgently());
         }
         let (outcome, reply) = (stored.clone(), stored.clone());
         let answer = Pending::new(promise.clone(), what, timeout, move |_| {
@@ -145,13 +145,17 @@ impl QueueEvent {
             let outcome = outcome.try_get().unwrap_or(Err(ClientError::Closed));
             if let Err(error) = outcome {
                 let reason = error.to_string();
-                shared.settle(id, lease, How::return_after(Duration::ZERO, &reason));
+                shared.settle(
+                    id,
+                    lease,
+                    How::return_after(Duration::ZERO, &reason).urgently(),
+                );
                 shared.end_reply();
                 return promise.resolve(Err(error));
             }
             let how = match is_quiet && shared.has_plenty() {
                 true => How::acknowledge_quietly(),
-                false => How::acknowledge(),
+                false => How::acknowledge().urgently(),
             };
             let settled = shared.settle(id, lease, how);
             shared.end_reply();

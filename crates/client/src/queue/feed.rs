@@ -26,6 +26,9 @@ use wire::message::Lease;
 use wire::record::Gap;
 use wire::{EventId, Incarnation, LeaseId, PartitionIndex};
 
+/// So many times while a prefetch is worked off it is told what is settled.
+const PORTIONS: usize = 4;
+
 /// A batch that has arrived; its headers are verified, its sections are not.
 pub(crate) struct LeasedBatch {
     pub partition: PartitionIndex,
@@ -52,10 +55,14 @@ struct State {
     work: Work,
     /// Requests of settlements that were not sent; the last one gathers more.
     gathered: VecDeque<Gathered>,
-    /// The core knows that there are some.
+    /// Events that were settled since a request was sent.
+    unsent: usize,
+    /// The core knows that there are some to be sent.
     scheduled: bool,
-    /// The core knows that there are some that may wait a little.
-    quietly: bool,
+    /// The core looks now and then whether there are some.
+    watched: bool,
+    /// There were some since it looked.
+    has_settled: bool,
     /// Events that are settled when their replies are stored.
     replying: usize,
     /// Whether the core is to hear when the last of them is.
@@ -175,10 +182,11 @@ impl QueueShared {
     }
 
     fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
-        let driven = self.mailbox.drive(deadline, || self.lock().news != seen);
+        let driven = self.mailbox.drive(deadline, || self.look(seen));
         if let Some(done) = driven {
             return done;
         }
+        self.look(seen);
         let mut state = self.lock();
         while state.news == seen {
             state = match self.arrived.wait(state, deadline) {
@@ -187,6 +195,21 @@ impl QueueShared {
             };
         }
         true
+    }
+
+    /// Whether there is news. If there is none, what was settled is sent, so
+    /// that there is some.
+    fn look(&self, seen: u64) -> bool {
+        let mut state = self.lock();
+        let is_there = state.news != seen;
+        let wake = !is_there
+            && !state.gathered.is_empty()
+            && !std::mem::replace(&mut state.scheduled, true);
+        drop(state);
+        if wake {
+            self.mailbox.send(Command::Settle(self.key));
+        }
+        is_there
     }
 
     /// For the puller: the program came for events. Fails once after it was
@@ -237,16 +260,18 @@ impl QueueShared {
             state.work.let_go(1, || self.clock());
         }
         let batch = self.gather(&mut state, held, how);
-        let is_known = match how.is_quiet {
-            true => state.scheduled || std::mem::replace(&mut state.quietly, true),
-            false => std::mem::replace(&mut state.scheduled, true),
+        // The server is to have work while the program has.
+        let portion = (self.options.prefetch_events as usize / PORTIONS).max(1);
+        let is_due = how.is_urgent || (!how.is_quiet && state.unsent >= portion);
+        let is_known = match is_due {
+            true => std::mem::replace(&mut state.scheduled, true),
+            false => state.scheduled || std::mem::replace(&mut state.watched, true),
         };
         drop(state);
-        if !is_known {
-            self.mailbox.send(match how.is_quiet {
-                true => Command::SettleQuietly(self.key),
-                false => Command::Settle(self.key),
-            });
+        match is_due {
+            _ if is_known => {}
+            true => self.mailbox.post_settlements(self.key),
+            false => self.mailbox.send(Command::WatchSettlements(self.key)),
         }
         SettleFuture::new(batch, id, lease)
     }
@@ -265,7 +290,6 @@ impl QueueShared {
 
     /// Begins to wait for all that was settled to be durable.
     pub fn begin_flush(&self, timeout: Duration) -> Pending<()> {
-        self.lock().is_awaited = true;
         let promise = Promise::new(&self.mailbox);
         self.mailbox.send(Command::FlushQueue {
             queue: self.key,
@@ -306,8 +330,10 @@ impl QueueShared {
         if state.gathered.back().is_none_or(|last| last.is_full(&how)) {
             state
                 .gathered
-                .push_back(Gathered::new(&self.mailbox, &self.title));
+                .push_back(Gathered::new(&self.mailbox, self.key, &self.title));
         }
+        state.unsent += (lease.end.0 - lease.first.0) as usize;
+        state.has_settled = true;
         let last = state.gathered.back_mut();
         let last = last.expect("pushed if it was not there");
         last.push(lease, how);
@@ -319,13 +345,27 @@ impl QueueShared {
         let mut state = self.lock();
         let Some(mut gathered) = state.gathered.pop_front() else {
             state.scheduled = false;
-            state.quietly = false;
             return None;
         };
+        state.unsent = 0;
         gathered.worked_us = state.work.take(now);
         drop(state);
+        gathered.batch.note_sent();
         gathered.join();
         Some(gathered)
+    }
+
+    /// For the core: whether it is to look again at what nobody hurries for,
+    /// as there was something since it did.
+    pub fn is_watched(&self) -> bool {
+        let mut state = self.lock();
+        state.watched = std::mem::take(&mut state.has_settled);
+        state.watched
+    }
+
+    /// For the core: whether somebody waits for all that was settled to be durable.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.lock().is_awaited = is_awaited;
     }
 
     /// For the core: whether settlements wait to be sent, or are still to come.

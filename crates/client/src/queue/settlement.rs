@@ -4,10 +4,11 @@
 use super::LeaseSet;
 use super::lease_set::is_next;
 use crate::error::ClientError;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Command, Mailbox};
 use crate::watch::{call_back, call_here};
 use memory::{Deadline, Signal};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(crate) struct How<'a> {
     pub reason: &'a str,
     /// Whether nobody hurries for it.
     pub is_quiet: bool,
+    /// Whether it waits for nothing to go with.
+    pub is_urgent: bool,
 }
 
 impl<'a> How<'a> {
@@ -41,6 +44,14 @@ impl<'a> How<'a> {
         Self {
             is_quiet: true,
             ..Self::acknowledge()
+        }
+    }
+
+    /// The same, at once: somebody waits for it.
+    pub fn urgently(self) -> Self {
+        Self {
+            is_urgent: true,
+            ..self
         }
     }
 
@@ -65,6 +76,7 @@ impl<'a> How<'a> {
             delay_ms: 0,
             reason: clip(reason),
             is_quiet: false,
+            is_urgent: false,
         }
     }
 
@@ -86,10 +98,10 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    pub fn new(mailbox: &Arc<Mailbox>, queue: &Arc<str>) -> Self {
+    pub fn new(mailbox: &Arc<Mailbox>, key: u64, queue: &Arc<str>) -> Self {
         Self {
             settlements: Vec::new(),
-            batch: SettleBatch::of(Arc::downgrade(mailbox), queue),
+            batch: SettleBatch::of(Arc::downgrade(mailbox), key, queue),
             is_quiet: true,
             worked_us: 0,
             bytes: 0,
@@ -133,6 +145,10 @@ pub(crate) struct SettleBatch {
     done: Signal,
     generation: u64,
     mailbox: Weak<Mailbox>,
+    /// The consumer's, to the core.
+    key: u64,
+    /// The core has it, or was told to send it. Nothing is ordered by it.
+    is_sent: AtomicBool,
     /// The consumer and its topic, for errors.
     queue: Arc<str>,
 }
@@ -146,18 +162,40 @@ struct State {
 }
 
 impl SettleBatch {
-    fn of(mailbox: Weak<Mailbox>, queue: &Arc<str>) -> Arc<Self> {
+    fn of(mailbox: Weak<Mailbox>, key: u64, queue: &Arc<str>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             done: Signal::new(),
             generation: memory::fork::generation(),
             mailbox,
+            key,
+            is_sent: AtomicBool::new(false),
             queue: queue.clone(),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics here")
+    }
+
+    /// It is on its way: nobody has to ask for that.
+    pub fn note_sent(&self) {
+        self.is_sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Somebody waits for it: if it was not sent, the core is told.
+    fn hurry(&self, tell: impl FnOnce(&Mailbox)) {
+        if !self.is_sent.load(Ordering::Relaxed)
+            && !self.is_sent.swap(true, Ordering::Relaxed)
+            && let Some(mailbox) = self.mailbox.upgrade()
+        {
+            tell(&mailbox);
+        }
+    }
+
+    /// The same, for who may send it himself.
+    fn post(&self) {
+        self.hurry(|mailbox| mailbox.post_settlements(self.key));
     }
 
     /// Tells all settlements of the request; a second outcome is dropped.
@@ -213,7 +251,7 @@ impl SettleFuture {
     }
 
     fn failed(error: ClientError, id: EventId, lease: LeaseId, queue: &Arc<str>) -> Self {
-        let batch = SettleBatch::of(Weak::new(), queue);
+        let batch = SettleBatch::of(Weak::new(), 0, queue);
         batch.resolve(Err(error));
         Self::new(batch, id, lease)
     }
@@ -256,12 +294,18 @@ impl SettleFuture {
         let deadline = Deadline::within(timeout);
         let batch = &self.batch;
         let mailbox = batch.mailbox.upgrade();
-        let is_there = || batch.lock().outcome.is_some();
+        // Who drives takes it from there.
+        let hurry = || batch.hurry(|mailbox| mailbox.send(Command::Settle(batch.key)));
+        let is_there = || {
+            hurry();
+            batch.lock().outcome.is_some()
+        };
         let driven = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there));
         if driven.is_some() {
             let result = self.result(&batch.lock());
             return result.unwrap_or_else(|| Err(self.timeout()));
         }
+        hurry();
         let mut state = batch.lock();
         loop {
             if let Some(result) = self.result(&state) {
@@ -290,6 +334,7 @@ impl SettleFuture {
     /// Calls `callback` once when the result is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         self.on_done_here(Box::new(move || call_back(callback)));
+        self.batch.post();
     }
 
     /// [`SettleFuture::on_done`] for a callback of ours, on whichever thread tells.
@@ -322,6 +367,8 @@ impl Future for SettleFuture {
         if !state.wakers.iter().any(is_known) {
             state.wakers.push(context.waker().clone());
         }
+        drop(state);
+        self.batch.post();
         Poll::Pending
     }
 }
