@@ -156,6 +156,46 @@ fn settlements_travel_together_as_ranges() {
 }
 
 #[test]
+fn settlements_go_a_portion_at_a_time_when_somebody_waits_or_within_a_millisecond() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..200, 50, 0);
+    let options = QueueConsumerOptions {
+        prefetch_events: 200,
+        ..QueueConsumerOptions::default()
+    };
+    let consumer = join(&mut world, &topic, options);
+    world.run_until(SECOND, |_| false);
+    let mut events = consumer
+        .pull_batch(200, Some(Duration::ZERO))
+        .unwrap()
+        .into_iter();
+    let mut acknowledge = |count: usize| -> Vec<SettleFuture> {
+        let settled = events.by_ref().take(count);
+        settled.map(|event| event.acknowledge()).collect()
+    };
+    let sent_within = |world: &mut World, us: u64| {
+        world.run_until(Duration::from_micros(us), |_| false);
+        world.server.requests(Method::Settle)
+    };
+    acknowledge(10);
+    assert_eq!(sent_within(&mut world, 900), 0);
+    assert_eq!(sent_within(&mut world, 200), 1);
+    // A quarter of the prefetch: the server is to have something to do.
+    acknowledge(60);
+    assert_eq!(sent_within(&mut world, 200), 2);
+    // As long as there is something it is looked at, by one timer.
+    acknowledge(10);
+    assert_eq!(sent_within(&mut world, 1100), 3);
+    let waited_for = acknowledge(1).remove(0);
+    waited_for.on_done(Box::new(|| ()));
+    assert_eq!(sent_within(&mut world, 200), 4);
+    acknowledge(1);
+    assert!(consumer.pull(Some(Duration::ZERO)).unwrap().is_none());
+    assert_eq!(sent_within(&mut world, 200), 5);
+}
+
+#[test]
 fn at_most_eight_requests_are_unanswered_and_what_comes_meanwhile_is_gathered() {
     let mut world = World::new();
     let topic = world.topic(1);

@@ -202,8 +202,9 @@ record! {
         /// The member's own count of these requests, from 1: one that is sent
         /// again gets the answer that it had. At most 8 may be unanswered.
         pub sequence: u64,
-        /// How long the program had any of its events in hand since the request
-        /// before, microseconds: the server goes by it when it gives out more.
+        /// How long the program was at its events since the request before, from
+        /// the first one until it found no more and had settled all,
+        /// microseconds: the server goes by it when it gives out more.
         pub worked_us: u32,
         /// What, in this order.
         pub settlements: Vec<Settlement>,
