@@ -154,6 +154,29 @@ fn a_refusal_that_may_pass_is_tried_again_in_order() {
 }
 
 #[test]
+fn a_full_topic_is_asked_by_one_batch_and_ever_more_seldom() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let producer = open(&mut world, &topic, small_batches());
+    let first = push_all(&producer, 0..3);
+    assert!(resolve(&mut world, MINUTE, &first));
+    for _ in 0..100 {
+        let error = ErrorReply::retryable(ErrorCode::StorageFull, 100, "no room");
+        world.server.refuse(Method::Produce, error);
+    }
+    let futures = push_all(&producer, 3..30);
+    world.run_until(Duration::from_millis(50), |_| false);
+    let before = world.server.requests(Method::Produce);
+    assert!(before > 2, "several were under way");
+    // After 0.1, 0.2, 0.4, 0.8 s, and then each second.
+    world.run_until(5 * SECOND, |_| false);
+    assert_eq!(world.server.requests(Method::Produce) - before, 7);
+    world.server.refusals.clear();
+    assert!(resolve(&mut world, 2 * SECOND, &futures));
+    assert_eq!(stored(&mut world), numbers(30));
+}
+
+#[test]
 fn who_waits_in_vain_is_told_what_the_server_refuses() {
     let mut world = World::new();
     let topic = world.topic(1);

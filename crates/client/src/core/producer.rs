@@ -29,6 +29,8 @@ use wire::{ErrorCode, ErrorReply, PartitionIndex, ProducerId, Sequence};
 
 /// Waits before a refused batch is sent again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(10);
+/// Each time that it is refused again it waits twice as long, up to this.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 /// How often a batch may be found out of sequence, or damaged on its way,
 /// without any progress in between.
 const REPAIRS_MAX: u32 = 8;
@@ -56,8 +58,9 @@ struct PartitionFlow {
     /// batch at a time is sent: whatever comes first is taken as the first,
     /// so a second one must not overtake a first that is refused.
     is_known: bool,
-    /// A batch was refused, and none stored since.
-    is_refused: bool,
+    /// How often batches were refused, and none stored since: only the first
+    /// is sent meanwhile, to find out whether that has changed.
+    refused: u32,
 }
 
 /// What credit that came back was to a producer.
@@ -352,7 +355,7 @@ impl ProducerCore {
             return true;
         }
         flow.retry_at = None;
-        let is_known = flow.is_known;
+        let one_by_one = !flow.is_known || flow.refused > 0;
         for (place, batch) in flow.in_flight.iter_mut().enumerate() {
             if batch.request.is_some() || batch.outcome.is_some() {
                 continue;
@@ -361,7 +364,7 @@ impl ProducerCore {
                 batch.renumber(Sequence(flow.next_sequence));
                 flow.next_sequence += u64::from(batch.count);
             }
-            if place > 0 && (!is_known || batch.must_be_first) {
+            if place > 0 && (one_by_one || batch.must_be_first) {
                 return true;
             }
             if let Some(max) = wire.exceeds_payload_max(batch.payload_bytes) {
@@ -438,7 +441,7 @@ impl ProducerCore {
                 batch.outcome = Some(Ok(produced));
                 flow.repairs = 0;
                 flow.is_known = true;
-                if std::mem::take(&mut flow.is_refused) {
+                if std::mem::take(&mut flow.refused) > 0 {
                     self.shared.refusals.forget(partition);
                 }
                 self.resolve(wire, partition);
@@ -555,7 +558,9 @@ impl ProducerCore {
         if !again {
             return self.fail(wire, &ClientError::Server(error));
         }
-        flow.is_refused = true;
+        let longer = wait.saturating_mul(1 << flow.refused.min(10));
+        flow.refused = flow.refused.saturating_add(1);
+        let wait = wait.max(longer.min(RETRY_AFTER_MAX));
         self.shared.refusals.note(partition, error);
         self.rewind(wire, partition, wait);
     }
