@@ -29,7 +29,10 @@ def queue_case(bench):
 
     return {
         "Thalweg tcp, written, prefetch 256": (thalweg, ours(thalweg, 256)),
+        # What Redis has under way: two reads of 1,000.
+        "Thalweg tcp, written, prefetch 2,000": (thalweg, ours(thalweg, 2000)),
         "Thalweg tcp, written, prefetch 4,096": (thalweg, ours(thalweg, 4096)),
+        "Thalweg shm, written, prefetch 256": (near, ours(near, 256)),
         "Thalweg shm, written, prefetch 4,096": (near, ours(near, 4096)),
         "Redis streams, XACK of 1,000 entries": (redis, group("group-consume")),
         "Redis streams, one XACK an entry": (redis, group("group-consume-singly")),
