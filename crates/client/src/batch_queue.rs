@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 use topic::{Definition, PartitionSelector, SelectorInput, Serializer, Validator};
 use wire::batch::{BatchBuilder, EventParts, Headers};
-use wire::codec::Codec;
 use wire::{PartitionIndex, ProducerEpoch, ProducerId};
 
 /// Large data of one batch, together; one event may exceed it.
@@ -265,11 +264,7 @@ impl ProducerShared {
         event: &Event<'_>,
         metadata: &[u8],
     ) -> Result<PushFuture, ClientError> {
-        let headers = (!event.headers.is_empty()).then(|| {
-            let copy =
-                |(name, value): &(&str, &[u8])| (name.to_string(), Bytes::copy_from_slice(value));
-            Headers(event.headers.iter().map(copy).collect()).to_bytes()
-        });
+        let headers = (!event.headers.is_empty()).then(|| Headers::bytes_of(event.headers));
         let data_bytes: u64 = event.data.iter().map(|piece| piece.len() as u64).sum();
         let external = data_bytes > u64::from(self.options.inline_bytes_max);
         // Many short pieces are better one than each where it lies.

@@ -56,6 +56,9 @@ pub struct Requester {
     topic: TopicHandle,
     producer: Producer,
     address: String,
+    /// What requests and broadcasts wait for, for errors.
+    reply: Arc<str>,
+    replies: Arc<str>,
     generation: u64,
 }
 
@@ -86,7 +89,9 @@ struct Request {
     deadline: Duration,
     promise: Arc<Promise>,
     slot: Slot,
-    what: String,
+    what: Arc<str>,
+    /// How long after its beginning the deadline is.
+    patience: Duration,
     /// Whether it is a broadcast.
     is_broadcast: bool,
 }
@@ -135,8 +140,11 @@ impl Requester {
                     // The reply tells that the request was stored.
                     producer.set_quiet(true);
                     let inner = Inner::new(replies, outer, first);
+                    let title = topic.name();
                     Ok(Self {
                         inner,
+                        reply: format!("the reply to a request to {title}").into(),
+                        replies: format!("replies to a broadcast to {title}").into(),
                         topic,
                         producer,
                         address,
@@ -161,10 +169,10 @@ impl Requester {
         event: Event<'_>,
         deadline: Duration,
     ) -> Result<Pending<ConsumedEvent>, ClientError> {
-        let what = format!("the reply to a request to {}", self.topic.name());
+        let what = &self.reply;
         let slot = Slot::default();
-        let (promise, _) = self.send(event, deadline, &what, slot.clone(), false)?;
-        Ok(Pending::new(promise, what, deadline, move |_| {
+        let (promise, _) = self.send(event, deadline, what, slot.clone(), false)?;
+        Ok(Pending::new(promise, &**what, deadline, move |_| {
             let reply = slot.lock().expect("no holder panics here").replies.pop();
             Ok(reply.ok_or(ClientError::Closed)?.1)
         }))
@@ -184,9 +192,9 @@ impl Requester {
         gather: Gather,
         deadline: Duration,
     ) -> Result<Pending<Gathered>, ClientError> {
-        let what = format!("replies to a broadcast to {}", self.topic.name());
+        let what = &self.replies;
         let slot: Slot = Arc::new(Mutex::new(Answer::gathering(gather)));
-        let (promise, number) = self.send(event, deadline, &what, slot.clone(), true)?;
+        let (promise, number) = self.send(event, deadline, what, slot.clone(), true)?;
         // Both are on their way at once: whoever is live when the request comes is asked.
         let (inner, answer) = (Arc::downgrade(&self.inner), slot.clone());
         let live = self.topic.begin_describe_consumers("");
@@ -201,7 +209,7 @@ impl Requester {
                 Err(error) => inner.end(number, Err(error)),
             }
         });
-        Ok(Pending::new(promise, what, deadline, move |_| {
+        Ok(Pending::new(promise, &**what, deadline, move |_| {
             let answer = std::mem::take(&mut *slot.lock().expect("no holder panics here"));
             Ok(answer.into_gathered())
         }))
@@ -211,7 +219,7 @@ impl Requester {
         &self,
         event: Event<'_>,
         deadline: Duration,
-        what: &str,
+        what: &Arc<str>,
         slot: Slot,
         is_broadcast: bool,
     ) -> Result<(Arc<Promise>, u64), ClientError> {
@@ -230,7 +238,8 @@ impl Requester {
             deadline: ends,
             promise: promise.clone(),
             slot: slot.clone(),
-            what: format!("{what} ({:.1} s)", deadline.as_secs_f64()),
+            what: what.clone(),
+            patience: deadline,
             is_broadcast,
         };
         let number = Inner::begin(&self.inner, request)?;
@@ -480,7 +489,8 @@ impl Inner {
                 continue;
             }
             let liveness = self.mailbox.liveness.describe_now();
-            let what = format!("{}; {liveness}", request.what);
+            let (what, patience) = (&request.what, request.patience.as_secs_f64());
+            let what = format!("{what} ({patience:.1} s); {liveness}");
             request.promise.resolve(Err(ClientError::Timeout { what }));
         }
         if let Some(next) = next {

@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+/// Room for what most messages and records take.
+const USUAL_BYTES: usize = 128;
+
 /// Bytes that are not what they should be, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError {
@@ -232,7 +235,8 @@ pub trait Codec: Sized {
 
     /// The value as bytes of its own.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        // A vector that grows field by field is moved again and again.
+        let mut out = Vec::with_capacity(USUAL_BYTES);
         self.encode(&mut out);
         out
     }

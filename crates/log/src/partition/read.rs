@@ -361,7 +361,6 @@ impl DiskLog {
             Job::Open(job) => job.finder.at.segment,
             Job::Data(_) => return self.step(job, None),
         };
-        let path = SegmentFile::Index.path(&self.open.directory, base);
         let unknown = self
             .segment(base)
             .is_some_and(|segment| !segment.index_known);
@@ -369,6 +368,7 @@ impl DiskLog {
             return self.step(job, None);
         }
         let id = self.keep_job(job);
+        let path = SegmentFile::Index.path(&self.open.directory, base);
         let file = self.files.add(path);
         let read = Operation::Read {
             file: THIS_FILE,

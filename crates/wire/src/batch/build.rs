@@ -354,7 +354,19 @@ impl BatchBuilder {
             block_bytes.is_power_of_two(),
             "block length {block_bytes} is no power of two"
         );
-        let mut head = vec![0; SECTIONS_START];
+        let blobs = [
+            &self.metadata_lengths,
+            &self.data_lengths,
+            &self.producer_times,
+            &self.key_lengths,
+            &self.keys,
+            &self.header_lengths,
+            &self.headers,
+            &self.tombstones,
+        ];
+        let head_bytes = blobs.iter().map(|blob| blob.len()).sum::<usize>();
+        let mut head = Vec::with_capacity(SECTIONS_START + head_bytes);
+        head.resize(SECTIONS_START, 0);
         let mut columns = column::METADATA_BYTES;
         head.extend_from_slice(&self.metadata_lengths);
         for (bit, lengths, blobs) in [

@@ -289,6 +289,23 @@ fn read_offset_deltas(
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Headers(pub Vec<(String, bytes::Bytes)>);
 
+impl Headers {
+    /// The binary form of these headers, without a copy of each in between.
+    pub fn bytes_of(headers: &[(&str, &[u8])]) -> Vec<u8> {
+        use crate::codec::Write as _;
+        let bytes = headers
+            .iter()
+            .map(|(name, value)| 8 + name.len() + value.len());
+        let mut out = Vec::with_capacity(4 + bytes.sum::<usize>());
+        out.put_u32(u32::try_from(headers.len()).expect("an event has few headers"));
+        for (name, value) in headers {
+            out.put_sized(name.as_bytes());
+            out.put_sized(value);
+        }
+        out
+    }
+}
+
 impl crate::codec::Codec for Headers {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
@@ -313,6 +330,17 @@ mod tests {
             first_sequence: Sequence(4),
         };
         builder.seal(origin, 4096).to_vec()
+    }
+
+    #[test]
+    fn headers_have_one_form() {
+        let headers: [(&str, &[u8]); 2] = [("a", b"1"), ("thalweg.reply", b"")];
+        let owned = |(name, value): &(&str, &[u8])| {
+            (name.to_string(), bytes::Bytes::copy_from_slice(value))
+        };
+        let kept = super::Headers(headers.iter().map(owned).collect());
+        let bytes = super::Headers::bytes_of(&headers);
+        assert_eq!(bytes, crate::codec::Codec::to_bytes(&kept));
     }
 
     /// A survey and a full decoding agree, on good columns and on damaged ones.
