@@ -435,6 +435,51 @@ fn closing_waits_for_replies_that_are_under_way() {
 }
 
 #[test]
+fn what_nobody_hurries_for_is_settled_by_itself_and_for_good() {
+    const REQUESTS: u64 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(directory.path());
+    let drivers = [connect(directory.path()), connect(directory.path())];
+    let asked = topic(&drivers[0], 1);
+    let requester = asked.requester(RequesterOptions::default()).unwrap();
+    let worked = drivers[1].open_topic("events").unwrap();
+    let worker = std::thread::spawn(move || {
+        let consumer = queue(&worked, QueueConsumerOptions::default());
+        let next = || {
+            let event = consumer.pull(Some(WATCHDOG)).unwrap();
+            event.expect("a request")
+        };
+        // It waits for no reply to be stored: each hears of it with the next
+        // request, the last one with nothing.
+        let reply = |event: QueueEvent| {
+            assert_eq!(event.deliveries(), 1);
+            event.reply(event.metadata(), Vec::new()).unwrap()
+        };
+        let stored: Vec<_> = (0..REQUESTS).map(|_| reply(next())).collect();
+        (consumer, stored)
+    });
+    for number in 0..REQUESTS {
+        let request = number.to_le_bytes();
+        let pending = requester.request(Event::new(&request), WATCHDOG).unwrap();
+        assert_eq!(number.to_le_bytes(), pending.wait().unwrap().metadata());
+    }
+    // Nobody sends anything any more, and all are confirmed all the same.
+    let (consumer, stored) = worker.join().unwrap();
+    for (number, stored) in stored.into_iter().enumerate() {
+        assert_eq!(stored.wait().unwrap().offset, Offset(number as u64));
+    }
+    // What is confirmed is not delivered again.
+    server.kill();
+    let _server = start(directory.path());
+    let pending = requester.request(Event::new(b"last"), WATCHDOG).unwrap();
+    let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("a request");
+    assert_eq!(event.metadata(), b"last");
+    event.reply(b"", Vec::new()).unwrap().wait().unwrap();
+    pending.wait().unwrap();
+    consumer.close().unwrap();
+}
+
+#[test]
 fn an_event_that_outlives_its_consumer_has_no_reply() {
     let directory = tempfile::tempdir().unwrap();
     let _server = start(directory.path());
