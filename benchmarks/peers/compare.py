@@ -47,9 +47,10 @@ class Bench:
     def count(self, full: int) -> int:
         return max(100, round(full * self.options.scale))
 
-    def thalweg(self, transport: str = "tcp") -> Thalweg:
-        directory = self.scratch / f"thalweg-{transport}"
-        return self.stack.enter_context(Thalweg(directory, self.options.thalweg, transport))
+    def thalweg(self, transport: str = "tcp", spin_us: int = 0) -> Thalweg:
+        directory = self.scratch / f"thalweg-{transport}-{spin_us}"
+        server = Thalweg(directory, self.options.thalweg, transport, spin_us)
+        return self.stack.enter_context(server)
 
     def kafka(self) -> Kafka:
         jars, settings = self.options.build / "kafka", HERE / "kafka-server.properties"

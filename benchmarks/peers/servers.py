@@ -131,9 +131,9 @@ class Server:
 class Thalweg(Server):
     name = "Thalweg"
 
-    def __init__(self, directory: Path, program: Path, transport: str = "tcp"):
+    def __init__(self, directory: Path, program: Path, transport: str = "tcp", spin_us: int = 0):
         super().__init__(directory)
-        self.program, self.transport = program, transport
+        self.program, self.transport, self.spin_us = program, transport, spin_us
         self.group_file = directory / "thalweg.json"
 
     def start(self) -> None:
@@ -142,7 +142,8 @@ class Thalweg(Server):
         listen = tcp if self.transport == "tcp" else unix
         data = self.directory / "data"
         process = self.spawn(
-            [self.program, "serve", data, "--group-file", self.group_file, "--listen", listen]
+            [self.program, "serve", data, "--group-file", self.group_file]
+            + ["--listen", listen, "--spin-us", str(self.spin_us)]
         )
         wait_until(self.group_file.exists, "thalweg serve", process)
         group = json.loads(self.group_file.read_text())

@@ -70,9 +70,14 @@ fn echo(mut reactor: Reactor) {
 }
 
 fn with_echo(address: &str, test: impl FnOnce(&str)) {
+    with_spinning_echo(address, Duration::ZERO, test);
+}
+
+fn with_spinning_echo(address: &str, spin: Duration, test: impl FnOnce(&str)) {
     let listener = transports().listen(address).unwrap();
     let address = listener.address();
     let mut reactor = Reactor::new().unwrap();
+    reactor.set_spin(spin);
     reactor.add_listener(listener).unwrap();
     let waker = reactor.waker();
     let server = std::thread::spawn(move || echo(reactor));
@@ -120,6 +125,40 @@ fn calls_between_two_threads() {
                 let mut link = reactor.remove_link(link).unwrap();
                 link.close("done");
             }
+            assert!(reactor.next().is_none());
+        });
+    });
+}
+
+#[test]
+fn who_spins_hears_everybody() {
+    // Some of the waits are slept through, others not.
+    let spin = Duration::from_micros(50);
+    everywhere("spins", |address| {
+        with_spinning_echo(address, spin, |address| {
+            let mut reactor = Reactor::new().unwrap();
+            reactor.set_spin(spin);
+            let link = transports().connect(address).unwrap();
+            let link = reactor.add_link(link).unwrap();
+            for id in 0..500 {
+                reactor.link(link).unwrap().send(ask(id, id as usize));
+                let received = loop {
+                    match next(&mut reactor) {
+                        ReactorEvent::Link {
+                            event: LinkEvent::Message(received),
+                            ..
+                        } => break received,
+                        ReactorEvent::Link {
+                            event: LinkEvent::Up,
+                            ..
+                        } => {}
+                        other => panic!("{other:?}"),
+                    }
+                };
+                assert_eq!((received.id, received.payload.len()), (id, id as usize));
+            }
+            // Nothing comes: it does not look for ever.
+            reactor.wait(Some(Duration::from_millis(1))).unwrap();
             assert!(reactor.next().is_none());
         });
     });

@@ -118,10 +118,11 @@ settings! {
     heartbeat_ms: u32 = 10_000, "milliseconds";
     /// Serve clients of this host over the unix socket alone, not over shared memory.
     no_shared_memory: bool = false, "yes or no";
-    /// How long the server looks for what clients wrote into shared memory before it sleeps, microseconds.
+    /// How long the server looks for what clients sent, over whichever transport, before it sleeps, microseconds.
     ///
     /// 0 does not. It takes a processor while it looks, and pays where one is free for that: 50 is a
-    /// good value then. As long as looking finds nothing, it is done more and more rarely.
+    /// good value then, 20 for requests and replies over sockets. As long as looking finds nothing, it
+    /// is done more and more rarely.
     spin_us: u32 = 0, "microseconds";
     /// Processors for the thread that serves the network and all partitions, for example `2`.
     ///
