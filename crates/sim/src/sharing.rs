@@ -27,11 +27,15 @@ const SLOW_BYTES_PER_SECOND: u64 = 20_000;
 impl Plan {
     /// Who listens to the server, if consumers share.
     pub(crate) fn witness(&self, trace: &Trace) -> Option<Witness> {
-        let worker = self.workers.first()?;
-        let deliveries_max = worker.options.queue.deliveries_max;
-        let ordered = self.workers.iter();
-        let ordered = ordered.filter(|one| one.options.queue.ordered_by_key);
-        let turns = Turns::of(ordered.map(|one| one.queue.clone()).collect());
+        let workers = self.workers.iter().map(|one| (&one.queue, &one.options));
+        // Requests are work of a queue as well.
+        let answerers = self.answerers.iter().filter_map(|one| one.queue.as_ref());
+        let answerers = answerers.map(|queue| (&queue.name, &queue.options));
+        let mut workers = workers.chain(answerers).peekable();
+        let (_, first) = workers.peek()?;
+        let deliveries_max = first.queue.deliveries_max;
+        let ordered = workers.filter(|(_, options)| options.queue.ordered_by_key);
+        let turns = Turns::of(ordered.map(|(queue, _)| queue.clone()).collect());
         let revoke_ms = self.members.first().map(|one| &one.member.group);
         let revoke_ms = revoke_ms.map_or(0, |group| group.revoke_timeout_ms);
         Some(Witness::new(
@@ -40,6 +44,11 @@ impl Plan {
             revoke_ms * MILLISECOND,
             trace.clone(),
         ))
+    }
+
+    /// Whether all that there is is to be shared out.
+    fn shares(&self) -> bool {
+        !self.workers.is_empty()
     }
 
     fn queues(&self) -> BTreeSet<&str> {
@@ -211,7 +220,7 @@ impl World {
 
     /// Runs until every queue and group has done with everything.
     pub(crate) fn share_out(&mut self, ends: &[Position]) -> Result<(), Violation> {
-        if self.machine.witness.is_none() {
+        if !self.plan.shares() {
             return Ok(());
         }
         self.observe("observer");
@@ -371,7 +380,7 @@ impl World {
 
     /// At the end: what became of every event.
     pub(crate) fn check_sharing(&mut self, ends: &[Position]) -> Result<(), Violation> {
-        if self.machine.witness.is_none() {
+        if !self.plan.shares() {
             return Ok(());
         }
         let letters = self.read_letters()?;
