@@ -1,21 +1,31 @@
 //! Answers that nobody hurries for: they travel with whatever comes next on
 //! their connection, or by themselves after a while. Writing one by itself
-//! wakes a program that waits for something else.
+//! wakes a program that waits for something else. And settlements that nobody
+//! hurries for: they take effect when nothing else is to be done.
 
 use crate::node::{LinkId, Node, Output};
 use crate::timers::Timer;
-use net::Message;
-use std::collections::BTreeMap;
+use net::{Message, Received};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+use wire::frame::{FrameKind, REQUEST_QUIET};
+use wire::message::Method;
 
 /// How long such an answer waits for company.
 const WAIT: Duration = Duration::from_millis(1);
 /// So many of a connection wait at most.
 const HELD_MAX: usize = 64;
 
-/// What waits, by connection.
+/// So many settlements are put off at most.
+const PUT_OFF_MAX: usize = 64;
+
+/// What waits.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet(BTreeMap<LinkId, Held>);
+pub(crate) struct Quiet {
+    held: BTreeMap<LinkId, Held>,
+    /// Settlements that have come and have no effect yet.
+    put_off: VecDeque<(LinkId, Received)>,
+}
 
 #[derive(Debug)]
 struct Held {
@@ -23,10 +33,54 @@ struct Held {
     until: Duration,
 }
 
+/// The method of a request.
+fn method_of(message: &Received) -> Option<u16> {
+    let code = message.head.first_chunk::<2>();
+    code.filter(|_| message.kind == FrameKind::Request)
+        .map(|code| u16::from_le_bytes(*code))
+}
+
 impl Node {
+    /// A message has come to an open session. It is given back unless it is
+    /// one that can wait: what else has arrived may be waited for. Events may be
+    /// ahead of what was put off; nothing else is.
+    pub(crate) fn put_off(&mut self, link: LinkId, message: Received) -> Option<Received> {
+        let method = method_of(&message);
+        if method == Some(Method::Settle as u16)
+            && message.flags & REQUEST_QUIET != 0
+            && self.quiet.put_off.len() < PUT_OFF_MAX
+            && !self.drain.is_begun()
+        {
+            self.quiet.put_off.push_back((link, message));
+            return None;
+        }
+        if method != Some(Method::Produce as u16) {
+            self.catch_up();
+        }
+        Some(message)
+    }
+
+    /// Does what was put off.
+    pub(crate) fn catch_up(&mut self) {
+        while let Some((link, message)) = self.quiet.put_off.pop_front() {
+            let id = message.id;
+            if self.takes_requests(link)
+                && let Err(error) = self.request(link, message)
+            {
+                self.end_session(link, id, error);
+            }
+        }
+    }
+
+    /// Whether something was put off: the node is to be handed
+    /// [`crate::node::Input::Timer`] when nothing else is to be done.
+    pub fn is_behind(&self) -> bool {
+        !self.quiet.put_off.is_empty()
+    }
+
     /// Sends a message, behind what waits for company on its connection.
     pub(crate) fn send(&mut self, link: LinkId, message: Message) {
-        if !self.quiet.0.is_empty() {
+        if !self.quiet.held.is_empty() {
             self.send_held(link);
         }
         self.outputs.push_back(Output::Send { link, message });
@@ -39,7 +93,7 @@ impl Node {
             return self.send(link, message);
         }
         let until = self.now.monotonic + WAIT;
-        let held = self.quiet.0.entry(link).or_insert_with(|| {
+        let held = self.quiet.held.entry(link).or_insert_with(|| {
             self.timers.insert(until, Timer::Quiet(link));
             Held {
                 messages: Vec::new(),
@@ -54,7 +108,7 @@ impl Node {
 
     /// Sends what waits for company on a connection.
     pub(crate) fn send_held(&mut self, link: LinkId) {
-        let Some(held) = self.quiet.0.remove(&link) else {
+        let Some(held) = self.quiet.held.remove(&link) else {
             return;
         };
         self.timers.remove(held.until, Timer::Quiet(link));
@@ -65,7 +119,7 @@ impl Node {
 
     /// Nobody is there any more.
     pub(crate) fn drop_held(&mut self, link: LinkId) {
-        if let Some(held) = self.quiet.0.remove(&link) {
+        if let Some(held) = self.quiet.held.remove(&link) {
             self.timers.remove(held.until, Timer::Quiet(link));
         }
     }

@@ -155,6 +155,13 @@ impl Node {
             self.members_heard(link);
         }
         let id = message.id;
+        let message = match open {
+            true => self.put_off(link, message),
+            false => Some(message),
+        };
+        let Some(message) = message else {
+            return;
+        };
         let result = match (message.kind, open) {
             (FrameKind::Hello, false) => self.hello(link, &message),
             (FrameKind::Request, true) => self.request(link, message),
@@ -181,6 +188,12 @@ impl Node {
         if let Err(error) = result {
             self.end_session(link, id, error);
         }
+    }
+
+    /// Whether requests of a connection are taken.
+    pub(crate) fn takes_requests(&self, link: LinkId) -> bool {
+        let session = self.sessions.get(&link);
+        session.is_some_and(|session| matches!(session.stage, Stage::Open { .. }))
     }
 
     /// Sends an error and closes.

@@ -89,6 +89,11 @@ pub struct Executor {
     report: Report,
     wish: Arc<Wish>,
     started: Instant,
+    /// What the clock of the day said at that moment, as it goes now: looked
+    /// at once a turn, for each look costs time.
+    started_unix_ns: u64,
+    /// When the node was told the time last.
+    told: Duration,
     /// Links that the node knows.
     links: BTreeSet<net::LinkId>,
     /// Links of which the node was told that too much waits to be sent.
@@ -158,6 +163,8 @@ impl Executor {
             report: parts.report,
             wish: parts.wish,
             started: parts.started,
+            started_unix_ns: 0,
+            told: Duration::ZERO,
             links: BTreeSet::new(),
             crowded: BTreeSet::new(),
             outbox: Vec::new(),
@@ -170,6 +177,7 @@ impl Executor {
 
     /// Runs until it is drained or killed.
     pub fn run(mut self) -> Result<End, NetError> {
+        self.look_at_clocks();
         // The start may have left outputs.
         self.pump();
         loop {
@@ -191,10 +199,10 @@ impl Executor {
                 }
                 _ => {}
             }
-            let mut timeout = self
-                .node
-                .next_timer()
-                .map(|at| at.saturating_sub(self.started.elapsed()));
+            let now = Instant::now();
+            let elapsed = now - self.started;
+            let timer = self.node.next_timer();
+            let mut timeout = timer.map(|at| at.saturating_sub(elapsed));
             if let Some(draining) = self.draining {
                 let waited = draining.since.elapsed();
                 if waited >= draining.timeout {
@@ -207,7 +215,7 @@ impl Executor {
                 // Links without a socket do not say when their other end takes.
                 timeout = Some(timeout.map_or(CROWDED_WAIT, |at| at.min(CROWDED_WAIT)));
             }
-            if let Some(left) = self.give_back_idle_memory() {
+            if let Some(left) = self.give_back_idle_memory(now) {
                 timeout = Some(timeout.map_or(left, |at| at.min(left)));
             }
             self.reactor.wait(timeout)?;
@@ -216,8 +224,7 @@ impl Executor {
 
     /// Gives back what lies idle if it is time. Says in how long to come
     /// again; a server without idle memory need not be woken.
-    fn give_back_idle_memory(&mut self) -> Option<Duration> {
-        let now = Instant::now();
+    fn give_back_idle_memory(&mut self, now: Instant) -> Option<Duration> {
         if now >= self.give_back_at {
             self.pool.give_back_idle();
             self.give_back_at = now + IDLE_MEMORY;
@@ -228,9 +235,9 @@ impl Executor {
     /// Takes everything that has happened, and sends what came of it.
     fn turn(&mut self) {
         loop {
-            let began = Instant::now();
+            let began = self.look_at_clocks();
             let mut idle = false;
-            while began.elapsed() < TURN && self.outbox.len() < OUTBOX_MAX {
+            while self.told - began < TURN && self.outbox.len() < OUTBOX_MAX {
                 let Some(event) = self.reactor.next() else {
                     idle = true;
                     break;
@@ -238,11 +245,10 @@ impl Executor {
                 self.take(event);
             }
             self.take_done();
-            if self
-                .node
-                .next_timer()
-                .is_some_and(|at| at <= self.started.elapsed())
-            {
+            // What was put off waits until others have what they wait for.
+            let behind = self.node.is_behind() && idle && !self.outbox.is_empty();
+            let timer = self.node.next_timer().filter(|_| !behind);
+            if timer.is_some_and(|at| at <= self.started.elapsed()) {
                 self.handle(Input::Timer);
             }
             self.tell_relieved();
@@ -328,8 +334,28 @@ impl Executor {
     }
 
     fn handle(&mut self, input: Input) {
-        self.node.handle(now(self.started), input);
+        let now = self.now();
+        self.node.handle(now, input);
         self.pump();
+    }
+
+    /// Follows the clock of the day. Returns the time since the start.
+    fn look_at_clocks(&mut self) -> Duration {
+        let now = now(self.started);
+        let since_ns = now.monotonic.as_nanos() as u64;
+        self.started_unix_ns = now.unix_ns.saturating_sub(since_ns);
+        self.told = now.monotonic;
+        now.monotonic
+    }
+
+    /// The time for the node.
+    fn now(&mut self) -> Now {
+        self.told = self.started.elapsed();
+        let since_ns = self.told.as_nanos() as u64;
+        Now {
+            monotonic: self.told,
+            unix_ns: self.started_unix_ns.saturating_add(since_ns),
+        }
     }
 
     /// Takes the node's outputs until there is none, and with them those of
@@ -342,14 +368,13 @@ impl Executor {
             let Some((storage, token, result)) = self.inline.pop_front() else {
                 return;
             };
-            self.node.handle(
-                now(self.started),
-                Input::DiskDone {
-                    storage,
-                    token,
-                    result,
-                },
-            );
+            let now = self.now();
+            let input = Input::DiskDone {
+                storage,
+                token,
+                result,
+            };
+            self.node.handle(now, input);
         }
     }
 

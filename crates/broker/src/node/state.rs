@@ -132,7 +132,10 @@ impl Node {
         self.controller.set_time(now.unix_ns);
         match input {
             Input::LinkUp { link, peer, .. } => self.link_up(link, peer),
-            Input::LinkDown { link, .. } => self.link_down(link),
+            Input::LinkDown { link, .. } => {
+                self.catch_up();
+                self.link_down(link);
+            }
             Input::LinkQueued { link, bytes } => self.link_queued(link, bytes),
             Input::Message { link, message } => self.message(link, message),
             Input::ReadDone { token, result, .. } => match self.bulk.remove(&token) {
@@ -160,8 +163,11 @@ impl Node {
                 }
             }
             Input::JobDone { job, result } => self.job_done(job, result),
-            Input::Timer => {}
-            Input::Drain => self.drain(),
+            Input::Timer => self.catch_up(),
+            Input::Drain => {
+                self.catch_up();
+                self.drain();
+            }
         }
         while let Some(timer) = self.timers.pop(now.monotonic) {
             self.timer(timer);
@@ -176,7 +182,10 @@ impl Node {
 
     /// When [`Node::handle`] is to be called at the latest, on the monotonic clock.
     pub fn next_timer(&self) -> Option<Duration> {
-        self.timers.next()
+        match self.is_behind() {
+            true => Some(self.now.monotonic),
+            false => self.timers.next(),
+        }
     }
 
     fn timer(&mut self, timer: Timer) {

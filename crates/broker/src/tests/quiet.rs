@@ -1,5 +1,6 @@
 //! Answers that nobody hurries for.
 
+use super::farm::*;
 use super::harness::*;
 use crate::node::{Input, LinkId};
 use std::time::Duration;
@@ -92,4 +93,46 @@ fn at_the_end_nothing_waits() {
     assert!(world.answer(link, stored).is_none());
     world.input(Input::Drain);
     world.answered::<Produced>(link, stored).unwrap();
+}
+
+#[test]
+fn a_quiet_settlement_waits_until_nothing_else_is_to_be_done() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 1, 1);
+    let settle = |world: &mut World, number: usize| {
+        let lease = world.given(link, id)[number].lease;
+        world.is_quiet = true;
+        let settlements = vec![done(lease)];
+        let settle = world.send_settle(link, topic, (1, 1 + number as u64), settlements);
+        world.is_quiet = false;
+        settle
+    };
+    let first = settle(&mut world, 0);
+    // Events go ahead of it, to whoever waits for them.
+    world.fill(link, topic, 1, 2, 1);
+    assert_eq!(world.numbers(link, id), [0, 1]);
+    assert!(world.node.is_behind());
+    // Nothing else does.
+    assert_eq!(world.queue(link, topic).leased, 1);
+    assert!(!world.node.is_behind());
+    // It is wanted at once when there is nothing else.
+    let second = settle(&mut world, 1);
+    assert!(world.node.next_timer() <= Some(world.now.monotonic));
+    world.input(Input::Timer);
+    assert!(!world.node.is_behind());
+    assert_eq!(world.queue(link, topic).leased, 0);
+    world.pass(LONG_ENOUGH * 2);
+    for id in [first, second] {
+        assert!(
+            world
+                .answered::<Settled>(link, id)
+                .unwrap()
+                .expired
+                .is_empty()
+        );
+    }
 }
