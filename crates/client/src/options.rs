@@ -83,7 +83,7 @@ pub struct DriverOptions {
     /// Where plugins of topics come from. Default: nowhere.
     pub plugins: Arc<dyn Plugins>,
     /// How long the client's thread looks, on its processor, for what the
-    /// server wrote into shared memory before it sleeps. Of use where a
+    /// server sent before it sleeps. Of use where a
     /// processor is free for it; as long as looking finds nothing, it is done
     /// more and more rarely. Default zero: not at all.
     pub spin: Duration,
