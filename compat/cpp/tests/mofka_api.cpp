@@ -31,7 +31,9 @@
 #include <mofka/TopicHandle.hpp>
 #include <mofka/Validator.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -278,6 +280,36 @@ void pushes(mofka::MofkaDriver &driver)
     CHECK_EQUAL(text(consumer.pull().wait().data()), std::string(1 << 20, 'x'));
 }
 
+/* What arrives of a buffer that is written to between its push and the flush, behind a batch
+ * that is not full. */
+std::string written_later(const mofka::TopicHandle &topic, const mofka::Consumer &consumer,
+                          const mofka::Metadata &options)
+{
+    std::string buffer(1 << 20, 'a');
+    const auto producer = topic.producer("p", mofka::BatchSize{10}, options);
+    producer.push(numbered(1), mofka::Data{buffer.data(), buffer.size()});
+    std::fill(buffer.begin(), buffer.end(), 'b');
+    producer.flush();
+    return text(consumer.pull().wait().data());
+}
+
+/* A buffer is copied by the push, unless the program says that it keeps it as it is. */
+void borrowing(mofka::MofkaDriver &driver)
+{
+    const auto topic = made(driver, "borrowing");
+    const auto consumer = topic.consumer("c", everything, anywhere);
+    const mofka::Metadata borrow{R"({"borrow":true})"}, copy{R"({"borrow":false})"};
+    const std::string copied(1 << 20, 'a'), lent(1 << 20, 'b');
+    CHECK(written_later(topic, consumer, mofka::Metadata{"{}"}) == copied);
+    CHECK(written_later(topic, consumer, borrow) == lent);
+    ::setenv("THALWEG_MOFKA_BORROW", "1", 1);
+    CHECK(written_later(topic, consumer, mofka::Metadata{"{}"}) == lent);
+    // The producer's own word counts for more.
+    CHECK(written_later(topic, consumer, copy) == copied);
+    ::unsetenv("THALWEG_MOFKA_BORROW");
+    CHECK(written_later(topic, consumer, mofka::Metadata{"{}"}) == copied);
+}
+
 void pulls(mofka::MofkaDriver &driver)
 {
     const auto topic = made(driver, "pulls");
@@ -476,10 +508,11 @@ int main(int argc, char **argv)
     topics(group_file, driver);
     validators(driver);
     pushes(driver);
+    borrowing(driver);
     pulls(driver);
     parts(driver);
     ends(driver);
     later(group_file, driver);
-    std::cout << "values, pools, topics, validators, pushes, pulls, parts, ends" << std::endl;
+    std::cout << "values, pools, topics, validators, pushes, borrowing, pulls, parts, ends" << std::endl;
     return 0;
 }
