@@ -27,6 +27,11 @@ const ROOM_SHARE: u64 = 8;
 /// than this.
 const PORTION: Duration = Duration::from_millis(1);
 
+/// Beyond an even share a member is given no more bytes at once than these: that
+/// it worked its events off says nothing of the time that they took to get there,
+/// in which others would have nothing to do.
+const PORTION_BYTES_MAX: u64 = 256 << 10;
+
 /// Leases, and batches, of one frame: its head says where each is, and a head
 /// has its bound.
 const FRAME_PARTS_MAX: usize = 4096;
@@ -43,6 +48,8 @@ struct Taker {
     inline_data: bool,
     /// How many it works off within [`PORTION`].
     pace: u64,
+    /// How many are its even share.
+    share: u64,
     /// Whether it has nothing unsettled: then an event of any size is let in.
     has_nothing: bool,
 }
@@ -132,6 +139,7 @@ impl Node {
             bytes: prefetch.bytes.saturating_sub(load.bytes),
             inline_data: prefetch.inline_data,
             pace: pace.map_or(0, |pace| pace.events_within(PORTION)),
+            share: 1,
             has_nothing: load.events == 0,
         };
         let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
@@ -238,6 +246,7 @@ impl Node {
         };
         let taker = Taker {
             events: taker.events.min(share.max(taker.pace)).max(1),
+            share,
             ..taker
         };
         let portion = shelf.portion(visible, &taker, payload_max);
@@ -477,7 +486,11 @@ impl Portion {
                 }
                 let bytes = staged.event_bytes(index);
                 let alone = taker.has_nothing && self.events == 0;
-                let fits = self.bytes + bytes <= taker.bytes || alone;
+                let bytes_max = match self.events < taker.share {
+                    true => taker.bytes,
+                    false => taker.bytes.min(PORTION_BYTES_MAX),
+                };
+                let fits = self.bytes + bytes <= bytes_max || alone;
                 let parts = self.pieces.len();
                 if self.events >= taker.events || parts >= FRAME_PARTS_MAX || !fits {
                     return false;

@@ -211,16 +211,28 @@ fn members_that_have_no_room_take_no_turns() {
     assert_eq!(world.numbers(link, id), (40..100).collect::<Vec<u64>>());
 }
 
-/// Short tasks travel together, long ones are spread.
+/// Short tasks travel together, long ones are spread, and so are large events.
 #[test]
 fn a_member_is_given_together_what_it_soon_works_off() {
-    for (worked_us, expected) in [(1, [8, 0]), (600, [4, 4]), (30_000_000, [4, 4])] {
+    for (worked_us, bytes, expected) in [
+        (1, 1, [8, 0]),
+        (600, 1, [4, 4]),
+        (30_000_000, 1, [4, 4]),
+        // An even share is 4, and 6 are within the bound on bytes.
+        (1, 40_000, [6, 2]),
+        (1, 100_000, [4, 4]),
+        (600, 40_000, [4, 4]),
+    ] {
         let mut world = Ground::new().start();
         let links = [world.connect(), world.connect()];
         let topic = world.farm(links[0]);
         let ids = [1, 2].map(|number| {
             let link = links[number as usize - 1];
-            world.joined(link, topic, &member(number))
+            let roomy = Join {
+                prefetch_bytes: 1 << 20,
+                ..member(number)
+            };
+            world.joined(link, topic, &roomy)
         });
         world.fill(links[0], topic, 0, 2, 2);
         for (index, id) in ids.into_iter().enumerate() {
@@ -237,8 +249,10 @@ fn a_member_is_given_together_what_it_soon_works_off() {
             let asked = world.request(links[index], Method::Settle, topic, &settle, &[]);
             let _: Settled = world.answered(links[index], asked).unwrap();
         }
-        world.fill(links[0], topic, 2, 10, 8);
+        let texts: Vec<String> = (2..10).map(|n: u64| n.to_string().repeat(bytes)).collect();
+        let texts: Vec<&str> = texts.iter().map(|text| &text[..bytes]).collect();
+        world.stored(links[0], topic, (5, 2), &texts);
         let counts = [0, 1].map(|index| world.given(links[index], ids[index]).len() - 1);
-        assert_eq!(counts, expected, "{worked_us} us an event");
+        assert_eq!(counts, expected, "{worked_us} us, {bytes} bytes");
     }
 }
