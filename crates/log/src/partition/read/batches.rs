@@ -60,6 +60,8 @@ impl DiskLog {
     ) {
         match bytes {
             Some(Ok(bytes)) => job.finder.take(bytes),
+            // Its file was removed before it was opened: no failure, but a gap.
+            Some(Err(_)) if self.segment_index(job.finder.at.segment).is_none() => {}
             Some(Err(error)) => {
                 let found = Err(StorageError::from(&error));
                 let token = job.token;

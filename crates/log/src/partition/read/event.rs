@@ -114,6 +114,8 @@ impl DiskLog {
         let token = job.token;
         let bytes = match bytes.transpose() {
             Ok(bytes) => bytes,
+            // Its file may have been removed before it was opened.
+            Err(_) if job.finder.offset < self.first => return self.out_of_range(job),
             Err(error) => return self.opened(token, Err(StorageError::from(&error))),
         };
         if let Some(found) = job.batch.take() {
@@ -127,18 +129,12 @@ impl DiskLog {
                 job.finder.need(position, bytes);
                 self.submit_find(job.finder.at.segment, Job::Open(job), position, bytes);
             }
+            Find::Lost { .. } if job.finder.offset < self.first => self.out_of_range(job),
             Find::Lost { first, end } => {
                 let text = format!("event {} is lost with {first} to {end}", job.finder.offset);
                 self.opened(token, Err(StorageError::Damaged(text)));
             }
-            Find::Beyond => {
-                let error = StorageError::OutOfRange {
-                    offset: job.finder.offset,
-                    first: self.first,
-                    end: self.written,
-                };
-                self.opened(token, Err(error));
-            }
+            Find::Beyond => self.out_of_range(job),
             Find::Here(stamp, _) => {
                 let position = job.finder.at.position;
                 let Some(bytes) = job.finder.window.slice(position, stamp.batch_bytes) else {
@@ -165,6 +161,16 @@ impl DiskLog {
                 }
             }
         }
+    }
+
+    /// The event is not there, or not any more.
+    fn out_of_range(&mut self, job: OpenJob) {
+        let error = StorageError::OutOfRange {
+            offset: job.finder.offset,
+            first: self.first,
+            end: self.written,
+        };
+        self.opened(job.token, Err(error));
     }
 
     /// The batch is known; its table of block checksums may have to be read.
