@@ -1,7 +1,7 @@
 //! Answers that nobody hurries for: they travel with whatever comes next on
 //! their connection, or by themselves after a while. Writing one by itself
 //! wakes a program that waits for something else. And settlements that nobody
-//! hurries for: they take effect when nothing else is to be done.
+//! hurries for: they take effect when nothing else is to be done, or after that while.
 
 use crate::node::{LinkId, Node, Output};
 use crate::timers::Timer;
@@ -16,15 +16,24 @@ const WAIT: Duration = Duration::from_millis(1);
 /// So many of a connection wait at most.
 const HELD_MAX: usize = 64;
 
-/// So many settlements are put off at most.
+/// So many settlements are put off at most, and none whose head is longer.
 const PUT_OFF_MAX: usize = 64;
+const PUT_OFF_HEAD_BYTES_MAX: usize = 4 << 10;
 
 /// What waits.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     held: BTreeMap<LinkId, Held>,
     /// Settlements that have come and have no effect yet.
-    put_off: VecDeque<(LinkId, Received)>,
+    put_off: VecDeque<PutOff>,
+}
+
+#[derive(Debug)]
+struct PutOff {
+    link: LinkId,
+    message: Received,
+    /// When it takes effect, whatever else there is to be done.
+    until: Duration,
 }
 
 #[derive(Debug)]
@@ -49,9 +58,15 @@ impl Node {
         if method == Some(Method::Settle as u16)
             && message.flags & REQUEST_QUIET != 0
             && self.quiet.put_off.len() < PUT_OFF_MAX
+            && message.head.len() <= PUT_OFF_HEAD_BYTES_MAX
             && !self.drain.is_begun()
         {
-            self.quiet.put_off.push_back((link, message));
+            let until = self.now.monotonic + WAIT;
+            self.quiet.put_off.push_back(PutOff {
+                link,
+                message,
+                until,
+            });
             return None;
         }
         if method != Some(Method::Produce as u16) {
@@ -62,13 +77,21 @@ impl Node {
 
     /// Does what was put off.
     pub(crate) fn catch_up(&mut self) {
-        while let Some((link, message)) = self.quiet.put_off.pop_front() {
+        while let Some(PutOff { link, message, .. }) = self.quiet.put_off.pop_front() {
             let id = message.id;
             if self.takes_requests(link)
                 && let Err(error) = self.request(link, message)
             {
                 self.end_session(link, id, error);
             }
+        }
+    }
+
+    /// Does what was put off, if it was for long enough.
+    pub(crate) fn catch_up_in_time(&mut self) {
+        let first = self.quiet.put_off.front();
+        if first.is_some_and(|first| first.until <= self.now.monotonic) {
+            self.catch_up();
         }
     }
 

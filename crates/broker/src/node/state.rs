@@ -169,6 +169,7 @@ impl Node {
                 self.drain();
             }
         }
+        self.catch_up_in_time();
         while let Some(timer) = self.timers.pop(now.monotonic) {
             self.timer(timer);
         }

@@ -136,3 +136,44 @@ fn a_quiet_settlement_waits_until_nothing_else_is_to_be_done() {
         );
     }
 }
+
+#[test]
+fn a_quiet_settlement_does_not_wait_for_the_end_of_all_events() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 1, 1);
+    let lease = world.given(link, id)[0].lease;
+    world.is_quiet = true;
+    let settle = world.send_settle(link, topic, (1, 1), vec![done(lease)]);
+    world.is_quiet = false;
+    world.fill(link, topic, 1, 2, 1);
+    assert!(world.node.is_behind());
+    world.now.monotonic += Duration::from_millis(1);
+    world.fill(link, topic, 2, 3, 1);
+    assert!(!world.node.is_behind());
+    world.pass(LONG_ENOUGH * 2);
+    world.answered::<Settled>(link, settle).unwrap();
+}
+
+#[test]
+fn long_settlements_are_not_kept_in_memory() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 5, 1);
+    let reason = "r".repeat(1000);
+    let given = world.given(link, id).into_iter();
+    let settlements = given.map(|one| Settlement {
+        reason: reason.clone(),
+        ..back(one.lease, 0)
+    });
+    let settlements = settlements.collect();
+    world.is_quiet = true;
+    world.send_settle(link, topic, (1, 1), settlements);
+    assert!(!world.node.is_behind());
+}
