@@ -1,7 +1,8 @@
 //! Which server, how to reach it, and when it is lost for good.
 
+use super::messages::error_of;
 use super::wire_session::{Wire, WireSession};
-use super::{Context, Output, Timer, error_of};
+use super::{Context, Output, Timer};
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
 use crate::mailbox::Counters;

@@ -11,6 +11,7 @@
 //!
 //! - `connection`: which server, how to reach it, when it is lost.
 //! - `calls`: requests of the API and their answers.
+//! - `commands`, `messages`: from the API and from the server, to the part concerned.
 //! - `producer`: batches taken from the queues, sent, kept until acknowledged.
 //! - `consumer`: subscriptions, credit.
 //! - `cursors`: acknowledgements of a consumer, sent and held.
@@ -20,11 +21,13 @@
 //! - `topics`: partitions that are added to topics in use.
 
 mod calls;
+mod commands;
 mod connection;
 mod consumer;
 mod cursors;
 mod group;
 mod membership;
+mod messages;
 mod producer;
 mod queue;
 mod topics;
@@ -32,7 +35,7 @@ mod wire_session;
 
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
-use crate::mailbox::{Command, Counters, Mailbox, Post, Seek};
+use crate::mailbox::{Command, Mailbox, Post, Seek};
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Promise, Reply};
 use calls::Calls;
@@ -46,11 +49,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use topics::Topics;
-use wire::codec::Codec;
-use wire::frame::FrameKind;
-use wire::message::Method;
-use wire::{ErrorReply, SessionId, TopicId};
-use wire_session::{Route, Silence, Wire, WireSession};
+use wire::SessionId;
+use wire_session::{Silence, Wire, WireSession};
 
 /// How many batches are posted at most.
 const BATCHES_POSTED: u32 = 2;
@@ -342,194 +342,6 @@ impl ClientCore {
         self.connection.attempt()
     }
 
-    fn message(&mut self, message: Received, link: &mut Option<&mut dyn Link>) {
-        let Some(link) = link.as_deref_mut() else {
-            return;
-        };
-        Counters::add(&self.context.mailbox.counters.frames_received);
-        self.context.mailbox.liveness.heard(self.context.now);
-        if self.context.session.is_none() {
-            let welcomed = self
-                .connection
-                .greeting(&mut self.context, message, &mut self.outputs);
-            if welcomed {
-                self.connected(link);
-            }
-            return;
-        }
-        let mut wire = Wire::new(&mut self.context, Some(link));
-        wire.heard();
-        let id = message.id;
-        let outcome = match message.kind {
-            FrameKind::Reply => Ok(Reply::of(message)),
-            FrameKind::ErrorReply if id == 0 => {
-                // About the connection as a whole: it is closed now.
-                let reason = error_of(&message.head).to_string();
-                return self.lose(reason, &mut Some(link));
-            }
-            FrameKind::ErrorReply => Err(error_of(&message.head)),
-            FrameKind::Deliver => {
-                let Some(Route::Subscription {
-                    consumer,
-                    partition,
-                }) = wire.route(id)
-                else {
-                    return;
-                };
-                let result = match self.consumers.get_mut(&consumer) {
-                    Some(core) => core.deliver(&mut wire, partition, message),
-                    None => Ok(()),
-                };
-                if let Err(reason) = result {
-                    self.disconnect(reason, &mut Some(link));
-                }
-                return;
-            }
-            FrameKind::Leased => {
-                let Some(Route::Membership { consumer }) = wire.route(id) else {
-                    return;
-                };
-                let result = match self.queues.get_mut(&consumer) {
-                    Some(core) => core.leased(&mut wire, message),
-                    None => Ok(()),
-                };
-                if let Err(reason) = result {
-                    self.disconnect(reason, &mut Some(link));
-                }
-                return;
-            }
-            FrameKind::Assigned => {
-                let Some(Route::Membership { consumer }) = wire.route(id) else {
-                    return;
-                };
-                let result = match self.consumers.get_mut(&consumer) {
-                    Some(core) => core.assigned(&mut wire, id, &message.head),
-                    None => Ok(()),
-                };
-                if let Err(reason) = result {
-                    self.disconnect(reason, &mut Some(link));
-                }
-                return;
-            }
-            FrameKind::Ended => return self.route_ended(id, error_of(&message.head), link),
-            FrameKind::Heartbeat => return wire.heartbeat(message.flags),
-            // It closes soon; what it still answers is welcome.
-            FrameKind::GoAway => return,
-            other => {
-                let reason = format!("a {other:?} frame is not expected of a server");
-                return self.disconnect(reason, &mut Some(link));
-            }
-        };
-        self.answer(id, outcome, link);
-    }
-
-    /// A subscription or membership is over.
-    fn route_ended(&mut self, id: u64, error: ErrorReply, link: &mut dyn Link) {
-        let mut wire = Wire::new(&mut self.context, Some(link));
-        match wire.end_route(id) {
-            Some(Route::Subscription {
-                consumer,
-                partition,
-            }) => {
-                if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.ended(&mut wire, partition, error);
-                }
-            }
-            Some(Route::Membership { consumer }) => {
-                if let Some(core) = self.queues.get_mut(&consumer) {
-                    core.ended(&mut wire, id, error);
-                } else if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.expelled(&mut wire, id, error);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn answer(&mut self, id: u64, outcome: Result<Reply, ErrorReply>, link: &mut dyn Link) {
-        let mut wire = Wire::new(&mut self.context, Some(link));
-        match wire.route(id) {
-            None => {}
-            Some(Route::Call) => {
-                wire.end_route(id);
-                if let Some(seek) = self.calls.answer(&mut wire, id, outcome) {
-                    self.sought(seek, &mut Some(link));
-                }
-            }
-            Some(Route::OpenProducer { producer }) => {
-                wire.end_route(id);
-                if let Some(core) = self.producers.get_mut(&producer) {
-                    core.opened(&mut wire, outcome);
-                    self.awake.insert(producer);
-                }
-            }
-            Some(Route::Produce {
-                producer,
-                partition,
-            }) => {
-                wire.end_route(id);
-                if let Some(core) = self.producers.get_mut(&producer) {
-                    core.produced(&mut wire, partition, id, outcome);
-                    self.awake.insert(producer);
-                }
-            }
-            Some(Route::Subscription {
-                consumer,
-                partition,
-            }) => {
-                if outcome.is_err() {
-                    wire.end_route(id);
-                }
-                if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.subscribed(&mut wire, partition, outcome);
-                }
-            }
-            Some(Route::Cursors { consumer }) => {
-                wire.end_route(id);
-                if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.moved(&mut wire, outcome);
-                }
-            }
-            Some(Route::Membership { consumer }) => {
-                if outcome.is_err() {
-                    wire.end_route(id);
-                }
-                if let Some(core) = self.queues.get_mut(&consumer) {
-                    core.joined(&mut wire, id, outcome);
-                } else if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.joined(&mut wire, id, outcome);
-                }
-            }
-            Some(Route::Settle { queue, sequence }) => {
-                wire.end_route(id);
-                if let Some(core) = self.queues.get_mut(&queue) {
-                    core.settled(&mut wire, sequence, outcome);
-                }
-            }
-            Some(Route::Extend { queue }) => {
-                wire.end_route(id);
-                if let Some(core) = self.queues.get_mut(&queue) {
-                    core.extended(id, outcome);
-                }
-            }
-            Some(Route::Left { queue }) => {
-                wire.end_route(id);
-                if let Some(core) = self.queues.get_mut(&queue) {
-                    core.left(&mut wire);
-                }
-            }
-            Some(Route::Topic { topic }) => {
-                wire.end_route(id);
-                if self.topics.answer(topic, outcome) {
-                    self.grow(topic, &mut Some(link));
-                }
-            }
-            Some(Route::Ignored) => {
-                wire.end_route(id);
-            }
-        }
-    }
-
     /// A consumer's seek is answered: what was acknowledged behind it may go.
     fn sought(&mut self, seek: Seek, link: &mut Option<&mut dyn Link>) {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
@@ -583,204 +395,6 @@ impl ClientCore {
         }
         self.connection
             .lost(&mut self.context, reason, &mut self.outputs);
-    }
-
-    fn take_commands(&mut self, link: &mut Option<&mut dyn Link>) {
-        let mut commands = std::mem::take(&mut self.commands);
-        self.context.mailbox.take(&mut commands);
-        for command in commands.drain(..) {
-            if self.ended {
-                break;
-            }
-            self.command(command, link);
-        }
-        self.commands = commands;
-    }
-
-    fn command(&mut self, command: Command, link: &mut Option<&mut dyn Link>) {
-        let mut wire = Wire::new(&mut self.context, reborrow(link));
-        match command {
-            Command::Call(call) => self.calls.begin(&mut wire, call, None),
-            Command::Cancel(promise) => self.calls.cancel(&mut wire, &promise),
-            Command::OpenProducer {
-                producer,
-                timeout,
-                promise,
-            } => {
-                let key = producer.key;
-                self.topics.add(&mut wire, &producer.topic);
-                let core = ProducerCore::new(&mut wire, producer, timeout, promise);
-                self.producers.insert(key, core);
-                self.awake.insert(key);
-            }
-            Command::LookAtTopics => self.topics.suspect(&mut wire),
-            Command::KickProducer(key) => {
-                if let Some(producer) = self.producers.get_mut(&key) {
-                    producer.kicked();
-                    self.awake.insert(key);
-                }
-            }
-            Command::CloseProducer(key) => {
-                if let Some(mut producer) = self.producers.remove(&key) {
-                    producer.fail(&mut wire, &ClientError::Closed);
-                }
-            }
-            Command::OpenConsumer {
-                consumer,
-                partitions,
-                start,
-                seed,
-                timeout,
-                promise,
-            } => {
-                let key = consumer.key;
-                self.topics.add(&mut wire, &consumer.topic);
-                let is_member = consumer.options.group.is_some();
-                let mut core =
-                    ConsumerCore::new(&mut wire, consumer, start, seed, timeout, promise);
-                match is_member {
-                    true => core.join(&mut wire),
-                    false => core.open(&mut wire, &partitions, start),
-                }
-                self.consumers.insert(key, core);
-            }
-            Command::Consumed {
-                consumer,
-                partition,
-                bytes,
-            } => {
-                if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.consumed(&mut wire, partition, bytes);
-                }
-            }
-            Command::Resubscribe {
-                consumer,
-                partition,
-                position,
-                promise,
-            } => match self.consumers.get_mut(&consumer) {
-                Some(core) => core.resubscribe(&mut wire, partition, position, promise),
-                None => refuse(promise),
-            },
-            Command::Acknowledge { consumer } => {
-                if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.cursors.acknowledge(&mut wire);
-                }
-            }
-            Command::FlushAcknowledgements {
-                consumer,
-                timeout,
-                promise,
-            } => match self.consumers.get_mut(&consumer) {
-                Some(core) => core.cursors.flush(&mut wire, timeout, promise),
-                None => refuse(Some(promise)),
-            },
-            Command::Seek { seek, mut call } => {
-                let core = self.consumers.get(&seek.consumer);
-                if let Some(member) = core.and_then(ConsumerCore::member) {
-                    // The same, with who asks in front.
-                    let mut body = member.to_bytes();
-                    body.append(&mut call.body);
-                    call.body = body;
-                    call.method = Method::MoveMemberCursors;
-                }
-                self.calls.begin(&mut wire, call, Some(seek));
-            }
-            Command::Release {
-                consumer,
-                partitions,
-            } => {
-                if let Some(core) = self.consumers.get_mut(&consumer) {
-                    core.finished(&mut wire, &partitions);
-                }
-            }
-            Command::RejoinGroup(key) => {
-                if let Some(core) = self.consumers.get_mut(&key) {
-                    core.rejoin(&mut wire);
-                }
-            }
-            Command::Alarm { after, promise } => {
-                let key = self.alarms.last_key_value().map_or(0, |(key, _)| key + 1);
-                let at = wire.now().saturating_add(after);
-                wire.context.arm(at, Timer::Alarm(key));
-                self.alarms.insert(key, promise);
-            }
-            Command::TopicGrew(topic) => self.grow(topic, link),
-            Command::CloseConsumer(key) => {
-                if let Some(mut consumer) = self.consumers.remove(&key) {
-                    consumer.close(&mut wire);
-                }
-            }
-            Command::OpenQueue {
-                queue,
-                seed,
-                timeout,
-                promise,
-            } => {
-                let key = queue.key;
-                let core = QueueCore::new(&mut wire, queue, seed, timeout, promise);
-                self.queues.insert(key, core);
-            }
-            Command::Settle(key) => {
-                if let Some(queue) = self.queues.get_mut(&key) {
-                    queue.news(&mut wire);
-                }
-            }
-            Command::WatchSettlements(key) => {
-                if let Some(queue) = self.queues.get_mut(&key) {
-                    queue.watch(&mut wire);
-                    self.quiet.insert(key);
-                }
-            }
-            Command::ExtendLease {
-                queue,
-                lease,
-                promise,
-            } => match self.queues.get_mut(&queue) {
-                Some(queue) => queue.extend(&mut wire, vec![lease], Some(promise)),
-                None => refuse(Some(promise)),
-            },
-            Command::RejoinQueue(key) => {
-                if let Some(queue) = self.queues.get_mut(&key) {
-                    queue.rejoin(&mut wire);
-                }
-            }
-            Command::WindDownQueue {
-                queue,
-                stop_after,
-                leave_after,
-            } => {
-                if let Some(queue) = self.queues.get_mut(&queue) {
-                    queue.wind_down(&mut wire, stop_after, leave_after);
-                }
-            }
-            Command::CloseQueue {
-                queue,
-                timeout,
-                promise,
-            } => match self.queues.get_mut(&queue) {
-                Some(queue) => queue.close(&mut wire, timeout, promise),
-                // It has left already.
-                None => {
-                    if let Some(promise) = promise {
-                        promise.resolve(Ok(Reply::default()));
-                    }
-                }
-            },
-            Command::FlushQueue { queue, promise } => match self.queues.get_mut(&queue) {
-                Some(queue) => queue.flush(&mut wire, promise),
-                None => promise.resolve(Ok(Reply::default())),
-            },
-            Command::Close => self.end(ClientError::Closed, link),
-        }
-    }
-
-    /// A topic has more partitions: consumers of all of them read the new ones too.
-    fn grow(&mut self, topic: TopicId, link: &mut Option<&mut dyn Link>) {
-        let mut wire = Wire::new(&mut self.context, reborrow(link));
-        for consumer in self.consumers.values_mut() {
-            consumer.grow(&mut wire, topic);
-        }
     }
 
     fn run_timers(&mut self, link: &mut Option<&mut dyn Link>) {
@@ -934,22 +548,9 @@ impl ClientCore {
     }
 }
 
-fn refuse(promise: Option<Arc<Promise>>) {
-    if let Some(promise) = promise {
-        promise.resolve(Err(ClientError::Closed));
-    }
-}
-
 fn reborrow<'a>(link: &'a mut Option<&mut dyn Link>) -> Option<&'a mut dyn Link> {
     match link {
         Some(link) => Some(&mut **link),
         None => None,
     }
-}
-
-/// The error that a frame's head holds.
-fn error_of(head: &[u8]) -> ErrorReply {
-    use wire::ErrorCode;
-    ErrorReply::from_bytes("error reply", head)
-        .unwrap_or_else(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()))
 }

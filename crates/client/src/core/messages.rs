@@ -1,0 +1,207 @@
+//! What arrives from the server: which part of the core it is for.
+
+use super::ClientCore;
+use super::wire_session::{Route, Wire};
+use crate::mailbox::Counters;
+use crate::promise::Reply;
+use net::{Link, Received};
+use wire::ErrorReply;
+use wire::codec::Codec;
+use wire::frame::FrameKind;
+
+impl ClientCore {
+    pub(super) fn message(&mut self, message: Received, link: &mut Option<&mut dyn Link>) {
+        let Some(link) = link.as_deref_mut() else {
+            return;
+        };
+        Counters::add(&self.context.mailbox.counters.frames_received);
+        self.context.mailbox.liveness.heard(self.context.now);
+        if self.context.session.is_none() {
+            let welcomed = self
+                .connection
+                .greeting(&mut self.context, message, &mut self.outputs);
+            if welcomed {
+                self.connected(link);
+            }
+            return;
+        }
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        wire.heard();
+        let id = message.id;
+        let outcome = match message.kind {
+            FrameKind::Reply => Ok(Reply::of(message)),
+            FrameKind::ErrorReply if id == 0 => {
+                // About the connection as a whole: it is closed now.
+                let reason = error_of(&message.head).to_string();
+                return self.lose(reason, &mut Some(link));
+            }
+            FrameKind::ErrorReply => Err(error_of(&message.head)),
+            FrameKind::Deliver => {
+                let Some(Route::Subscription {
+                    consumer,
+                    partition,
+                }) = wire.route(id)
+                else {
+                    return;
+                };
+                let result = match self.consumers.get_mut(&consumer) {
+                    Some(core) => core.deliver(&mut wire, partition, message),
+                    None => Ok(()),
+                };
+                if let Err(reason) = result {
+                    self.disconnect(reason, &mut Some(link));
+                }
+                return;
+            }
+            FrameKind::Leased => {
+                let Some(Route::Membership { consumer }) = wire.route(id) else {
+                    return;
+                };
+                let result = match self.queues.get_mut(&consumer) {
+                    Some(core) => core.leased(&mut wire, message),
+                    None => Ok(()),
+                };
+                if let Err(reason) = result {
+                    self.disconnect(reason, &mut Some(link));
+                }
+                return;
+            }
+            FrameKind::Assigned => {
+                let Some(Route::Membership { consumer }) = wire.route(id) else {
+                    return;
+                };
+                let result = match self.consumers.get_mut(&consumer) {
+                    Some(core) => core.assigned(&mut wire, id, &message.head),
+                    None => Ok(()),
+                };
+                if let Err(reason) = result {
+                    self.disconnect(reason, &mut Some(link));
+                }
+                return;
+            }
+            FrameKind::Ended => return self.route_ended(id, error_of(&message.head), link),
+            FrameKind::Heartbeat => return wire.heartbeat(message.flags),
+            // It closes soon; what it still answers is welcome.
+            FrameKind::GoAway => return,
+            other => {
+                let reason = format!("a {other:?} frame is not expected of a server");
+                return self.disconnect(reason, &mut Some(link));
+            }
+        };
+        self.answer(id, outcome, link);
+    }
+
+    /// A subscription or membership is over.
+    fn route_ended(&mut self, id: u64, error: ErrorReply, link: &mut dyn Link) {
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        match wire.end_route(id) {
+            Some(Route::Subscription {
+                consumer,
+                partition,
+            }) => {
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.ended(&mut wire, partition, error);
+                }
+            }
+            Some(Route::Membership { consumer }) => {
+                if let Some(core) = self.queues.get_mut(&consumer) {
+                    core.ended(&mut wire, id, error);
+                } else if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.expelled(&mut wire, id, error);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, id: u64, outcome: Result<Reply, ErrorReply>, link: &mut dyn Link) {
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        match wire.route(id) {
+            None => {}
+            Some(Route::Call) => {
+                wire.end_route(id);
+                if let Some(seek) = self.calls.answer(&mut wire, id, outcome) {
+                    self.sought(seek, &mut Some(link));
+                }
+            }
+            Some(Route::OpenProducer { producer }) => {
+                wire.end_route(id);
+                if let Some(core) = self.producers.get_mut(&producer) {
+                    core.opened(&mut wire, outcome);
+                    self.awake.insert(producer);
+                }
+            }
+            Some(Route::Produce {
+                producer,
+                partition,
+            }) => {
+                wire.end_route(id);
+                if let Some(core) = self.producers.get_mut(&producer) {
+                    core.produced(&mut wire, partition, id, outcome);
+                    self.awake.insert(producer);
+                }
+            }
+            Some(Route::Subscription {
+                consumer,
+                partition,
+            }) => {
+                if outcome.is_err() {
+                    wire.end_route(id);
+                }
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.subscribed(&mut wire, partition, outcome);
+                }
+            }
+            Some(Route::Cursors { consumer }) => {
+                wire.end_route(id);
+                if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.moved(&mut wire, outcome);
+                }
+            }
+            Some(Route::Membership { consumer }) => {
+                if outcome.is_err() {
+                    wire.end_route(id);
+                }
+                if let Some(core) = self.queues.get_mut(&consumer) {
+                    core.joined(&mut wire, id, outcome);
+                } else if let Some(core) = self.consumers.get_mut(&consumer) {
+                    core.joined(&mut wire, id, outcome);
+                }
+            }
+            Some(Route::Settle { queue, sequence }) => {
+                wire.end_route(id);
+                if let Some(core) = self.queues.get_mut(&queue) {
+                    core.settled(&mut wire, sequence, outcome);
+                }
+            }
+            Some(Route::Extend { queue }) => {
+                wire.end_route(id);
+                if let Some(core) = self.queues.get_mut(&queue) {
+                    core.extended(id, outcome);
+                }
+            }
+            Some(Route::Left { queue }) => {
+                wire.end_route(id);
+                if let Some(core) = self.queues.get_mut(&queue) {
+                    core.left(&mut wire);
+                }
+            }
+            Some(Route::Topic { topic }) => {
+                wire.end_route(id);
+                if self.topics.answer(topic, outcome) {
+                    self.grow(topic, &mut Some(link));
+                }
+            }
+            Some(Route::Ignored) => {
+                wire.end_route(id);
+            }
+        }
+    }
+}
+
+/// The error that a frame's head holds.
+pub(super) fn error_of(head: &[u8]) -> ErrorReply {
+    use wire::ErrorCode;
+    ErrorReply::from_bytes("error reply", head)
+        .unwrap_or_else(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()))
+}
