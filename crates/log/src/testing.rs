@@ -4,7 +4,9 @@
 mod conformance;
 mod drive;
 mod faulty;
+mod parts;
 
 pub use conformance::{Subject, check_storage};
 pub use drive::{Contents, Driven, EventSpec, make_batch};
 pub use faulty::{Fault, FaultyDisk, Survival, Traced};
+pub use parts::{append_of, open_partition, origin};

@@ -1,57 +1,29 @@
 //! What an append costs: counted always, timed when asked.
 
-use log::testing::{EventSpec, FaultyDisk, make_batch};
+use log::testing::{EventSpec, FaultyDisk, append_of, make_batch, open_partition, origin};
 use log::*;
 use memory::{Buffer, Pool};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::batch::{Header, Origin, STAMP_BYTES};
 use wire::*;
 
 fn open(config: &str) -> (Arc<FaultyDisk>, Box<dyn Storage>) {
     let disk = Arc::new(FaultyDisk::new());
-    let open = OpenPartition {
-        directory: PathBuf::from("/p"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Written,
-        config: config.into(),
-        retention: Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create: true,
-    };
+    let open = open_partition(Durability::Written, config, true);
     let (storage, _) = DiskKind::seeded(disk.clone(), 1).open(open).unwrap();
     (disk, storage)
 }
 
 fn batch(first: u64, metadata_bytes: usize) -> Vec<u8> {
-    let origin = Origin {
-        topic: TopicId(7),
-        producer: ProducerId(1),
-        epoch: ProducerEpoch(0),
-        first_sequence: Sequence(first),
-    };
     let event = EventSpec {
         metadata: vec![b'x'; metadata_bytes],
         ..EventSpec::default()
     };
-    make_batch(origin, &[event], 4096)
+    make_batch(origin(first), &[event], 4096)
 }
 
 fn append(storage: &mut dyn Storage, batch: Buffer, number: u64) {
-    let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
-    let append = Append {
-        batch,
-        header,
-        header_crc,
-        place: None,
-        durability: Durability::Written,
-        append_time: number,
-        leader_epoch: 0,
-    };
+    let append = append_of(batch, Durability::Written, number);
     storage.append(append).unwrap();
 }
 
@@ -96,17 +68,8 @@ fn the_time_of_an_append() {
     for number in 0..count {
         let mut bytes = pool.take(made.len());
         bytes.copy_from_slice(&made);
-        let (mut header, header_crc) = Header::read(&bytes[STAMP_BYTES..]).unwrap();
-        header.first_sequence = Sequence(number);
-        let append = Append {
-            batch: bytes,
-            header,
-            header_crc,
-            place: None,
-            durability: Durability::Written,
-            append_time: number,
-            leader_epoch: 0,
-        };
+        let mut append = append_of(bytes, Durability::Written, number);
+        append.header.first_sequence = Sequence(number);
         let start = Instant::now();
         storage.append(append).unwrap();
         while let Some((token, operation)) = storage.poll_operation() {
@@ -133,18 +96,8 @@ fn the_time_of_an_append() {
 fn the_time_of_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new());
-    let mut open = OpenPartition {
-        directory: directory.path().join("p"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Written,
-        config: String::new(),
-        retention: Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create: true,
-    };
+    let mut open = open_partition(Durability::Written, "", true);
+    open.directory = directory.path().join("p");
     let kind = DiskKind::new(disk.clone());
     let (storage, _) = kind.open(open.clone()).unwrap();
     let mut driven = log::testing::Driven::new(storage, Some(disk));

@@ -1,26 +1,16 @@
 //! Large data goes past the page cache where nobody reads along, and is there.
 
-use log::testing::{Driven, EventSpec, FaultyDisk, Survival};
+use log::testing::{Driven, EventSpec, FaultyDisk, Survival, open_partition, origin};
 use log::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::batch::Origin;
 use wire::*;
 
 fn open(disk: &Arc<impl Disk + 'static>, at: &Path, durability: Durability) -> Driven {
     let create = !at.exists() && disk.execute(Operation::List { path: at.into() }).is_err();
-    let open = OpenPartition {
-        directory: at.to_owned(),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability,
-        config: r#"{"segment_bytes": 400000, "direct_bytes_min": 20000}"#.into(),
-        retention: Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create,
-    };
+    let config = r#"{"segment_bytes": 400000, "direct_bytes_min": 20000}"#;
+    let mut open = open_partition(durability, config, create);
+    open.directory = at.to_owned();
     let (storage, _) = DiskKind::new(disk.clone()).open(open).unwrap();
     Driven::new(storage, Some(disk.clone()))
 }
@@ -36,13 +26,7 @@ fn event(number: u64, bytes: usize) -> EventSpec {
 }
 
 fn append(driven: &mut Driven, number: u64, events: &[EventSpec]) {
-    let origin = Origin {
-        topic: TopicId(7),
-        producer: ProducerId(1),
-        epoch: ProducerEpoch(0),
-        first_sequence: Sequence(number),
-    };
-    let offset = driven.append(origin, events, Durability::Synced, number);
+    let offset = driven.append(origin(number), events, Durability::Synced, number);
     assert_eq!(offset.unwrap(), Offset(number));
 }
 

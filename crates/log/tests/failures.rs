@@ -1,45 +1,25 @@
 //! A full disk stops production and loses nothing; a failed sync stops it for
 //! good; what is only written is synced in the background.
 
-use log::testing::{Driven, EventSpec, Fault, FaultyDisk, Survival, make_batch};
+use log::testing::{
+    Driven, EventSpec, Fault, FaultyDisk, Survival, append_of, make_batch, open_partition, origin,
+};
 use log::*;
 use memory::Buffer;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use wire::batch::{Header, Origin, STAMP_BYTES};
 use wire::*;
 
 fn partition(durability: Durability, create: bool) -> OpenPartition {
-    OpenPartition {
-        directory: PathBuf::from("/p"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability,
-        config:
-            r#"{"segment_bytes": 4096, "background_sync_bytes": 3000, "allocate_bytes_min": 256,
-            "allocate_bytes_max": 512}"#
-                .into(),
-        retention: Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create,
-    }
+    let config = r#"{"segment_bytes": 4096, "background_sync_bytes": 3000,
+        "allocate_bytes_min": 256, "allocate_bytes_max": 512}"#;
+    open_partition(durability, config, create)
 }
 
 fn open(disk: &Arc<FaultyDisk>, durability: Durability, create: bool) -> Driven {
     let kind = DiskKind::seeded(disk.clone(), 5);
     let (storage, _) = kind.open(partition(durability, create)).unwrap();
     Driven::new(storage, Some(disk.clone()))
-}
-
-fn origin(first: u64) -> Origin {
-    Origin {
-        topic: TopicId(7),
-        producer: ProducerId(1),
-        epoch: ProducerEpoch(0),
-        first_sequence: Sequence(first),
-    }
 }
 
 fn event(number: u64) -> EventSpec {
@@ -52,16 +32,8 @@ fn event(number: u64) -> EventSpec {
 
 fn submit(driven: &mut Driven, number: u64) -> Result<Offset, StorageError> {
     let batch = make_batch(origin(number), &[event(number)], 512);
-    let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
-    driven.storage.append(Append {
-        batch: Buffer::copy_of(&batch),
-        header,
-        header_crc,
-        place: None,
-        durability: Durability::Synced,
-        append_time: number,
-        leader_epoch: 0,
-    })
+    let append = append_of(Buffer::copy_of(&batch), Durability::Synced, number);
+    driven.storage.append(append)
 }
 
 fn assert_holds(driven: &mut Driven, count: u64) {

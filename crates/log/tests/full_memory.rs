@@ -1,8 +1,7 @@
 //! A memory partition at its bound: who may try again, and who need not.
 
-use log::testing::{Driven, EventSpec};
+use log::testing::{Driven, EventSpec, open_partition};
 use log::*;
-use std::path::PathBuf;
 use wire::batch::Origin;
 use wire::*;
 
@@ -15,18 +14,8 @@ fn open(retention: Retention) -> Driven {
 }
 
 fn open_with(config: &str, retention: Retention) -> Driven {
-    let open = OpenPartition {
-        directory: PathBuf::from("/unused"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Memory,
-        config: config.into(),
-        retention,
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create: true,
-    };
+    let mut open = open_partition(Durability::Memory, config, true);
+    open.retention = retention;
     Driven::new(MemoryKind.open(open).unwrap().0, None)
 }
 

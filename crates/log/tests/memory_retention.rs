@@ -1,51 +1,24 @@
 //! What a memory partition keeps while events come faster than ticks.
 
-use log::testing::{EventSpec, make_batch};
+use log::testing::{EventSpec, append_of, make_batch, open_partition, origin};
 use log::*;
 use memory::Buffer;
-use std::path::PathBuf;
-use wire::batch::{Header, Origin, STAMP_BYTES};
 use wire::record::GapReason;
 use wire::*;
 
 const BATCH_BYTES: usize = 1000;
 
 fn fill(config: &str, retention: Retention, batches: u64) -> Box<dyn Storage> {
-    let open = OpenPartition {
-        directory: PathBuf::from("/p"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Memory,
-        config: config.into(),
-        retention,
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create: true,
-    };
+    let mut open = open_partition(Durability::Memory, config, true);
+    open.retention = retention;
     let (mut storage, _) = MemoryKind.open(open).unwrap();
     for number in 0..batches {
         let event = EventSpec {
             metadata: vec![b'x'; BATCH_BYTES],
             ..EventSpec::default()
         };
-        let origin = Origin {
-            topic: TopicId(7),
-            producer: ProducerId(1),
-            epoch: ProducerEpoch(0),
-            first_sequence: Sequence(number),
-        };
-        let batch = Buffer::copy_of(&make_batch(origin, &[event], 4096));
-        let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
-        let append = Append {
-            batch,
-            header,
-            header_crc,
-            place: None,
-            durability: Durability::Memory,
-            append_time: number,
-            leader_epoch: 0,
-        };
+        let batch = Buffer::copy_of(&make_batch(origin(number), &[event], 4096));
+        let append = append_of(batch, Durability::Memory, number);
         storage.append(append).expect("retention makes room");
     }
     storage

@@ -1,34 +1,16 @@
 //! A partition on the real disk: appended, rolled, closed, killed, reopened.
 
-use log::testing::{Driven, EventSpec};
+use log::testing::{Driven, EventSpec, open_partition, origin};
 use log::*;
 use std::path::Path;
 use std::sync::Arc;
-use wire::batch::Origin;
 use wire::*;
 
-fn open_partition(directory: &Path, create: bool) -> OpenPartition {
-    OpenPartition {
-        directory: directory.join("p0"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Synced,
-        config: r#"{"segment_bytes": 65536, "allocate_bytes_min": 4096}"#.into(),
-        retention: Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create,
-    }
-}
-
-fn origin(first: u64) -> Origin {
-    Origin {
-        topic: TopicId(7),
-        producer: ProducerId(1),
-        epoch: ProducerEpoch(0),
-        first_sequence: Sequence(first),
-    }
+fn partition(directory: &Path, create: bool) -> OpenPartition {
+    let config = r#"{"segment_bytes": 65536, "allocate_bytes_min": 4096}"#;
+    let mut open = open_partition(Durability::Synced, config, create);
+    open.directory = directory.join("p0");
+    open
 }
 
 fn event(number: u64) -> EventSpec {
@@ -47,7 +29,7 @@ fn event(number: u64) -> EventSpec {
 fn open(directory: &Path, create: bool) -> (Driven, Recovery) {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new());
     let kind = DiskKind::new(disk.clone());
-    let (storage, report) = kind.open(open_partition(directory, create)).unwrap();
+    let (storage, report) = kind.open(partition(directory, create)).unwrap();
     (Driven::new(storage, Some(disk)), report)
 }
 
@@ -89,7 +71,7 @@ fn a_partition_is_made_once_and_removed_whole() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path(), true));
     let kind = DiskKind::new(Arc::new(OsDisk::new()));
-    let again = kind.open(open_partition(directory.path(), true));
+    let again = kind.open(partition(directory.path(), true));
     assert!(matches!(again, Err(StorageError::Invalid(_))));
     let path = directory.path().join("p0");
     kind.remove(&path).unwrap();

@@ -1,32 +1,19 @@
 //! What retention removes is written again: logs and data files alike, and no
 //! reader and no recovery takes old bytes for new ones.
 
-use log::testing::{Driven, EventSpec, FaultyDisk, Survival};
+use log::testing::{Driven, EventSpec, FaultyDisk, Survival, open_partition, origin};
 use log::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wire::batch::Origin;
 use wire::*;
 
 const EVENTS: u64 = 60;
 
 fn open(disk: &Arc<FaultyDisk>, create: bool) -> Driven {
-    let open = OpenPartition {
-        directory: PathBuf::from("/p"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Synced,
-        config: r#"{"segment_bytes": 40000, "direct_bytes_min": 10000, "allocate_bytes_min": 256, "allocate_bytes_max": 512}"#
-            .into(),
-        retention: Retention {
-            bytes: Some(60_000),
-            ..Retention::default()
-        },
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create,
-    };
+    let config = r#"{"segment_bytes": 40000, "direct_bytes_min": 10000,
+        "allocate_bytes_min": 256, "allocate_bytes_max": 512}"#;
+    let mut open = open_partition(Durability::Synced, config, create);
+    open.retention.bytes = Some(60_000);
     let (storage, _) = DiskKind::seeded(disk.clone(), 5).open(open).unwrap();
     Driven::new(storage, Some(disk.clone()))
 }
@@ -53,13 +40,7 @@ fn data_files_are_written_again_and_old_data_is_never_taken_for_new() {
     let disk = Arc::new(FaultyDisk::new());
     let mut driven = open(&disk, true);
     for number in 0..EVENTS {
-        let origin = Origin {
-            topic: TopicId(7),
-            producer: ProducerId(1),
-            epoch: ProducerEpoch(0),
-            first_sequence: Sequence(number),
-        };
-        let offset = driven.append(origin, &[event(number)], Durability::Synced, number);
+        let offset = driven.append(origin(number), &[event(number)], Durability::Synced, number);
         assert_eq!(offset.unwrap(), Offset(number));
     }
     assert!(driven.storage.state().first.0 > EVENTS / 2);

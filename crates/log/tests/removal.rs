@@ -1,26 +1,14 @@
 //! Retention removes what somebody is just reading: a gap, not a failure.
 
-use log::testing::{Driven, EventSpec, FaultyDisk};
+use log::testing::{Driven, EventSpec, FaultyDisk, open_partition, origin};
 use log::*;
-use std::path::PathBuf;
 use std::sync::Arc;
-use wire::batch::Origin;
 use wire::record::GapReason;
 use wire::*;
 
 fn open(disk: &Arc<FaultyDisk>, create: bool) -> Driven {
-    let open = OpenPartition {
-        directory: PathBuf::from("/p"),
-        topic: TopicId(7),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Written,
-        config: r#"{"segment_bytes": 4000, "open_segments_max": 1}"#.into(),
-        retention: Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create,
-    };
+    let config = r#"{"segment_bytes": 4000, "open_segments_max": 1}"#;
+    let open = open_partition(Durability::Written, config, create);
     let (storage, _) = DiskKind::seeded(disk.clone(), 5).open(open).unwrap();
     Driven::new(storage, Some(disk.clone()))
 }
@@ -29,18 +17,12 @@ fn open(disk: &Arc<FaultyDisk>, create: bool) -> Driven {
 fn partition(disk: &Arc<FaultyDisk>) -> Driven {
     let mut driven = open(disk, true);
     for number in 0..40 {
-        let origin = Origin {
-            topic: TopicId(7),
-            producer: ProducerId(1),
-            epoch: ProducerEpoch(0),
-            first_sequence: Sequence(number),
-        };
         let event = EventSpec {
             data: vec![number as u8; 500],
             ..EventSpec::default()
         };
         driven
-            .append(origin, &[event], Durability::Synced, number)
+            .append(origin(number), &[event], Durability::Synced, number)
             .unwrap();
     }
     driven.storage.close();

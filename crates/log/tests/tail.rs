@@ -1,11 +1,13 @@
 //! Who reads along is given what was appended, and it is what lies on the disk.
 
-use log::testing::{Driven, EventSpec, FaultyDisk, Traced, make_batch};
+use log::testing::{
+    Driven, EventSpec, FaultyDisk, Traced, append_of, make_batch, open_partition, origin,
+};
 use log::*;
 use memory::{Buffer, Pool};
 use std::path::PathBuf;
 use std::sync::Arc;
-use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::batch::STAMP_BYTES;
 use wire::record::GapReason;
 use wire::*;
 
@@ -28,18 +30,8 @@ impl World {
     }
 
     fn open(&self, directory: &str, config: &str, create: bool) -> Driven {
-        let open = OpenPartition {
-            directory: PathBuf::from(directory),
-            topic: TopicId(7),
-            partition: PartitionIndex(0),
-            incarnation: Incarnation(1),
-            durability: Durability::Written,
-            config: config.into(),
-            retention: Retention::default(),
-            boot_id: "boot".into(),
-            unix_ns: 1,
-            create,
-        };
+        let mut open = open_partition(Durability::Written, config, create);
+        open.directory = PathBuf::from(directory);
         let (storage, _) = self.kind.open(open).unwrap();
         Driven::new(storage, Some(self.disk.clone()))
     }
@@ -54,7 +46,7 @@ impl World {
         let made = batch_of(number, bytes);
         let mut batch = self.pool.take(made.len());
         batch.copy_from_slice(&made);
-        let append = log_append(batch, number);
+        let append = append_of(batch, Durability::Written, number);
         let offset = driven.storage.append(append);
         driven.settle();
         offset
@@ -69,26 +61,7 @@ impl World {
 }
 
 fn batch_of(number: u64, bytes: usize) -> Vec<u8> {
-    let origin = Origin {
-        topic: TopicId(7),
-        producer: ProducerId(1),
-        epoch: ProducerEpoch(0),
-        first_sequence: Sequence(number),
-    };
-    make_batch(origin, &[event(number, bytes)], 512)
-}
-
-fn log_append(batch: Buffer, number: u64) -> Append {
-    let (header, header_crc) = Header::read(&batch[STAMP_BYTES..]).unwrap();
-    Append {
-        batch,
-        header,
-        header_crc,
-        place: None,
-        durability: Durability::Written,
-        append_time: number,
-        leader_epoch: 0,
-    }
+    make_batch(origin(number), &[event(number, bytes)], 512)
 }
 
 fn event(number: u64, bytes: usize) -> EventSpec {
@@ -234,7 +207,10 @@ fn what_is_not_written_is_not_given_out_nor_what_was_refused() {
     drop(driven.read(from(0)).unwrap());
     // The write is under way.
     let batch = Buffer::copy_of(&batch_of(1, 500));
-    driven.storage.append(log_append(batch, 1)).unwrap();
+    driven
+        .storage
+        .append(append_of(batch, Durability::Written, 1))
+        .unwrap();
     driven.storage.read(ReadToken(u64::MAX), from(1));
     let found = match driven.storage.poll_event() {
         Some(StorageEvent::Read { found, .. }) => found,
