@@ -1,27 +1,11 @@
 //! A consumer of a queue whose program is about to end, against the real server.
 
+mod live;
+
 use client::*;
-use std::path::Path;
-use std::sync::Arc;
+use live::{WATCHDOG, connect, number, push, start};
 use std::time::{Duration, Instant, SystemTime};
 use wire::ErrorCode;
-
-/// Against hangs only.
-const WATCHDOG: Duration = Duration::from_secs(60);
-
-fn start(directory: &Path) -> server::Server {
-    let config = server::Config {
-        directory: directory.join("data"),
-        group_file: Some(directory.join("group.json")),
-        ..server::Config::default()
-    };
-    server::Server::start(config, Arc::new(|_: &str| {})).unwrap()
-}
-
-fn connect(directory: &Path) -> Driver {
-    let endpoint = Endpoint::GroupFile(directory.join("group.json"));
-    Driver::connect(endpoint, DriverOptions::default()).unwrap()
-}
 
 fn topic(driver: &Driver, events: u64) -> TopicHandle {
     let definition = Definition::builder()
@@ -35,16 +19,8 @@ fn topic(driver: &Driver, events: u64) -> TopicHandle {
     let topic = driver
         .create_topic("events", &definition, &[memory])
         .unwrap();
-    let producer = topic.producer(ProducerOptions::default()).unwrap();
-    for number in 0..events {
-        producer.push_metadata(&number.to_le_bytes()).unwrap();
-    }
-    producer.close(WATCHDOG).unwrap();
+    push(&topic, 0..events);
     topic
-}
-
-fn number(event: &QueueEvent) -> u64 {
-    u64::from_le_bytes(event.metadata().try_into().unwrap())
 }
 
 fn pull(queue: &QueueConsumer) -> QueueEvent {

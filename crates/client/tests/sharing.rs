@@ -1,29 +1,15 @@
 //! Groups against the real server: shares move, and nothing is lost or
 //! acknowledged twice over, also when the server is killed.
 
+mod live;
+
 use client::*;
+use live::{WATCHDOG, connect, number, push, start};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Against hangs only.
-const WATCHDOG: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(20);
-
-fn start(directory: &Path) -> server::Server {
-    let config = server::Config {
-        directory: directory.join("data"),
-        group_file: Some(directory.join("group.json")),
-        ..server::Config::default()
-    };
-    server::Server::start(config, Arc::new(|_: &str| {})).unwrap()
-}
-
-fn connect(directory: &Path) -> Driver {
-    let endpoint = Endpoint::GroupFile(directory.join("group.json"));
-    Driver::connect(endpoint, DriverOptions::default()).unwrap()
-}
 
 fn topic(driver: &Driver, partitions: usize) -> TopicHandle {
     let definition = Definition::builder()
@@ -38,18 +24,6 @@ fn topic(driver: &Driver, partitions: usize) -> TopicHandle {
     driver
         .create_topic("events", &definition, &vec![disk; partitions])
         .unwrap()
-}
-
-fn push(topic: &TopicHandle, range: std::ops::Range<u64>) {
-    let producer = topic.producer(ProducerOptions::default()).unwrap();
-    for index in range {
-        producer.push_metadata(&index.to_le_bytes()).unwrap();
-    }
-    producer.flush(WATCHDOG).unwrap();
-}
-
-fn number(event: &ConsumedEvent) -> u64 {
-    u64::from_le_bytes(event.metadata().try_into().unwrap())
 }
 
 /// Pulls from all in turn until `done`.
