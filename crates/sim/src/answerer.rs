@@ -271,7 +271,12 @@ impl AnswererActor {
                 }
             }
         }
-        let think = self.random.within(self.plan.think_ns.clone());
+        // Who works longer than his leases last, and does not renew them, has
+        // no end: not after everything is well.
+        let think = match self.is_diligent {
+            true => 0,
+            false => self.random.within(self.plan.think_ns.clone()),
+        };
         self.held.push(Held {
             event,
             number,

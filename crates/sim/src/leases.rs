@@ -2,6 +2,8 @@
 //! under one at a time, deliveries are counted, what was confirmed stays, and
 //! dead letters have a reason.
 
+#[cfg(test)]
+mod tests;
 mod turns;
 
 pub use turns::Turns;
@@ -55,6 +57,10 @@ struct Known {
     is_settled: bool,
     /// Somebody has settled it, for good if that is not refused.
     may_be_done: bool,
+    /// The run of the server in which somebody did so last. That this was
+    /// refused, and the event was given out again, says nothing of what the
+    /// next run finds in the records.
+    asked_in: u64,
     /// What it takes of its member's prefetch, as the server counts.
     bytes: u64,
 }
@@ -144,6 +150,8 @@ pub struct Leases {
     vouched: BTreeSet<(String, EventId, LeaseId)>,
     lease_ns: BTreeMap<String, u64>,
     turns: Turns,
+    /// Runs of the server so far.
+    run: u64,
     /// How often an event is delivered at most; 0 is without limit.
     deliveries_max: u32,
     /// Events that were given out.
@@ -176,6 +184,7 @@ impl Leases {
         Self {
             deliveries_max,
             turns,
+            run: 1,
             ..Self::default()
         }
     }
@@ -260,10 +269,10 @@ impl Leases {
         );
         let key = (queue.to_owned(), id);
         self.given_count += 1;
-        let mut recorded = 0;
+        let (mut recorded, mut asked_in) = (0, 0);
         if let Some(known) = self.events.get(&key) {
             self.again_count += 1;
-            recorded = known.recorded;
+            (recorded, asked_in) = (known.recorded, known.asked_in);
             if known.is_settled {
                 return Violation::because(format!("{what}: its settlement was confirmed"));
             }
@@ -313,6 +322,7 @@ impl Leases {
             recorded,
             is_settled: false,
             may_be_done: false,
+            asked_in,
             bytes: 0,
         };
         self.events.insert(key, known);
@@ -355,11 +365,14 @@ impl Leases {
     }
 
     fn settle_one(&mut self, key: &Key, settlement: &Settlement, verdict: Verdict, now: u64) {
+        let run = self.run;
         let known = self.events.get_mut(key).expect("it has a verdict");
         let ends = self.ends.entry(key.clone()).or_default();
         let count = known.deliveries;
         let is_final = matches!(settlement.how, SettleAs::Acknowledge | SettleAs::Reject);
-        known.may_be_done |= is_final;
+        if is_final {
+            (known.may_be_done, known.asked_in) = (true, run);
+        }
         known.state = match settlement.how {
             SettleAs::Acknowledge | SettleAs::Reject => State::Settled,
             SettleAs::Return | SettleAs::GiveBack => State::Ended,
@@ -580,6 +593,7 @@ impl Leases {
         for known in self.events.values_mut() {
             // The server does not know what those take that it finds.
             known.bytes = 0;
+            known.may_be_done |= known.asked_in == self.run;
             if known.recorded < known.deliveries {
                 known.not_before = 0;
             }
@@ -597,6 +611,7 @@ impl Leases {
                 State::Ended | State::Settled | State::Loose => State::Loose,
             };
         }
+        self.run += 1;
     }
 
     /// A program is told that its settlement of an event is durable: it had

@@ -78,11 +78,16 @@ fn chaos() {
     run(seeds(0..1000), Weather::Chaos);
 }
 
+/// Of the seeds that are always run something is expected of all together.
+fn is_default() -> bool {
+    std::env::var_os("SIM_SEED").is_none() && std::env::var_os("SIM_SEEDS").is_none()
+}
+
 #[test]
 fn sharing() {
     let all = run(seeds(0..200), Weather::Sharing);
     assert!(
-        all.leased_again > 0 && all.dead > 0 && all.moved > 0,
+        !is_default() || (all.leased_again > 0 && all.dead > 0 && all.moved > 0),
         "{all:?}"
     );
 }
@@ -91,16 +96,20 @@ fn sharing() {
 fn asking() {
     let all = run(seeds(0..100), Weather::Asking);
     assert!(
-        all.replied > 0 && all.late > 0 && all.gathered > 0 && all.missing > 0,
+        !is_default() || (all.replied > 0 && all.late > 0 && all.gathered > 0 && all.missing > 0),
         "{all:?}"
     );
 }
 
 /// Beyond those that are run anyhow: a requester whose replies' storage failed
-/// waited in vain; a server that could not record that a member was gone.
+/// waited in vain; a server that could not record that a member was gone; a
+/// settlement that was refused, and that a restart found recorded after all; a
+/// worker of requests that took longer than his leases last.
 #[test]
 fn found_before() {
     run(2139..2140, Weather::Sharing);
+    run(10_186..10_187, Weather::Sharing);
     run(277..278, Weather::Asking);
     run(285..286, Weather::Asking);
+    run(11_060..11_061, Weather::Asking);
 }
