@@ -148,6 +148,9 @@ pub struct Leases {
     used: BTreeSet<LeaseId>,
     /// What a restarted server said to be settled: it does not know by whom.
     vouched: BTreeSet<(String, EventId, LeaseId)>,
+    /// What goes on under a lease that was over before a crash, which lost
+    /// that: another had the event meanwhile.
+    revived: BTreeSet<(String, EventId, LeaseId)>,
     lease_ns: BTreeMap<String, u64>,
     turns: Turns,
     /// Runs of the server so far.
@@ -580,6 +583,9 @@ impl Leases {
                     && known.state != State::Settled
                     && !is_over
                 {
+                    if lease.deliveries < known.deliveries {
+                        self.revived.insert((key.0, id, lease.lease));
+                    }
                     known.lease = lease.lease;
                     known.member = given.member;
                     known.deliveries = lease.deliveries;
@@ -629,18 +635,18 @@ impl Leases {
             return Ok(());
         }
         let key = (queue.to_owned(), id);
-        let ends = self.ends.entry(key.clone()).or_default();
-        let (from, to) = span;
-        let other = ends
-            .held
-            .iter()
-            .find(|(first, last, _)| from <= *last && *first <= to);
-        if let Some((first, last, other)) = other {
-            return Violation::because(format!(
-                "{who} had event {id} of {queue} from {from} to {to}, and {other} from {first} to {last}"
-            ));
+        if !self.revived.contains(&(queue.to_owned(), id, lease)) {
+            let ends = self.ends.entry(key.clone()).or_default();
+            let (from, to) = span;
+            let mut others = ends.held.iter();
+            let other = others.find(|(first, last, _)| from <= *last && *first <= to);
+            if let Some((first, last, other)) = other {
+                return Violation::because(format!(
+                    "{who} had event {id} of {queue} from {from} to {to}, and {other} from {first} to {last}"
+                ));
+            }
+            ends.held.push((from, to, who.to_owned()));
         }
-        ends.held.push((from, to, who.to_owned()));
         let is_settled = self.events.get(&key).is_some_and(|known| known.is_settled);
         let is_final = matches!(how, SettleAs::Acknowledge | SettleAs::Reject);
         if is_final && !is_settled {

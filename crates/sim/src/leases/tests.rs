@@ -89,3 +89,44 @@ fn what_a_restart_gives_out_was_not_done() {
     let result = give(&mut leases, 1, lease(1, 4, 1), &[2, 3], 0);
     assert!(result.unwrap_err().0.contains("is not settled"));
 }
+
+/// Both have the event at the same time; the first, whose lease is over by
+/// then, is let go on by a restarted server if it forgot so.
+fn both_return(is_forgotten: bool) -> Result<(), Violation> {
+    let mut leases = Leases::new(5, Turns::default());
+    let late = u64::from(LEASE_MS) * MILLISECOND * 2;
+    let id = events(&lease(0, 1, 1)).next().expect("it is one event");
+    give(&mut leases, 1, lease(0, 1, 1), &[], 0)?;
+    give(&mut leases, 2, lease(0, 2, 2), &[], late)?;
+    let both = [(1, lease(0, 1, 1)), (2, lease(0, 2, 2))];
+    if is_forgotten {
+        leases.crashed();
+    }
+    for (member, lease) in both {
+        let given = Given {
+            queue: QUEUE,
+            member: MemberId(member),
+            lease_ms: LEASE_MS,
+            prefetch: (10, 1000),
+            now: late,
+        };
+        if is_forgotten {
+            leases.joined(given, &[lease], (&[], &[]), true);
+        }
+        let span = (late - 10 * member as u64, late);
+        let who = member.to_string();
+        leases.confirmed(QUEUE, (id, lease.lease), &who, span, SettleAs::Return)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_goes_on_after_a_crash_may_have_had_it_beside_the_next() {
+    both_return(true).unwrap();
+}
+
+#[test]
+fn two_do_not_have_an_event_at_once() {
+    let result = both_return(false);
+    assert!(result.unwrap_err().0.contains("2 had event"));
+}
