@@ -76,8 +76,10 @@ impl Node {
         }
         let mut readers: BTreeMap<&str, Vec<MemberDescription>> = BTreeMap::new();
         for ((consumer, link), partitions) in read {
-            if let Some(session) = self.sessions.get(&link) {
-                let reader = self.describe_reader(session, partitions.into_iter().collect());
+            let reader = self.sessions.get(&link).and_then(|session| {
+                self.describe_reader(session, partitions.into_iter().collect())
+            });
+            if let Some(reader) = reader {
                 readers.entry(consumer).or_default().push(reader);
             }
         }
@@ -101,27 +103,28 @@ impl Node {
         })
     }
 
+    /// `None` if its connection is being closed: it is not there any more.
     fn describe_reader(
         &self,
         session: &Session,
         partitions: Vec<PartitionIndex>,
-    ) -> MemberDescription {
-        let (client_name, id) = match &session.stage {
-            Stage::Open {
-                client_name, id, ..
-            } => (client_name.clone(), id.0),
-            Stage::New | Stage::Closing => (String::new(), 0),
+    ) -> Option<MemberDescription> {
+        let Stage::Open {
+            client_name, id, ..
+        } = &session.stage
+        else {
+            return None;
         };
-        MemberDescription {
-            member: MemberId(id),
+        Some(MemberDescription {
+            member: MemberId(id.0),
             instance: String::new(),
-            client_name,
+            client_name: client_name.clone(),
             present: true,
             silent_ms: self.silent_ms(session),
             partitions,
             leased_events: 0,
             leased_bytes: 0,
-        }
+        })
     }
 
     fn silent_ms(&self, session: &Session) -> u64 {

@@ -4,6 +4,8 @@
 use super::harness::*;
 use crate::controller::Controller;
 use crate::node::{Input, LinkId};
+use memory::Buffer;
+use net::{Peer, Received};
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::*;
@@ -665,4 +667,31 @@ impl World {
     fn joined_later(&mut self, link: LinkId, topic: TopicId, join: &Join) {
         self.request(link, Method::Join, topic, join, &[]);
     }
+}
+
+/// Broadcasts ask who is there, under his session's id.
+#[test]
+fn who_is_being_closed_is_not_there() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let session = SessionId(7);
+    let reader = world.connect_as(Peer::default(), Hello { session, ..hello() });
+    let other = world.connect();
+    let topic = world.topic(other);
+    world.subscribe(reader, topic, "c", Start::Beginning);
+    assert_eq!(world.members(other, topic), [(7, true)]);
+    // A second hello is an error. The connection stands until it is down.
+    let message = Received {
+        kind: FrameKind::Hello,
+        flags: 0,
+        id: 0,
+        head: hello().to_bytes().into(),
+        payload: Buffer::copy_of(&[]),
+    };
+    let link = reader;
+    world
+        .node
+        .handle(world.now, Input::Message { link, message });
+    let consumers = world.consumers(other, topic);
+    assert!(consumers.is_empty(), "{consumers:?}");
 }
