@@ -81,7 +81,8 @@ struct Segment {
     /// How long the file has been made.
     allocated: u64,
     allocating: bool,
-    /// Sealed, and synced whole.
+    /// Sealed, and synced whole, and the next one's start is written: only then
+    /// may it be removed.
     durable: bool,
     index: SparseIndex,
     /// Whether its index file was looked at, or need not be.

@@ -150,6 +150,63 @@ fn many_appends_that_find_no_space_are_undone_together() {
 }
 
 #[test]
+fn a_segment_stays_until_the_next_one_is_there_for_sure() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open(&disk, Durability::Synced, true);
+    // All that is not in the last segment may go.
+    let retention = Retention {
+        count: Some(1),
+        ..Retention::default()
+    };
+    driven.storage.set_retention(retention, Offset(u64::MAX));
+    // Writes to the second segment wait, the first one is synced whole.
+    let second = |operation: &Operation| match operation {
+        Operation::Write { file, .. } => {
+            let path = disk.path_of(*file).unwrap_or_default();
+            path.extension().is_some_and(|end| end == "log")
+                && !path.ends_with(format!("{:020}.log", 0))
+        }
+        _ => false,
+    };
+    let mut held = Vec::new();
+    let mut number = 0;
+    while held.is_empty() {
+        submit(&mut driven, number).unwrap();
+        number += 1;
+        while let Some((token, operation)) = driven.poll_operation() {
+            if second(&operation) {
+                held.push((token, operation));
+                continue;
+            }
+            let result = disk.execute(operation);
+            driven.storage.complete(token, result);
+        }
+    }
+    let state = driven.storage.state();
+    assert_eq!(state.synced, Offset(number - 1), "the first one's end");
+    for (token, operation) in held {
+        disk.fail_at(disk.operation_count(), Fault::Full(0));
+        let result = disk.execute(operation);
+        driven.storage.complete(token, result);
+    }
+    driven.settle();
+    let state = driven.storage.state();
+    assert_eq!((state.failure, state.first), (None, Offset(0)));
+    assert_eq!(state.end, Offset(number - 1));
+    assert_holds(&mut driven, number - 1);
+    // With space again it goes on, and what need not be kept goes.
+    let mut number = state.end.0;
+    while number < 40 {
+        // The first one asks for space, and is refused.
+        number += u64::from(submit(&mut driven, number).is_ok());
+        driven.settle();
+    }
+    let state = driven.storage.state();
+    assert_eq!((state.failure, state.synced), (None, Offset(40)));
+    assert!(state.first > Offset(20), "{}", state.first);
+}
+
+#[test]
 fn a_failed_sync_is_never_retried_into_an_ack() {
     let disk = Arc::new(FaultyDisk::new());
     let mut driven = open(&disk, Durability::Synced, true);

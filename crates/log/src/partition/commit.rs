@@ -96,10 +96,16 @@ impl DiskLog {
 
     fn begin_commit_of(&mut self, at: usize) {
         let last = at + 1 == self.segments.len();
+        // One whose start finds no space is taken back, and then this one takes
+        // appends again.
+        let followed = self
+            .segments
+            .get(at + 1)
+            .is_some_and(|next| next.written > 0);
         let Some(segment) = self.segments.get_mut(at) else {
             return;
         };
-        if !last && segment.synced == segment.end {
+        if followed && segment.synced == segment.end {
             segment.durable = true;
             self.checkpoint.want();
             self.segment_sealed(at);
