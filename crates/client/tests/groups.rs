@@ -232,6 +232,38 @@ fn a_member_that_was_expelled_joins_afresh_and_reads_from_the_cursor() {
 }
 
 #[test]
+fn a_member_that_gives_up_coming_back_leaves_nobody_behind() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..10, 2, 0);
+    let log = Log::default();
+    let consumer = join(&mut world, &topic, member(&log));
+    group(&mut world).assign(&[0], &[]);
+    pull(&mut world, &consumer).unwrap().expect("an event");
+    // It is connected again at once, and its request to come back is done
+    // only when it has begun anew.
+    world.server.cut();
+    world.server.is_late = true;
+    world.run_until(Duration::from_secs(20), |_| false);
+    world.server.is_late = false;
+    let joined = |world: &mut World| group(world).joins.len() == 2;
+    assert!(world.run_until(MINUTE, joined));
+    world.run_until(SECOND, |_| false);
+    let group = group(&mut world);
+    assert_eq!(
+        group.left,
+        group.joins[..1],
+        "who does not read is no member"
+    );
+    assert_eq!(group.member, group.joins[1]);
+    group.assign(&[0], &[]);
+    let event = pull(&mut world, &consumer).unwrap().expect("an event");
+    assert_eq!(event.id().offset.0, 0);
+    let told: Vec<_> = log.lock().unwrap().iter().map(|(what, _)| *what).collect();
+    assert_eq!(told, ["assigned", "lost", "assigned"]);
+}
+
+#[test]
 fn a_program_that_stays_away_is_told_and_joins_again() {
     let mut world = World::new();
     let topic = world.topic(1);

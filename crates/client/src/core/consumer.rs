@@ -91,6 +91,9 @@ impl ConsumerCore {
             return;
         };
         if group.membership.is_forgotten(wire.now()) {
+            // Its Join may be under way, and would make somebody a member who
+            // reads nothing of what it is given.
+            group.membership.leave(wire, Route::Ignored);
             group.membership.begin_anew(wire);
             self.lose_all(wire);
         }

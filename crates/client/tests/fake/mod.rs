@@ -52,6 +52,8 @@ struct Conn {
     subscriptions: BTreeMap<u64, Subscription>,
     transfers: BTreeMap<u64, Transfer>,
     last_token: u64,
+    /// Requests that came while the server was late.
+    late: VecDeque<Received>,
 }
 
 pub struct FakeServer {
@@ -71,6 +73,8 @@ pub struct FakeServer {
     pub refusals: BTreeMap<u16, VecDeque<ErrorReply>>,
     /// Takes what comes and answers nothing.
     pub is_silent: bool,
+    /// Takes requests, and does them when it is so no more.
+    pub is_late: bool,
     /// Payload that came while it was silent.
     pub unanswered_bytes: usize,
     pub produce_credit: u64,
@@ -101,6 +105,7 @@ impl FakeServer {
             cut_behind: BTreeSet::new(),
             refusals: BTreeMap::new(),
             is_silent: false,
+            is_late: false,
             unanswered_bytes: 0,
             produce_credit: 16 << 20,
             heartbeat_ms: 10_000,
@@ -173,6 +178,7 @@ impl FakeServer {
                 subscriptions: BTreeMap::new(),
                 transfers: BTreeMap::new(),
                 last_token: 0,
+                late: VecDeque::new(),
             });
             busy = true;
         }
@@ -182,6 +188,13 @@ impl FakeServer {
                 let Some(event) = conn.link.poll() else { break };
                 busy = true;
                 self.event(conn, event);
+            }
+            while !conn.dead && !self.is_late {
+                let Some(message) = conn.late.pop_front() else {
+                    break;
+                };
+                busy = true;
+                self.request(conn, message);
             }
             if !conn.dead {
                 busy |= self.deliver(conn);
@@ -242,6 +255,7 @@ impl FakeServer {
         }
         match message.kind {
             FrameKind::Hello => self.hello(conn, &message),
+            FrameKind::Request if self.is_late => conn.late.push_back(message),
             FrameKind::Request => self.request(conn, message),
             FrameKind::Credit => {
                 self.credits += 1;
