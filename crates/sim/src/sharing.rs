@@ -238,7 +238,6 @@ impl World {
                     ));
                 }
             };
-            self.check_stands(found)?;
             match self.unshared(found, ends) {
                 None => break,
                 Some(what) => waits = what,
@@ -247,25 +246,6 @@ impl World {
             while self.step(next)? {}
         }
         self.end_observer();
-        Ok(())
-    }
-
-    /// Groups stand where their members have acknowledged.
-    fn check_stands(&mut self, found: &[ConsumerDescription]) -> Result<(), Violation> {
-        let Some(witness) = &mut self.machine.witness else {
-            return Ok(());
-        };
-        let groups = found.iter().filter(|one| one.kind == ConsumerKind::Group);
-        for group in groups {
-            for stands in &group.partitions {
-                let (partition, position) = (stands.partition, stands.position);
-                if position.incarnation > Incarnation(0) {
-                    witness
-                        .shares
-                        .stands(&group.consumer, partition, position)?;
-                }
-            }
-        }
         Ok(())
     }
 

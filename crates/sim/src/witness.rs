@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, MemberId};
+use wire::record::ConsumerKind;
+use wire::{Codec, Incarnation, MemberId};
 
 const MILLISECOND: u64 = 1_000_000;
 
@@ -32,6 +33,7 @@ enum Question {
         group: String,
         subscribe: Subscribe,
     },
+    Describe,
 }
 
 /// Why somebody is a member no more, for sure or perhaps.
@@ -190,12 +192,16 @@ impl Witness {
             }
             Method::Release => {
                 if let Ok(release) = Release::decode(&mut from) {
+                    self.trace
+                        .say(now, || format!("server: is asked {release:?}"));
                     let (group, member) = (&release.consumer, release.member);
                     self.shares.released(group, member, &release.partitions);
                 }
             }
             Method::MoveMemberCursors => {
                 if let Ok(moves) = MoveMemberCursors::decode(&mut from) {
+                    self.trace
+                        .say(now, || format!("server: is asked {moves:?}"));
                     let group = &moves.moves.consumer;
                     let positions = &moves.moves.positions;
                     let allowed = self.shares.acknowledges(group, moves.member, positions);
@@ -207,12 +213,17 @@ impl Witness {
                 if let Ok(scoped) = SubscribeScoped::decode(&mut from)
                     && scoped.member != MemberId(0)
                 {
+                    self.trace
+                        .say(now, || format!("server: is asked {scoped:?}"));
                     let question = Question::Subscribe {
                         group: scoped.subscribe.consumer.clone(),
                         subscribe: scoped.subscribe,
                     };
                     self.questions.insert(key, question);
                 }
+            }
+            Method::DescribeConsumers => {
+                self.questions.insert(key, Question::Describe);
             }
             _ => {}
         }
@@ -426,10 +437,17 @@ impl Witness {
             Question::Moves { moves, allowed } => {
                 let MoveMemberCursors { member, moves } = moves;
                 let (group, positions) = (&moves.consumer, &moves.positions);
+                self.trace.say(now, || {
+                    format!("server: has moved {group} for {member} to {positions:?}")
+                });
                 self.shares.acknowledged(group, member, positions, &allowed)
             }
             Question::Subscribe { group, subscribe } => {
                 let subscribed = Subscribed::from_bytes("subscribed", body).map_err(malformed)?;
+                let partition = subscribe.partition;
+                self.trace.say(now, || {
+                    format!("server: answers {group}, {partition}: {subscribed:?}")
+                });
                 match subscribe.start {
                     Start::Cursor => {
                         let position = subscribed.position;
@@ -438,7 +456,26 @@ impl Witness {
                     _ => Ok(()),
                 }
             }
+            Question::Describe => {
+                let list = ConsumerList::from_bytes("consumers", body).map_err(malformed)?;
+                self.described(&list)
+            }
         }
+    }
+
+    /// Groups stand where their members have acknowledged, by now: whoever
+    /// asked hears of it later.
+    fn described(&mut self, list: &ConsumerList) -> Result<(), Violation> {
+        let consumers = list.consumers.iter();
+        for group in consumers.filter(|one| one.kind == ConsumerKind::Group) {
+            for stands in &group.partitions {
+                let (partition, position) = (stands.partition, stands.position);
+                if position.incarnation > Incarnation(0) {
+                    self.shares.stands(&group.consumer, partition, position)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn refused(&mut self, key: &(LinkId, u64)) {
