@@ -355,11 +355,14 @@ impl Model {
             .sum()
     }
 
-    /// Whether an event is known to be there.
-    pub fn is_at(&self, event: usize, id: EventId) -> bool {
-        let partition = self.partitions.get(id.partition.0 as usize);
-        let life = partition.and_then(|partition| partition.at.get(&id.incarnation));
-        life.is_some_and(|life| life.get(&id.offset.0) == Some(&event))
+    /// Somebody says where an event is. That may be all that is known of it:
+    /// whoever pushed it was killed, and who it was given to did not look.
+    pub fn is_from(&mut self, what: &str, event: usize, id: EventId) -> Result<(), Violation> {
+        let pushed_to = self.events[event].partition;
+        if pushed_to != id.partition.0 {
+            return Violation::because(format!("{what}: it was pushed to {pushed_to}"));
+        }
+        self.place(what, event, id)
     }
 
     /// A reader was told of a gap.
@@ -459,12 +462,7 @@ impl Model {
         let id = consumed.id();
         let what = format!("{who} is given {id}");
         let event = self.content(&what, consumed, view)?;
-        let what = format!("{what}, event {event}");
-        let pushed = &self.events[event];
-        if pushed.partition != id.partition.0 {
-            return Violation::because(format!("{what}: it was pushed to {}", pushed.partition));
-        }
-        self.place(&what, event, id)?;
+        self.is_from(&format!("{what}, event {event}"), event, id)?;
         Ok(event)
     }
 

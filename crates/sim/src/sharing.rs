@@ -428,7 +428,7 @@ impl World {
     }
 
     /// A dead letter, which is to be the event that it says it was.
-    fn letter(&self, event: &ConsumedEvent) -> Result<Letter, Violation> {
+    fn letter(&mut self, event: &ConsumedEvent) -> Result<Letter, Violation> {
         let what = format!("dead letter {}", event.id());
         let number = self.model.content(&what, event, |_| None)?;
         let headers = event.headers();
@@ -449,11 +449,8 @@ impl World {
             incarnation: Incarnation(count("thalweg.incarnation")?),
             offset: Offset(count("thalweg.offset")?),
         };
-        if !self.model.is_at(number, origin) {
-            return Violation::because(format!(
-                "{what} is event {number}, and says that it was {origin}"
-            ));
-        }
+        let says = format!("{what} is event {number}, and says that it was {origin}");
+        self.model.is_from(&says, number, origin)?;
         if header("thalweg.topic")? != TOPIC {
             return Violation::because(format!("{what} is of another topic"));
         }

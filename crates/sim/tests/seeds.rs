@@ -103,13 +103,18 @@ fn asking() {
 
 /// Beyond those that are run anyhow: a requester whose replies' storage failed
 /// waited in vain; a server that could not record that a member was gone; a
-/// settlement that was refused, and that a restart found recorded after all; a
-/// worker of requests that took longer than his leases last.
+/// settlement that was refused, and that a restart found recorded after all; two
+/// who had an event, for a crash forgot that a lease was over; a dead letter of
+/// an event that nobody had looked at; a worker of requests that took longer
+/// than his leases last; a listener who was being closed.
 #[test]
 fn found_before() {
     run(2139..2140, Weather::Sharing);
-    run(10_186..10_187, Weather::Sharing);
+    for seed in [10_186, 14_863, 15_716, 22_438] {
+        run(seed..seed + 1, Weather::Sharing);
+    }
     run(277..278, Weather::Asking);
     run(285..286, Weather::Asking);
     run(11_060..11_061, Weather::Asking);
+    run(11_745..11_746, Weather::Asking);
 }
