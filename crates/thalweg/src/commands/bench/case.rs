@@ -98,7 +98,8 @@ pub struct LoadArgs {
     pub durability: Option<Durability>,
     /// What a topic keeps: older events leave, and their memory or files are used again for newer
     /// ones. With a warm-up of several times this, a stream in its steady state is measured, and
-    /// without, one that fills fresh memory [default: everything]
+    /// without, one that fills fresh memory. What a queue has not settled stays in any case
+    /// [default: everything]
     #[arg(long, value_name = "BYTES")]
     pub retention_bytes: Option<u64>,
     /// The most bytes in a batch
@@ -318,6 +319,7 @@ impl Case {
             stamped: matches!(self.work, Work::Pipeline | Work::Latency),
             prefetch: load.prefetch,
             in_flight: load.in_flight,
+            clients: load.clients,
         }
     }
 

@@ -91,6 +91,8 @@ pub struct Load {
     pub prefetch: u32,
     /// Requests or broadcasts that are under way at once.
     pub in_flight: usize,
+    /// How many push at the same time.
+    pub clients: usize,
 }
 
 impl Load {

@@ -12,6 +12,9 @@ use client::{Definition, Driver, PartitionStorage};
 use std::path::Path;
 use topic::{Retention, SerializerKind, ValidatorKind};
 
+/// The queue that members share.
+const QUEUE: &str = "queue";
+
 /// One repetition beside its limits.
 #[derive(Debug)]
 pub struct Repetition {
@@ -148,6 +151,9 @@ fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<(), Failure> {
             bytes: load.retention_bytes,
             ..Retention::default()
         });
+        if matches!(case.work, Work::Queue | Work::Request) {
+            definition = definition.keep_until_acknowledged(vec![QUEUE.to_owned()]);
+        }
     }
     if load.metadata_bytes > 1 << 20 {
         definition = definition.metadata_bytes_max(load.metadata_bytes as u32);
@@ -183,7 +189,7 @@ fn jobs(case: &Case, plan: &Plan<'_>, clients: usize, role: Role) -> Vec<Job> {
 fn queue_jobs(case: &Case, plan: &Plan<'_>, role: Role) -> Vec<Job> {
     let mut jobs = jobs(case, plan, case.load.clients, role);
     for job in &mut jobs {
-        job.name = "queue".to_owned();
+        job.name = QUEUE.to_owned();
     }
     jobs
 }

@@ -72,8 +72,10 @@ impl<'a> Ready<'a> {
             party: None,
         };
         if sends && load.data_bytes > 0 {
-            // Together larger than the caches.
-            let count = (HELD_BYTES_MAX / load.data_bytes).clamp(2, 64);
+            // Those of all clients together are larger than the caches, and no more: what is
+            // measured is not the memory that many clients take.
+            let each = HELD_BYTES_MAX / load.clients.max(1);
+            let count = (each / load.data_bytes).clamp(2, 64);
             ready.data = (0..count)
                 .map(|seed| {
                     if load.data_anywhere {
