@@ -50,10 +50,15 @@ impl DataBudget {
         self.granted -= credit;
     }
 
+    /// Whether [`DataBudget::try_fetch`] would take so many.
+    pub fn may_fetch(&self, bytes: u64) -> bool {
+        self.fetched == 0 || self.held + bytes <= self.limit
+    }
+
     /// Takes bytes of external data if they are there. One chunk passes in any
     /// case: payloads wait for external data, so it must not wait for them.
     pub fn try_fetch(&mut self, bytes: u64) -> bool {
-        let fits = self.fetched == 0 || self.held + bytes <= self.limit;
+        let fits = self.may_fetch(bytes);
         if fits {
             self.held += bytes;
             self.fetched += bytes;

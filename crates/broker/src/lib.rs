@@ -16,6 +16,7 @@ mod describe;
 mod drain;
 mod faults;
 mod fetch;
+mod flow;
 mod gaps;
 mod group;
 mod judge;

@@ -94,6 +94,10 @@ pub struct Limits {
     pub fetch_bytes_max: u64,
     /// Bytes of `ReadData` calls under way on one connection.
     pub read_data_bytes_max: u64,
+    /// External data on its way to storage, of all connections together, and as
+    /// much selected data on its way out. Beyond it each connection has one
+    /// chunk under way, so that nobody waits for one that has stopped.
+    pub flow_bytes_max: u64,
     /// Unanswered requests of one connection.
     pub requests_max: usize,
     /// Subscriptions and memberships of one connection.
@@ -131,6 +135,7 @@ impl Default for Limits {
             read_bytes_max: MIB,
             fetch_bytes_max: 16 * MIB,
             read_data_bytes_max: 8 * MIB,
+            flow_bytes_max: 16 * MIB,
             requests_max: 16_384,
             subscriptions_max: 16_384,
             sessions_max: 4096,

@@ -1,6 +1,7 @@
 //! Selected data goes out: gathered from storage, written into the asker's
 //! memory, answered when all of it is there.
 
+use crate::flow::Asks;
 use crate::node::{Asker, Bulk, Node, Output, StorageId};
 use crate::partition::{Reading, storage_error};
 use crate::selection::{Place, ReadDataCall, SelectedEvent};
@@ -188,6 +189,20 @@ impl Node {
 
     /// Cuts and reads chunks as far as bounds allow, or ends the call.
     fn advance_read_data(&mut self, id: u64) {
+        self.advance_read_data_if(id, Asks::Now);
+    }
+
+    /// Lets calls go on that waited for others of all connections, in turn.
+    /// Says whether any did.
+    pub(crate) fn advance_waiting_reads(&mut self) -> bool {
+        let next = self.outgoing.next(BULK_CHUNK_BYTES as u64);
+        if let Some(id) = next {
+            self.advance_read_data_if(id, Asks::InTurn);
+        }
+        next.is_some()
+    }
+
+    fn advance_read_data_if(&mut self, id: u64, asks: Asks) {
         loop {
             let Some(call) = self.reads.get_mut(&id) else {
                 return;
@@ -205,6 +220,11 @@ impl Node {
                 return;
             }
             call.starved = false;
+            let link = call.asker.link;
+            if !self.outgoing.admits(link, BULK_CHUNK_BYTES as u64, asks) {
+                self.outgoing.wait(link, id);
+                return;
+            }
             let Some(chunk) = call.cut() else {
                 if call.chunks.is_empty() {
                     let checksums = call.events.iter().map(SelectedEvent::checksum).collect();
@@ -214,6 +234,7 @@ impl Node {
             };
             session.read_bytes += chunk.bytes;
             call.bytes_under_way += chunk.bytes;
+            self.outgoing.take(link, chunk.bytes);
             let number = call.next_chunk;
             call.next_chunk += 1;
             for (index, part) in chunk.parts.iter().enumerate() {
@@ -332,6 +353,7 @@ impl Node {
         let link = call.asker.link;
         if let Some(chunk) = number.and_then(|number| call.chunks.remove(&number)) {
             call.bytes_under_way -= chunk.bytes;
+            self.outgoing.give_back(link, chunk.bytes);
             if let Some(session) = self.sessions.get_mut(&link) {
                 session.read_bytes -= chunk.bytes;
             }
@@ -377,6 +399,9 @@ impl Node {
     /// Forgets a call and the writes of it that are under way.
     pub(crate) fn drop_read_data(&mut self, id: u64) -> Option<ReadDataCall> {
         let call = self.reads.remove(&id)?;
+        let link = call.asker.link;
+        self.outgoing.give_back(link, call.bytes_under_way);
+        self.outgoing.leave(link, id);
         for token in call.chunks.values().filter_map(|chunk| chunk.token) {
             self.bulk.remove(&token);
         }

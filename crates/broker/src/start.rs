@@ -5,6 +5,7 @@ use crate::budget::DataBudget;
 use crate::controller::{Command, CommandToken, Controller, Single};
 use crate::drain::Drain;
 use crate::faults::Fault;
+use crate::flow::Flow;
 use crate::node::{Node, Now, StorageId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::random::Random;
@@ -72,6 +73,7 @@ impl Node {
             ));
         }
         controller.set_time(now.unix_ns);
+        let flow_bytes_max = options.limits.flow_bytes_max;
         let mut node = Self {
             random: Random::new(options.seed),
             data: DataBudget::new(options.limits.data_bytes_max),
@@ -94,7 +96,8 @@ impl Node {
             partitions: BTreeMap::new(),
             jobs: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            starved: VecDeque::new(),
+            incoming: Flow::new(flow_bytes_max),
+            outgoing: Flow::new(flow_bytes_max),
             fetches: BTreeMap::new(),
             reads: BTreeMap::new(),
             bulk: BTreeMap::new(),

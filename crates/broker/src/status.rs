@@ -50,7 +50,7 @@ impl Node {
                 "limit_bytes": self.data.limit(),
                 "held_bytes": self.data.held(),
                 "transfers": self.transfers.len(),
-                "transfers_waiting": self.starved.len(),
+                "transfers_waiting": self.incoming.waiting(),
             },
             "sessions": self.sessions.values().map(session_status).collect::<Vec<_>>(),
             "topics": topics.collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 //! while it is in cache, written to its place.
 
 use crate::arrivals::ArrivalStage;
+use crate::flow::Asks;
 use crate::node::{Asker, Bulk, LinkId, Node, Output, StorageId};
 use crate::produce::Incoming;
 use crate::session::{Refused, refuse};
@@ -44,7 +45,6 @@ pub(crate) struct Transfer {
     /// Chunks given to the storage, and their bytes, that it has not written.
     writing_bytes: u64,
     sealed: bool,
-    starved: bool,
 }
 
 /// A piece that is being fetched.
@@ -189,15 +189,14 @@ impl Node {
             chunks: BTreeMap::new(),
             writing_bytes: 0,
             sealed: false,
-            starved: false,
         };
         self.transfers.insert(id, transfer);
-        self.feed_transfer(id);
+        self.feed_transfer(id, Asks::Now);
         Ok(id)
     }
 
     /// Asks for chunks as far as bounds allow. Says whether any was asked for.
-    fn feed_transfer(&mut self, id: TransferId) -> bool {
+    fn feed_transfer(&mut self, id: TransferId, asks: Asks) -> bool {
         let mut fed = false;
         loop {
             let chunks_max = self.options.limits.transfer_chunks_max;
@@ -214,21 +213,21 @@ impl Node {
                 return fed;
             }
             // Whatever the chunk's length turns out to be, a whole one is taken first.
-            if !self.data.try_fetch(BULK_CHUNK_BYTES as u64) {
-                if !std::mem::replace(&mut transfer.starved, true) {
-                    self.starved.push_back(id);
-                }
+            let most = BULK_CHUNK_BYTES as u64;
+            let link = transfer.link;
+            if !self.incoming.admits(link, most, asks) || !self.data.try_fetch(most) {
+                self.incoming.wait(link, id.0);
                 return fed;
             }
             let Some((chunk, region, offset)) = transfer.next_chunk() else {
-                self.data.give_back_fetched(BULK_CHUNK_BYTES as u64);
+                self.data.give_back_fetched(most);
                 if transfer.chunks.is_empty() {
                     self.seal_transfer(id);
                 }
                 return fed;
             };
-            self.data
-                .give_back_fetched(BULK_CHUNK_BYTES as u64 - chunk.bytes);
+            self.data.give_back_fetched(most - chunk.bytes);
+            self.incoming.take(link, chunk.bytes);
             self.last_id += 1;
             let token = BulkToken(self.last_id);
             transfer.chunks.insert(token, chunk);
@@ -250,19 +249,14 @@ impl Node {
     /// Lets transfers go on that waited for the budget, in turn. Says
     /// whether any did.
     pub(crate) fn feed_starved_transfers(&mut self) -> bool {
-        for _ in 0..self.starved.len() {
-            let Some(id) = self.starved.pop_front() else {
+        let most = BULK_CHUNK_BYTES as u64;
+        while self.data.may_fetch(most) {
+            let Some(id) = self.incoming.next(most) else {
                 return false;
             };
-            if let Some(transfer) = self.transfers.get_mut(&id) {
-                transfer.starved = false;
-            }
-            if self.feed_transfer(id) {
+            // Otherwise it has nothing more to ask for.
+            if self.feed_transfer(TransferId(id), Asks::InTurn) {
                 return true;
-            }
-            // It is back in the queue if it is still starved: the budget is full.
-            if self.starved.back() == Some(&id) {
-                return false;
             }
         }
         false
@@ -292,10 +286,11 @@ impl Node {
                         .write_data(place, chunk.position, bytes.freeze());
                     self.touched.insert(storage);
                 }
-                self.feed_transfer(id);
+                self.feed_transfer(id, Asks::Now);
             }
             Err(error) => {
                 self.data.give_back_fetched(chunk.bytes);
+                self.incoming.give_back(transfer.link, chunk.bytes);
                 self.fail_transfer(id, error);
             }
         }
@@ -313,7 +308,8 @@ impl Node {
             let bytes = bytes.min(transfer.writing_bytes);
             transfer.writing_bytes -= bytes;
             self.data.give_back_fetched(bytes);
-            self.feed_transfer(id);
+            self.incoming.give_back(transfer.link, bytes);
+            self.feed_transfer(id, Asks::Now);
         }
     }
 
@@ -347,6 +343,9 @@ impl Node {
             return;
         };
         self.data.give_back_fetched(transfer.writing_bytes);
+        self.incoming
+            .give_back(transfer.link, transfer.writing_bytes);
+        self.incoming.leave(transfer.link, id.0);
         let queue = partition.arrivals.get_mut(&transfer.producer);
         let arrival = queue.and_then(|queue| {
             queue
@@ -405,8 +404,10 @@ impl Node {
             return;
         };
         let fetching: u64 = transfer.chunks.values().map(|chunk| chunk.bytes).sum();
-        self.data
-            .give_back_fetched(fetching + transfer.writing_bytes);
+        let under_way = fetching + transfer.writing_bytes;
+        self.data.give_back_fetched(under_way);
+        self.incoming.give_back(transfer.link, under_way);
+        self.incoming.leave(transfer.link, id.0);
         for token in transfer.chunks.keys() {
             self.bulk.remove(token);
         }

@@ -6,6 +6,7 @@ use crate::controller::{CommandToken, ControlError, Controller, Single};
 use crate::cursors::CursorProposals;
 use crate::drain::Drain;
 use crate::fetch::Fetching;
+use crate::flow::Flow;
 use crate::membership::{JoinUnderWay, SharedConsumers, SharedId};
 use crate::options::NodeOptions;
 use crate::partition::Partition;
@@ -53,8 +54,10 @@ pub struct Node {
     pub(crate) partitions: BTreeMap<StorageId, Partition>,
     pub(crate) jobs: BTreeMap<JobId, Purpose>,
     pub(crate) transfers: BTreeMap<TransferId, Transfer>,
-    /// Transfers that wait for bytes of the budget, in turn.
-    pub(crate) starved: VecDeque<TransferId>,
+    /// External data on its way to storage, and transfers that wait.
+    pub(crate) incoming: Flow,
+    /// Selected data on its way to those who asked, and calls that wait.
+    pub(crate) outgoing: Flow,
     pub(crate) fetches: BTreeMap<Asker, Fetching>,
     pub(crate) reads: BTreeMap<u64, ReadDataCall>,
     pub(crate) bulk: BTreeMap<BulkToken, Bulk>,
@@ -228,7 +231,7 @@ impl Node {
                 self.settle_controller();
             } else if let Some(id) = self.queues_touched.pop_first() {
                 self.settle_queue(id);
-            } else if !self.feed_starved_transfers() {
+            } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
                 break;
             }
         }

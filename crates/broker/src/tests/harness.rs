@@ -144,6 +144,9 @@ impl Ground {
             hold_reads: false,
             held: Vec::new(),
             held_reads: Vec::new(),
+            stopped: None,
+            unread_bytes: 0,
+            unwritten_bytes: 0,
             lines: Vec::new(),
             drained: false,
             is_quiet: false,
@@ -182,6 +185,11 @@ pub struct World {
     pub hold_reads: bool,
     held: Vec<(StorageId, OperationToken, Operation)>,
     held_reads: Vec<(LinkId, net::BulkToken, net::RegionRead)>,
+    /// A client that answers no more, and what of its memory it was asked to
+    /// be read and written.
+    pub stopped: Option<LinkId>,
+    pub unread_bytes: usize,
+    pub unwritten_bytes: usize,
     pub lines: Vec<String>,
     pub drained: bool,
     /// Whether answers to what is asked may wait for company.
@@ -211,6 +219,12 @@ impl World {
                     true => self.held.push((storage, token, operation)),
                     false => self.execute(storage, token, operation),
                 },
+                Output::Read { link, read, .. } if self.stopped == Some(link) => {
+                    self.unread_bytes += read.into.len();
+                }
+                Output::Write { link, write, .. } if self.stopped == Some(link) => {
+                    self.unwritten_bytes += write.pieces.iter().map(Bytes::len).sum::<usize>();
+                }
                 Output::Read { link, token, read } => match self.hold_reads {
                     true => self.held_reads.push((link, token, read)),
                     false => self.answer_read(link, token, read),

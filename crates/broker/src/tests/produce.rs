@@ -391,6 +391,66 @@ fn control_goes_on_while_the_data_budget_is_full() {
     assert_eq!(world.node.status()["data_budget"]["held_bytes"], 0);
 }
 
+/// What is under way of all connections is bounded, each way, but for one chunk
+/// of each connection: who has stopped keeps nobody from it.
+#[test]
+fn data_under_way_is_bounded_and_nobody_waits_for_who_has_stopped() {
+    let chunk = BULK_CHUNK_BYTES;
+    let mut ground = Ground::new();
+    ground.limits.flow_bytes_max = 6 * chunk as u64;
+    let mut world = ground.start();
+    let (stopped, other) = (world.connect(), world.connect());
+    let topic = world.topic(other);
+    let data = pattern(5 * chunk, 1);
+    world.stopped = Some(stopped);
+    for sequence in 0..4 {
+        produce_large(&mut world, stopped, topic, sequence, &data);
+    }
+    assert_eq!(world.unread_bytes, 6 * chunk);
+    for offset in 0..3 {
+        let region = expose(&mut world, other, "r", data.clone());
+        let batch = make_batch(origin(topic, 6, 0, offset), &[external("e", &data)], 4096);
+        let produce = Produce {
+            partition: PartitionIndex(0),
+            durability: Durability::Memory,
+            regions: vec![region],
+        };
+        let id = world.request(other, Method::Produce, topic, &produce, &batch);
+        let produced = world.answered::<Produced>(other, id).unwrap();
+        assert_eq!(produced.base_offset, Offset(offset));
+    }
+    // Out it goes likewise.
+    let bytes = data.len() as u64;
+    for offset in 0..3 {
+        let wanted = DataWanted {
+            partition: PartitionIndex(0),
+            incarnation: Incarnation(1),
+            offset: Offset(offset),
+            segments: vec![Segment { offset: 0, bytes }],
+        };
+        let region = Region {
+            key: Bytes::from_static(b"into"),
+            base: 0,
+            bytes,
+            memory_kind: 0,
+            rails: 0,
+        };
+        let read = ReadData {
+            events: vec![wanted],
+            into: vec![region],
+        };
+        world.request(stopped, Method::ReadData, topic, &read, &[]);
+    }
+    assert_eq!(world.unwritten_bytes, 6 * chunk);
+    let (read, _) = read_whole(&mut world, other, topic, 2, bytes);
+    assert!(read == data);
+    // Its end gives everything back.
+    world.disconnect(stopped);
+    let status = world.node.status();
+    assert_eq!(status["data_budget"]["held_bytes"], 0);
+    assert_eq!(status["data_budget"]["transfers_waiting"], 0);
+}
+
 #[test]
 fn limits_are_named_when_they_are_exceeded() {
     let mut ground = Ground::new();
