@@ -3,22 +3,19 @@
 
 use crate::error::ClientError;
 use crate::event::{ConsumedData, ConsumedEvent, DeliveredBatch, EventInfo};
+use crate::landing::ReadBack;
 use crate::options::{DataAllocator, DataMode};
 use crate::promise::Pending;
 use crate::topic_handle::{TopicHandle, TopicState};
 use memory::{Buffer, Pool, Target, copies};
 use std::sync::Arc;
 use wire::Offset;
-use wire::checksum::crc32c;
-use wire::message::{DataRead, DataWanted};
+use wire::message::DataWanted;
 use wire::record::Position;
 use wire::view::DataView;
 
 /// Memory kept for reuse between reads of data.
 const POOL_KEPT_BYTES_MAX: usize = 64 << 20;
-
-/// What a read of data gives: checksums, and the memory filled.
-type ReadBack = (DataRead, Vec<Target>);
 
 /// Begins a read of data into targets.
 type ReadData = dyn Fn(Vec<DataWanted>, Vec<Target>) -> Pending<ReadBack> + Send + Sync;
@@ -241,45 +238,29 @@ impl Ready {
     }
 
     /// Takes the data that was read, once it is found to be what was stored.
-    fn fill(&mut self, selected: Selected, (read, targets): ReadBack) -> Result<(), ClientError> {
-        let damaged = |what: String| ClientError::Damaged {
-            what: format!("data of partition {}: {what}", self.batch.partition),
-        };
-        if read.checksums.len() != selected.events.len() {
-            return Err(damaged(format!(
-                "{} checksums came for {} events",
-                read.checksums.len(),
-                selected.events.len()
-            )));
-        }
-        let data = self.data.as_mut().expect("made when the read was begun");
-        let check = |index: u32, bytes: &[u8], stored: u32| {
-            let computed = crc32c(bytes);
-            if computed == stored {
-                return Ok(());
+    fn fill(&mut self, selected: Selected, mut read: ReadBack) -> Result<(), ClientError> {
+        read.verify().map_err(|wrong| {
+            let (index, _) = selected.events[wrong.selection];
+            let (partition, id) = (self.batch.partition, self.batch.id(index));
+            ClientError::Damaged {
+                what: format!("data of partition {partition}: event {id}: {wrong}"),
             }
-            let id = self.batch.id(index);
-            Err(damaged(format!(
-                "event {id}: crc {computed:08x}, the server says {stored:08x}"
-            )))
-        };
+        })?;
+        let data = self.data.as_mut().expect("made when the read was begun");
+        let mut targets = read.targets.into_iter();
         if selected.is_pooled {
-            let target = targets.into_iter().next();
+            let target = targets.next();
             let buffer: Buffer = target.expect("a read gives its memory back").into_owner();
             let bytes = buffer.freeze();
             let mut at = 0;
-            for ((index, length), stored) in selected.events.into_iter().zip(read.checksums) {
+            for (index, length) in selected.events {
                 let part = bytes.slice(at..at + length as usize);
                 at += length as usize;
-                check(index, &part, stored)?;
                 data[index as usize] = ConsumedData::Shared(part);
             }
             return Ok(());
         }
-        for (((index, _), stored), mut target) in
-            selected.events.into_iter().zip(read.checksums).zip(targets)
-        {
-            check(index, target.as_mut(), stored)?;
+        for ((index, _), target) in selected.events.into_iter().zip(targets) {
             data[index as usize] = ConsumedData::Target(target);
         }
         Ok(())

@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::error::ClientError;
+use crate::landing::{Landing, ReadBack};
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Pending, Reply};
@@ -150,19 +151,30 @@ impl Driver {
         topic: &TopicState,
         wanted: Vec<DataWanted>,
         into: Vec<Target>,
-    ) -> Pending<(DataRead, Vec<Target>)> {
+    ) -> Pending<ReadBack> {
         let session = match self.session() {
             Ok(session) => session,
             Err(error) => return Pending::failed(error),
         };
         let what = format!("data of {} events of {}", wanted.len(), topic.name);
+        let bytes_of = |one: &DataWanted| one.segments.iter().map(|part| part.bytes).sum();
+        let lengths: Vec<u64> = wanted.iter().map(bytes_of).collect();
+        let (landing, into) = Landing::watch(&lengths, into);
         // The regions of `into` follow when the memory is lent.
         let body = wanted.to_bytes();
         let timeout = self.request_timeout();
-        let convert = |reply: Reply| {
-            let read =
+        let convert = move |reply: Reply| {
+            let DataRead { checksums } =
                 DataRead::from_bytes("data read", &reply.head).map_err(ClientError::damaged)?;
-            Ok((read, reply.targets))
+            ReadBack::new(&lengths, &checksums, reply.targets, landing).ok_or_else(|| {
+                ClientError::Damaged {
+                    what: format!(
+                        "{} selections were read and {} checksums came",
+                        lengths.len(),
+                        checksums.len()
+                    ),
+                }
+            })
         };
         session.begin_call(
             timeout,

@@ -22,6 +22,7 @@ mod fetched;
 mod future;
 pub mod group_file;
 pub mod journal;
+mod landing;
 mod losses;
 mod mailbox;
 mod merge;

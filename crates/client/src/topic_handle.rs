@@ -20,7 +20,7 @@ use std::time::Duration;
 use topic::{Definition, Plugins, Serializer};
 use wire::codec::Codec;
 use wire::message::{
-    ConsumerDescription, ConsumerList, ConsumerName, DataRead, DataWanted, Fetch, Fetched, Method,
+    ConsumerDescription, ConsumerList, ConsumerName, DataWanted, Fetch, Fetched, Method,
     PartitionDescription, TopicDescription, TopicName,
 };
 use wire::record::Position;
@@ -488,9 +488,11 @@ impl TopicHandle {
             .driver
             .begin_read_data(&self.state, wanted.to_vec(), into);
         let name = self.state.name.clone();
-        read.then(move |(checksums, mut targets)| {
-            verify_gathered(&name, &lengths, &checksums, &mut targets)?;
-            Ok(targets)
+        read.then(move |mut read| {
+            read.verify().map_err(|wrong| ClientError::Damaged {
+                what: format!("selection {} of {name}: {wrong}", wrong.selection),
+            })?;
+            Ok(read.targets)
         })
     }
 }
@@ -508,49 +510,6 @@ pub struct FetchRequest {
     pub wait_max: Duration,
     /// Whether inline data comes along.
     pub inline_data: bool,
-}
-
-/// Checks the bytes of one selection after the other, wherever they lie in
-/// the targets, against the checksums that came with them.
-fn verify_gathered(
-    name: &str,
-    lengths: &[u64],
-    checksums: &DataRead,
-    targets: &mut [Target],
-) -> Result<(), ClientError> {
-    if checksums.checksums.len() != lengths.len() {
-        return Err(ClientError::Damaged {
-            what: format!(
-                "{} selections of {name} were read and {} checksums came",
-                lengths.len(),
-                checksums.checksums.len()
-            ),
-        });
-    }
-    let mut targets = targets.iter_mut().map(AsMut::as_mut);
-    let mut rest: &[u8] = &[];
-    for (index, (length, stored)) in lengths.iter().zip(&checksums.checksums).enumerate() {
-        let mut left = *length;
-        let mut computed = 0;
-        while left > 0 {
-            if rest.is_empty() {
-                rest = targets.next().expect("lengths were compared before");
-                continue;
-            }
-            let take = left.min(rest.len() as u64) as usize;
-            computed = wire::checksum::crc32c_append(computed, &rest[..take]);
-            rest = &rest[take..];
-            left -= take as u64;
-        }
-        if computed != *stored {
-            return Err(ClientError::Damaged {
-                what: format!(
-                    "selection {index} of {name}: crc {computed:08x}, the server says {stored:08x}"
-                ),
-            });
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Debug for TopicHandle {

@@ -2,6 +2,7 @@
 
 use crate::Buffer;
 use std::fmt;
+use std::ops::Range;
 
 /// Writable memory of somebody, lent for the time of a transfer.
 ///
@@ -10,10 +11,14 @@ use std::fmt;
 pub struct Target {
     owner: Box<dyn AsMutBytes>,
     bytes: usize,
+    on_landed: Option<Box<OnLanded>>,
 }
 
-// SAFETY: what is shared of a target is its length alone; the owner is reached
-// through `&mut self` and by value only.
+/// Told where bytes begin in a target, and the bytes.
+type OnLanded = dyn FnMut(usize, &[u8]) + Send;
+
+// SAFETY: what is shared of a target is its length alone; the owner, and who is
+// told of bytes, are reached through `&mut self` and by value only.
 unsafe impl Sync for Target {}
 
 /// Memory behind an owner of any type.
@@ -38,6 +43,25 @@ impl Target {
         Self {
             owner: Box::new(owner),
             bytes,
+            on_landed: None,
+        }
+    }
+
+    /// Has `on_landed` told of bytes right after a transfer has put them there,
+    /// while they are in the cache, piece by piece as they come. What comes
+    /// twice is told twice; a transfer that can't tell does not.
+    pub fn with_on_landed(mut self, on_landed: impl FnMut(usize, &[u8]) + Send + 'static) -> Self {
+        self.on_landed = Some(Box::new(on_landed));
+        self
+    }
+
+    /// A transfer has written these bytes.
+    ///
+    /// # Panics
+    /// If they are outside.
+    pub fn landed(&mut self, range: Range<usize>) {
+        if let Some(on_landed) = &mut self.on_landed {
+            on_landed(range.start, &self.owner.as_mut_bytes()[range]);
         }
     }
 

@@ -264,7 +264,9 @@ pub trait Link: Send {
     /// that is under way has ended.
     fn withdraw(&mut self, region: &Region);
 
-    /// Lets the other side write into `target` until it is reclaimed.
+    /// Lets the other side write into `target` until it is reclaimed. The
+    /// target is told of what lands ([`Target::landed`]) by a link through whose
+    /// hands the bytes go.
     fn lend(&mut self, target: Target) -> Region;
 
     /// Ends what `lend` began and gives the memory back. `None` if it was

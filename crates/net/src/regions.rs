@@ -105,6 +105,13 @@ impl Regions {
         Some(&mut self.lent.get_mut(&key)?.as_mut()[range])
     }
 
+    /// Bytes were written to memory that [`Regions::lent`] gave.
+    pub(crate) fn landed(&mut self, key: u64, range: std::ops::Range<usize>) {
+        if let Some(target) = self.lent.get_mut(&key) {
+            target.landed(range);
+        }
+    }
+
     fn key(&self, key: &[u8]) -> Result<u64, RegionError> {
         number(key)
             .filter(|key| (1..=self.keys_given).contains(key))

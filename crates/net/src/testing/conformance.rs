@@ -7,6 +7,7 @@ use crate::contract::*;
 use bytes::Bytes;
 use memory::{Buffer, Target};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::checksum::block_checksums;
 use wire::frame::{BULK_CHUNK_BYTES, FrameKind, HEAD_BYTES_MAX};
@@ -585,7 +586,12 @@ fn writes_come_before_what_follows(place: &mut dyn Place) {
     let [client, server] = &mut pair.sides;
     let bytes = 5 * BULK_CHUNK_BYTES + 77;
     let data = pattern(3, bytes);
-    let region = client.link.lend(Target::new(vec![0u8; bytes + 10]));
+    let told = Arc::new(Mutex::new(vec![0u8; bytes + 10]));
+    let tell = told.clone();
+    let target = Target::new(vec![0u8; bytes + 10]).with_on_landed(move |at, landed| {
+        tell.lock().unwrap()[at..at + landed.len()].copy_from_slice(landed);
+    });
+    let region = client.link.lend(target);
     for (token, chunk) in data.chunks(BULK_CHUNK_BYTES).enumerate() {
         let chunk = data.slice_ref(chunk);
         let middle = chunk.len() / 3;
@@ -614,6 +620,10 @@ fn writes_come_before_what_follows(place: &mut dyn Place) {
         "written before the message"
     );
     assert!(memory[..5] == [0; 5] && memory[5 + bytes..] == [0; 5]);
+    // In one process the other side writes, and tells of nothing.
+    if !pair.sides[0].link.peer().in_process {
+        assert!(told.lock().unwrap()[..] == memory[..], "told of all of it");
+    }
     assert!(pair.sides[0].link.reclaim(&region).is_none(), "only once");
     pair.until(place, "all writes answered", |sides| {
         sides[1].events.len() == 6
