@@ -268,10 +268,14 @@ impl Node {
                 bytes_max: self.options.limits.read_bytes_max.min(credit).max(1),
                 inline_data: subscription.inline_data,
             };
-            subscription.reading = true;
-            let storage = subscription.storage;
-            self.read_batches(storage, Reading::Subscription(asker, end), read);
-            return;
+            let Some(found) = partition.storage.read_at_hand(&read) else {
+                subscription.reading = true;
+                let storage = subscription.storage;
+                self.read_batches(storage, Reading::Subscription(asker, end), read);
+                return;
+            };
+            let incarnation = state.incarnation;
+            self.subscription_found(asker, incarnation, end, found);
         }
     }
 
@@ -310,10 +314,29 @@ impl Node {
             return;
         }
         match found {
-            Ok(Found::Batches { batches, next }) => {
-                subscription.stage(batches, next);
+            Ok(found) => self.subscription_found(asker, incarnation, end, found),
+            Err(error) => {
+                self.end_subscription(asker, storage_error(&error));
+                return;
             }
-            Ok(Found::Gap(gap)) => {
+        }
+        self.advance_subscription(asker);
+    }
+
+    /// Takes what a reading up to `end` found, in the storage's present life.
+    fn subscription_found(
+        &mut self,
+        asker: Asker,
+        incarnation: Incarnation,
+        end: Offset,
+        found: Found,
+    ) {
+        let Some(subscription) = self.subscription(asker) else {
+            return;
+        };
+        match found {
+            Found::Batches { batches, next } => subscription.stage(batches, next),
+            Found::Gap(gap) => {
                 // The storage tells in which life it lost them. The reader is
                 // in the present one, in which the offsets count as well.
                 let gap = Gap {
@@ -327,13 +350,8 @@ impl Node {
                 self.deliver_gap(asker, gap, position);
             }
             // Only batches without events are there.
-            Ok(Found::Nothing) => subscription.position.offset = end,
-            Err(error) => {
-                self.end_subscription(asker, storage_error(&error));
-                return;
-            }
+            Found::Nothing => subscription.position.offset = end,
         }
-        self.advance_subscription(asker);
     }
 
     /// The position is in a life that has ended: says what was lost with it,

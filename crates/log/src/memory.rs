@@ -621,6 +621,10 @@ impl Storage for MemoryLog {
         self.events.push_back(StorageEvent::Read { token, found });
     }
 
+    fn read_at_hand(&mut self, read: &ReadBatches) -> Option<Found> {
+        self.find(*read).ok()
+    }
+
     fn open_event(&mut self, token: ReadToken, offset: Offset) {
         let data = self.open(offset);
         self.events

@@ -445,6 +445,10 @@ impl Storage for DiskLog {
         self.start_read(token, read);
     }
 
+    fn read_at_hand(&mut self, read: &ReadBatches) -> Option<Found> {
+        self.find_at_hand(read)
+    }
+
     fn open_event(&mut self, token: ReadToken, offset: Offset) {
         self.start_open(token, offset);
     }

@@ -252,6 +252,14 @@ pub trait Storage: Send {
     /// Answered by `Read`.
     fn read(&mut self, token: ReadToken, read: ReadBatches);
 
+    /// What [`Storage::read`] would answer, if that is at hand: then nothing is
+    /// answered later. `None` says nothing, and is what a storage says that
+    /// has to look first; it spares those who read along two turns an event.
+    fn read_at_hand(&mut self, read: &ReadBatches) -> Option<Found> {
+        let _ = read;
+        None
+    }
+
     /// Looks up an event's data. Answered by `EventOpened`.
     fn open_event(&mut self, token: ReadToken, offset: Offset);
 

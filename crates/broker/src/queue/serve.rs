@@ -32,6 +32,9 @@ const PORTION: Duration = Duration::from_millis(1);
 /// in which others would have nothing to do.
 const PORTION_BYTES_MAX: u64 = 256 << 10;
 
+/// So many times on end a partition is read from what is at hand.
+const READINGS_AT_ONCE: usize = 64;
+
 /// Leases, and batches, of one frame: its head says where each is, and a head
 /// has its bound.
 const FRAME_PARTS_MAX: usize = 4096;
@@ -176,6 +179,18 @@ impl Node {
     }
 
     fn serve_partition(&mut self, id: SharedId, index: PartitionIndex) {
+        for _ in 0..READINGS_AT_ONCE {
+            self.give_staged(id, index);
+            if !self.read_ahead(id, index) {
+                return;
+            }
+        }
+        // The others' turn; then on from here.
+        self.touch_queue(id);
+    }
+
+    /// Shares out what was read.
+    fn give_staged(&mut self, id: SharedId, index: PartitionIndex) {
         let Some(queue) = self.queues.get(&id) else {
             return;
         };
@@ -207,7 +222,6 @@ impl Node {
                 self.look_for_room(id, taker.member);
             }
         }
-        self.read_ahead(id, index);
     }
 
     fn has_staged(&mut self, id: SharedId, index: PartitionIndex) -> bool {
@@ -312,25 +326,27 @@ impl Node {
         true
     }
 
-    /// Reads what is to be given out next, if it is not there.
-    fn read_ahead(&mut self, id: SharedId, index: PartitionIndex) {
+    /// Reads what is to be given out next, if it is not there. True if it is now:
+    /// what was just appended is at hand.
+    fn read_ahead(&mut self, id: SharedId, index: PartitionIndex) -> bool {
         let visible = self.visible_of(id, index);
         let bytes_max = self.options.limits.read_bytes_max;
         let now = self.now.monotonic;
         let Some(queue) = self.queues.get_mut(&id) else {
-            return;
+            return false;
         };
         let Some(shelf) = queue.partitions.get_mut(&index) else {
-            return;
+            return false;
         };
         let staging = &mut shelf.staging;
         if staging.reading || staging.retry_at.is_some_and(|at| at > now) {
-            return;
+            return false;
         }
         let Some(waiting) = shelf.state.waiting(visible) else {
-            return;
+            return false;
         };
-        let read = if staging.covering(waiting.first).is_none() {
+        let is_next = staging.covering(waiting.first).is_none();
+        let (from, end) = if is_next {
             (waiting.first, waiting.end)
         } else {
             // One reading ahead of those that take.
@@ -338,12 +354,10 @@ impl Node {
             // What is settled there would be read again and again.
             let next = shelf.state.next_unsettled(next);
             if staging.is_full || staging.bytes >= bytes_max / 2 || next >= visible {
-                return;
+                return false;
             }
             (next, visible)
         };
-        (staging.reading, staging.outdated) = (true, false);
-        let (from, end) = read;
         let read = ReadBatches {
             from,
             end,
@@ -351,6 +365,18 @@ impl Node {
             inline_data: queue.inline_data,
         };
         let storage = shelf.storage;
+        if is_next
+            && let Some(partition) = self.partitions.get_mut(&storage)
+            && let Some(found) = partition.storage.read_at_hand(&read)
+        {
+            self.take_read(id, index, (from, end), Ok(found));
+            return true;
+        }
+        if let Some(queue) = self.queues.get_mut(&id)
+            && let Some(shelf) = queue.partitions.get_mut(&index)
+        {
+            (shelf.staging.reading, shelf.staging.outdated) = (true, false);
+        }
         let reading = Reading::Queue {
             id,
             partition: index,
@@ -358,10 +384,22 @@ impl Node {
             end,
         };
         self.read_batches(storage, reading, read);
+        false
     }
 
     /// What was read for a queue has come.
     pub(crate) fn queue_read(
+        &mut self,
+        id: SharedId,
+        index: PartitionIndex,
+        range: (Offset, Offset),
+        found: Result<Found, StorageError>,
+    ) {
+        self.take_read(id, index, range, found);
+        self.touch_queue(id);
+    }
+
+    fn take_read(
         &mut self,
         id: SharedId,
         index: PartitionIndex,
@@ -425,7 +463,6 @@ impl Node {
                 self.report(line);
             }
         }
-        self.touch_queue(id);
     }
 }
 

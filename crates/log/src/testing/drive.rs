@@ -173,17 +173,21 @@ impl Driven {
         outcome.unwrap_or_else(|| Err(StorageError::Failed("nothing became of the data".into())))
     }
 
-    /// Reads batches.
+    /// Reads batches. What the storage has at hand is what it then says.
     ///
     /// # Errors
     /// What the storage says.
     pub fn read(&mut self, read: ReadBatches) -> Result<Found, StorageError> {
         let token = self.token();
+        let at_hand = self.storage.read_at_hand(&read);
         self.storage.read(token, read);
         self.settle();
         let found = |event: &StorageEvent| matches!(event, StorageEvent::Read { token: other, .. } if *other == token);
         match self.take_one(found) {
-            Some(StorageEvent::Read { found, .. }) => found,
+            Some(StorageEvent::Read { found, .. }) => {
+                assert!(at_hand.is_none_or(|at_hand| found == Ok(at_hand)));
+                found
+            }
             _ => panic!("reading from {} was not answered", read.from),
         }
     }

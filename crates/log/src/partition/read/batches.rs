@@ -25,15 +25,10 @@ impl DiskLog {
             };
             return self.events.push_back(answer(Err(error)));
         }
-        let end = read.end.min(self.written);
-        if read.from >= end {
+        if read.from >= read.end.min(self.written) {
             return self.events.push_back(answer(Ok(Found::Nothing)));
         }
-        if let Some((found, behind)) = self.tail.find(&read, end) {
-            self.tail.is_read();
-            if let Some(place) = behind {
-                self.hint(place);
-            }
+        if let Some(found) = self.find_at_hand(&read) {
             return self.events.push_back(answer(Ok(found)));
         }
         let mut finder = self.finder(read.from);
@@ -51,6 +46,20 @@ impl DiskLog {
             bytes: 0,
         };
         self.start(Job::Batches(job));
+    }
+
+    /// What was appended lately and is written, if that is what is wanted.
+    pub(in crate::partition) fn find_at_hand(&mut self, read: &ReadBatches) -> Option<Found> {
+        let end = read.end.min(self.written);
+        if read.from < self.first || read.from >= end {
+            return None;
+        }
+        let (found, behind) = self.tail.find(read, end)?;
+        self.tail.is_read();
+        if let Some(place) = behind {
+            self.hint(place);
+        }
+        Some(found)
     }
 
     pub(super) fn step_batches(
