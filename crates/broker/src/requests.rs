@@ -3,7 +3,6 @@
 use crate::node::{Asker, LinkId, Node};
 use crate::queue::OWN_LINK;
 use crate::session::{Refused, malformed, refuse};
-use crate::timers::Timer;
 use net::{Lane, Message, Received};
 use std::time::Duration;
 use wire::codec::Reader;
@@ -28,10 +27,6 @@ pub(crate) struct Request {
 impl Node {
     /// What the node keeps of a request outside of its session goes.
     pub(crate) fn forget_request(&mut self, asker: Asker, request: Request) {
-        if let Some(deadline) = request.deadline {
-            self.timers
-                .remove(deadline, Timer::Request(asker.link, asker.id));
-        }
         self.data.give_back(request.payload_bytes);
         match request.method {
             Method::Fetch => self.forget_fetch(asker),
@@ -154,8 +149,7 @@ impl Node {
         let deadline = (head.remaining_ms > 0)
             .then(|| self.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
         if let Some(deadline) = deadline {
-            self.timers
-                .insert(deadline, Timer::Request(asker.link, asker.id));
+            session.watch_deadline(deadline, asker.link, &mut self.timers);
         }
         let request = Request {
             deadline,
@@ -179,10 +173,6 @@ impl Node {
     fn end_request(&mut self, asker: Asker) -> Option<Request> {
         let session = self.sessions.get_mut(&asker.link)?;
         let request = session.requests.remove(&asker.id)?;
-        if let Some(deadline) = request.deadline {
-            self.timers
-                .remove(deadline, Timer::Request(asker.link, asker.id));
-        }
         session.unanswered_bytes -= request.payload_bytes;
         self.data.give_back(request.payload_bytes);
         Some(request)
@@ -228,6 +218,28 @@ impl Node {
         }
         let message = error_message(asker.id, &error);
         self.reply_message(asker, message);
+    }
+
+    /// The first deadline of a connection's requests may have passed.
+    pub(crate) fn look_at_deadlines(&mut self, link: LinkId) {
+        let now = self.now.monotonic;
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        session.deadline_at = None;
+        let is_late = |request: &Request| request.deadline.is_some_and(|at| at <= now);
+        let requests = session.requests.iter();
+        let late = requests.filter(|(_, request)| is_late(request));
+        let late: Vec<u64> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            self.deadline_passed(Asker { link, id });
+        }
+        if let Some(session) = self.sessions.get_mut(&link) {
+            let deadlines = session.requests.values().filter_map(|one| one.deadline);
+            if let Some(next) = deadlines.min() {
+                session.watch_deadline(next, link, &mut self.timers);
+            }
+        }
     }
 
     /// The time that a request gave has passed.

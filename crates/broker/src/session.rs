@@ -4,7 +4,7 @@ use crate::membership::SharedId;
 use crate::node::{Asker, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Output};
 use crate::requests::{Request, error_message};
 use crate::subscription::Subscription;
-use crate::timers::Timer;
+use crate::timers::{Timer, Timers};
 use net::{Message, Peer, Received};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,6 +24,9 @@ pub(crate) struct Session {
     /// Whether a sign of life was asked for since something was heard.
     pub asked: bool,
     pub requests: BTreeMap<u64, Request>,
+    /// When their deadlines are looked at: no later than the first of them.
+    /// Most requests are over long before, and cost no timer each.
+    pub deadline_at: Option<Duration>,
     pub subscriptions: BTreeMap<u64, Subscription>,
     /// By the ids of the requests that began them.
     pub memberships: BTreeMap<u64, (SharedId, MemberId)>,
@@ -39,6 +42,19 @@ pub(crate) struct Session {
     /// `ReadData` calls, in turn, and their bytes under way.
     pub reads: BTreeSet<u64>,
     pub read_bytes: u64,
+}
+
+impl Session {
+    /// Sees that deadlines are looked at by then.
+    pub fn watch_deadline(&mut self, at: Duration, link: LinkId, timers: &mut Timers) {
+        if self.deadline_at.is_some_and(|armed| armed <= at) {
+            return;
+        }
+        if let Some(armed) = self.deadline_at.replace(at) {
+            timers.remove(armed, Timer::Requests(link));
+        }
+        timers.insert(at, Timer::Requests(link));
+    }
 }
 
 /// How far a connection has come.
@@ -74,6 +90,7 @@ impl Node {
             last_heard: now,
             asked: false,
             requests: BTreeMap::new(),
+            deadline_at: None,
             subscriptions: BTreeMap::new(),
             memberships: BTreeMap::new(),
             silent_members: false,

@@ -11,8 +11,8 @@ use std::time::Duration;
 pub(crate) enum Timer {
     /// A connection's signs of life.
     Session(LinkId),
-    /// A request's deadline.
-    Request(LinkId, u64),
+    /// Deadlines of a connection's requests.
+    Requests(LinkId),
     /// Answers of a connection that wait for company.
     Quiet(LinkId),
     /// How long a fetch waits for its first event.

@@ -195,7 +195,7 @@ impl Node {
     fn timer(&mut self, timer: Timer) {
         match timer {
             Timer::Session(link) => self.session_timer(link),
-            Timer::Request(link, id) => self.deadline_passed(Asker { link, id }),
+            Timer::Requests(link) => self.look_at_deadlines(link),
             Timer::Quiet(link) => self.send_held(link),
             Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
             Timer::Storage(storage) => self.tick_storage(storage),
