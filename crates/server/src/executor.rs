@@ -17,6 +17,8 @@ use wire::frame::FrameKind;
 /// How long inputs are taken before what they led to is sent: many frames
 /// then cost one system call, and none waits noticeably longer.
 const TURN: Duration = Duration::from_micros(500);
+/// How often the clock of the day is looked at: what is set there counts by then.
+const DAY_CLOCK: Duration = Duration::from_millis(10);
 /// How many outputs are gathered at most before they are sent.
 const OUTBOX_MAX: usize = 1024;
 /// So many deliveries of a turn are written before acknowledgements. Writing
@@ -90,8 +92,10 @@ pub struct Executor {
     wish: Arc<Wish>,
     started: Instant,
     /// What the clock of the day said at that moment, as it goes now: looked
-    /// at once a turn, for each look costs time.
+    /// at now and then, for each look costs time.
     started_unix_ns: u64,
+    /// When it is looked at again.
+    look_at_day_at: Duration,
     /// When the node was told the time last.
     told: Duration,
     /// Links that the node knows.
@@ -164,6 +168,7 @@ impl Executor {
             wish: parts.wish,
             started: parts.started,
             started_unix_ns: 0,
+            look_at_day_at: Duration::ZERO,
             told: Duration::ZERO,
             links: BTreeSet::new(),
             crowded: BTreeSet::new(),
@@ -248,7 +253,7 @@ impl Executor {
             // What was put off waits until others have what they wait for.
             let behind = self.node.is_behind() && idle && !self.outbox.is_empty();
             let timer = self.node.next_timer().filter(|_| !behind);
-            if timer.is_some_and(|at| at <= self.started.elapsed()) {
+            if timer.is_some_and(|at| at <= self.told) {
                 self.handle(Input::Timer);
             }
             self.tell_relieved();
@@ -341,16 +346,25 @@ impl Executor {
 
     /// Follows the clock of the day. Returns the time since the start.
     fn look_at_clocks(&mut self) -> Duration {
-        let now = now(self.started);
-        let since_ns = now.monotonic.as_nanos() as u64;
-        self.started_unix_ns = now.unix_ns.saturating_sub(since_ns);
-        self.told = now.monotonic;
-        now.monotonic
+        let monotonic = self.started.elapsed();
+        if monotonic >= self.look_at_day_at {
+            let now = now(self.started);
+            let since_ns = now.monotonic.as_nanos() as u64;
+            self.started_unix_ns = now.unix_ns.saturating_sub(since_ns);
+            self.look_at_day_at = now.monotonic + DAY_CLOCK;
+        }
+        self.told = monotonic;
+        monotonic
     }
 
     /// The time for the node.
     fn now(&mut self) -> Now {
         self.told = self.started.elapsed();
+        self.time()
+    }
+
+    /// The time that it was told last.
+    fn time(&self) -> Now {
         let since_ns = self.told.as_nanos() as u64;
         Now {
             monotonic: self.told,
@@ -368,13 +382,13 @@ impl Executor {
             let Some((storage, token, result)) = self.inline.pop_front() else {
                 return;
             };
-            let now = self.now();
             let input = Input::DiskDone {
                 storage,
                 token,
                 result,
             };
-            self.node.handle(now, input);
+            // What was done meanwhile is no wait: the time is that of its cause.
+            self.node.handle(self.time(), input);
         }
     }
 
