@@ -28,6 +28,13 @@ const TURNS_PER_LOOK: u32 = 32;
 /// How often links are looked at before the system is asked who else is ready.
 const SPINS_PER_LOOK: u32 = 64;
 
+/// How often the system is asked before others are let have the processor.
+const LOOKS_PER_YIELD: u32 = 4;
+
+/// Who lets others have the processor and is without it for longer has met one
+/// who wants it. With nobody there it takes a tenth of this.
+const AWAY_MAX: Duration = Duration::from_micros(5);
+
 /// When a listener that failed to take a connection tries again, at the latest.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
@@ -555,8 +562,9 @@ impl Reactor {
             false => 0,
         };
         let began = Instant::now();
-        let mut found = false;
-        while !found && began.elapsed() < most {
+        let (mut found, mut now) = (false, began);
+        let (mut turns, mut away) = (0, Duration::ZERO);
+        while !found && now - began < most && away <= AWAY_MAX {
             for _ in 0..looks {
                 found = self.look_at_awake() || self.hear(false);
                 if found {
@@ -564,15 +572,22 @@ impl Reactor {
                 }
                 std::hint::spin_loop();
             }
-            if looks == 0 {
+            turns += 1;
+            if !found && turns % LOOKS_PER_YIELD == 0 {
                 // Whoever wants this processor may be the one who is waited for.
+                let before = Instant::now();
                 std::thread::yield_now();
+                now = Instant::now();
+                away = now - before;
             }
             // Others may be ready by what the system says.
             self.look(Some(Duration::ZERO))?;
             found |= !self.ready.is_empty();
         }
-        self.spin.note(found);
+        match away > AWAY_MAX {
+            true => self.spin.note_crowded(),
+            false => self.spin.note(found),
+        }
         Ok(found)
     }
 

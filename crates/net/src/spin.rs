@@ -11,7 +11,8 @@ const WITHOUT_MAX: u32 = 1024;
 ///
 /// Where more threads want to run than there are processors, the thread that
 /// is waited for is often the one whose processor the spin takes: it finds
-/// nothing then. That is what is measured here, and not the machine.
+/// nothing then, or meets one who wants the processor. That is what is
+/// measured here, and not the machine.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     most: Duration,
@@ -56,9 +57,19 @@ impl Spin {
         }
         self.vain += 1;
         if self.vain >= VAIN_MAX {
-            self.without = self.without_next;
-            self.without_next = (self.without_next * 2).min(WITHOUT_MAX);
+            self.pause();
         }
+    }
+
+    /// Others want the processor: whatever was found, it is theirs for a while.
+    pub(crate) fn note_crowded(&mut self) {
+        self.vain = VAIN_MAX;
+        self.pause();
+    }
+
+    fn pause(&mut self) {
+        self.without = self.without_next;
+        self.without_next = (self.without_next * 2).min(WITHOUT_MAX);
     }
 }
 
@@ -87,6 +98,18 @@ mod tests {
         assert_eq!(before, WITHOUT_MAX);
         waits_without(&mut spin);
         spin.note(true);
+        assert_eq!(waits_without(&mut spin), 0);
+    }
+
+    #[test]
+    fn who_meets_others_spins_more_rarely_at_once() {
+        let mut spin = Spin::new(Duration::from_micros(50));
+        for without in [1, 2, 4, 8] {
+            spin.note_crowded();
+            assert_eq!(waits_without(&mut spin), without);
+        }
+        spin.note(true);
+        spin.note(false);
         assert_eq!(waits_without(&mut spin), 0);
     }
 

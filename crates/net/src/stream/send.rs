@@ -15,6 +15,11 @@ use super::ByteStream;
 /// The most pieces of memory that one system call is given.
 const SLICES_MAX: usize = 128;
 
+/// As many for up to so many frames: room for the most takes longer to make
+/// than it takes to write a few short frames.
+const SLICES_FEW: usize = 16;
+const FRAMES_FEW: usize = 4;
+
 /// Whole frames are gathered into one write up to about this many bytes:
 /// enough that the call's cost vanishes. A control frame that is queued
 /// meanwhile waits for no more than the frame that was begun.
@@ -293,14 +298,24 @@ impl Outbox {
     /// Offers the stream what is to be sent next, in one call: the frame that
     /// is begun, then the control lane, then the bulk lane.
     pub(super) fn write(&mut self, stream: &mut impl ByteStream) -> io::Result<Written> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        match self.control.len() + self.bulk.len() < FRAMES_FEW {
+            true => self.write_slices::<SLICES_FEW>(stream),
+            false => self.write_slices::<SLICES_MAX>(stream),
+        }
+    }
+
+    fn write_slices<const MAX: usize>(
+        &mut self,
+        stream: &mut impl ByteStream,
+    ) -> io::Result<Written> {
+        let mut slices = [IoSlice::new(&[]); MAX];
         let mut count = 0;
         let mut offered = 0;
         for frame in self.begun.iter().chain(&self.control) {
             gather(frame, &mut slices, &mut count, &mut offered);
         }
         for entry in &mut self.bulk {
-            if offered >= GATHER_BYTES || count == SLICES_MAX {
+            if offered >= GATHER_BYTES || count == MAX {
                 break;
             }
             let counted = entry.bytes();
@@ -346,14 +361,9 @@ impl Outbox {
     }
 }
 
-fn gather<'a>(
-    frame: &'a Frame,
-    slices: &mut [IoSlice<'a>; SLICES_MAX],
-    count: &mut usize,
-    offered: &mut u64,
-) {
+fn gather<'a>(frame: &'a Frame, slices: &mut [IoSlice<'a>], count: &mut usize, offered: &mut u64) {
     for piece in frame.rest() {
-        if *count == SLICES_MAX {
+        if *count == slices.len() {
             return;
         }
         slices[*count] = IoSlice::new(piece);
