@@ -47,7 +47,7 @@ class Bench:
     def count(self, full: int) -> int:
         return max(100, round(full * self.options.scale))
 
-    def thalweg(self, transport: str = "tcp", spin_us: int = 0) -> Thalweg:
+    def thalweg(self, transport: str = "tcp", spin_us: int | None = None) -> Thalweg:
         directory = self.scratch / f"thalweg-{transport}-{spin_us}"
         server = Thalweg(directory, self.options.thalweg, transport, spin_us)
         return self.stack.enter_context(server)

@@ -131,7 +131,10 @@ class Server:
 class Thalweg(Server):
     name = "Thalweg"
 
-    def __init__(self, directory: Path, program: Path, transport: str = "tcp", spin_us: int = 0):
+    def __init__(
+        self, directory: Path, program: Path, transport: str = "tcp", spin_us: int | None = None
+    ):
+        """`spin_us` is what is set for the server, or nothing."""
         super().__init__(directory)
         self.program, self.transport, self.spin_us = program, transport, spin_us
         self.group_file = directory / "thalweg.json"
@@ -141,9 +144,9 @@ class Thalweg(Server):
         tcp, unix = "tcp://127.0.0.1:0", f"unix://{self.directory / 'socket'}"
         listen = tcp if self.transport == "tcp" else unix
         data = self.directory / "data"
+        spin = [] if self.spin_us is None else ["--spin-us", str(self.spin_us)]
         process = self.spawn(
-            [self.program, "serve", data, "--group-file", self.group_file]
-            + ["--listen", listen, "--spin-us", str(self.spin_us)]
+            [self.program, "serve", data, "--group-file", self.group_file, "--listen", listen, *spin]
         )
         wait_until(self.group_file.exists, "thalweg serve", process)
         group = json.loads(self.group_file.read_text())

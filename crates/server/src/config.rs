@@ -120,10 +120,10 @@ settings! {
     no_shared_memory: bool = false, "yes or no";
     /// How long the server looks for what clients sent, over whichever transport, before it sleeps, microseconds.
     ///
-    /// 0 does not. It takes a processor while it looks, and pays where one is free for that: 50 is a
-    /// good value then, 20 for requests and replies over sockets. As long as looking finds nothing, it
-    /// is done more and more rarely.
-    spin_us: u32 = 0, "microseconds";
+    /// 0 does not. A sleep and a wake-up take longer than most clients take to answer. Where looking
+    /// finds nothing, or others want the processor, it is done more and more rarely: an idle server
+    /// takes none. 50 is a good value where a processor is to spare.
+    spin_us: u32 = 20, "microseconds";
     /// Processors for the thread that serves the network and all partitions, for example `2`.
     ///
     /// Numbers and ranges, `0,4-7`; none is wherever the system puts it. On a machine with several
