@@ -111,6 +111,10 @@ impl DeliveredBatch {
             .unwrap_or_default()
     }
 
+    fn header(&self, index: u32, name: &str) -> Option<&[u8]> {
+        Headers::find(self.blob(self.event(index).headers)?, name)
+    }
+
     /// Inline data of an event, if the batch brought it along.
     pub fn inline(&self, index: u32) -> Option<Bytes> {
         let event = self.event(index);
@@ -222,6 +226,11 @@ impl ConsumedEvent {
     /// The key; `None` is null.
     pub fn key(&self) -> Option<&[u8]> {
         self.info().key()
+    }
+
+    /// The value of the first header of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
+        self.batch.header(self.index, name)
     }
 
     /// The headers, pairs of a name and a value.

@@ -268,6 +268,9 @@ impl Liveness {
 pub(crate) struct Mailbox {
     /// Guards the commands; held for a push or a swap.
     commands: Mutex<Vec<Command>>,
+    /// Whether there are any. Written under the lock; read without, by whoever
+    /// drives, who looks far more often than there are.
+    has_some: AtomicBool,
     /// True while whoever drives may be asleep. Set by him before he
     /// looks at the commands a last time; taken by whoever wakes it.
     asleep: AtomicBool,
@@ -289,6 +292,7 @@ impl Mailbox {
     pub fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             commands: Mutex::default(),
+            has_some: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             bell: OnceLock::new(),
             thread: OnceLock::new(),
@@ -410,6 +414,8 @@ impl Mailbox {
             return;
         }
         commands.push(command);
+        // Before `asleep` is looked at, as he who sleeps does it the other way round.
+        self.has_some.store(true, Ordering::SeqCst);
         drop(commands);
         if self.asleep.swap(false, Ordering::SeqCst) {
             Counters::add(&self.counters.wakeups);
@@ -419,13 +425,18 @@ impl Mailbox {
 
     /// Whether there are commands to be taken.
     pub fn has_commands(&self) -> bool {
-        !self.lock().is_empty()
+        self.has_some.load(Ordering::SeqCst)
     }
 
     /// Takes all commands.
     pub fn take(&self, into: &mut Vec<Command>) {
         debug_assert!(into.is_empty());
-        std::mem::swap(&mut *self.lock(), into);
+        if !self.has_commands() {
+            return;
+        }
+        let mut commands = self.lock();
+        self.has_some.store(false, Ordering::SeqCst);
+        std::mem::swap(&mut *commands, into);
     }
 
     /// Whoever drives is about to sleep, and looks a last time at what he
@@ -433,7 +444,7 @@ impl Mailbox {
     pub fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if self.lock().is_empty() {
+        if !self.has_commands() {
             return true;
         }
         self.asleep.store(false, Ordering::SeqCst);
@@ -449,6 +460,7 @@ impl Mailbox {
         let mut commands = self.lock();
         let _ = self.ended.set(error.clone());
         let waiting = std::mem::take(&mut *commands);
+        self.has_some.store(false, Ordering::SeqCst);
         drop(commands);
         for command in waiting {
             refuse(command, &error);

@@ -5,10 +5,12 @@ use crate::mailbox::{Command, Mailbox};
 use crate::watch::{call_back, call_here};
 use bytes::Bytes;
 use memory::{Deadline, Signal, Target};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use wire::EventId;
 
 /// Time beyond a call's own deadline after which a waiter stops believing
 /// that the runtime thread will answer.
@@ -232,6 +234,45 @@ impl Answered {
     }
 }
 
+/// What an answer is of, for errors: made into text when somebody reads it.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// A call.
+    Call(String),
+    /// What many have in common.
+    Shared(Arc<str>),
+    /// The reply to an event of a consumer and its topic.
+    Reply(EventId, Arc<str>),
+}
+
+impl From<String> for What {
+    fn from(text: String) -> Self {
+        Self::Call(text)
+    }
+}
+
+impl From<&str> for What {
+    fn from(text: &str) -> Self {
+        Self::Call(text.to_owned())
+    }
+}
+
+impl From<Arc<str>> for What {
+    fn from(text: Arc<str>) -> Self {
+        Self::Shared(text)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(text) => f.write_str(text),
+            Self::Shared(text) => f.write_str(text),
+            Self::Reply(id, title) => write!(f, "the reply to event {id} of {title}"),
+        }
+    }
+}
+
 type Convert<T> = Box<dyn FnOnce(Reply) -> Result<T, ClientError> + Send>;
 
 /// An answer that will come: of a call that was begun and not waited for.
@@ -241,14 +282,14 @@ type Convert<T> = Box<dyn FnOnce(Reply) -> Result<T, ClientError> + Send>;
 pub struct Pending<T> {
     promise: Arc<Promise>,
     convert: Option<Convert<T>>,
-    what: String,
+    what: What,
     timeout: Duration,
 }
 
 impl<T> Pending<T> {
     pub(crate) fn new(
         promise: Arc<Promise>,
-        what: impl Into<String>,
+        what: impl Into<What>,
         timeout: Duration,
         convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
     ) -> Self {

@@ -19,6 +19,7 @@ use crate::promise::{Pending, Promise, Reply};
 use crate::topic_handle::TopicHandle;
 use bytes::Bytes;
 use gather::{Answer, Slot};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,7 +173,7 @@ impl Requester {
         let what = &self.reply;
         let slot = Slot::default();
         let (promise, _) = self.send(event, deadline, what, slot.clone(), false)?;
-        Ok(Pending::new(promise, &**what, deadline, move |_| {
+        Ok(Pending::new(promise, what.clone(), deadline, move |_| {
             let reply = slot.lock().expect("no holder panics here").replies.pop();
             Ok(reply.ok_or(ClientError::Closed)?.1)
         }))
@@ -209,7 +210,7 @@ impl Requester {
                 Err(error) => inner.end(number, Err(error)),
             }
         });
-        Ok(Pending::new(promise, &**what, deadline, move |_| {
+        Ok(Pending::new(promise, what.clone(), deadline, move |_| {
             let answer = std::mem::take(&mut *slot.lock().expect("no holder panics here"));
             Ok(answer.into_gathered())
         }))
@@ -243,10 +244,15 @@ impl Requester {
             is_broadcast,
         };
         let number = Inner::begin(&self.inner, request)?;
-        let correlation = format!("{number:016x}");
-        let mut headers = event.headers.to_vec();
-        headers.push((REPLY_HEADER, self.address.as_bytes()));
-        headers.push((CORRELATION_HEADER, correlation.as_bytes()));
+        let correlation = correlation_of(number);
+        let own = [
+            (REPLY_HEADER, self.address.as_bytes()),
+            (CORRELATION_HEADER, &correlation[..]),
+        ];
+        let headers = match event.headers.is_empty() {
+            true => Cow::Borrowed(&own[..]),
+            false => Cow::Owned([event.headers, &own[..]].concat()),
+        };
         let event = Event {
             headers: &headers,
             ..event
@@ -365,9 +371,7 @@ impl Inner {
     }
 
     fn arrived(&self, reply: ConsumedEvent) {
-        let headers = reply.headers();
-        let correlation = headers.iter().find(|(name, _)| name == CORRELATION_HEADER);
-        let number = correlation.and_then(|(_, text)| {
+        let number = reply.header(CORRELATION_HEADER).and_then(|text| {
             let text = std::str::from_utf8(text).ok()?;
             u64::from_str_radix(text, 16).ok()
         });
@@ -375,9 +379,8 @@ impl Inner {
         let Some(number) = number else {
             return;
         };
-        let replier = headers.iter().find(|(name, _)| name == REPLIER_HEADER);
-        let replier = replier.map(|(_, name)| String::from_utf8_lossy(name).into_owned());
-        let replier = replier.unwrap_or_default();
+        let replier = reply.header(REPLIER_HEADER).unwrap_or_default();
+        let replier = String::from_utf8_lossy(replier).into_owned();
         let waiting = self.lock();
         let number = match waiting.requests.keys().next() {
             Some(first) if planted(Fault::AnyReply) => *first,
@@ -507,6 +510,12 @@ impl Waiting {
     }
 }
 
+/// The number of a request as its header has it: 16 digits of base 16.
+fn correlation_of(number: u64) -> [u8; 16] {
+    let digit = |at: usize| b"0123456789abcdef"[(number >> (60 - 4 * at)) as usize & 15];
+    std::array::from_fn(digit)
+}
+
 /// Where replies to requests of a topic go.
 fn replies_of(topic: &TopicHandle) -> String {
     format!("{}.replies", topic.name())
@@ -530,6 +539,14 @@ impl fmt::Debug for Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_correlation_is_read_as_the_number_that_it_was() {
+        for number in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
+            let text = correlation_of(number);
+            assert_eq!(text[..], *format!("{number:016x}").as_bytes());
+        }
+    }
 
     #[test]
     fn alarms_do_not_multiply() {

@@ -320,7 +320,8 @@ impl<T: Codec> Codec for Vec<T> {
         // Every item takes a byte or more, so this allocates at most
         // size_of::<T>() times the input.
         let count = from.count(1)?;
-        let mut items = Vec::new();
+        // Few are the rule; of many it is not believed before they are there.
+        let mut items = Vec::with_capacity(count.min(4));
         for _ in 0..count {
             items.push(T::decode(from)?);
         }

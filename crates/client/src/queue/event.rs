@@ -7,7 +7,7 @@ use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Data};
 use crate::faults::{Fault, planted};
 use crate::mailbox::Command;
-use crate::promise::{Answered, Pending, Promise, Reply};
+use crate::promise::{Answered, Pending, Promise, Reply, What};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl QueueEvent {
         let (id, lease) = (self.event.id(), self.lease);
         let promise = Promise::new(&shared.mailbox);
         promise.note_waiting(replier.awaited());
-        let what = format!("the reply to event {id} of {}", shared.title);
+        let what = What::Reply(id, shared.title.clone());
         let timeout = shared.options.session_timeout.saturating_mul(2);
         shared.begin_reply();
         if planted(Fault::SettleEarly) {

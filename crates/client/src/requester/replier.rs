@@ -162,11 +162,7 @@ impl Replier {
         waits: bool,
         is_quiet: bool,
     ) -> Result<PushFuture, ClientError> {
-        let headers = request.headers();
-        let header = |name: &str| {
-            let found = headers.iter().find(|(other, _)| other == name);
-            found.map(|(_, value)| value.as_ref())
-        };
+        let header = |name: &str| request.header(name);
         let (Some(address), Some(correlation)) = (header(REPLY_HEADER), header(CORRELATION_HEADER))
         else {
             return Err(ClientError::Invalid(format!(

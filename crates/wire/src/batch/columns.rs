@@ -304,6 +304,19 @@ impl Headers {
         }
         out
     }
+
+    /// The value of the first header of this name in the binary form of some,
+    /// where it lies.
+    pub fn find<'a>(encoded: &'a [u8], name: &str) -> Option<&'a [u8]> {
+        let mut from = Reader::new("event headers", encoded);
+        for _ in 0..from.count(1).ok()? {
+            let (other, value) = (from.sized().ok()?, from.sized().ok()?);
+            if other == name.as_bytes() {
+                return Some(value);
+            }
+        }
+        None
+    }
 }
 
 impl crate::codec::Codec for Headers {
@@ -318,6 +331,19 @@ impl crate::codec::Codec for Headers {
 #[cfg(test)]
 mod tests {
     use super::super::*;
+
+    #[test]
+    fn a_header_is_found_by_its_name() {
+        let encoded = Headers::bytes_of(&[("one", b"1"), ("two", b"2"), ("two", b"3")]);
+        assert_eq!(Headers::find(&encoded, "two"), Some(&b"2"[..]));
+        assert_eq!(Headers::find(&encoded, "three"), None);
+        for end in 0..encoded.len() {
+            // What is cut off is no header, and no panic.
+            let cut = Headers::find(&encoded[..end], "two");
+            assert!(cut.is_none_or(|value| value == b"2"));
+        }
+        assert_eq!(Headers::find(&u32::MAX.to_le_bytes(), "one"), None);
+    }
     use super::{Columns, Survey};
 
     fn sealed(events: &[EventParts<'_>]) -> Vec<u8> {
