@@ -319,7 +319,7 @@ impl ClientCore {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
         for key in &self.quiet {
             if let Some(queue) = self.queues.get_mut(key) {
-                queue.settle(&mut wire);
+                queue.settle_along(&mut wire);
             }
         }
     }

@@ -302,6 +302,14 @@ impl QueueCore {
         self.watch_at.is_some()
     }
 
+    /// Something is sent: with it go settlements, if it is time for them. Each by
+    /// itself, with every reply, would cost both sides as much as the reply.
+    pub fn settle_along(&mut self, wire: &mut Wire<'_>) {
+        if self.shared.goes_along() {
+            self.settle(wire);
+        }
+    }
+
     /// Sends settlements that wait for it, as many as may be under way.
     pub fn settle(&mut self, wire: &mut Wire<'_>) {
         while self.sent.len() < SETTLES_MAX

@@ -28,6 +28,8 @@ use wire::{EventId, Incarnation, LeaseId, PartitionIndex};
 
 /// So many times while a prefetch is worked off it is told what is settled.
 const PORTIONS: usize = 4;
+/// As often, with something else that is sent, what nobody hurries for.
+const QUIET_PORTIONS: usize = 8;
 
 /// A batch that has arrived; its headers are verified, its sections are not.
 pub(crate) struct LeasedBatch {
@@ -198,13 +200,12 @@ impl QueueShared {
     }
 
     /// Whether there is news. If there is none, what was settled is sent, so
-    /// that there is some.
+    /// that there is some; a few that nobody hurries for keep none back.
     fn look(&self, seen: u64) -> bool {
         let mut state = self.lock();
         let is_there = state.news != seen;
-        let wake = !is_there
-            && !state.gathered.is_empty()
-            && !std::mem::replace(&mut state.scheduled, true);
+        let wake =
+            !is_there && self.has_portion(&state) && !std::mem::replace(&mut state.scheduled, true);
         drop(state);
         if wake {
             self.mailbox.send(Command::Settle(self.key));
@@ -338,6 +339,19 @@ impl QueueShared {
         let last = last.expect("pushed if it was not there");
         last.push(lease, how);
         last.batch.clone()
+    }
+
+    /// Whether what was settled is to go with whatever is sent: somebody hurries
+    /// for it, or there is so much of it that the server would want for room.
+    fn has_portion(&self, state: &State) -> bool {
+        let portion = (self.options.prefetch_events as usize / QUIET_PORTIONS).max(1);
+        state.unsent >= portion || state.gathered.iter().any(|one| !one.is_quiet)
+    }
+
+    /// For the core: whether what was settled goes with what is sent now; if
+    /// not it goes with something later, or by itself after a while.
+    pub fn goes_along(&self) -> bool {
+        self.has_portion(&self.lock())
     }
 
     /// For the core: the next request of settlements, joined into ranges.
