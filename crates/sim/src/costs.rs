@@ -139,13 +139,13 @@ pub fn memory_of_copied_data() -> u64 {
 }
 
 /// Where counts stood.
-struct Mark {
+pub(crate) struct Mark {
     copied: u64,
     operations: usize,
 }
 
 impl Mark {
-    fn set(rig: &mut Rig, counters: &Counters) -> Self {
+    pub(crate) fn set(rig: &mut Rig, counters: &Counters) -> Self {
         counters.reset();
         rig.allocated = [0; 2];
         Self {
@@ -154,7 +154,7 @@ impl Mark {
         }
     }
 
-    fn read(self, rig: &Rig, counters: &Counters, cost: &mut Cost) {
+    pub(crate) fn read(self, rig: &Rig, counters: &Counters, cost: &mut Cost) {
         [cost.server_allocations, cost.client_allocations] = rig.allocated;
         cost.copied_bytes = memory::copies::bytes() - self.copied;
         let count = |direction| counters.all(direction).frames;

@@ -12,6 +12,7 @@
 mod answerer;
 mod asked;
 mod asking;
+mod asking_costs;
 mod consumer;
 mod costs;
 mod counted;
@@ -35,6 +36,7 @@ mod witness;
 mod worker;
 mod world;
 
+pub use asking_costs::Asking;
 pub use costs::{Cost, Costs, memory_of_copied_data};
 pub use counted::{Consuming, Copied, Counted, Moving};
 pub use plan::Weather;

@@ -12,7 +12,7 @@
 //! and say in the commit why.
 
 use memory::testing::CountingAllocator;
-use sim::{Cost, Costs};
+use sim::{Asking, Cost, Costs};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -45,33 +45,43 @@ fn counts() -> BTreeMap<String, f64> {
             data_bytes,
         };
         for (way, cost) in ["produce", "consume"].iter().zip(costs.run()) {
-            let Cost {
-                calls_allocations,
-                client_allocations,
-                server_allocations,
-                copied_bytes,
-                frames,
-                disk_operations,
-                disk_bytes,
-            } = cost;
-            for (what, count) in [
-                ("allocations of calls", calls_allocations),
-                ("allocations of the clients' runtimes", client_allocations),
-                ("allocations of the server", server_allocations),
-                ("bytes of data copied", copied_bytes),
-                ("frames", frames),
-                ("disk operations", disk_operations),
-                ("bytes read and written", disk_bytes),
-            ] {
-                let per_thousand = count as f64 * 1000.0 / events as f64;
-                counts.insert(format!("{way} {name}: {what}"), per_thousand);
-            }
+            note(&mut counts, &format!("{way} {name}"), events, cost);
         }
     }
+    let asking = Asking {
+        requests: 1000,
+        metadata_bytes: 128,
+    };
+    note(&mut counts, "ask, 128 B", asking.requests, asking.run());
     let asked = sim::memory_of_copied_data() as f64 * 1000.0;
     let name = "produce 20 kB of data that is copied, again: bytes asked for";
     counts.insert(name.to_owned(), asked);
     counts
+}
+
+/// Counts of a case, for 1,000 events.
+fn note(counts: &mut BTreeMap<String, f64>, case: &str, events: u64, cost: Cost) {
+    let Cost {
+        calls_allocations,
+        client_allocations,
+        server_allocations,
+        copied_bytes,
+        frames,
+        disk_operations,
+        disk_bytes,
+    } = cost;
+    for (what, count) in [
+        ("allocations of calls", calls_allocations),
+        ("allocations of the clients' runtimes", client_allocations),
+        ("allocations of the server", server_allocations),
+        ("bytes of data copied", copied_bytes),
+        ("frames", frames),
+        ("disk operations", disk_operations),
+        ("bytes read and written", disk_bytes),
+    ] {
+        let per_thousand = count as f64 * 1000.0 / events as f64;
+        counts.insert(format!("{case}: {what}"), per_thousand);
+    }
 }
 
 fn read(text: &str) -> BTreeMap<String, f64> {

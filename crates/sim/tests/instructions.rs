@@ -1,6 +1,7 @@
 //! How many instructions an event costs: pushed, sealed, verified, stored,
-//! delivered, verified again and iterated over, in one thread, under
-//! valgrind, which counts. Skipped where there is no valgrind.
+//! delivered, verified again and iterated over; and a request with its reply,
+//! one at a time. In one thread, under valgrind, which counts. Skipped where
+//! there is no valgrind.
 //!
 //! Held against `instructions.txt` beside this file. The compiler has a say,
 //! so that the file names its version; under another one only a large growth
@@ -10,7 +11,7 @@
 //! UPDATE_BUDGETS=1 cargo test -p thalweg-sim --test instructions
 //! ```
 
-use sim::Costs;
+use sim::{Asking, Costs};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -22,6 +23,10 @@ const TOLERANCE_OTHER_COMPILER: f64 = 1.5;
 const VARIABLE: &str = "THALWEG_COUNTED_EVENTS";
 /// The difference of two runs is free of what a run costs without events.
 const EVENTS: [u64; 2] = [2_000, 12_000];
+const REQUESTS: [u64; 2] = [100, 300];
+/// What is counted: events in batches, or requests one at a time.
+const PUSH: &str = "push";
+const ASK: &str = "ask";
 
 #[test]
 #[ignore = "what is counted; started by the test beside it"]
@@ -29,25 +34,36 @@ fn counted() {
     let Ok(text) = std::env::var(VARIABLE) else {
         return;
     };
-    let numbers: Vec<usize> = text
-        .split(' ')
-        .map(|word| word.parse().expect("a number"))
-        .collect();
-    let costs = Costs {
-        events: numbers[0] as u64,
-        metadata_bytes: numbers[1],
-        data_bytes: 0,
-    };
-    costs.run();
+    let words: Vec<&str> = text.split(' ').collect();
+    let number = |at: usize| words[at].parse().expect("a number");
+    let (events, metadata_bytes) = (number(1), number(2) as usize);
+    match words[0] {
+        ASK => {
+            let requests = events;
+            Asking {
+                requests,
+                metadata_bytes,
+            }
+            .run();
+        }
+        _ => {
+            let costs = Costs {
+                events,
+                metadata_bytes,
+                data_bytes: 0,
+            };
+            costs.run();
+        }
+    }
 }
 
 /// Instructions of a run with so many events; none without valgrind.
-fn instructions(events: u64, metadata_bytes: usize) -> Option<f64> {
+fn instructions(what: &str, events: u64, metadata_bytes: usize) -> Option<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(std::env::current_exe().expect("a test has a path"))
         .args(["--ignored", "--exact", "counted", "--test-threads=1"])
-        .env(VARIABLE, format!("{events} {metadata_bytes}"))
+        .env(VARIABLE, format!("{what} {events} {metadata_bytes}"))
         // A copy by `rep movsb` counts each byte, and from which size on it is
         // taken depends on the processor.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-ERMS,-FSRM")
@@ -77,14 +93,19 @@ fn compiler() -> String {
 #[test]
 fn an_event_costs_no_more_instructions_than_is_recorded() {
     let mut counts = BTreeMap::new();
-    for metadata_bytes in [100, 1000] {
-        let [few, many] = EVENTS.map(|events| instructions(events, metadata_bytes));
+    let cases = [
+        ("100 B", PUSH, EVENTS, 100),
+        ("1000 B", PUSH, EVENTS, 1000),
+        ("a request and its reply of 128 B", ASK, REQUESTS, 128),
+    ];
+    for (name, what, events, metadata_bytes) in cases {
+        let [few, many] = events.map(|events| instructions(what, events, metadata_bytes));
         let (Some(few), Some(many)) = (few, many) else {
             eprintln!("skipped: there is no valgrind");
             return;
         };
-        let each = (many - few) / (EVENTS[1] - EVENTS[0]) as f64;
-        counts.insert(format!("{metadata_bytes} B"), each);
+        let each = (many - few) / (events[1] - events[0]) as f64;
+        counts.insert(name.to_owned(), each);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.txt");
     if std::env::var_os("UPDATE_BUDGETS").is_some() {
