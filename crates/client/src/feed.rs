@@ -403,13 +403,19 @@ impl ConsumerShared {
         self.lock().restart(partition);
     }
 
-    /// Whether the consumer reads this partition.
+    /// Whether the consumer reads this partition. One that was lost and has
+    /// come back is a group's member's again when he was told of both: what he
+    /// has in hand is from before.
     pub fn reads(&self, partition: u32) -> bool {
         let feeds = self.lock();
-        match self.options.group {
-            None => feeds.partitions.contains_key(&partition),
-            Some(_) => feeds.owned.contains(&partition),
+        if self.options.group.is_none() {
+            return feeds.partitions.contains_key(&partition);
         }
+        let is_lost = |change: &Change| match change {
+            Change::Lost(partitions) => partitions.contains(&PartitionIndex(partition)),
+            Change::Assigned(_) | Change::Revoking(_) => false,
+        };
+        feeds.owned.contains(&partition) && !feeds.changes.iter().any(is_lost)
     }
 
     /// The partitions that it reads.

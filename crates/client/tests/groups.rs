@@ -177,8 +177,11 @@ fn an_acknowledgement_of_a_partition_that_went_fails_alone() {
         consumer.acknowledge(*id).unwrap();
     }
     // It goes while the acknowledgements are on their way.
+    world.server.is_late = true;
+    world.run_until(SECOND, |_| false);
     group(&mut world).assign(&[0, 2], &[]);
     let moves = world.server.requests(Method::MoveMemberCursors);
+    world.server.is_late = false;
     world.run_until(SECOND, |_| false);
     assert!(world.server.requests(Method::MoveMemberCursors) >= moves + 3);
     assert_eq!(cursor(&world, 0), ids[&0].offset.0 + 1);
@@ -190,6 +193,57 @@ fn an_acknowledgement_of_a_partition_that_went_fails_alone() {
     flush(&mut world, &consumer).unwrap();
     consumer.pull(Some(Duration::ZERO)).unwrap();
     assert_eq!(log.lock().unwrap()[1], ("lost", vec![1]));
+}
+
+#[test]
+fn what_was_acknowledged_of_a_partition_that_was_lost_does_not_count_when_it_is_back() {
+    let mut world = World::new();
+    let topic = world.topic(2);
+    fill(&mut world, &topic, 0..40, 2, 0);
+    let log = Log::default();
+    let consumer = join(&mut world, &topic, member(&log));
+    group(&mut world).assign(&[0, 1], &[]);
+    let mut last = std::collections::BTreeMap::new();
+    while last.len() < 2 {
+        let event = pull(&mut world, &consumer).unwrap().expect("an event");
+        last.insert(event.id().partition.0, event.id());
+    }
+    // The acknowledgements come when one partition is gone, and their refusal
+    // when it is back.
+    world.server.is_late = true;
+    for id in last.values() {
+        consumer.acknowledge(*id).unwrap();
+    }
+    world.run_until(SECOND, |_| false);
+    group(&mut world).assign(&[0], &[]);
+    world.run_until(SECOND, |_| false);
+    group(&mut world).assign(&[0, 1], &[]);
+    world.run_until(SECOND, |_| false);
+    // Nor what is acknowledged before the program was told.
+    let error = consumer.acknowledge(last[&1]).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::MemberFenced));
+    let fenced = wire::ErrorReply::fatal(ErrorCode::MemberFenced, "no member any more");
+    world.server.refuse(Method::MoveMemberCursors, fenced);
+    world.server.is_late = false;
+    world.run_until(SECOND, |_| false);
+    assert_eq!(cursor(&world, 0), last[&0].offset.0 + 1);
+    assert_eq!(cursor(&world, 1), 0, "it is read from there");
+    let mut again = None;
+    while again.is_none() {
+        let event = pull(&mut world, &consumer).unwrap().expect("an event");
+        again = Some(event.id()).filter(|id| id.partition == PartitionIndex(1));
+    }
+    let again = again.expect("it was waited for");
+    assert_eq!(again.offset.0, 0);
+    consumer.acknowledge(again).unwrap();
+    flush(&mut world, &consumer).unwrap();
+    assert_eq!(cursor(&world, 1), 1);
+    let told = [
+        ("assigned", vec![0, 1]),
+        ("lost", vec![1]),
+        ("assigned", vec![1]),
+    ];
+    assert_eq!(*log.lock().unwrap(), told);
 }
 
 #[test]

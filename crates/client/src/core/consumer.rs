@@ -133,6 +133,7 @@ impl ConsumerCore {
             .map_err(|error| format!("an assignment of {}: {error}", self.shared.name))?;
         let news = group.assigned(&assigned);
         let granted = group.granted();
+        self.cursors.lost(&news.lost);
         self.unread(wire, &news.ended);
         self.open(wire, &news.granted, Start::Cursor);
         for partition in granted {

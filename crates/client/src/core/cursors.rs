@@ -7,7 +7,7 @@ use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::feed::{Acknowledgements, ConsumerShared};
 use crate::promise::{Promise, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use wire::codec::Codec;
@@ -34,6 +34,8 @@ struct Moving {
     flushes: Vec<Flush>,
     /// Others were held, for which `flushes` wait as well.
     others_held: bool,
+    /// Partitions that went to others meanwhile.
+    lost: BTreeSet<u32>,
 }
 
 /// Who moves cursors.
@@ -179,14 +181,52 @@ impl Cursors {
         }
     }
 
+    /// These partitions are not the member's any more. What was acknowledged
+    /// of them and is not on its way is not sent, nor is it sent again: should
+    /// they come back, they are read from where the group stands, and that is
+    /// not to move on beneath the reader.
+    pub fn lost(&mut self, partitions: &[u32]) {
+        if let Some(moving) = &mut self.moving {
+            moving.lost.extend(partitions);
+        }
+        let mut waiting = self.waiting();
+        let positions = partitions
+            .iter()
+            .filter_map(|partition| waiting.positions.remove(partition).map(|_| *partition));
+        let gone: Vec<u32> = positions.collect();
+        drop(waiting);
+        self.give_up(&gone);
+    }
+
+    /// Who waits for what was acknowledged of these partitions waits in vain.
+    /// Anybody else is told that they were lost.
+    fn give_up(&mut self, partitions: &[u32]) {
+        let Some(partition) = partitions.first() else {
+            return;
+        };
+        let name = &self.shared.name;
+        let error = ErrorReply::fatal(
+            ErrorCode::MemberFenced,
+            format!("partition {partition} went to another member of group {name}"),
+        );
+        resolve(&mut self.flushes, &Err(ClientError::Server(error)));
+    }
+
     pub fn disconnected(&mut self) {
         if let Some(moving) = self.moving.take() {
-            self.put_back(moving.positions);
-            self.flushes.extend(moving.flushes);
+            self.put_back(moving);
         }
     }
 
-    fn put_back(&self, positions: BTreeMap<u32, Position>) {
+    /// What was not done waits to be sent again.
+    fn put_back(&mut self, moving: Moving) {
+        self.flushes.extend(moving.flushes);
+        let (gone, positions): (BTreeMap<_, _>, BTreeMap<_, _>) = moving
+            .positions
+            .into_iter()
+            .partition(|(partition, _)| moving.lost.contains(partition));
+        let gone: Vec<u32> = gone.into_keys().collect();
+        self.give_up(&gone);
         let mut waiting = self.waiting();
         for (partition, position) in positions {
             // A seek is not undone by what was acknowledged before it.
@@ -247,6 +287,7 @@ impl Cursors {
             positions,
             flushes: std::mem::take(&mut self.flushes),
             others_held,
+            lost: BTreeSet::new(),
         });
     }
 
@@ -259,14 +300,12 @@ impl Cursors {
             Ok(_) if moving.others_held => self.flushes.extend(moving.flushes),
             Ok(_) => resolve(&mut moving.flushes, &Ok(())),
             Err(error) if error.retryable => {
-                self.put_back(moving.positions);
-                self.flushes.extend(moving.flushes);
+                self.put_back(moving);
                 let wait = Duration::from_millis(u64::from(error.retry_after_ms));
                 return self.send_later(wire, wait.max(RETRY_AFTER_MIN));
             }
             Err(error) if self.is_of_one(&error) && moving.positions.len() > 1 => {
-                self.put_back(moving.positions);
-                self.flushes.extend(moving.flushes);
+                self.put_back(moving);
                 self.one_by_one = true;
                 return self.send(wire);
             }
@@ -275,20 +314,24 @@ impl Cursors {
                 if moving.flushes.is_empty() {
                     let mut waiting = self.waiting();
                     for partition in moving.positions.into_keys() {
-                        waiting.fenced.insert(partition, error.clone());
+                        // He is told that it was lost, and may have it again.
+                        if !moving.lost.contains(&partition) {
+                            waiting.fenced.insert(partition, error.clone());
+                        }
                     }
                 }
                 resolve(&mut moving.flushes, &Err(error));
             }
             Err(error) => {
-                if error.code == ErrorCode::StorageFailed {
-                    // Good once the server's disk is: the next flush or
-                    // acknowledgement sends it again, and none before.
-                    self.put_back(moving.positions);
-                }
+                let is_storage = error.code == ErrorCode::StorageFailed;
                 let error = ClientError::Server(error);
                 let told = !moving.flushes.is_empty();
                 resolve(&mut moving.flushes, &Err(error.clone()));
+                if is_storage {
+                    // Good once the server's disk is: the next flush or
+                    // acknowledgement sends it again, and none before.
+                    self.put_back(moving);
+                }
                 let mut waiting = self.waiting();
                 waiting.scheduled = false;
                 if !told {

@@ -31,6 +31,8 @@ pub(super) struct News {
     pub granted: Vec<u32>,
     /// To be read no more.
     pub ended: Vec<u32>,
+    /// Those of them that are not its own any more.
+    pub lost: Vec<u32>,
 }
 
 pub(super) struct Group {
@@ -115,10 +117,11 @@ impl Group {
                 _ => {}
             }
         }
-        news.ended = lost.into_iter().map(|(partition, _)| partition).collect();
-        self.tell(Change::Lost, &news.ended);
+        news.lost = lost.into_iter().map(|(partition, _)| partition).collect();
+        self.tell(Change::Lost, &news.lost);
         self.tell(Change::Revoking, &revoking);
         self.tell(Change::Assigned, &news.granted);
+        news.ended.extend(&news.lost);
         news.ended.extend(revoking);
         news
     }
