@@ -617,8 +617,12 @@ typedef struct thalweg_data_callbacks {
  *            start ("cursor", "cursor_or_latest", "beginning", "latest", an
  *              offset, {"incarnation", "offset"}, or {"time_ns"}: at the first
  *              batch that the server took then or later, nanoseconds since 1970),
- *            data ("all" or "none"), credit_bytes (16777216, a partition: how
- *              much may wait here), acknowledge_interval_ms (50),
+ *            data ("all" or "none"), inline_along (false: with a selector,
+ *              only what it selects travels; true: data that travels with its
+ *              event comes along, and the selector picks from it here, which
+ *              is faster where data is short and most of it is wanted),
+ *            credit_bytes (16777216, a partition: how much may wait here),
+ *            acknowledge_interval_ms (50),
  *            merge_wait_ms (none: partitions take turns; else the events of all
  *              partitions come in the order in which the server appended them,
  *              and one is held back while there may be an older one: until every

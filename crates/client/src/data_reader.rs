@@ -7,6 +7,7 @@ use crate::landing::ReadBack;
 use crate::options::{DataAllocator, DataMode};
 use crate::promise::Pending;
 use crate::topic_handle::{TopicHandle, TopicState};
+use bytes::Bytes;
 use memory::{Buffer, Pool, Target, copies};
 use std::sync::Arc;
 use wire::Offset;
@@ -105,14 +106,8 @@ impl DataReader {
             let Some((view, target)) = self.choose(&info)? else {
                 continue;
             };
-            if let (DataMode::All, Some(inline)) = (&self.mode, ready.batch.inline(index)) {
-                data[index as usize] = match target {
-                    None => ConsumedData::Shared(inline),
-                    Some(mut target) => {
-                        copies::copy(&inline, target.as_mut());
-                        ConsumedData::Target(target)
-                    }
-                };
+            if let Some(inline) = ready.batch.inline(index) {
+                data[index as usize] = self.pick(&inline, &view, target);
                 continue;
             }
             selected.push((index, view.bytes()));
@@ -143,6 +138,28 @@ impl DataReader {
             is_pooled,
         };
         Ok(Some(Reading { selected, pending }))
+    }
+
+    /// What is wanted of data that came along.
+    fn pick(&self, inline: &Bytes, view: &DataView, target: Option<Target>) -> ConsumedData {
+        let gather = |mut into: &mut [u8]| {
+            for part in view.gather(inline) {
+                let (now, rest) = into.split_at_mut(part.len());
+                copies::copy(part, now);
+                into = rest;
+            }
+        };
+        if let Some(mut target) = target {
+            gather(target.as_mut());
+            return ConsumedData::Target(target);
+        }
+        if let [part] = view.segments() {
+            let end = part.offset + part.bytes;
+            return ConsumedData::Shared(inline.slice(part.offset as usize..end as usize));
+        }
+        let mut buffer = self.pool.take(view.bytes() as usize);
+        gather(&mut buffer);
+        ConsumedData::Shared(buffer.freeze())
     }
 
     /// What is wanted of an event, and where it goes, if the user says so.

@@ -211,9 +211,13 @@ impl ConsumerShared {
     }
 
     /// Whether batches bring their inline data along: with a selector, only
-    /// what it selects travels.
+    /// what it selects travels, unless it is to pick here.
     pub fn wants_inline_data(&self) -> bool {
-        matches!(self.options.data, DataMode::All)
+        match self.options.data {
+            DataMode::All => true,
+            DataMode::Select(_) => self.options.inline_along,
+            DataMode::None => false,
+        }
     }
 
     /// Tells whoever waits that there is something to look at.

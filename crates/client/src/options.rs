@@ -339,6 +339,11 @@ pub struct ConsumerOptions {
     pub data: DataMode,
     /// Where data goes; memory of the client's, if none is given.
     pub allocator: Option<Arc<DataAllocator>>,
+    /// Whether data that travels with its event comes along although there is a
+    /// selector, which then picks from it here: for short data of which most is
+    /// wanted, where to ask for it costs more than to bring it. Default no:
+    /// nothing travels but what was selected.
+    pub inline_along: bool,
     /// Bytes of batches that may wait here, for each partition. Default 16
     /// MiB, less if the driver's memory is used up.
     pub credit_bytes: u64,
@@ -366,6 +371,7 @@ impl Default for ConsumerOptions {
             start: Start::Cursor,
             data: DataMode::All,
             allocator: None,
+            inline_along: false,
             credit_bytes: 16 << 20,
             acknowledge_interval: Duration::from_millis(50),
             group: None,
@@ -382,6 +388,7 @@ impl fmt::Debug for ConsumerOptions {
             .field("start", &self.start)
             .field("data", &self.data)
             .field("allocator", &self.allocator.is_some())
+            .field("inline_along", &self.inline_along)
             .field("credit_bytes", &self.credit_bytes)
             .field("acknowledge_interval", &self.acknowledge_interval)
             .field("group", &self.group)

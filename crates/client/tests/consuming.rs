@@ -300,6 +300,68 @@ fn inline_data_comes_along_for_all_and_stays_behind_for_none() {
 }
 
 #[test]
+fn a_selector_picks_here_from_what_comes_along() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    // Inline data, and longer data, which is asked for as ever.
+    let data = |index: usize| -> Vec<u8> {
+        let bytes = if index < 4 { 1000 } else { 100_000 };
+        (0..bytes).map(|at| (at / 3 + index * 7) as u8).collect()
+    };
+    let pending = topic.begin_producer(ProducerOptions::default());
+    let producer = world.wait(pending).unwrap();
+    for index in 0..6 {
+        let event = Event::new(b"e").with_data(data(index));
+        producer.push(event).unwrap();
+    }
+    let part = |offset, bytes| Segment { offset, bytes };
+    let selector = move |info: &EventInfo<'_>| {
+        let whole = DataView::whole(info.data_bytes_total());
+        let view = match info.id().offset.0 % 4 {
+            0 => Ok(whole),
+            1 => whole.range(10, 90),
+            2 => Ok(DataView::none()),
+            _ => whole.unstructured(&[part(5, 20), part(900, 50)]),
+        };
+        view.map_err(|error| error.to_string())
+    };
+    let expected = |index: usize| {
+        let whole = data(index);
+        match index % 4 {
+            0 => whole,
+            1 => whole[10..100].to_vec(),
+            2 => Vec::new(),
+            _ => [&whole[5..25], &whole[900..950]].concat(),
+        }
+    };
+    let options = ConsumerOptions {
+        data: DataMode::Select(Arc::new(selector)),
+        inline_along: true,
+        ..ConsumerOptions::default()
+    };
+    let consumer = open(&mut world, &topic, options.clone());
+    for index in 0..6 {
+        let mut event = pull(&mut world, &consumer).unwrap().unwrap();
+        assert_eq!(event.take_data(), expected(index), "{index}");
+    }
+    let asked = world.server.requests(Method::ReadData);
+    assert!((1..=2).contains(&asked), "for the longer ones: {asked}");
+    let options = ConsumerOptions {
+        start: Start::Beginning,
+        allocator: Some(Arc::new(|_, view| {
+            Ok(Target::new(vec![0u8; view.bytes() as usize]))
+        })),
+        ..options
+    };
+    let consumer = open(&mut world, &topic, options);
+    for index in 0..6 {
+        let mut event = pull(&mut world, &consumer).unwrap().unwrap();
+        let memory = event.take_target().map(Target::into_owner::<Vec<u8>>);
+        assert_eq!(memory.unwrap_or_default(), expected(index), "{index}");
+    }
+}
+
+#[test]
 fn a_selector_or_allocator_that_is_wrong_is_asked_again() {
     let mut world = World::new();
     let topic = world.topic(1);

@@ -341,6 +341,7 @@ pub struct Consumer {
     partitions: Option<Vec<u32>>,
     start: Option<Begin>,
     data: Option<String>,
+    inline_along: bool,
     credit_bytes: Option<u64>,
     acknowledge_interval_ms: Option<u64>,
     merge_wait_ms: Option<u64>,
@@ -380,6 +381,7 @@ impl Consumer {
             start,
             data,
             allocator: None,
+            inline_along: self.inline_along,
             credit_bytes: self.credit_bytes.unwrap_or(default.credit_bytes),
             acknowledge_interval: milliseconds(
                 self.acknowledge_interval_ms,

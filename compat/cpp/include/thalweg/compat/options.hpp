@@ -70,7 +70,9 @@ inline std::string producer_options(const nlohmann::json &given, size_t batch, s
 inline std::string consumer_options(const nlohmann::json &given, std::string wanted,
                                     const std::vector<size_t> &targets, bool data)
 {
-    nlohmann::json made{{"data", data ? "all" : "none"}};
+    // Selectors of such programs mostly want all of short data, or none at all:
+    // to ask the server for each costs more than to pick here.
+    nlohmann::json made{{"data", data ? "all" : "none"}, {"inline_along", data}};
     const char *environment = std::getenv("THALWEG_MOFKA_START_FROM");
     if (wanted.empty() && environment != nullptr)
         wanted = environment;
@@ -78,7 +80,7 @@ inline std::string consumer_options(const nlohmann::json &given, std::string wan
         if (given.contains("start_from"))
             wanted = given["start_from"].is_string() ? given["start_from"].get<std::string>()
                                                      : given["start_from"].dump();
-        take(made, given, {"credit_bytes"});
+        take(made, given, {"credit_bytes", "inline_along"});
     }
     if (wanted == "latest")
         made["start"] = "cursor_or_latest";
