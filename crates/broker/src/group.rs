@@ -58,6 +58,15 @@ impl Group {
             .collect();
     }
 
+    /// Owners as they are recorded, after changes of which nobody knows whether
+    /// they are: a restart may find that what was to change hands is another's.
+    /// Until then it is nobody's.
+    pub fn restore_certain(&mut self, owners: &BTreeMap<PartitionIndex, MemberId>) {
+        let mut certain = owners.clone();
+        certain.retain(|partition, owner| self.owns(*owner, *partition));
+        self.restore(&certain);
+    }
+
     /// Whether the member owns the partition, and knows it.
     pub fn owns(&self, member: MemberId, partition: PartitionIndex) -> bool {
         self.owned.get(&partition).is_some_and(|assignment| {

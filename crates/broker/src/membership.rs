@@ -305,8 +305,8 @@ impl Node {
 
     /// A change of a group or queue that nobody waits for is durable, or was refused.
     pub(crate) fn shared_changed(&mut self, id: SharedId, result: Result<(), ControlError>) {
-        if result.is_err() {
-            self.return_to_table(id);
+        if let Err(error) = result {
+            self.return_to_table(id, &error);
         }
     }
 
@@ -321,15 +321,16 @@ impl Node {
             Ok(()) => self.reply(asker, Vec::new()),
             Err(error) => {
                 self.refuse_request(asker, crate::topics::undecided(&error));
-                self.return_to_table(id);
+                self.return_to_table(id, &error);
             }
         }
     }
 
     /// A command was refused, and with it whatever was under way: members and
-    /// owners are again those of the table. Nothing is submitted now: what the
+    /// owners are again those of the table, but for partitions whose change of
+    /// hands may be recorded after all. Nothing is submitted now: what the
     /// table lacks is tried again after a while.
-    fn return_to_table(&mut self, id: SharedId) {
+    fn return_to_table(&mut self, id: SharedId, error: &ControlError) {
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
@@ -369,7 +370,10 @@ impl Node {
         }
         let owners = entry.owners.clone();
         if let Some(group) = shared.group_mut() {
-            group.restore(&owners);
+            match error {
+                ControlError::Failed(_) => group.restore_certain(&owners),
+                ControlError::Full(_) | ControlError::NotLeader { .. } => group.restore(&owners),
+            }
         }
         let is_queue = shared.is_queue();
         for (member, presence) in unknown {

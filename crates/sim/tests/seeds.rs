@@ -110,7 +110,7 @@ fn asking() {
 #[test]
 fn found_before() {
     run(2139..2140, Weather::Sharing);
-    for seed in [10_186, 14_863, 15_716, 22_438] {
+    for seed in [10_186, 14_863, 15_716, 22_438, 57_312] {
         run(seed..seed + 1, Weather::Sharing);
     }
     run(277..278, Weather::Asking);

@@ -278,7 +278,7 @@ impl Node {
             }
             Err(error) => {
                 self.refuse_request(asker, undecided(&error));
-                self.return_to_table(id);
+                self.return_to_table(id, &error);
             }
         }
     }

@@ -364,7 +364,7 @@ impl Node {
             let session = self.sessions.get_mut(&asker.link);
             session.and_then(|session| session.memberships.remove(&asker.id));
             self.refuse_request(asker, undecided(&error));
-            self.return_to_table(id);
+            self.return_to_table(id, &error);
             if let Some(state) = self.shared.member(id, member)
                 && state.presence.asker() == Some(asker)
             {

@@ -221,6 +221,47 @@ fn a_partition_moves_when_it_is_released() {
     assert_eq!(world.ended(other, reading), None);
 }
 
+/// The record of it is written, and its sync fails: a restart may find it.
+#[test]
+fn what_may_have_gone_to_another_is_nobodys_until_a_restart() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let topic = world.topic_of(link, 2);
+    let first = world.joined(link, topic, &group(5));
+    let second = world.joined(other, topic, &group(6));
+    assert_eq!(world.assigned(link, first), (vec![0, 1], vec![1]));
+    world.hold_disk = true;
+    let release = Release {
+        consumer: "g".into(),
+        member: MemberId(5),
+        partitions: vec![PartitionIndex(1)],
+    };
+    let id = world.request(link, Method::Release, topic, &release, &[]);
+    world.release_operation(0);
+    let next = ground.disk.operation_count();
+    ground.disk.fail_at(next, log::testing::Fault::Error);
+    world.release_disk();
+    let error = world
+        .error(link, id)
+        .expect("it is not known to be recorded");
+    assert_eq!(error.code, ErrorCode::StorageFailed);
+    for _ in 0..5 {
+        world.pass(SECOND);
+        world.breathe(link);
+        world.breathe(other);
+        assert_eq!(world.assigned(link, first), (vec![0], vec![]));
+        assert_eq!(world.assigned(other, second), (vec![], vec![]));
+    }
+    let mut world = after_kill(&mut ground, world);
+    let (link, other) = (world.connect(), world.connect());
+    let first = world.joined(link, topic, &group(5));
+    let second = world.joined(other, topic, &group(6));
+    world.pass(SECOND);
+    assert_eq!(world.assigned(link, first), (vec![0], vec![]));
+    assert_eq!(world.assigned(other, second), (vec![1], vec![]));
+}
+
 /// revoking → free: the revoke timeout passes.
 #[test]
 fn a_partition_that_is_not_released_is_lost() {
