@@ -15,8 +15,8 @@ use super::ByteStream;
 /// The most pieces of memory that one system call is given.
 const SLICES_MAX: usize = 128;
 
-/// As many for up to so many frames: room for the most takes longer to make
-/// than it takes to write a few short frames.
+/// As many where no more are queued, in up to so many frames: room for the most
+/// takes longer to make than it takes to write a few short frames.
 const SLICES_FEW: usize = 16;
 const FRAMES_FEW: usize = 4;
 
@@ -93,6 +93,11 @@ impl Frame {
         pieces.any(|piece| piece.len() >= KEPT_BYTES_MIN)
     }
 
+    /// Pieces of it, written ones included.
+    fn piece_count(&self) -> usize {
+        2 + self.payload.len()
+    }
+
     fn piece(&self, index: usize) -> Option<&[u8]> {
         match index {
             0 => Some(&self.header),
@@ -146,6 +151,13 @@ impl Entry {
         match self {
             Self::Frame(frame) => frame.left,
             Self::Data { bytes, .. } => bytes.len() as u64,
+        }
+    }
+
+    fn piece_count(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.piece_count(),
+            Self::Data { .. } => 3,
         }
     }
 
@@ -298,10 +310,20 @@ impl Outbox {
     /// Offers the stream what is to be sent next, in one call: the frame that
     /// is begun, then the control lane, then the bulk lane.
     pub(super) fn write(&mut self, stream: &mut impl ByteStream) -> io::Result<Written> {
-        match self.control.len() + self.bulk.len() < FRAMES_FEW {
+        match self.is_short() {
             true => self.write_slices::<SLICES_FEW>(stream),
             false => self.write_slices::<SLICES_MAX>(stream),
         }
+    }
+
+    fn is_short(&self) -> bool {
+        if self.control.len() + self.bulk.len() >= FRAMES_FEW {
+            return false;
+        }
+        let frames = self.begun.iter().chain(&self.control);
+        let pieces = frames.map(Frame::piece_count);
+        let bulk = self.bulk.iter().map(Entry::piece_count);
+        pieces.chain(bulk).sum::<usize>() <= SLICES_FEW
     }
 
     fn write_slices<const MAX: usize>(

@@ -676,6 +676,16 @@ fn few_calls_move_many_frames() {
     assert_eq!(poll_all(&mut reader).len(), 101);
     assert!(tape.reel().reads <= 3, "{} reads", tape.reel().reads);
 
+    // A frame of many pieces is one call, though nothing else is queued.
+    let tape = Tape::open();
+    let mut alone = link(&tape, &options());
+    alone.send(Message {
+        payload: (0..100).map(|piece| vec![piece; 50].into()).collect(),
+        ..message(FrameKind::Deliver, 1, 20, 0)
+    });
+    poll_all(&mut alone);
+    assert_eq!(tape.reel().writes, 1);
+
     // Large ones take one call each, and their bytes skip the buffer.
     let options = LinkOptions {
         payload_bytes_max: 2 << 20,
