@@ -221,7 +221,8 @@ impl Node {
             }
             call.starved = false;
             let link = call.asker.link;
-            if !self.outgoing.admits(link, BULK_CHUNK_BYTES as u64, asks) {
+            // A call that only comes to its end takes nobody's turn.
+            if !call.is_cut() && !self.outgoing.admits(link, BULK_CHUNK_BYTES as u64, asks) {
                 self.outgoing.wait(link, id);
                 return;
             }

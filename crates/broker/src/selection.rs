@@ -94,6 +94,15 @@ impl SelectedEvent {
 }
 
 impl ReadDataCall {
+    /// Whether everything is cut; not so, perhaps, where nothing is wanted of
+    /// the last events.
+    pub fn is_cut(&self) -> bool {
+        self.events.get(self.next.event).is_none_or(|event| {
+            self.next.event + 1 == self.events.len()
+                && self.next.segment >= event.wanted.segments.len()
+        })
+    }
+
     /// The next chunk: within one region, from as many events as fit.
     pub fn cut(&mut self) -> Option<Chunk> {
         while self.next.region_offset >= self.into.get(self.next.region)?.bytes {
