@@ -36,45 +36,8 @@ impl ClientCore {
                 return self.lose(reason, &mut Some(link));
             }
             FrameKind::ErrorReply => Err(error_of(&message.head)),
-            FrameKind::Deliver => {
-                let Some(Route::Subscription {
-                    consumer,
-                    partition,
-                }) = wire.route(id)
-                else {
-                    return;
-                };
-                let result = match self.consumers.get_mut(&consumer) {
-                    Some(core) => core.deliver(&mut wire, partition, message),
-                    None => Ok(()),
-                };
-                if let Err(reason) = result {
-                    self.disconnect(reason, &mut Some(link));
-                }
-                return;
-            }
-            FrameKind::Leased => {
-                let Some(Route::Membership { consumer }) = wire.route(id) else {
-                    return;
-                };
-                let result = match self.queues.get_mut(&consumer) {
-                    Some(core) => core.leased(&mut wire, message),
-                    None => Ok(()),
-                };
-                if let Err(reason) = result {
-                    self.disconnect(reason, &mut Some(link));
-                }
-                return;
-            }
-            FrameKind::Assigned => {
-                let Some(Route::Membership { consumer }) = wire.route(id) else {
-                    return;
-                };
-                let result = match self.consumers.get_mut(&consumer) {
-                    Some(core) => core.assigned(&mut wire, id, &message.head),
-                    None => Ok(()),
-                };
-                if let Err(reason) = result {
+            FrameKind::Deliver | FrameKind::Leased | FrameKind::Assigned => {
+                if let Err(reason) = self.unasked(message, link) {
                     self.disconnect(reason, &mut Some(link));
                 }
                 return;
@@ -89,6 +52,34 @@ impl ClientCore {
             }
         };
         self.answer(id, outcome, link);
+    }
+
+    /// What comes of a subscription or membership. An error ends the connection.
+    fn unasked(&mut self, message: Received, link: &mut dyn Link) -> Result<(), String> {
+        let mut wire = Wire::new(&mut self.context, Some(link));
+        let (kind, id) = (message.kind, message.id);
+        match wire.route(id) {
+            Some(Route::Subscription {
+                consumer,
+                partition,
+            }) if kind == FrameKind::Deliver => match self.consumers.get_mut(&consumer) {
+                Some(core) => core.deliver(&mut wire, partition, message),
+                None => Ok(()),
+            },
+            Some(Route::Membership { consumer }) if kind == FrameKind::Leased => {
+                match self.queues.get_mut(&consumer) {
+                    Some(core) => core.leased(&mut wire, message),
+                    None => Ok(()),
+                }
+            }
+            Some(Route::Membership { consumer }) if kind == FrameKind::Assigned => {
+                match self.consumers.get_mut(&consumer) {
+                    Some(core) => core.assigned(&mut wire, id, &message.head),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A subscription or membership is over.
