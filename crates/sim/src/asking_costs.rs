@@ -4,7 +4,9 @@
 use crate::costs::{Cost, Mark};
 use crate::counted::{Rig, SECOND, make_topic};
 use crate::producer::TOPIC;
-use client::{Data, Event, QueueConsumer, QueueConsumerOptions, Requester, RequesterOptions};
+use client::{
+    Data, Event, QueueConsumer, QueueConsumerOptions, QueueOptions, Requester, RequesterOptions,
+};
 use net::testing::counted::Counters;
 use std::time::Duration;
 
@@ -28,15 +30,7 @@ impl Asking {
     /// If anything fails: the weather is calm.
     pub fn run(&self) -> Cost {
         let counters = Counters::default();
-        let mut rig = Rig::counting_both(counters.clone(), Duration::from_secs(10));
-        let topic = make_topic(&mut rig);
-        let requester = rig.wait(topic.begin_requester(RequesterOptions::default()));
-        let driver = rig.consumer.driver.clone();
-        let topic = rig.wait(driver.begin_open_topic(TOPIC));
-        let worker = rig.wait(topic.begin_queue("workers", QueueConsumerOptions::default()));
-        for _ in 0..WARMUP {
-            self.ask(&mut rig, &requester, &worker);
-        }
+        let (mut rig, requester, worker) = self.begin(&counters, QueueOptions::default());
         let mark = Mark::set(&mut rig, &counters);
         let mut cost = Cost::default();
         for _ in 0..self.requests {
@@ -46,20 +40,58 @@ impl Asking {
         cost
     }
 
+    /// How long it takes by the virtual clock, where only the network and the
+    /// disk's syncs take time. All requests have the same key.
+    ///
+    /// # Panics
+    /// If anything fails: the weather is calm.
+    pub fn takes(&self, queue: QueueOptions) -> Duration {
+        let counters = Counters::default();
+        let (mut rig, requester, worker) = self.begin(&counters, queue);
+        let begin = rig.now;
+        for _ in 0..self.requests {
+            self.ask(&mut rig, &requester, &worker);
+        }
+        Duration::from_nanos(rig.now - begin)
+    }
+
+    fn begin(&self, counters: &Counters, queue: QueueOptions) -> (Rig, Requester, QueueConsumer) {
+        let mut rig = Rig::counting_both(counters.clone(), Duration::from_secs(10));
+        let topic = make_topic(&mut rig);
+        let requester = rig.wait(topic.begin_requester(RequesterOptions::default()));
+        let driver = rig.consumer.driver.clone();
+        let topic = rig.wait(driver.begin_open_topic(TOPIC));
+        let options = QueueConsumerOptions {
+            queue,
+            ..QueueConsumerOptions::default()
+        };
+        let worker = rig.wait(topic.begin_queue("workers", options));
+        for _ in 0..WARMUP {
+            self.ask(&mut rig, &requester, &worker);
+        }
+        (rig, requester, worker)
+    }
+
     /// One round trip. Returns what the calls of both programs allocated.
     fn ask(&self, rig: &mut Rig, requester: &Requester, worker: &QueueConsumer) -> u64 {
         let metadata = vec![b'x'; self.metadata_bytes];
         let deadline = rig.now + 60 * SECOND;
         let mut calls = 0;
         let mut counted = Counting::begin();
+        let request = Event {
+            key: Some(b"key"),
+            ..Event::new(&metadata)
+        };
         let mut answer = requester
-            .request(Event::new(&metadata), Duration::from_secs(50))
+            .request(request, Duration::from_secs(50))
             .expect("there is room");
         calls += counted.end();
         rig.producer.kick();
         let mut replying = None;
         loop {
             assert!(rig.step(deadline), "a request is not answered");
+            // What has arrived is seen before the clock goes on.
+            rig.settle();
             counted = Counting::begin();
             if let Some(reply) = answer.try_get() {
                 let reply = reply.expect("it is answered in time");

@@ -125,7 +125,8 @@ impl Rig {
         }
     }
 
-    fn settle(&mut self) {
+    /// Lets everybody do what there is to do now.
+    pub(crate) fn settle(&mut self) {
         loop {
             let before = Made::now();
             let mut moved = self.machine.turn(self.now).expect("nothing is wrong here");

@@ -12,6 +12,7 @@ use net::Received;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use topic::QueueOptions;
 use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::Codec;
 use wire::message::{ExtendLeases, Joined, Lease, Leased, LeasesExtended, Method, Settle, Settled};
@@ -164,6 +165,7 @@ impl QueueCore {
             Err(end) => self.over(wire, end),
             Ok(None) => {}
             Ok(Some(joined)) => {
+                self.shared.set_ordered(is_ordered(&joined));
                 self.come_back(&joined);
                 if let Some(promise) = self.promise.take() {
                     let head = head.expect("it was read from it");
@@ -770,6 +772,11 @@ fn resolve_with(promise: Option<Arc<Promise>>, outcome: Result<Reply, ClientErro
     if let Some(promise) = promise {
         promise.resolve(outcome);
     }
+}
+
+/// Whether an event may have to be settled before another is given out.
+fn is_ordered(joined: &Joined) -> bool {
+    QueueOptions::from_json(&joined.options).is_ok_and(|options| options.ordered_by_key)
 }
 
 /// A batch with its leases, which are the next ones. `None` if they are not:

@@ -65,6 +65,8 @@ struct State {
     watched: bool,
     /// There were some since it looked.
     has_settled: bool,
+    /// The queue is ordered by key.
+    is_ordered: bool,
     /// Events that are settled when their replies are stored.
     replying: usize,
     /// Whether the core is to hear when the last of them is.
@@ -278,9 +280,16 @@ impl QueueShared {
     }
 
     /// Whether the member has so much before it that it misses nothing if what
-    /// it settles is heard of a little later.
+    /// it settles is heard of a little later. In a queue that is ordered by key
+    /// each settlement may let go the next event.
     pub fn has_plenty(&self) -> bool {
-        self.lock().held.len() < self.options.prefetch_events as usize / 2
+        let state = self.lock();
+        !state.is_ordered && state.held.len() < self.options.prefetch_events as usize / 2
+    }
+
+    /// For the core: whether the queue is ordered by key, as the server says.
+    pub fn set_ordered(&self, is_ordered: bool) {
+        self.lock().is_ordered = is_ordered;
     }
 
     /// An event's reply is on its way: it will be settled, and a consumer that
