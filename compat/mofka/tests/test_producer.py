@@ -137,6 +137,15 @@ def test_flush_waits_or_returns_a_future(dialect, topic: TopicHandle) -> None:
     assert flushed.completed and all(future.completed for future in futures)
 
 
+def test_flushing_what_is_closed_raises_what_programs_catch(dialect, topic: TopicHandle) -> None:
+    producer = dialect.producer(topic)
+    producer.push({})
+    producer.close()
+    for flush in (producer.flush, producer.flush_async):
+        with pytest.raises(MofkaException, match="closed"):
+            flush()
+
+
 def test_a_flush_does_not_wait_for_what_comes_later(current: Driver, name: str, dialect) -> None:
     topic = dialect.topic(current, name)
     producer = topic.producer(batch_size=1000)

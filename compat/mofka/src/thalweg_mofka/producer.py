@@ -42,6 +42,7 @@ class Producer:
         self._ordering = ordering
         self._options = dict(options)
         self._partition_wait = float(self._options.get("partition_wait", _PARTITION_WAIT))
+        self._flush_waits = topic._driver.dialect.flush_waits
         # A name is a label here: several producers of one name are several. Only
         # who asks for an identity gets one, which fences whoever had it before.
         given = {key: self._options[key] for key in ("ack_timeout", "durability", "journal",
@@ -109,7 +110,7 @@ class Producer:
         raises if something was not; in the current one it returns at once,
         with a future that does.
         """
-        if self._topic._driver.dialect.flush_waits:
+        if self._flush_waits:
             with translated():
                 self._native.flush(None)
             return FutureFlushed()
@@ -117,8 +118,11 @@ class Producer:
 
     def flush_async(self) -> FutureFlushed:
         """What `flush` is in the current dialect, in all of them."""
-        with translated():
+        # Not by `translated`, which would take most of the time.
+        try:
             return FutureFlushed(self._native.begin_flush())
+        except thalweg.Error as error:
+            raise ClientException(str(error)) from error
 
     def close(self, timeout_ms: float | None = None) -> None:
         """Waits until all that was pushed is stored, and takes no more events."""
