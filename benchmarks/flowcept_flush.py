@@ -1,6 +1,7 @@
 """How much of a run Flowcept spends in flush: by its Mofka message queue, which is Thalweg, its Redis and its Kafka.
 
-    flowcept_flush.py --thalweg PROGRAM --python PROGRAM [--kafka JARS] [--rounds N] [--units N] [--processes N]
+    flowcept_flush.py --thalweg PROGRAM --python PROGRAM [--kafka JARS] [--rounds N] [--units N] [--heavy-units N]
+                      [--processes N] [--backends NAME ...] [--kinds NAME ...] [--batches N ...]
 
 Flowcept is as it is published, with each backend's own settings; how long a flush takes is Flowcept's
 own timing (`mq.timing`). Beside it stands all that publishing took: packing, pushing, flushing, and, for
@@ -25,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "peers"))
 
+from flowcept_replay import KINDS  # noqa: E402
 from servers import CLIENT_CORE, Kafka, Redis, Server, Thalweg, on_core  # noqa: E402
 
 SETTINGS = """
@@ -38,8 +40,7 @@ kv_db: {{enabled: false}}
 databases: {{mongodb: {{enabled: false}}, lmdb: {{enabled: false}}}}
 """
 
-BATCHES = {"light": [10, 100, 1_000, 10_000], "heavy": [10, 100, 1_000]}
-"""10,000 heavy units in a batch would be 40 GB in 24 processes."""
+BATCHES = {"light": [10, 100, 1_000, 10_000], "heavy": [10, 100, 1_000, 10_000]}
 WANTED = {"light": 0.2, "heavy": 0.8}
 NAMES = {"mofka": "Thalweg", "redis": "Redis", "kafka": "Kafka"}
 
@@ -97,9 +98,15 @@ class Backend:
         return json.loads(done.stdout.splitlines()[-1])
 
 
+def units_of(kind: str, batch: int, options: argparse.Namespace) -> int:
+    """Of each process."""
+    asked = options.units if kind == "light" else options.heavy_units or options.units // 20
+    return max(asked, batch)
+
+
 def measure(backend: Backend, kind: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
     """One run. Shares are those of all processes together."""
-    units = max(options.units if kind == "light" else options.units // 20, batch)
+    units = units_of(kind, batch, options)
     channel = backend.make_channel()
     parts = backend.run(channel, batch, kind, batch, units, options.processes)
     run_s = sum(part["run_s"] for part in parts)
@@ -108,6 +115,7 @@ def measure(backend: Backend, kind: str, batch: int, options: argparse.Namespace
         "flush": 100 * sum(part["flush_s"] for part in parts) / run_s,
         "publish": 100 * sum(part["publish_s"] for part in parts) / run_s,
         "flush_us": 1e6 * sum(part["flush_s"] for part in parts) / sum(part["flushes"] for part in parts),
+        "flush_median_us": 1e6 * statistics.median(part["flush_median_s"] for part in parts),
         "flush_max_ms": 1e3 * max(part["flush_max_s"] for part in parts),
         "final_ms": 1e3 * max(part["final_s"] for part in parts),
         "elapsed_s": max(part["run_s"] for part in parts), "cpu_s": sum(part["cpu_s"] for part in parts),
@@ -133,8 +141,8 @@ def report(runs: list[dict[str, Any]]) -> str:
         mine = [run for run in runs if run["kind"] == kind]
         if not mine:
             continue
-        head = ["batch", "", "in flush, % of the run", "a flush, µs", "longest, ms", "all of publishing, %",
-                "last wait, ms", "s", "processors of the clients, s", "read afterwards"]
+        head = ["batch", "", "in flush, % of the run", "a flush, µs", "its median, µs", "longest, ms",
+                "all of publishing, %", "last wait, ms", "s", "processors of the clients, s", "read afterwards"]
         lines += [f"\n### {kind} units; wanted at most {WANTED[kind]} %\n", "| " + " | ".join(head) + " |",
                   "| " + " | ".join(["---"] * len(head)) + " |"]
         for batch in BATCHES[kind]:
@@ -143,7 +151,7 @@ def report(runs: list[dict[str, Any]]) -> str:
                 if not these:
                     continue
                 row = [f"{batch:,}", NAMES[queue]]
-                for name, digits in (("flush", 3), ("flush_us", 1), ("flush_max_ms", 2), ("publish", 1),
+                for name, digits in (("flush", 3), ("flush_us", 1), ("flush_median_us", 1), ("flush_max_ms", 2), ("publish", 1),
                                      ("final_ms", 1), ("elapsed_s", 2), ("cpu_s", 2)):
                     row.append(spread([run[name] for run in these], digits))
                 read = [f"{100 * run['read'] / run['made']:.0f} %" for run in these if "read" in run]
@@ -160,7 +168,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=24)
     parser.add_argument("--units", type=int, default=2_000,
-                        help="of each process, heavy ones a twentieth; no fewer than a batch")
+                        help="of each process; no fewer than a batch")
+    parser.add_argument("--heavy-units", type=int, help="of each process; default: a twentieth of --units")
+    parser.add_argument("--gigabytes", type=float, default=10.0, help="what is more in a run is left out")
+    parser.add_argument("--backends", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--kinds", nargs="+", choices=BATCHES, default=list(BATCHES))
     parser.add_argument("--batches", type=int, nargs="+", help="only these")
     parser.add_argument("--read-batch", type=int, default=100, help="of which batch's runs everything is read again")
@@ -174,7 +185,8 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flowcept-")))
         servers = {"mofka": Thalweg(directory / "thalweg", Path(options.thalweg).resolve()),
                    "redis": Redis(directory / "redis", Path("redis-cli"))}
-        if options.kafka is not None:
+        servers = {queue: server for queue, server in servers.items() if queue in options.backends}
+        if options.kafka is not None and "kafka" in options.backends:
             settings = HERE / "peers" / "kafka-server.properties"
             servers["kafka"] = Kafka(directory / "kafka", options.kafka.resolve(), settings, Path("kafka"))
         backends = [Backend(queue, stack.enter_context(server), options) for queue, server in servers.items()]
@@ -182,8 +194,13 @@ def main() -> None:
             turn = backends[number % len(backends):] + backends[: number % len(backends)]
             for kind in options.kinds:
                 for batch in BATCHES[kind]:
-                    if options.batches is None or batch in options.batches:
-                        runs += [measure(backend, kind, batch, options) for backend in turn]
+                    if options.batches is not None and batch not in options.batches:
+                        continue
+                    gigabytes = KINDS[kind] * units_of(kind, batch, options) * options.processes / 1e9
+                    if gigabytes > options.gigabytes:
+                        print(f"{kind}, batches of {batch}: left out, {gigabytes:.1f} GB", file=sys.stderr)
+                        continue
+                    runs += [measure(backend, kind, batch, options) for backend in turn]
     print(f"{options.rounds} rounds, {options.processes} processes on one core, each server on another; "
           f"load {before:.1f} before")
     print(report(runs))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import statistics
 import sys
 import threading
 import time
@@ -81,6 +82,7 @@ def process(number: int, kind: str, batch: int, units: int, barrier: Any, told: 
     told.send({
         "run_s": time.perf_counter() - begun, "cpu_s": time.process_time() - cpu, "publish_s": publishing + final,
         "final_s": final, "flush_s": sum(flushes), "flush_max_s": max(flushes), "flushes": len(flushes),
+        "flush_median_s": statistics.median(flushes), "flush_max_index": flushes.index(max(flushes)),
     })
     told.close()
     os.dup2(standard_output, 1)
