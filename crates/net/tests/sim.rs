@@ -184,6 +184,38 @@ fn silence_is_noticed_by_nobody_and_ends_when_healed() {
 }
 
 #[test]
+fn what_follows_lost_bytes_never_arrives_though_the_network_is_healed() {
+    let slow = SimFaults {
+        cut_one_in: 1,
+        cut_after_bytes: 50_000..150_000,
+        slow_one_in: 1,
+        slow_bytes_per_second: 200_000,
+        silent_one_in: 0,
+        ..SimFaults::chaos()
+    };
+    let mut cut = 0;
+    for seed in 0..20 {
+        eprintln!("seed {seed}");
+        let mut run = Run::new(seed, slow.clone());
+        // The way back, where little is said, may be the one that is to be cut.
+        for _ in 0..300 {
+            run.step();
+            if run.net.stats().cut > 0 {
+                break;
+            }
+        }
+        // Bytes are lost, and nobody has seen it yet.
+        cut += run.net.stats().cut;
+        run.net.heal();
+        for _ in 0..300 {
+            run.step();
+        }
+        assert!(run.trace.iter().all(|line| !line.contains("no frame")));
+    }
+    assert!(cut >= 5, "{cut} cuts");
+}
+
+#[test]
 fn counted_frames() {
     let net = SimNet::new(1, SimFaults::none());
     let counters = Counters::default();

@@ -155,6 +155,8 @@ struct Pipe {
     busy_until: u64,
     last_arrival: u64,
     cut_after: Option<u64>,
+    /// Bytes went nowhere: so does all that follows.
+    is_lossy: bool,
     silent_after: Option<u64>,
     /// The writer is done; when the reader learns it (never while silent).
     finished: bool,
@@ -249,7 +251,8 @@ impl World {
                     length = length.min((limit - pipe.written_bytes) as usize);
                 }
             }
-            if pipe.cut_after.is_some_and(|at| pipe.written_bytes >= at) {
+            if pipe.is_lossy || pipe.cut_after.is_some_and(|at| pipe.written_bytes >= at) {
+                pipe.is_lossy = true;
                 if connection.cut_at.is_none() {
                     connection.cut_at = Some(pipe.last_arrival.max(now));
                     self.stats.cut += 1;
