@@ -8,42 +8,20 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
-import thalweg
 from component import Meter, Settling, connect, is_over, options_of, ready, report, stored
 from sirt import denoised
-
-
-class Shelf:
-    """Memory that slices land in, used again once nobody looks at it any more."""
-
-    def __init__(self) -> None:
-        self._free: list[np.ndarray] = []
-
-    def take(self, _metadata: object, view: thalweg.DataView) -> np.ndarray:
-        while self._free:
-            memory = self._free.pop()
-            if memory.nbytes == view.nbytes:
-                return memory
-        return np.empty(view.nbytes, np.uint8)
-
-    def give(self, memory: np.ndarray | None) -> None:
-        if memory is not None and memory.nbytes:
-            self._free.append(memory)
 
 
 def main() -> None:
     parser = options_of(__doc__.splitlines()[0])
     options = parser.parse_args()
     consume, produce = Meter(), Meter()
-    shelf = Shelf()
     with connect(options, "denoising") as driver:
         slices_topic, pictures_topic = driver.open_topic("slices"), driver.open_topic("pictures")
         ranks = len(slices_topic.partitions)
         with pictures_topic.producer(name="denoising", batch=options.batch) as producer:
             done = [stored(pictures_topic, rank) for rank in range(ranks)]
-            consumer = slices_topic.consumer("denoising", allocator=shelf.take)
+            consumer = slices_topic.consumer("denoising")
             for rank in range(ranks):
                 consumer.seek(rank, done[rank])
             ready(options)
@@ -74,7 +52,6 @@ def main() -> None:
                     time=time.time_ns(),
                 )
                 settling[rank].add(event.id, [future])
-                shelf.give(event.buffer)
             produce.wait(producer.close)
             for one in settling.values():
                 one.finish()

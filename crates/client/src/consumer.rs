@@ -14,7 +14,8 @@ use crate::topic_handle::TopicHandle;
 use memory::Deadline;
 use memory::fork::ForkSlot;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors};
@@ -41,8 +42,9 @@ pub struct Consumer {
 /// A consumer in the process that opened it.
 struct Open {
     shared: Arc<ConsumerShared>,
-    /// Whoever pulls holds it, never while waiting.
-    puller: Mutex<Puller>,
+    /// Whoever pulls holds it, never while waiting; and whoever takes in what
+    /// arrives, if nobody pulls. `None` once this is dropped.
+    puller: Arc<Mutex<Option<Puller>>>,
     /// Gaps that were met and not yet asked for.
     gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
     on_gap: Mutex<Option<Arc<GapCallback>>>,
@@ -53,6 +55,30 @@ impl Drop for Open {
     fn drop(&mut self) {
         let consumer = self.shared.key;
         self.shared.mailbox.send(Command::CloseConsumer(consumer));
+        // It may hold the last handle of the driver, which whoever drives must not drop.
+        let puller = lock(&self.puller).take();
+        drop(puller);
+    }
+}
+
+fn lock(puller: &Mutex<Option<Puller>>) -> MutexGuard<'_, Option<Puller>> {
+    // A selector or an allocator may panic under it: nothing is half done then.
+    puller.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The puller of an open consumer, held.
+struct Pulling<'a>(MutexGuard<'a, Option<Puller>>);
+
+impl Deref for Pulling<'_> {
+    type Target = Puller;
+    fn deref(&self) -> &Puller {
+        self.0.as_ref().expect("taken when the consumer is dropped")
+    }
+}
+
+impl DerefMut for Pulling<'_> {
+    fn deref_mut(&mut self) -> &mut Puller {
+        self.0.as_mut().expect("taken when the consumer is dropped")
     }
 }
 
@@ -505,12 +531,30 @@ impl Open {
         });
         let (data, allocator) = (options.data.clone(), options.allocator.clone());
         let reader = DataReader::new(topic, data, allocator, on_read);
+        let puller = Arc::new(Mutex::new(Some(Puller::new(shared.clone(), reader))));
+        let early = Arc::downgrade(&puller);
+        shared.set_begin_reading(Arc::new(move || {
+            let Some(puller) = early.upgrade() else {
+                return;
+            };
+            let held = match puller.try_lock() {
+                Ok(held) => Some(held),
+                Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+                // Whoever pulls begins it.
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if let Some(mut held) = held
+                && let Some(puller) = held.as_mut()
+            {
+                puller.begin_early();
+            }
+        }));
         let replier = match options.group {
             Some(_) => name.to_owned(),
             None => format!("{name}/{}", session.id()),
         };
         let open = Self {
-            puller: Mutex::new(Puller::new(shared.clone(), reader)),
+            puller,
             shared,
             gaps: Mutex::default(),
             on_gap: Mutex::default(),
@@ -520,9 +564,8 @@ impl Open {
         Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
     }
 
-    fn puller(&self) -> MutexGuard<'_, Puller> {
-        // A selector or an allocator may panic under it: nothing is half done then.
-        self.puller.lock().unwrap_or_else(PoisonError::into_inner)
+    fn puller(&self) -> Pulling<'_> {
+        Pulling(lock(&self.puller))
     }
 
     fn gaps(&self) -> MutexGuard<'_, Vec<(PartitionIndex, Gap)>> {

@@ -15,8 +15,9 @@ use wire::message::DataWanted;
 use wire::record::Position;
 use wire::view::DataView;
 
-/// Memory kept for reuse between reads of data.
-const POOL_KEPT_BYTES_MAX: usize = 64 << 20;
+/// Memory of reads of data, as far as it is kept for reuse: room for four of
+/// 25 MiB, of which one is handed out and two are read ahead.
+const POOL_KEPT_BYTES_MAX: usize = 128 << 20;
 
 /// Begins a read of data into targets.
 type ReadData = dyn Fn(Vec<DataWanted>, Vec<Target>) -> Pending<ReadBack> + Send + Sync;
@@ -74,6 +75,14 @@ impl DataReader {
             read: Box::new(move |wanted, into| driver.begin_read_data(&state, wanted, into)),
             on_read,
         }
+    }
+
+    /// Whether nothing of the user's is called to read data: it can be begun
+    /// on any thread.
+    pub fn reads_by_itself(&self) -> bool {
+        let is_chosen_here = matches!(self.mode, DataMode::All) && self.allocator.is_none();
+        let serializer = self.topic.serializer();
+        is_chosen_here && serializer.is_ok_and(|serializer| serializer.is_identity())
     }
 
     /// Chooses the data of a batch's events and begins to read it; `None` if
@@ -207,6 +216,11 @@ impl DataReader {
 }
 
 impl Reading {
+    /// How much it reads.
+    pub fn bytes(&self) -> u64 {
+        self.selected.events.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     /// Whether the data of `ready` has come; it is with its events then.
     pub fn try_finish(&mut self, ready: &mut Ready) -> Option<Result<(), ClientError>> {
         let outcome = self.pending.try_get()?;

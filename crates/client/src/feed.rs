@@ -23,6 +23,8 @@ pub(crate) enum Arrival {
         incarnation: Incarnation,
         /// When the server took it.
         append_time: u64,
+        /// How much memory data takes that did not come along.
+        data_bytes: u64,
         /// The batch; its headers are verified, its sections are not.
         bytes: Bytes,
     },
@@ -48,6 +50,27 @@ impl Arrival {
             Self::Gap { .. } => 0,
         }
     }
+
+    /// Whether it brings events whose data did not come along.
+    pub fn lacks_data(&self) -> bool {
+        matches!(self, Self::Batch { data_bytes, .. } if *data_bytes > 0)
+    }
+
+    fn suits(&self, wanted: Wanted) -> bool {
+        match self {
+            Self::Batch { data_bytes, .. } => *data_bytes <= wanted.data_bytes_max,
+            Self::Gap { .. } => wanted.gap,
+        }
+    }
+}
+
+/// What the puller takes next.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// Whether it is to be told of a gap now.
+    pub gap: bool,
+    /// A batch of more data is left for later.
+    pub data_bytes_max: u64,
 }
 
 /// One partition's arrivals.
@@ -171,6 +194,8 @@ pub(crate) struct ConsumerShared {
     on_ready: Mutex<Option<OnReady>>,
     /// Of the client's own: called where the news came to be, at once.
     on_arrival: OnceLock<OnReady>,
+    /// Of the client's own: begins to read data of what has arrived.
+    begin_reading: OnceLock<OnReady>,
     pub visits: Visits,
 }
 
@@ -202,6 +227,7 @@ impl ConsumerShared {
             acknowledgements: Mutex::default(),
             on_ready: Mutex::default(),
             on_arrival: OnceLock::new(),
+            begin_reading: OnceLock::new(),
             visits: Visits::default(),
         }
     }
@@ -238,6 +264,19 @@ impl ConsumerShared {
     pub fn set_on_arrival(&self, on_arrival: OnReady) {
         // There is one.
         let _ = self.on_arrival.set(on_arrival);
+    }
+
+    /// What is called must neither wait nor call anything of the user's.
+    pub fn set_begin_reading(&self, begin: OnReady) {
+        // There is one.
+        let _ = self.begin_reading.set(begin);
+    }
+
+    /// For the core: something arrived whose data did not come along.
+    pub fn begin_reading(&self) {
+        if let Some(begin) = self.begin_reading.get() {
+            begin();
+        }
     }
 
     pub fn set_on_ready(&self, on_ready: OnReady) {
@@ -314,8 +353,8 @@ impl ConsumerShared {
 
     /// For the puller: the next arrival of the partition whose turn it is,
     /// with the partition, and where its subscription began if that is news.
-    /// None if that is a gap, and one is not wanted.
-    pub fn take(self: &Arc<Self>, gap_wanted: bool) -> Option<(u32, Option<Position>, Arrival)> {
+    /// None if that is not what is wanted now.
+    pub fn take(self: &Arc<Self>, wanted: Wanted) -> Option<(u32, Option<Position>, Arrival)> {
         let mut feeds = self.lock();
         if !feeds.changes.is_empty() {
             // What comes behind them may be of another time of the same partition.
@@ -333,7 +372,7 @@ impl ConsumerShared {
             }
         };
         let front = feeds.partitions[&partition].arrivals.front();
-        if !gap_wanted && matches!(front, Some(Arrival::Gap { .. })) {
+        if front.is_some_and(|front| !front.suits(wanted)) {
             return None;
         }
         feeds.turn = partition.wrapping_add(1);

@@ -337,7 +337,10 @@ pub struct ConsumerOptions {
     pub start: Start,
     /// Which data is wanted. Default all.
     pub data: DataMode,
-    /// Where data goes; memory of the client's, if none is given.
+    /// Where data goes; memory of the client's, if none is given. Data that did
+    /// not come along is read into that as soon as its event arrives, for up to
+    /// two batches; with an allocator or a selector, which are called on a
+    /// thread that pulls, it is begun there.
     pub allocator: Option<Arc<DataAllocator>>,
     /// Whether data that travels with its event comes along although there is a
     /// selector, which then picks from it here: for short data of which most is

@@ -5,7 +5,7 @@ use crate::data_reader::{DataReader, Ready};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, DeliveredBatch};
 use crate::faults::{Fault, planted};
-use crate::feed::{Arrival, ConsumerShared};
+use crate::feed::{Arrival, ConsumerShared, Wanted};
 use crate::mailbox::Command;
 use crate::read_ahead::{Next, ReadAhead, Waiting};
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ use wire::{Offset, PartitionIndex};
 pub(crate) struct Puller {
     arrivals: Arrivals,
     ahead: ReadAhead,
+    /// What went wrong when nobody had asked.
+    failure: Option<ClientError>,
 }
 
 /// What has arrived, as batches and gaps in the order of each partition.
@@ -42,6 +44,17 @@ impl Puller {
                 gaps: Vec::new(),
             },
             ahead: ReadAhead::new(reader),
+            failure: None,
+        }
+    }
+
+    /// Data that did not come along has arrived: begins to read it. For
+    /// whoever takes in what arrives; nothing of the user's is called.
+    pub fn begin_early(&mut self) {
+        if self.failure.is_none() {
+            let arrivals = &mut self.arrivals;
+            let begun = self.ahead.begin_early(|wanted| arrivals.take(wanted));
+            self.failure = begun.err();
         }
     }
 
@@ -50,9 +63,12 @@ impl Puller {
         if let Some(event) = self.ahead.ready() {
             return Ok(Some(event));
         }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         loop {
             let arrivals = &mut self.arrivals;
-            match self.ahead.next(|is_idle| arrivals.take(is_idle))? {
+            match self.ahead.next(|wanted| arrivals.take(wanted))? {
                 Next::Event(event) => return Ok(Some(event)),
                 Next::Nothing => return Ok(None),
                 // What became of them, and whether they are there in a later
@@ -128,10 +144,8 @@ impl Arrivals {
 
     /// The next batch that has arrived, verified, and the offset before which
     /// its events are of no interest.
-    fn take(&mut self, is_idle: bool) -> Result<Option<Waiting>, ClientError> {
-        // A gap is told when all events before it were given, not when reading
-        // ahead comes upon it.
-        while let Some((partition, begins_at, arrival)) = self.shared.take(is_idle) {
+    fn take(&mut self, wanted: Wanted) -> Result<Option<Waiting>, ClientError> {
+        while let Some((partition, begins_at, arrival)) = self.shared.take(wanted) {
             if let Some(position) = begins_at {
                 self.positions.insert(partition, position);
             }

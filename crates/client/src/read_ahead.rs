@@ -3,12 +3,16 @@
 use crate::data_reader::{DataReader, Reading, Ready};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, DeliveredBatch};
+use crate::feed::Wanted;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::{ErrorCode, Offset};
 
 /// Batches whose data is read ahead of the one that is handed out.
 const READ_AHEAD: usize = 2;
+
+/// Bytes of data that may lie here before anybody has asked for an event.
+const READ_EARLY_BYTES_MAX: u64 = 64 << 20;
 
 /// A batch that is to be begun.
 pub(crate) struct Waiting {
@@ -76,11 +80,23 @@ impl ReadAhead {
         self.current.as_mut()?.next()
     }
 
-    /// What comes next. `take` gives the next batch that has arrived; it is
-    /// told whether all before it was handed out.
+    /// Begins what has arrived though nobody has asked for it, as far as that
+    /// takes nobody else and little memory. `take` as for [`ReadAhead::next`].
+    pub fn begin_early(
+        &mut self,
+        mut take: impl FnMut(Wanted) -> Result<Option<Waiting>, ClientError>,
+    ) -> Result<(), ClientError> {
+        if !self.reader.reads_by_itself() || !self.again.is_empty() {
+            return Ok(());
+        }
+        self.read_ahead(&mut take, READ_EARLY_BYTES_MAX)
+    }
+
+    /// What comes next. `take` gives the next batch that has arrived, if it is
+    /// what is wanted.
     pub fn next(
         &mut self,
-        mut take: impl FnMut(bool) -> Result<Option<Waiting>, ClientError>,
+        mut take: impl FnMut(Wanted) -> Result<Option<Waiting>, ClientError>,
     ) -> Result<Next, ClientError> {
         loop {
             if let Some(ready) = &mut self.current {
@@ -89,7 +105,7 @@ impl ReadAhead {
                 }
                 self.current = None;
             }
-            self.read_ahead(&mut take)?;
+            self.read_ahead(&mut take, u64::MAX)?;
             let Some(first) = self.begun.front_mut() else {
                 return Ok(Next::Nothing);
             };
@@ -148,12 +164,20 @@ impl ReadAhead {
 
     fn read_ahead(
         &mut self,
-        take: &mut impl FnMut(bool) -> Result<Option<Waiting>, ClientError>,
+        take: &mut impl FnMut(Wanted) -> Result<Option<Waiting>, ClientError>,
+        bytes_max: u64,
     ) -> Result<(), ClientError> {
         while self.begun.len() < READ_AHEAD {
+            let readings = self.begun.iter().flat_map(|begun| &begun.reading);
+            let bytes: u64 = readings.map(Reading::bytes).sum();
+            let wanted = Wanted {
+                // It is told when all before it was handed out.
+                gap: self.current.is_none() && self.begun.is_empty(),
+                data_bytes_max: bytes_max.saturating_sub(bytes),
+            };
             let waiting = match self.again.pop_front() {
                 Some(again) => again,
-                None => match take(self.begun.is_empty())? {
+                None => match take(wanted)? {
                     Some(taken) => taken,
                     None => return Ok(()),
                 },

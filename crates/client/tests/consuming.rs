@@ -206,6 +206,106 @@ fn a_gap_is_told_when_the_events_before_it_were_given() {
 }
 
 #[test]
+fn data_is_read_when_it_arrives_and_no_more_of_it_than_two_batches() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let consumer = open(&mut world, &topic, ConsumerOptions::default());
+    let reads = |world: &mut World| {
+        world.run_until(SECOND, |_| false);
+        world.server.requests(Method::ReadData)
+    };
+    fill(&mut world, &topic, 0..2, 2, 100_000);
+    assert_eq!(reads(&mut world), 1, "nobody has asked for an event");
+    fill(&mut world, &topic, 2..8, 2, 100_000);
+    assert_eq!(reads(&mut world), 2);
+    for index in 0..8 {
+        let mut event = pull(&mut world, &consumer).unwrap().unwrap();
+        assert_eq!(number(&event), index);
+        assert_eq!(event.take_data(), vec![index as u8; 100_000]);
+    }
+    assert_eq!(reads(&mut world), 4, "each is read once");
+    // In the middle of a batch that is handed out, too.
+    fill(&mut world, &topic, 8..12, 4, 100_000);
+    assert_eq!(pull_all(&mut world, &consumer, 1), [8]);
+    let before = reads(&mut world);
+    fill(&mut world, &topic, 12..14, 2, 100_000);
+    assert_eq!(reads(&mut world), before + 1);
+    assert_eq!(pull_all(&mut world, &consumer, 5), [9, 10, 11, 12, 13]);
+}
+
+#[test]
+fn what_nobody_asked_for_is_small() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let consumer = open(&mut world, &topic, ConsumerOptions::default());
+    fill(&mut world, &topic, 0..1, 1, 50 << 20);
+    fill(&mut world, &topic, 1..2, 1, 50 << 20);
+    world.run_until(SECOND, |_| false);
+    assert_eq!(world.server.requests(Method::ReadData), 1);
+    assert_eq!(pull_all(&mut world, &consumer, 2), [0, 1]);
+}
+
+#[test]
+fn selectors_and_allocators_are_called_by_those_who_pull_alone() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let asked = Arc::new(Mutex::new(0));
+    let (selected, allocated) = (asked.clone(), asked.clone());
+    let selector = move |info: &EventInfo<'_>| {
+        *selected.lock().unwrap() += 1;
+        Ok(DataView::whole(info.data_bytes_total()))
+    };
+    let with_selector = ConsumerOptions {
+        data: DataMode::Select(Arc::new(selector)),
+        ..ConsumerOptions::default()
+    };
+    let with_allocator = ConsumerOptions {
+        allocator: Some(Arc::new(move |_, view| {
+            *allocated.lock().unwrap() += 1;
+            Ok(Target::new(vec![0u8; view.bytes() as usize]))
+        })),
+        ..ConsumerOptions::default()
+    };
+    for options in [with_selector, with_allocator] {
+        let first = topic_end(&mut world, &topic);
+        let options = ConsumerOptions {
+            start: Start::Latest,
+            ..options
+        };
+        let consumer = open(&mut world, &topic, options);
+        fill(&mut world, &topic, first..first + 2, 1, 100_000);
+        world.run_until(SECOND, |_| false);
+        assert_eq!(*asked.lock().unwrap(), 0);
+        assert_eq!(pull_all(&mut world, &consumer, 2), [first, first + 1]);
+        assert_eq!(std::mem::take(&mut *asked.lock().unwrap()), 2);
+    }
+}
+
+fn topic_end(world: &mut World, topic: &TopicHandle) -> usize {
+    world.server.topics[topic.name()].partitions[0].events.len()
+}
+
+#[test]
+fn damage_that_nobody_asked_for_is_told_by_the_next_pull() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let consumer = open(&mut world, &topic, ConsumerOptions::default());
+    world.server.damage_next = true;
+    fill(&mut world, &topic, 0..3, 3, 100_000);
+    world.run_until(SECOND, |_| false);
+    assert!(!world.server.damage_next, "it has arrived");
+    let error = pull(&mut world, &consumer).unwrap_err();
+    assert!(matches!(error, ClientError::Damaged { .. }), "{error}");
+    assert_eq!(pull_all(&mut world, &consumer, 3), [0, 1, 2]);
+    // A seek forgets what was read.
+    fill(&mut world, &topic, 3..6, 3, 100_000);
+    world.run_until(SECOND, |_| false);
+    let seek = consumer.begin_seek(P0, at(1, 1)).unwrap();
+    world.wait(seek).unwrap();
+    assert_eq!(pull_all(&mut world, &consumer, 5), [1, 2, 3, 4, 5]);
+}
+
+#[test]
 fn damage_on_the_way_is_an_error_once_and_then_read_again() {
     let mut world = World::new();
     let topic = world.topic(1);

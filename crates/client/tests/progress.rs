@@ -488,7 +488,14 @@ fn an_answer_that_is_there_at_once_is_told_where_a_callback_may_pull() {
     let ground = Ground::new();
     let driver = &ground.driver;
     let producer = ground.topic.producer(ProducerOptions::default()).unwrap();
-    let consumer = ground.topic.consumer("reader", ConsumerOptions::default());
+    // With an allocator data is read when somebody pulls, not before.
+    let options = ConsumerOptions {
+        allocator: Some(Arc::new(|_, view| {
+            Ok(Target::new(vec![0u8; view.bytes() as usize]))
+        })),
+        ..ConsumerOptions::default()
+    };
+    let consumer = ground.topic.consumer("reader", options);
     let consumer = Arc::new(consumer.unwrap());
     let (weak, news) = (Arc::downgrade(&consumer), Arc::new(AtomicUsize::new(0)));
     let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));

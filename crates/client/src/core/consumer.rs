@@ -422,6 +422,7 @@ impl ConsumerCore {
             Deliver::from_bytes("delivery", &message.head).map_err(|error| place(&error))?;
         let payload = message.payload.freeze();
         let mut at = 0usize;
+        let mut lacks_data = false;
         for bytes in deliver.batch_bytes {
             let end = usize::try_from(bytes)
                 .ok()
@@ -433,11 +434,15 @@ impl ConsumerCore {
             let (arrival, next) =
                 arrival(deliver.incarnation, batch).map_err(|error| place(&error))?;
             if let Some(arrival) = arrival {
+                lacks_data |= arrival.lacks_data();
                 self.shared
                     .arrive(partition, subscription.generation, arrival);
             }
             subscription.next = Some(next);
             Counters::add(&wire.context.mailbox.counters.batches_delivered);
+        }
+        if lacks_data {
+            self.shared.begin_reading();
         }
         self.shared.notify();
         Ok(())
@@ -638,6 +643,7 @@ fn arrival(
             let arrival = (kind == BatchKind::Events).then_some(Arrival::Batch {
                 incarnation,
                 append_time: stamp.append_time,
+                data_bytes: stamp.data_bytes,
                 bytes,
             });
             Ok((arrival, next))

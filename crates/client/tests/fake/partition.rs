@@ -103,6 +103,7 @@ impl FakePartition {
             base_offset: Offset(base),
             append_time,
             header_crc: batch.header_crc,
+            data_bytes: external.len() as u64,
             ..Stamp::default()
         };
         stamp.write(&mut bytes);
