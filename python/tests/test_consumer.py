@@ -208,7 +208,10 @@ def test_no_data_if_none_is_wanted(frames: tuple[thalweg.Topic, Any]) -> None:
         assert event.data_size == frame.nbytes
 
 
-def test_a_selector_sees_the_metadata_and_chooses(frames: tuple[thalweg.Topic, Any]) -> None:
+@pytest.mark.parametrize("inline_along", [False, True])
+def test_a_selector_sees_the_metadata_and_chooses(
+    frames: tuple[thalweg.Topic, Any], inline_along: bool
+) -> None:
     topic, frame = frames
 
     def select(metadata: Any, data: thalweg.DataView) -> thalweg.DataView | None:
@@ -224,7 +227,7 @@ def test_a_selector_sees_the_metadata_and_chooses(frames: tuple[thalweg.Topic, A
                 row = data.rows(frame.shape, frame.dtype, [-1, 0])
                 return row.stride(count=3, block=2, gap=4).segments([(2, 4), (0, 2)])
 
-    with topic.consumer("viewer", data=select) as consumer:
+    with topic.consumer("viewer", data=select, inline_along=inline_along) as consumer:
         none, whole, rows, nested = (pull(consumer) for _ in range(4))
     assert none.data.nbytes == 0
     assert np.array_equal(whole.numpy(), frame + np.uint16(1))
@@ -236,7 +239,10 @@ def test_a_selector_sees_the_metadata_and_chooses(frames: tuple[thalweg.Topic, A
         rows.numpy()
 
 
-def test_an_allocator_says_where_data_lands(frames: tuple[thalweg.Topic, Any]) -> None:
+@pytest.mark.parametrize("inline_along", [False, True])
+def test_an_allocator_says_where_data_lands(
+    frames: tuple[thalweg.Topic, Any], inline_along: bool
+) -> None:
     topic, frame = frames
     stack = np.zeros((4, 3, frame.shape[1]), frame.dtype)
 
@@ -247,7 +253,7 @@ def test_an_allocator_says_where_data_lands(frames: tuple[thalweg.Topic, Any]) -
         assert view.nbytes == stack[0].nbytes
         return stack[metadata["i"]]
 
-    with topic.consumer("viewer", data=select, allocator=allocate) as consumer:
+    with topic.group("viewers", data=select, allocator=allocate, inline_along=inline_along) as consumer:
         for i in range(4):
             event = pull(consumer)
             assert np.shares_memory(event.buffer, stack)

@@ -94,6 +94,13 @@ def test_a_consumer_keeps_its_name_and_selector(topic: thalweg.Topic) -> None:
     twin.close()
 
 
+def test_a_consumer_keeps_how_it_reads(topic: thalweg.Topic) -> None:
+    options: dict[str, Any] = {"partitions": [0], "credit_bytes": 1 << 20, "merge_wait": 0.25, "inline_along": True}
+    with topic.consumer("reader", data=only_even, **options) as consumer:
+        again = consumer.__reduce__()[1][2]
+        assert {name: again[name] for name in options} == options
+
+
 def test_groups_and_queues_get_another_member(topic: thalweg.Topic) -> None:
     with topic.producer() as producer:
         producer.push({"i": 0})

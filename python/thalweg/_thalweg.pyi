@@ -328,6 +328,7 @@ class Topic:
         on_gap: Callable[[Gap], object] | None = None,
         credit_bytes: int | None = None,
         merge_wait: float | None = None,
+        inline_along: bool = False,
     ) -> Consumer:
         """Opens a consumer.
 
@@ -344,7 +345,14 @@ class Topic:
           that travels.
         - `allocator`: a function `allocate(metadata, view)` that returns a
           writable buffer of `view.nbytes` bytes, such as a numpy array. The
-          data lands in it without a copy; it is `event.buffer` then.
+          data lands in it without a copy; it is `event.buffer` then. Without
+          one, and without a function `data`, large data is read as soon as its
+          event arrives, for up to two batches, into memory that is used again
+          once nobody has a view of it any more.
+        - `inline_along`: True brings short data along with its event, and the
+          function `data` picks from it here; to ask the server for what it
+          picked, batch by batch, costs more where that is most of it. False
+          brings nothing but what was picked.
         - `on_gap`: a function `on_gap(gap)` that is called when events are
           lost, instead of a `GapWarning`.
         - `credit_bytes`: bytes of batches that may wait here for each
@@ -375,6 +383,7 @@ class Topic:
         allocator: _Allocator | None = None,
         on_gap: Callable[[Gap], object] | None = None,
         credit_bytes: int | None = None,
+        inline_along: bool = False,
     ) -> Consumer:
         """Joins a group: its members, in any number of programs, share the
         topic's partitions, and each reads those that it is assigned, in order.
@@ -399,7 +408,8 @@ class Topic:
           returns, what was acknowledged is sent and the partitions are
           released: acknowledge there what is finished. What is acknowledged
           of a lost partition raises `MemberFenced`.
-        - `data`, `allocator`, `on_gap`, `credit_bytes`: as for `consumer`.
+        - `data`, `allocator`, `inline_along`, `on_gap`, `credit_bytes`: as for
+          `consumer`.
 
         The functions are called on a thread that pulls, from within the pull:
         a program that does not pull loses partitions after the revoke timeout.

@@ -115,12 +115,13 @@ SELECTIONS: list[tuple[Any, bytes]] = [
 ]
 
 
-def test_selections_of_an_event(dialect, topic: TopicHandle) -> None:
+@pytest.mark.parametrize("options", [{}, {"inline_along": False}])
+def test_selections_of_an_event(dialect, topic: TopicHandle, options: dict[str, Any]) -> None:
     producer = dialect.producer(topic)
     producer.push({}, [b"abcdefghijklmnopqrstuvwxyz", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"])
     dialect.flush(producer)
     for number, (select, wanted) in enumerate(SELECTIONS):
-        consumer = dialect.consumer(topic, f"c{number}", lambda m, d: select(d), ByteArrayAllocator)
+        consumer = dialect.consumer(topic, f"c{number}", lambda m, d: select(d), ByteArrayAllocator, options=options)
         [data] = dialect.wait(consumer.pull()).data
         assert data == wanted, number
 

@@ -260,7 +260,14 @@ impl Topic {
     ///   that travels.
     /// - `allocator`: a function `allocate(metadata, view)` that returns a
     ///   writable buffer of `view.nbytes` bytes, such as a numpy array. The
-    ///   data lands in it without a copy; it is `event.buffer` then.
+    ///   data lands in it without a copy; it is `event.buffer` then. Without
+    ///   one, and without a function `data`, large data is read as soon as its
+    ///   event arrives, for up to two batches, into memory that is used again
+    ///   once nobody has a view of it any more.
+    /// - `inline_along`: True brings short data along with its event, and the
+    ///   function `data` picks from it here; to ask the server for what it
+    ///   picked, batch by batch, costs more where that is most of it. False
+    ///   brings nothing but what was picked.
     /// - `on_gap`: a function `on_gap(gap)` that is called when events are
     ///   lost, instead of a `GapWarning`.
     /// - `credit_bytes`: bytes of batches that may wait here for each
@@ -275,7 +282,8 @@ impl Topic {
     /// `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
     /// `Unreachable`.
     #[pyo3(signature = (name, *, start = None, partitions = None, data = None, allocator = None,
-                        on_gap = None, credit_bytes = None, merge_wait = None))]
+                        on_gap = None, credit_bytes = None, merge_wait = None,
+                        inline_along = false))]
     #[allow(clippy::too_many_arguments)]
     fn consumer(
         slf: &Bound<'_, Self>,
@@ -287,6 +295,7 @@ impl Topic {
         on_gap: Option<Py<PyAny>>,
         credit_bytes: Option<u64>,
         merge_wait: Option<f64>,
+        inline_along: bool,
     ) -> PyResult<Consumer> {
         let py = slf.py();
         let recipe = recipe!(
@@ -298,11 +307,14 @@ impl Topic {
             data,
             allocator,
             on_gap,
-            credit_bytes
+            credit_bytes,
+            merge_wait,
+            inline_along
         );
         let this = slf.get();
         let mut options = ConsumerOptions {
             partitions,
+            inline_along,
             merge_wait: wait::seconds("merge_wait", merge_wait)?,
             ..ConsumerOptions::default()
         };
@@ -351,7 +363,8 @@ impl Topic {
     ///   returns, what was acknowledged is sent and the partitions are
     ///   released: acknowledge there what is finished. What is acknowledged
     ///   of a lost partition raises `MemberFenced`.
-    /// - `data`, `allocator`, `on_gap`, `credit_bytes`: as for `consumer`.
+    /// - `data`, `allocator`, `inline_along`, `on_gap`, `credit_bytes`: as for
+    ///   `consumer`.
     ///
     /// The functions are called on a thread that pulls, from within the pull:
     /// a program that does not pull loses partitions after the revoke timeout.
@@ -361,7 +374,7 @@ impl Topic {
     #[pyo3(signature = (name, *, start = "beginning", instance = None, session_timeout = 10.0,
                         processing_timeout = None, revoke_timeout = 30.0, on_assigned = None,
                         on_revoking = None, on_lost = None, data = None, allocator = None,
-                        on_gap = None, credit_bytes = None))]
+                        on_gap = None, credit_bytes = None, inline_along = false))]
     #[allow(clippy::too_many_arguments)]
     fn group(
         slf: &Bound<'_, Self>,
@@ -378,6 +391,7 @@ impl Topic {
         allocator: Option<Py<PyAny>>,
         on_gap: Option<Py<PyAny>>,
         credit_bytes: Option<u64>,
+        inline_along: bool,
     ) -> PyResult<Consumer> {
         let py = slf.py();
         let recipe = recipe!(
@@ -395,7 +409,8 @@ impl Topic {
             data,
             allocator,
             on_gap,
-            credit_bytes
+            credit_bytes,
+            inline_along
         );
         let this = slf.get();
         let wanted = Wanted::new(this.is_raw(), data, allocator)?;
@@ -419,6 +434,7 @@ impl Topic {
             start: start_of_new(py, start)?,
             data: wanted.data,
             allocator: wanted.allocator,
+            inline_along,
             ..ConsumerOptions::default()
         };
         if let Some(bytes) = credit_bytes {

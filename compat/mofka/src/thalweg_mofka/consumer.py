@@ -37,6 +37,8 @@ DataAllocator: TypeAlias = Callable[[Any, DataDescriptor], Sequence[Any]]
 _ITERATION_MS = 5000
 #: Seconds that letting go of a consumer waits for its acknowledgements.
 _LAST_ACKNOWLEDGEMENTS = 10.0
+#: Options that are passed on as they are.
+_NATIVE_OPTIONS = ("credit_bytes", "inline_along")
 #: The header of the tombstone that ends a partition: `TopicHandle.mark_as_complete`.
 COMPLETE = "thalweg-mofka-complete"
 
@@ -118,11 +120,13 @@ class Consumer:
         if self._selector is not None or self._allocator is not None:
             # Functions that know nothing of this object: a native consumer that
             # held it would never be let go of.
-            data = partial(_select, self._topic.name, self._selector)
+            if self._selector not in (None, FullDataSelector):
+                data = partial(_select, self._topic.name, self._selector)
             allocator = partial(_allocate, self._topic.name, self._allocator or ByteArrayAllocator)
-        given: dict[str, Any] = {}
-        if "credit_bytes" in self._options:
-            given["credit_bytes"] = self._options["credit_bytes"]
+        # Selectors of such programs mostly want all of short data, or none at
+        # all: to ask the server for each costs more than to pick here.
+        given: dict[str, Any] = {"inline_along": True}
+        given |= {name: self._options[name] for name in _NATIVE_OPTIONS if name in self._options}
         with translated():
             return self._topic._native.consumer(
                 self._name,
@@ -377,11 +381,11 @@ def _waits(future: FutureEvent | None) -> bool:
 
 
 def _select(
-    location: str, selector: DataSelector | None, metadata: Any, view: thalweg.DataView
+    location: str, selector: DataSelector, metadata: Any, view: thalweg.DataView
 ) -> thalweg.DataView | None:
     """What a program's selector wants of an event, as a view of Thalweg's."""
     whole = DataDescriptor(location, view.nbytes)
-    wanted = whole if selector is None else selector(metadata, whole)
+    wanted = selector(metadata, whole)
     if wanted is None:
         return None
     if not isinstance(wanted, DataDescriptor):

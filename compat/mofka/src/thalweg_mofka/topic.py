@@ -142,7 +142,9 @@ class TopicHandle:
         - `batch_size`, `max_num_batches`, `thread_pool`: taken and told of
           again; how much is fetched ahead is bounded in bytes.
         - `options`: of Thalweg's: `start_from`, `"beginning"` or `"latest"` for
-          a new name; `credit_bytes`. Others are passed over.
+          a new name; `credit_bytes`; `inline_along`, on unless it is False:
+          short data comes with its event, and the selector picks from it here,
+          where otherwise nothing but what it selects travels. Others are passed over.
         """
         if name in self._driver._consumers:
             # What its predecessor here acknowledged is to count.
