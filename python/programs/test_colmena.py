@@ -194,6 +194,35 @@ def test_timeouts(queues: ThalwegQueues, timeout: float) -> None:
         queues.get_result("train", timeout=timeout)
 
 
+def refuse(*_: Any) -> None:
+    raise ArithmeticError
+
+
+class Stubborn:
+    """Can be pickled, but not be loaded."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse, (bytes(self.size),)
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_a_result_that_cannot_be_loaded_does_not_come_again(queues: ThalwegQueues, size: int) -> None:
+    queues.send_inputs(1, method="f", topic="train")
+    _, task = queues.get_task(timeout=100)
+    task.set_result(Stubborn(size))
+    task.serialize()
+    queues.send_result(task)
+    with pytest.raises(ArithmeticError):
+        queues.get_result("train", timeout=100)
+    # What this process has and is not settled goes to others then.
+    queues.disconnect()
+    with pytest.raises(TimeoutException):
+        queues.get_result("train", timeout=0.2)
+
+
 def test_a_flush_discards_what_waits(queues: ThalwegQueues) -> None:
     for index in range(300):
         queues._send_request(f'{{"n": {index}}}', "train")

@@ -125,7 +125,10 @@ impl QueueConsumer {
                 Ok(is_news.then_some(News::Events(events)))
             });
             // The last handle may be this one, if the consumer was closed meanwhile.
-            py.detach(|| drop(client));
+            // Only then: whoever lets the GIL go may wait long to have it again.
+            if let Some(client) = Arc::into_inner(client) {
+                py.detach(|| drop(client));
+            }
             match news {
                 Ok(Some(News::Events(events))) => {
                     return events

@@ -229,14 +229,19 @@ class ThalwegQueues(ColmenaQueues):
     def get_result(self, topic: str = "default", timeout: float | None = None) -> Result:
         """The next result of a topic; as Colmena's."""
         self._check_role(QueueRole.CLIENT, "get_result")
-        metadata, headers, data = self._take_result(topic, timeout)
-        begin = perf_counter()
-        result = message.result_of(metadata, headers, data, load=True)
-        if message.PARTS in headers:
-            result.time.deserialize_results = perf_counter() - begin
-        else:
-            result.time.deserialize_results = result.deserialize()
-        result.mark_result_received()
+        inbox, taken = self._taken_result(topic, timeout)
+        try:
+            metadata, headers, data = _content_of(taken)
+            begin = perf_counter()
+            result = message.result_of(metadata, headers, data, load=True)
+            if message.PARTS in headers:
+                result.time.deserialize_results = perf_counter() - begin
+            else:
+                result.time.deserialize_results = result.deserialize()
+            result.mark_result_received()
+        finally:
+            # Behind the result, which nobody is to wait longer for.
+            inbox.settle(taken)
         _logger.info("Client received a %s result with topic %s", result.method, topic)
         with self._active_lock:
             self._active_tasks.discard(result.task_id)
@@ -283,14 +288,17 @@ class ThalwegQueues(ColmenaQueues):
         return headers[message.TOPIC].decode(), taken, content
 
     def _take_result(self, topic: str, timeout: float | None) -> _Content:
+        inbox, taken = self._taken_result(topic, timeout)
+        content = _content_of(taken)
+        inbox.settle(taken)
+        return content
+
+    def _taken_result(self, topic: str, timeout: float | None) -> tuple[Inbox, Taken]:
         inbox = self._connected().results(topic)
         taken = inbox.take(timeout)
         if taken is None:
             raise TimeoutException()
-        event = taken.event
-        content = event.metadata_bytes, dict(event.headers), event.data
-        inbox.settle(taken)
-        return content
+        return inbox, taken
 
     def _proxies(self, topic: str) -> bool:
         name, threshold = self.proxystore_name[topic], self.proxystore_threshold[topic]
@@ -398,10 +406,10 @@ class _Connection:
     def content(self, taken: Taken) -> _Content:
         """A request, with its data, if need be apart."""
         event = taken.event
-        data = event.data
+        metadata, headers, data = _content_of(taken)
         if event.data_size > data.nbytes:
             data = self._topics[None].read_data(event)
-        return event.metadata_bytes, dict(event.headers), data
+        return metadata, headers, data
 
     def hold(self, task_id: str | None, taken: Taken) -> None:
         """The task is this process's until it is finished."""
@@ -429,6 +437,11 @@ class _Connection:
             inbox = self.requests if name is None else self.results(name)
             if end:
                 inbox.discard(end)
+
+
+def _content_of(taken: Taken) -> _Content:
+    event = taken.event
+    return event.metadata_bytes, dict(event.headers), event.data
 
 
 def _small(metadata: bytes, data: thalweg.DataView) -> thalweg.DataView | None:
