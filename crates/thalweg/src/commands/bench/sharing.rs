@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a member of a queue sees nothing before it looks whether all is done.
-const IDLE: Duration = Duration::from_millis(100);
+/// How long a member of a queue sees nothing before it looks whether all is done:
+/// longer than many members wait for their turn, for the server is asked.
+const IDLE: Duration = Duration::from_secs(1);
 /// What a member has unsettled at most, beside the bound on events.
 const PREFETCH_BYTES: u64 = 16 << 20;
 /// Replies of a member that are not stored yet.

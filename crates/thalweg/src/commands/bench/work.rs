@@ -22,6 +22,9 @@ pub const WAIT: Duration = Duration::from_secs(120);
 const REUSED_FROM: usize = 64 << 10;
 /// Events that are not yet handled hold no more data than this.
 const HELD_BYTES_MAX: usize = 64 << 20;
+/// Pieces of data in turn that are pushed by all clients together, but for the
+/// least that each has.
+const DATA_COUNT_MAX: usize = 64;
 /// What the producers of one client hold together: less than its driver may.
 const BUDGETS_BYTES: u64 = 384 << 20;
 /// One in so many events is looked at for its delay.
@@ -72,10 +75,10 @@ impl<'a> Ready<'a> {
             party: None,
         };
         if sends && load.data_bytes > 0 {
-            // Those of all clients together are larger than the caches, and no more: what is
-            // measured is not the memory that many clients take.
-            let each = HELD_BYTES_MAX / load.clients.max(1);
-            let count = (each / load.data_bytes).clamp(2, 64);
+            // All clients together have as much as one has by itself, two pieces each
+            // at least: what is measured is not the memory that many clients take.
+            let all = (HELD_BYTES_MAX / load.data_bytes).min(DATA_COUNT_MAX);
+            let count = (all / load.clients.max(1)).max(2);
             ready.data = (0..count)
                 .map(|seed| {
                     if load.data_anywhere {
