@@ -5,7 +5,7 @@
 
 use crate::node::{LinkId, Node, Output};
 use crate::timers::Timer;
-use net::{Message, Received};
+use net::{Lane, Message, Received};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use wire::frame::{FrameKind, REQUEST_QUIET};
@@ -101,12 +101,20 @@ impl Node {
         !self.quiet.put_off.is_empty()
     }
 
-    /// Sends a message, behind what waits for company on its connection.
+    /// Sends a message, behind what waits for company on its connection; events
+    /// are ahead of it, for somebody waits for them.
     pub(crate) fn send(&mut self, link: LinkId, message: Message) {
-        if !self.quiet.held.is_empty() {
+        let is_events = matches!(message.kind, FrameKind::Deliver | FrameKind::Leased);
+        if self.quiet.held.is_empty() {
+            self.outputs.push_back(Output::Send { link, message });
+        } else if is_events {
+            let lane = message.lane;
+            self.outputs.push_back(Output::Send { link, message });
+            self.send_held_in(link, lane);
+        } else {
             self.send_held(link);
+            self.outputs.push_back(Output::Send { link, message });
         }
-        self.outputs.push_back(Output::Send { link, message });
     }
 
     /// Sends a message with the next one, or after a while.
@@ -131,11 +139,16 @@ impl Node {
 
     /// Sends what waits for company on a connection.
     pub(crate) fn send_held(&mut self, link: LinkId) {
+        self.send_held_in(link, Lane::Control);
+    }
+
+    fn send_held_in(&mut self, link: LinkId, lane: Lane) {
         let Some(held) = self.quiet.held.remove(&link) else {
             return;
         };
         self.timers.remove(held.until, Timer::Quiet(link));
         let sends = held.messages.into_iter();
+        let sends = sends.map(|message| Message { lane, ..message });
         let sends = sends.map(|message| Output::Send { link, message });
         self.outputs.extend(sends);
     }

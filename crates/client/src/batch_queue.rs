@@ -499,7 +499,11 @@ impl ProducerShared {
         }
         queue.kicked = true;
         drop(queue);
-        if !self.mailbox.post(Post::Events(self.key)) {
+        let post = Post::Events {
+            producer: self.key,
+            is_quiet: self.is_quiet(),
+        };
+        if !self.mailbox.post(post) {
             self.mailbox.send(Command::KickProducer(self.key));
         }
     }

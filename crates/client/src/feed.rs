@@ -295,9 +295,10 @@ impl ConsumerShared {
 
     fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
         let driven = self.mailbox.drive(deadline, || self.lock().news != seen);
-        if let Some(done) = driven {
-            return done;
-        }
+        let _bystander = match driven {
+            Ok(done) => return done,
+            Err(bystander) => bystander,
+        };
         let mut feeds = self.lock();
         while feeds.news == seen {
             feeds = match self.arrived.wait(feeds, deadline) {

@@ -231,9 +231,10 @@ impl BatchPromise {
             return Err(ClientError::Forked);
         }
         let driven = self.mailbox.drive(deadline, || self.is_done(index));
-        if let Some(done) = driven {
-            return Ok(done);
-        }
+        let _bystander = match driven {
+            Ok(done) => return Ok(done),
+            Err(bystander) => bystander,
+        };
         let mut waiters = self.lock();
         while self.outcome.get().is_none() && waiters.cancelled.binary_search(&index).is_err() {
             waiters = match self.done.wait(waiters, deadline) {

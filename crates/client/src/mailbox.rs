@@ -8,7 +8,7 @@ use crate::feed::ConsumerShared;
 use crate::promise::Promise;
 use crate::queue::QueueShared;
 use crate::turns::Turns;
-use crate::watch::Watch;
+use crate::watch::{Bystander, Watch};
 use memory::{Deadline, Target};
 use net::Bell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -44,10 +44,20 @@ pub(crate) struct Seek {
 /// What a caller's thread may send by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Post {
-    /// What this producer has gathered.
-    Events(u64),
+    /// What this producer has gathered, and whether nobody hurries for its answer.
+    Events { producer: u64, is_quiet: bool },
     /// The settlements of this queue's consumer.
     Settlements(u64),
+}
+
+impl Post {
+    /// Whether nobody hurries for what comes of it, unless he waits himself.
+    pub fn is_quiet(self) -> bool {
+        match self {
+            Self::Events { is_quiet, .. } => is_quiet,
+            Self::Settlements(_) => true,
+        }
+    }
 }
 
 /// What the API wants of the core.
@@ -356,12 +366,14 @@ impl Mailbox {
         self.watch.get()?.upgrade()
     }
 
-    /// Waits for `done` by driving; false if `deadline` passes before. `None`
-    /// if another thread drives: that one tells.
-    pub fn drive(&self, deadline: Deadline, done: impl FnMut() -> bool) -> Option<bool> {
-        match self.turns() {
-            Some(turns) => Some(turns.drive(deadline, done)),
-            None => self.watch()?.stand_in(deadline, done),
+    /// Waits for `done` by driving; false if `deadline` passes before. An error
+    /// if another thread drives: that one tells, and is to know for how long
+    /// somebody waits.
+    pub fn drive(&self, deadline: Deadline, done: impl FnMut() -> bool) -> Result<bool, Bystander> {
+        match (self.turns(), self.watch()) {
+            (Some(turns), _) => Ok(turns.drive(deadline, done)),
+            (None, Some(watch)) => watch.stand_in(deadline, done),
+            (None, None) => Err(Bystander::unknown()),
         }
     }
 
@@ -393,6 +405,9 @@ impl Mailbox {
     pub fn ring(&self) {
         if let Some(bell) = self.bell.get() {
             bell();
+        }
+        if let Some(watch) = self.watch() {
+            watch.heed();
         }
     }
 

@@ -179,9 +179,12 @@ impl Promise {
         if self.awaited.get().is_some() && !is_there() {
             self.note_awaited();
         }
-        if let Some(done) = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there)) {
-            return done;
-        }
+        let driven = mailbox.map(|mailbox| mailbox.drive(deadline, is_there));
+        let _bystander = match driven {
+            Some(Ok(done)) => return done,
+            Some(Err(bystander)) => Some(bystander),
+            None => None,
+        };
         let mut state = self.lock();
         while !state.is_there() {
             state = match self.done.wait(state, deadline) {

@@ -23,6 +23,13 @@ const EVENTS_PER_TURN: u32 = 256;
 /// leave nothing behind; if there is more, the thread goes on.
 const EVENTS_LEAVING: u32 = 4;
 
+/// How many bytes that have arrived a stand-in may leave untaken: a few
+/// answers that nobody hurries for.
+const LITTLE_BYTES: usize = 512;
+
+/// Who took no more than this stood in for a short time.
+const SHORT_BYTES: usize = 16 << 10;
+
 /// How long a connection that was told to end may take to send what it holds.
 const FAREWELL_TURNS_MAX: u32 = 64;
 
@@ -30,6 +37,9 @@ const FAREWELL_TURNS_MAX: u32 = 64;
 pub(crate) enum Left {
     /// Nothing: what comes next is told by the reactor's descriptor.
     Nothing,
+    /// A little, for whoever comes next: the thread, which looks up soon, at
+    /// the latest.
+    Little,
     /// Something: the thread goes on.
     Something,
     /// The core has ended.
@@ -54,6 +64,10 @@ pub(crate) struct Runtime {
     has_begun: bool,
     /// Where callers drive: when the reactor's alarm is set for.
     alarm: Option<Duration>,
+    /// Payload that came since somebody began to stand in, and whether little
+    /// was left when he had what he waited for.
+    taken_bytes: usize,
+    left_little: bool,
 }
 
 impl Runtime {
@@ -82,6 +96,8 @@ impl Runtime {
             closed_in_child: BTreeMap::new(),
             has_begun: false,
             alarm: None,
+            taken_bytes: 0,
+            left_little: false,
         };
         runtime.register_descriptors();
         Ok(runtime)
@@ -238,15 +254,30 @@ impl Runtime {
     }
 
     /// Drives in the thread's place until `done`, or `deadline` has passed.
-    /// `relieve` is called before it waits.
+    /// `relieve` is called before it waits. If it `may_leave_some`, it leaves
+    /// with what it waited for, and a little is left for whoever comes next.
     pub fn stand_in(
         &mut self,
         deadline: Deadline,
         done: &mut dyn FnMut() -> bool,
         relieve: impl Fn(),
+        may_leave_some: bool,
     ) -> Left {
-        let run = |runtime: &mut Self| runtime.drive_until(deadline, done, relieve);
+        (self.taken_bytes, self.left_little) = (0, false);
+        let run = |runtime: &mut Self| runtime.drive_until(deadline, done, relieve, may_leave_some);
         self.guarded(run).unwrap_or(Left::Ended)
+    }
+
+    /// Whether whoever stood in last took little, and left little behind.
+    pub fn was_short(&self) -> bool {
+        self.left_little && self.taken_bytes <= SHORT_BYTES
+    }
+
+    /// Whether what is left can wait a little.
+    fn has_little_left(&self) -> bool {
+        let link = self.present.and_then(|id| self.reactor.peek(id));
+        let untaken = link.and_then(|link| link.untaken_bytes());
+        untaken.is_some_and(|bytes| bytes <= LITTLE_BYTES) && !self.core.has_more()
     }
 
     fn drive_until(
@@ -254,6 +285,7 @@ impl Runtime {
         deadline: Deadline,
         done: &mut dyn FnMut() -> bool,
         relieve: impl Fn(),
+        may_leave_some: bool,
     ) -> Left {
         self.begin();
         let mut leaving = None;
@@ -262,7 +294,13 @@ impl Runtime {
                 return Left::Ended;
             }
             match &mut leaving {
-                None if done() => leaving = Some(EVENTS_LEAVING),
+                None if done() => {
+                    self.left_little = self.has_little_left();
+                    if may_leave_some && self.left_little && self.mailbox.fall_asleep() {
+                        return Left::Little;
+                    }
+                    leaving = Some(EVENTS_LEAVING);
+                }
                 None => {}
                 Some(0) => return Left::Something,
                 Some(left) => *left -= 1,
@@ -352,7 +390,10 @@ impl Runtime {
         let attempt = self.links.get(&link).copied().unwrap_or(0);
         match event {
             LinkEvent::Up => self.handle(Input::LinkUp { attempt }),
-            LinkEvent::Message(message) => self.handle(Input::Message { attempt, message }),
+            LinkEvent::Message(message) => {
+                self.taken_bytes += message.payload.len();
+                self.handle(Input::Message { attempt, message });
+            }
             LinkEvent::Down(reason) => {
                 if self.present == Some(link) {
                     self.handle(Input::LinkDown { attempt, reason });

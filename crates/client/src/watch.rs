@@ -19,6 +19,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How soon after one stand-in the next one comes, where a program does
+/// nothing but ask and wait.
+const SOON: Duration = Duration::from_micros(200);
+
+/// After so many on end the thread is attentive.
+const STREAK_MIN: u32 = 16;
+
+/// How often an attentive thread looks up.
+const ATTENTION: Duration = Duration::from_millis(1);
+
 type Callback = Box<dyn FnOnce() + Send>;
 
 /// Who has the runtime of a client with a thread.
@@ -49,6 +59,34 @@ struct State {
     is_turned_away: bool,
     /// Somebody stood in since the thread drove last.
     is_shared: bool,
+    /// The thread looks up within [`ATTENTION`], whatever happens: whoever
+    /// stands in may leave a little behind, and the thread relieved.
+    is_attentive: bool,
+    /// So many stood in on end, each soon after the one before and for little,
+    /// the last of them then.
+    streak: u32,
+    stood_in_at: Duration,
+    /// Threads that wait while another one drives.
+    bystanders: u32,
+}
+
+/// One who waits for what another thread brings: while there is one, whoever
+/// stands in leaves nothing behind.
+pub(crate) struct Bystander(Option<Arc<Watch>>);
+
+impl Bystander {
+    /// One whom nobody has to know of.
+    pub fn unknown() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.0 {
+            watch.lock().bystanders -= 1;
+        }
+    }
 }
 
 thread_local! {
@@ -95,6 +133,26 @@ pub(crate) fn call_here(callback: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(callback)));
 }
 
+impl State {
+    /// Somebody has stood in, for little if `was_short`. Whether the thread
+    /// begins to be attentive, of which it has to be told.
+    fn count(&mut self, was_short: bool, runtime: &Runtime) -> bool {
+        if !was_short {
+            (self.streak, self.is_attentive) = (0, false);
+            return false;
+        }
+        if self.is_attentive {
+            return false;
+        }
+        let now = runtime.now();
+        let is_soon = now.saturating_sub(self.stood_in_at) <= SOON;
+        self.stood_in_at = now;
+        self.streak = if is_soon { self.streak + 1 } else { 0 };
+        self.is_attentive = self.streak >= STREAK_MIN;
+        self.is_attentive
+    }
+}
+
 impl Watch {
     /// Starts the thread.
     pub fn start(
@@ -119,6 +177,10 @@ impl Watch {
                 looks_up_at: Some(Duration::ZERO),
                 is_turned_away: false,
                 is_shared: false,
+                is_attentive: false,
+                streak: 0,
+                stood_in_at: Duration::ZERO,
+                bystanders: 0,
             }),
             relief: standby.relief(),
             callbacks: Mutex::default(),
@@ -156,22 +218,37 @@ impl Watch {
             return None;
         }
         let Some(mut runtime) = state.runtime.take() else {
-            state.is_turned_away = true;
-            return Some(None);
+            if !state.is_attentive {
+                state.is_turned_away = true;
+                return Some(None);
+            }
+            // It is back soon enough for whatever is left behind.
+            state.looks_up_at = Some(self.mailbox.clock().now() + ATTENTION);
+            return Some(Some(ATTENTION));
         };
         // What is waited for elsewhere is not to be looked for here.
-        let spins = !std::mem::take(&mut state.is_shared);
+        let is_shared = std::mem::take(&mut state.is_shared);
+        let spins = !is_shared;
+        state.is_attentive &= is_shared;
         drop(state);
         self.call_deferred();
         let Some(timer) = runtime.attend(spins) else {
             self.lock().has_ended = true;
             return None;
         };
-        let wait = timer.map(|at| at.saturating_sub(runtime.now()));
+        let now = runtime.now();
         let mut state = self.lock();
-        state.looks_up_at = timer;
+        let attention = state.is_attentive.then(|| now + ATTENTION);
+        let looks_up_at = [timer, attention].into_iter().flatten().min();
+        state.looks_up_at = looks_up_at;
         state.runtime = Some(runtime);
-        Some(wait)
+        // Somebody left it so.
+        let is_relieved = std::mem::take(&mut state.is_relieved);
+        if is_relieved && self.relief.release().is_err() {
+            state.is_relieved = true;
+            return Some(Some(Duration::ZERO));
+        }
+        Some(looks_up_at.map(|at| at.saturating_sub(now)))
     }
 
     /// The thread cannot go on. Should somebody stand in, the client ends
@@ -210,23 +287,36 @@ impl Watch {
         }
     }
 
-    fn take(&self) -> Option<Box<Runtime>> {
-        self.lock().runtime.take()
+    /// Somebody rings: who drives hears it. If that is nobody, and the thread
+    /// was left relieved, it is called.
+    pub fn heed(&self) {
+        let state = self.lock();
+        let is_left = state.runtime.is_some() && state.is_relieved;
+        drop(state);
+        if is_left {
+            self.relief.call();
+        }
     }
 
     /// Drives in the thread's place until `done`, or until `deadline` has
-    /// passed: false then. `None` if somebody else drives, or the client has
+    /// passed: false then. An error if somebody else drives, or the client has
     /// ended: what is waited for is told by whoever did that.
     pub fn stand_in(
         self: &Arc<Self>,
         deadline: Deadline,
         mut done: impl FnMut() -> bool,
-    ) -> Option<bool> {
+    ) -> Result<bool, Bystander> {
         // In a callback, what is waited for can come of nothing but its end.
         if deadline.has_passed() || !self.mailbox.can_wait() {
-            return None;
+            return Err(Bystander::unknown());
         }
-        let mut runtime = self.take()?;
+        let mut state = self.lock();
+        let Some(mut runtime) = state.runtime.take() else {
+            state.bystanders += 1;
+            return Err(Bystander(Some(self.clone())));
+        };
+        let may_leave_some = state.is_attentive && state.bystanders == 0;
+        drop(state);
         let stands_in = StandIn::begin(self);
         let relieve = || {
             let mut state = self.lock();
@@ -234,30 +324,51 @@ impl Watch {
                 state.is_relieved = true;
             }
         };
-        let left = runtime.stand_in(deadline, &mut done, relieve);
+        let left = runtime.stand_in(deadline, &mut done, relieve, may_leave_some);
         drop(stands_in);
         let is_done = done();
         let has_ended = matches!(left, Left::Ended);
-        self.put_back(runtime, left);
-        (is_done || !has_ended).then_some(is_done)
+        let was_short = runtime.was_short();
+        let mut state = self.lock();
+        let is_new = state.count(was_short, &runtime);
+        self.put_back(state, runtime, left, is_new);
+        match is_done || !has_ended {
+            true => Ok(is_done),
+            false => Err(Bystander::unknown()),
+        }
     }
 
     /// Sends what was gathered, in the thread's place. False if there is more
     /// to do than that, or somebody else drives.
     pub fn post(self: &Arc<Self>, what: Post) -> bool {
-        let Some(mut runtime) = self.take() else {
+        let Some(mut runtime) = self.lock().runtime.take() else {
             return false;
         };
         let stands_in = StandIn::begin(self);
-        let (posted, left) = runtime.post(what);
+        let (posted, mut left) = runtime.post(what);
         drop(stands_in);
-        self.put_back(runtime, left);
+        let state = self.lock();
+        if state.is_attentive && state.bystanders == 0 {
+            left = match left {
+                Left::Something => Left::Little,
+                // Whoever posted this waits for what comes of it, or nobody does.
+                Left::Nothing if state.is_relieved && what.is_quiet() => Left::Little,
+                left => left,
+            };
+        }
+        self.put_back(state, runtime, left, false);
         posted
     }
 
-    fn put_back(&self, mut runtime: Box<Runtime>, left: Left) {
-        let mut state = self.lock();
-        let mut call = std::mem::take(&mut state.is_turned_away);
+    /// `call`: the thread is to be called in any case.
+    fn put_back(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        mut runtime: Box<Runtime>,
+        left: Left,
+        mut call: bool,
+    ) {
+        call |= std::mem::take(&mut state.is_turned_away);
         if matches!(left, Left::Ended) || state.has_ended {
             state.has_ended = true;
             let failure = state.failure.take();
@@ -271,6 +382,9 @@ impl Watch {
         let timer = runtime.next_timer();
         let looks_up_at = state.looks_up_at;
         call |= matches!(left, Left::Something);
+        // Who began to wait meanwhile is to be told of all.
+        let is_little = matches!(left, Left::Little) && state.bystanders == 0;
+        call |= matches!(left, Left::Little) && !is_little;
         call |= timer.is_some_and(|timer| looks_up_at.is_none_or(|at| timer < at));
         if call {
             state.looks_up_at = Some(Duration::ZERO);
@@ -278,7 +392,7 @@ impl Watch {
         state.is_shared = true;
         state.runtime = Some(runtime);
         // Under the lock, so that it does not undo what the next one does.
-        if std::mem::take(&mut state.is_relieved) {
+        if !is_little && std::mem::take(&mut state.is_relieved) {
             // It was registered and is open, so this does not fail; if it did,
             // the thread would still be called.
             call |= self.relief.release().is_err();

@@ -73,7 +73,7 @@ fn sleeps_of_client_threads() -> u64 {
 /// All tests of this file are one, because sleeps of all clients are counted.
 #[test]
 fn standing_in() {
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("round trips", round_trips_leave_the_thread_asleep),
         ("callbacks", callbacks_come_on_the_clients_thread_in_order),
         ("a lock", a_lock_may_be_held_that_callbacks_take),
@@ -83,6 +83,7 @@ fn standing_in() {
         ("many", many_wait_at_once),
         ("closing", a_driver_is_closed_while_somebody_stands_in),
         ("nobody waits", what_nobody_waits_for_is_driven_as_well),
+        ("after many", after_many_on_end_nobody_is_forgotten),
     ];
     for (name, test) in tests {
         eprintln!("{name}");
@@ -351,6 +352,65 @@ fn what_nobody_waits_for_is_driven_as_well() {
                 pulled += usize::from(event.is_some());
                 assert!(began.elapsed() < WATCHDOG, "round {round}");
                 std::thread::yield_now();
+            }
+        }
+    });
+}
+
+fn after_many_on_end_nobody_is_forgotten() {
+    with_driver(|driver| {
+        let topic = topic(driver, "events");
+        let (producer, consumer) = (producer(&topic), consumer(&topic, "reader"));
+        let mut pulled = 0;
+        let mut pull = |until: u64| {
+            while pulled < until {
+                let event = consumer.pull(Some(WATCHDOG)).unwrap().expect("an event");
+                assert_eq!(event.id().offset, Offset(pulled));
+                pulled += 1;
+            }
+        };
+        for round in 0..50 {
+            // Enough for the thread to be attentive, unless the machine is busy.
+            for index in 0..40 {
+                let future = producer.push_metadata(b"{}").unwrap();
+                future.wait(Some(WATCHDOG)).unwrap();
+                pull(round * 42 + index + 1);
+            }
+            // And then nobody waits by standing in.
+            let (told, heard) = mpsc::channel();
+            let pushed = producer.push_metadata(b"{}").unwrap();
+            let also_told = told.clone();
+            pushed.on_done(Box::new(move || also_told.send("pushed").unwrap()));
+            assert_eq!(heard.recv_timeout(WATCHDOG), Ok("pushed"));
+            let asked = driver.begin_open_topic("events");
+            asked.on_done(Box::new(move || told.send("asked").unwrap()));
+            assert_eq!(heard.recv_timeout(WATCHDOG), Ok("asked"));
+            asked.wait().unwrap();
+            // What one waits for while another one stands in for something else.
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let future = producer.push_metadata(b"{}").unwrap();
+                    future.wait(Some(WATCHDOG)).unwrap();
+                });
+                pull(round * 42 + 42);
+            });
+        }
+    });
+    // A client that is left alone comes to rest.
+    with_driver(|driver| {
+        let topic = topic(driver, "events");
+        let producer = producer(&topic);
+        for _ in 0..100 {
+            let future = producer.push_metadata(b"{}").unwrap();
+            future.wait(Some(WATCHDOG)).unwrap();
+        }
+        let began = Instant::now();
+        let mut since = (began, sleeps_of_client_threads());
+        while since.0.elapsed() < Duration::from_millis(50) {
+            assert!(began.elapsed() < WATCHDOG, "the thread does not rest");
+            let sleeps = sleeps_of_client_threads();
+            if sleeps != since.1 {
+                since = (Instant::now(), sleeps);
             }
         }
     });

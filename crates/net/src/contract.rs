@@ -313,6 +313,12 @@ pub trait Link: Send {
         let _ = ready;
     }
 
+    /// Bytes that have arrived here and that [`Link::poll`] has told nothing of.
+    /// `None` if there may be any number, or the link can't say.
+    fn untaken_bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether the system refused bytes, so that the driver has to listen for
     /// room to write; while it is false nobody need be woken for that.
     fn wants_room(&self) -> bool {

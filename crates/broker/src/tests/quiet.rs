@@ -47,6 +47,24 @@ fn a_quiet_answer_goes_before_whatever_comes_next() {
 }
 
 #[test]
+fn events_go_ahead_of_quiet_answers() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    let before = world.links[&link].inbox.len();
+    let stored = store(&mut world, link, topic, 0);
+    let come = world.links[&link].inbox.iter().skip(before);
+    let come: Vec<(FrameKind, u64)> = come.map(|one| (one.kind, one.id)).collect();
+    assert_eq!(
+        come,
+        [(FrameKind::Leased, id), (FrameKind::Reply, stored)],
+        "who waits for events has them first"
+    );
+}
+
+#[test]
 fn a_quiet_answer_comes_by_itself_after_a_while() {
     let mut ground = Ground::new();
     let mut world = ground.start();

@@ -138,6 +138,8 @@ struct Context {
     again: bool,
     /// Something was sent since somebody looked.
     has_sent: bool,
+    /// Something has arrived that is taken once what is sent now is on its way.
+    is_behind: bool,
 }
 
 impl Context {
@@ -191,6 +193,7 @@ impl ClientCore {
                 session: None,
                 again: false,
                 has_sent: false,
+                is_behind: false,
             },
             connection: Connection::new(endpoint, options, session),
             calls: Calls::default(),
@@ -218,6 +221,7 @@ impl ClientCore {
         self.tell_time(now);
         self.context.again = false;
         self.context.has_sent = false;
+        self.context.is_behind = false;
         if self.ended {
             return;
         }
@@ -281,8 +285,9 @@ impl ClientCore {
         }
         self.context.now = now;
         self.context.has_sent = false;
+        self.context.is_behind = link.untaken_bytes().is_some_and(|bytes| bytes > 0);
         let posted = match what {
-            Post::Events(producer) => self.post_events(link, producer),
+            Post::Events { producer, .. } => self.post_events(link, producer),
             Post::Settlements(queue) => {
                 let mut wire = Wire::new(&mut self.context, Some(link));
                 let core = self.queues.get_mut(&queue);
@@ -335,6 +340,11 @@ impl ClientCore {
             return Some(self.context.now);
         }
         self.context.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Whether there is more to do at once.
+    pub(crate) fn has_more(&self) -> bool {
+        self.context.again
     }
 
     /// How many connections were tried.

@@ -390,13 +390,15 @@ impl ProducerCore {
             let deadline = batch
                 .taken_at
                 .saturating_add(self.shared.options.ack_timeout);
+            // What is not taken yet is the answer to the one before, as a rule.
+            let is_first = place == usize::from(wire.context.is_behind) || place == 0;
             let request = Request {
                 method: Method::Produce,
                 topic: self.shared.topic.id,
                 remaining: deadline.saturating_sub(wire.now()),
                 body: &produce.to_bytes(),
                 payload: batch.payload.clone(),
-                is_quiet: place == 0 && self.shared.is_quiet(),
+                is_quiet: is_first && self.shared.is_quiet(),
             };
             let route = Route::Produce {
                 producer: self.shared.key,

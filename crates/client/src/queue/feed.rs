@@ -187,9 +187,10 @@ impl QueueShared {
 
     fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
         let driven = self.mailbox.drive(deadline, || self.look(seen));
-        if let Some(done) = driven {
-            return done;
-        }
+        let _bystander = match driven {
+            Ok(done) => return done,
+            Err(bystander) => bystander,
+        };
         self.look(seen);
         let mut state = self.lock();
         while state.news == seen {

@@ -300,11 +300,15 @@ impl SettleFuture {
             hurry();
             batch.lock().outcome.is_some()
         };
-        let driven = mailbox.and_then(|mailbox| mailbox.drive(deadline, is_there));
-        if driven.is_some() {
-            let result = self.result(&batch.lock());
-            return result.unwrap_or_else(|| Err(self.timeout()));
-        }
+        let driven = mailbox.map(|mailbox| mailbox.drive(deadline, is_there));
+        let _bystander = match driven {
+            Some(Ok(_)) => {
+                let result = self.result(&batch.lock());
+                return result.unwrap_or_else(|| Err(self.timeout()));
+            }
+            Some(Err(bystander)) => Some(bystander),
+            None => None,
+        };
         hurry();
         let mut state = batch.lock();
         loop {

@@ -502,6 +502,11 @@ impl<S: ByteStream> Link for StreamLink<S> {
         self.is_due
     }
 
+    fn untaken_bytes(&self) -> Option<usize> {
+        let is_read = !self.ready.readable && self.events.is_empty() && self.phase == Phase::Up;
+        is_read.then(|| self.inbox.untaken_bytes())
+    }
+
     fn wants_room(&self) -> bool {
         match self.phase {
             Phase::Connecting => true,

@@ -140,6 +140,11 @@ impl Inbox {
         }
     }
 
+    /// Bytes that have arrived and nothing has come of.
+    pub(super) fn untaken_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
     /// The next thing out of the bytes that have arrived; `None` needs more
     /// of them. An error says what is wrong, and where in the stream.
     pub(super) fn next(&mut self, places: &mut Places<'_>) -> Result<Option<Arrived>, String> {
