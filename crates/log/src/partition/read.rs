@@ -33,6 +33,10 @@ pub(super) struct Reads {
     damage: BTreeSet<(Offset, Offset)>,
     /// The batch of which an event was opened last.
     opened: Option<event::OpenedBatch>,
+    /// The event that is being opened, for which those behind it wait.
+    opening: Option<(ReadToken, Offset)>,
+    /// Events a little behind it, most likely of the same batch.
+    behind: Vec<(ReadToken, Offset)>,
 }
 
 enum Job {
@@ -326,11 +330,12 @@ impl DiskLog {
     /// Answers a job whose files are closed.
     fn give_up(&mut self, job: Job) {
         let error = StorageError::Invalid("the partition was closed".into());
-        self.events.push_back(match job {
+        let event = match job {
             Job::Batches(job) => job.failed(error),
-            Job::Open(job) => job.failed(error),
+            Job::Open(job) => return self.opened(job.token, Err(error)),
             Job::Data(job) => job.failed(error),
-        });
+        };
+        self.events.push_back(event);
     }
 
     /// Reads from the log of a finder's segment.

@@ -11,6 +11,8 @@ use wire::checksum::{block_checksums, combine_blocks, crc32c};
 const PIECE_BYTES_MAX: u64 = 4 << 20;
 /// Most places of data read at once.
 const PLACES_MAX: usize = 64;
+/// So far behind an event that is being opened, others wait for its batch.
+const BEHIND_MAX: u64 = 4096;
 /// Parts that lie no further apart than this are read in one go.
 const APART_BYTES_MAX: u64 = 16 << 10;
 
@@ -46,7 +48,7 @@ enum DataAt {
 }
 
 pub(super) struct OpenJob {
-    token: ReadToken,
+    pub(super) token: ReadToken,
     pub(super) finder: Finder,
     /// The batch, once it is found, while its table is read.
     batch: Option<OpenedBatch>,
@@ -86,6 +88,16 @@ impl DiskLog {
             events.contains(&offset)
         });
         let last = last.or_else(|| self.opened_in_tail(offset));
+        if last.is_none() {
+            match self.reads.opening {
+                // Opened one by one, they read and verify their batch once.
+                Some((_, first)) if first <= offset && offset.0 - first.0 < BEHIND_MAX => {
+                    return self.reads.behind.push((token, offset));
+                }
+                Some(_) => {}
+                None => self.reads.opening = Some((token, offset)),
+            }
+        }
         let job = OpenJob {
             token,
             finder: self.finder(offset),
@@ -105,9 +117,16 @@ impl DiskLog {
         })
     }
 
-    fn opened(&mut self, token: ReadToken, data: Result<EventData, StorageError>) {
+    pub(super) fn opened(&mut self, token: ReadToken, data: Result<EventData, StorageError>) {
         self.events
             .push_back(StorageEvent::EventOpened { token, data });
+        if self.reads.opening.is_some_and(|(first, _)| first == token) {
+            self.reads.opening = None;
+            // What is of another batch after all waits for the first of that.
+            for (token, offset) in std::mem::take(&mut self.reads.behind) {
+                self.start_open(token, offset);
+            }
+        }
     }
 
     pub(super) fn step_open(&mut self, mut job: OpenJob, bytes: Option<Result<Bytes, DiskError>>) {
@@ -339,15 +358,6 @@ impl DiskLog {
                 .push_back(StorageEvent::DataRead { token, pieces });
         };
         self.submit_read_of(Job::Data(job), file, read);
-    }
-}
-
-impl OpenJob {
-    pub(super) fn failed(self, error: StorageError) -> StorageEvent {
-        StorageEvent::EventOpened {
-            token: self.token,
-            data: Err(error),
-        }
     }
 }
 
