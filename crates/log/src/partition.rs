@@ -3,13 +3,14 @@
 //! Its parts are files of their own, each with its share of the state:
 //! [`append`] writes batches and rolls segments, [`commit`] makes them
 //! durable, [`data`] takes external data, [`read`] finds and verifies,
-//! [`retain`] removes, [`tail`] keeps what was just appended for those who
-//! read along, [`undo`] takes back what found no space. Here is what they share,
+//! [`retain`] removes, [`tail`] and [`data_tail`] keep what was just appended for
+//! those who read along, [`undo`] takes back what found no space. Here is what they share,
 //! and the dispatch of completions.
 
 mod append;
 mod commit;
 mod data;
+mod data_tail;
 mod files;
 mod read;
 mod retain;
@@ -31,6 +32,7 @@ use crate::storage::*;
 use bytes::Bytes;
 use files::{FileNumber, Files, THIS_FILE};
 use memory::Budget;
+use read::Compared;
 use std::collections::{BTreeMap, VecDeque};
 use wire::batch::{ExternalLayout, Header};
 use wire::record::GapReason;
@@ -150,6 +152,7 @@ pub struct DiskLog {
     retain: retain::Retain,
     tail: tail::Tail,
 }
+    data_tail: data_tail::DataTail,
 
 impl DiskLog {
     /// Takes over what recovery found. The last segment takes appends.
@@ -234,7 +237,8 @@ impl DiskLog {
             space: undo::Space::default(),
             reads: read::Reads::default(),
             retain,
-            tail: tail::Tail::new(tails, settings.tail_bytes_max),
+            tail: tail::Tail::new(tails.clone(), settings.tail_bytes_max),
+            data_tail: data_tail::DataTail::new(tails, settings.data_tail_bytes_max),
             settings,
             open,
         };
@@ -305,6 +309,7 @@ impl DiskLog {
         self.progress();
     }
 
+        self.data_tail.clear();
     fn refusal(&self) -> Option<StorageError> {
         if let Some(failure) = &self.failure {
             return Some(StorageError::Failed(failure.clone()));
@@ -400,6 +405,7 @@ impl Storage for DiskLog {
     fn durability_max(&self) -> Durability {
         Durability::Synced
     }
+        self.data_tail.clear();
 
     fn state(&self) -> StorageState {
         let active = self.segments.back();
@@ -454,7 +460,16 @@ impl Storage for DiskLog {
     }
 
     fn read_data(&mut self, token: ReadToken, data: &EventData, segments: Vec<DataSegment>) {
-        self.start_read_data(token, data, &segments);
+        self.start_read_data(token, data, &segments, Compared::No);
+    }
+
+    fn read_data_to_compare(
+        &mut self,
+        token: ReadToken,
+        data: &EventData,
+        segments: Vec<DataSegment>,
+    ) {
+        self.start_read_data(token, data, &segments, Compared::ByReader);
     }
 
     fn remove_before(&mut self, offset: Offset, gap: GapReason) {

@@ -40,6 +40,8 @@ pub struct DiskSettings {
     /// along, who is then given these and not what would be read back; those of
     /// all partitions of a server together stay within 64 MiB. Default 8 MiB.
     pub tail_bytes_max: u64,
+    /// The same of external data. Default 32 MiB.
+    pub data_tail_bytes_max: u64,
     /// Files of older segments that are kept open for reading. Default 16.
     pub open_segments_max: usize,
     /// How many producers are remembered. Default 4096.
@@ -61,6 +63,7 @@ impl Default for DiskSettings {
             recycle_count: 2,
             recycle_bytes_max: 1 << 30,
             tail_bytes_max: 8 << 20,
+            data_tail_bytes_max: 32 << 20,
             open_segments_max: 16,
             producers_max: 4096,
             producer_silence_seconds_max: 7 * 24 * 3600,

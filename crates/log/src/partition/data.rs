@@ -8,6 +8,8 @@ use wire::checksum::crc32c;
 
 /// Reservations at least this large get their space in one go.
 const ALLOCATE_BYTES_MIN: u64 = 256 << 10;
+/// Data files in which a reader may be near the end.
+const NEWEST_FILES: usize = 8;
 
 /// A reserved place, until its batch is appended.
 #[derive(Debug, Clone)]
@@ -99,6 +101,7 @@ impl DiskLog {
         }
         let (base, start) = (found.base, found.position);
         let end = start + found.layout.total_bytes;
+        self.data_tail.forget(base, start, end);
         self.places.remove(&place);
         if let Some(data) = self.data_files.get_mut(&base)
             && data.end == end
@@ -188,10 +191,17 @@ impl DiskLog {
             && !read_along
     }
 
-    /// Somebody reads data in this file.
-    pub(super) fn data_is_read(&mut self, file: FileNumber) {
-        let mut newest = self.data_files.values().rev().take(2);
-        if newest.any(|data| data.file == file) {
+    /// Somebody reads data up to `end` in this file.
+    pub(super) fn data_is_read(&mut self, base: Offset, end: u64) {
+        // Of who is far behind no more is of interest.
+        let newest = self.data_files.iter().rev().take(NEWEST_FILES);
+        let behind = newest.take_while(|(of, _)| **of >= base);
+        let behind: Vec<u64> = behind.map(|(_, data)| data.end).collect();
+        if behind.len() < NEWEST_FILES {
+            let bytes = behind.iter().sum::<u64>().saturating_sub(end);
+            self.data_tail.is_read(bytes, self.data_bytes);
+        }
+        if behind.len() <= 2 {
             self.data_read_at = Some(self.data_bytes);
         }
     }
@@ -217,7 +227,9 @@ impl DiskLog {
         }
         found.outstanding += 1;
         let padding = found.padding(position, count);
-        let write = found.write(position, bytes, padding);
+        let (base, at) = (found.base, found.position + position);
+        let write = found.write(position, bytes.clone(), padding);
+        self.data_tail.add(base, at, bytes, self.data_bytes);
         self.files
             .submit_to(file, write, Purpose::DataChunk(place, count));
     }
@@ -237,10 +249,12 @@ impl DiskLog {
         }
         found.stage = Stage::Sealed(durability);
         found.outstanding += 1;
-        let table = table_to_bytes(checksums);
+        let table = Bytes::from(table_to_bytes(checksums));
         found.data_crc = crc32c(&table);
         let padding = table.len().next_multiple_of(DIRECT_ALIGNMENT as usize) - table.len();
-        let write = found.write(found.layout.table_position, table.into(), padding);
+        let (base, at) = (found.base, found.position + found.layout.table_position);
+        let write = found.write(found.layout.table_position, table.clone(), padding);
+        self.data_tail.add(base, at, table, self.data_bytes);
         self.files.submit_to(file, write, Purpose::DataTable(place));
     }
 

@@ -8,6 +8,7 @@ use super::*;
 use crate::index::INDEX_BYTES_MAX;
 use crate::look::{LOOK_BYTES, Look, look, stamps};
 use batches::BatchesJob;
+pub(super) use event::Compared;
 use event::OpenJob;
 use std::collections::BTreeSet;
 use wire::batch::{Header, STAMP_BYTES, Stamp};

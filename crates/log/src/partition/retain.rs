@@ -223,6 +223,7 @@ impl DiskLog {
             .collect();
         for base in unused {
             let data = self.data_files.remove(&base).expect("just seen");
+            self.data_tail.forget(base, 0, u64::MAX);
             self.remove_data_file(&data);
         }
     }

@@ -126,6 +126,7 @@ impl DiskLog {
         for removed in self.segments.drain(newer..).collect::<Vec<_>>() {
             self.remove_file(removed.log);
             if let Some(data) = self.data_files.remove(&removed.base) {
+                self.data_tail.forget(removed.base, 0, u64::MAX);
                 self.fail_places_in(removed.base);
                 self.commit.data_unsynced.remove(&removed.base);
                 self.remove_file(data.file);

@@ -16,6 +16,14 @@ const BEHIND_MAX: u64 = 4096;
 /// Parts that lie no further apart than this are read in one go.
 const APART_BYTES_MAX: u64 = 16 << 10;
 
+/// Whether somebody else compares what is read with its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::partition) enum Compared {
+    No,
+    /// Whoever gets it, when he has all of it.
+    ByReader,
+}
+
 /// A verified batch and what its events' data needs.
 #[derive(Clone)]
 pub(super) struct OpenedBatch {
@@ -36,6 +44,8 @@ enum DataAt {
     Inline(Bytes),
     /// In a data file, which the pin keeps open.
     External {
+        /// Base offset of the segment whose data file it is.
+        base: Offset,
         file: FileNumber,
         _pin: Arc<()>,
         position: u64,
@@ -208,8 +218,13 @@ impl DiskLog {
                 return self.opened(token, Err(StorageError::Damaged(text)));
             };
             let (file, table_bytes) = (data.file, external.block_count * 4);
-            let Some(bytes) = table else {
-                let position = stamp.data_position + external.table_position;
+            let position = stamp.data_position + external.table_position;
+            let at_hand = || {
+                let end = position + table_bytes;
+                let pieces = self.data_tail.find(stamp.data_segment, position, end);
+                pieces.and_then(|mut pieces| pieces.pop().filter(|_| pieces.is_empty()))
+            };
+            let Some(bytes) = table.or_else(at_hand) else {
                 job.batch = Some(found);
                 return self.submit_read(Job::Open(job), file, position, table_bytes);
             };
@@ -271,6 +286,7 @@ impl DiskLog {
             return Err(StorageError::Damaged(text));
         };
         let place = DataAt::External {
+            base: stamp.data_segment,
             file,
             _pin: entry.pin.clone(),
             position: stamp.data_position + event.data_start,
@@ -291,6 +307,7 @@ impl DiskLog {
         token: ReadToken,
         data: &EventData,
         segments: &[DataSegment],
+        compared: Compared,
     ) {
         let outside = segments.iter().find(|segment| {
             let end = segment.offset.checked_add(segment.bytes);
@@ -327,16 +344,41 @@ impl DiskLog {
                 job.pieces = segments.iter().map(part).collect();
             }
             DataAt::External {
-                file,
+                base,
                 block_bytes,
+                position,
                 bytes,
                 ..
             } => {
-                job.reads = plan(segments, u64::from(*block_bytes), *bytes).into();
-                self.data_is_read(*file);
+                self.data_is_read(*base, position + bytes);
+                let at_hand = match compared {
+                    Compared::ByReader => self.data_at_hand(*base, *position, segments),
+                    Compared::No => None,
+                };
+                match at_hand {
+                    Some(pieces) => job.pieces = pieces,
+                    None => job.reads = plan(segments, u64::from(*block_bytes), *bytes).into(),
+                }
             }
         }
         self.step_data(job, None);
+    }
+
+    /// Segments of an event's data that begins at `position`, if all of it lies in
+    /// memory since it came.
+    fn data_at_hand(
+        &self,
+        base: Offset,
+        position: u64,
+        segments: &[DataSegment],
+    ) -> Option<Vec<Bytes>> {
+        let mut pieces = Vec::new();
+        for segment in segments {
+            let start = position + segment.offset;
+            let found = self.data_tail.find(base, start, start + segment.bytes)?;
+            pieces.extend(found);
+        }
+        Some(pieces)
     }
 
     pub(super) fn step_data(&mut self, mut job: DataJob, bytes: Option<Result<Bytes, DiskError>>) {
