@@ -76,6 +76,8 @@ struct Segment {
     header: Option<SegmentHeader>,
     salt: u64,
     log: FileNumber,
+    /// Where its header and the producers' state end, and the first batch begins.
+    start: u64,
     /// Where the next batch goes, or where the last one ended.
     end: u64,
     written: u64,
@@ -83,8 +85,7 @@ struct Segment {
     /// How long the file has been made.
     allocated: u64,
     allocating: bool,
-    /// Sealed, and synced whole, and the next one's start is written: only then
-    /// may it be removed.
+    /// Sealed, and synced whole, and the next one's start is written.
     durable: bool,
     index: SparseIndex,
     /// Whether its index file was looked at, or need not be.
@@ -151,8 +152,8 @@ pub struct DiskLog {
     reads: read::Reads,
     retain: retain::Retain,
     tail: tail::Tail,
-}
     data_tail: data_tail::DataTail,
+}
 
 impl DiskLog {
     /// Takes over what recovery found. The last segment takes appends.
@@ -178,6 +179,7 @@ impl DiskLog {
                 header: found.header,
                 salt: found.salt,
                 log: files.add(SegmentFile::Log.path(directory, found.base)),
+                start: 0,
                 end: found.log_end,
                 written: found.log_end,
                 synced: found.log_end,
@@ -262,6 +264,13 @@ impl DiskLog {
         self.older_bytes = logs.chain(data).sum();
     }
 
+    fn stored_bytes(&self) -> u64 {
+        let active = self.segments.back();
+        let log = active.map_or(0, |active| active.end);
+        let data = active.and_then(|active| self.data_files.get(&active.base));
+        self.older_bytes + log + data.map_or(0, |data| data.end)
+    }
+
     fn active(&mut self) -> &mut Segment {
         self.segments
             .back_mut()
@@ -300,6 +309,7 @@ impl DiskLog {
         self.failure = Some(error.to_string());
         self.undo = None;
         self.tail.clear();
+        self.data_tail.clear();
         let places = std::mem::take(&mut self.places);
         for (place, _) in places.into_iter().filter(|(_, place)| !place.is_gone()) {
             let error = StorageError::Failed(error.to_string());
@@ -309,7 +319,6 @@ impl DiskLog {
         self.progress();
     }
 
-        self.data_tail.clear();
     fn refusal(&self) -> Option<StorageError> {
         if let Some(failure) = &self.failure {
             return Some(StorageError::Failed(failure.clone()));
@@ -396,6 +405,7 @@ impl DiskLog {
         // Whatever is still under way belongs to readers or to nobody.
         self.closed = true;
         self.tail.clear();
+        self.data_tail.clear();
         self.files.retire_all();
         self.events.push_back(StorageEvent::Closed);
     }
@@ -405,19 +415,15 @@ impl Storage for DiskLog {
     fn durability_max(&self) -> Durability {
         Durability::Synced
     }
-        self.data_tail.clear();
 
     fn state(&self) -> StorageState {
-        let active = self.segments.back();
-        let log = active.map_or(0, |active| active.end);
-        let data = active.and_then(|active| self.data_files.get(&active.base));
         StorageState {
             incarnation: self.incarnation,
             first: self.first,
             end: self.end,
             written: self.written,
             synced: self.synced,
-            bytes: self.older_bytes + log + data.map_or(0, |data| data.end),
+            bytes: self.stored_bytes(),
             failure: self.failure.clone(),
         }
     }

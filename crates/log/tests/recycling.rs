@@ -3,7 +3,7 @@
 
 use log::testing::{Driven, EventSpec, FaultyDisk, Survival, open_partition, origin};
 use log::*;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use wire::*;
 
@@ -27,6 +27,10 @@ fn event(number: u64) -> EventSpec {
     }
 }
 
+fn is_data(path: &Path) -> bool {
+    path.extension().is_some_and(|name| name == "data")
+}
+
 fn assert_kept(driven: &mut Driven) {
     let first = driven.storage.state().first;
     let contents = driven.read_all(Offset(EVENTS), 10_000).unwrap();
@@ -44,7 +48,6 @@ fn data_files_are_written_again_and_old_data_is_never_taken_for_new() {
         assert_eq!(offset.unwrap(), Offset(number));
     }
     assert!(driven.storage.state().first.0 > EVENTS / 2);
-    let is_data = |path: &PathBuf| path.extension().is_some_and(|name| name == "data");
     let trace = disk.trace();
     let count = |what: &str| {
         let traced = trace.iter().filter(|traced| traced.what == what);
@@ -65,5 +68,194 @@ fn data_files_are_written_again_and_old_data_is_never_taken_for_new() {
         let fork = Arc::new(disk.fork());
         fork.power_loss(survival);
         assert_kept(&mut open(&fork, false));
+    }
+}
+
+/// A partition of a `written` topic that keeps what is not acknowledged, and no more.
+fn open_unfinished(disk: &Arc<FaultyDisk>, create: bool) -> Driven {
+    let config =
+        r#"{"segment_bytes": 40000, "allocate_bytes_min": 256, "allocate_bytes_max": 512}"#;
+    let open = open_partition(Durability::Written, config, create);
+    let (storage, _) = DiskKind::seeded(disk.clone(), 5).open(open).unwrap();
+    Driven::new(storage, Some(disk.clone()))
+}
+
+/// Everything before `offset` is acknowledged.
+fn acknowledge(driven: &mut Driven, offset: u64) {
+    let offset = Offset(offset);
+    driven.storage.set_retention(Retention::default(), offset);
+    driven
+        .storage
+        .remove_before(offset, wire::record::GapReason::Retention);
+    driven.settle();
+}
+
+#[test]
+fn what_is_done_with_is_written_again_without_having_been_synced() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open_unfinished(&disk, true);
+    for number in 0..EVENTS {
+        driven
+            .append(
+                origin(number),
+                &[event(number)],
+                Durability::Written,
+                number,
+            )
+            .unwrap();
+        acknowledge(&mut driven, number.saturating_sub(3));
+        // The process may die at any time: what is not acknowledged is there.
+        let fork = Arc::new(disk.fork());
+        fork.kill();
+        let first = driven.storage.state().first.0;
+        assert!(first <= number.saturating_sub(3));
+        let mut again = open_unfinished(&fork, false);
+        let contents = again.read_all(Offset(number + 1), 10_000).unwrap();
+        assert!(contents.damaged.is_empty(), "{:?}", contents.damaged);
+        let found = again.storage.state().first.0;
+        let expected: Vec<_> = (found..=number).map(|i| (Offset(i), event(i))).collect();
+        assert!(
+            found <= first && contents.events == expected,
+            "{found} to {number}"
+        );
+    }
+    let trace = disk.trace();
+    let count = |what: &str| {
+        let traced = trace.iter().filter(|traced| traced.what == what);
+        traced
+            .filter(|traced| traced.path.extension().is_some_and(|name| name == "data"))
+            .count()
+    };
+    assert!(driven.storage.state().first.0 > EVENTS * 3 / 4);
+    assert!(
+        count("create") <= 4,
+        "{} data files were made",
+        count("create")
+    );
+    assert!(
+        count("rename") >= 4,
+        "{} were written again",
+        count("rename")
+    );
+    assert_eq!(count("sync data"), 0);
+}
+
+#[test]
+fn after_a_power_loss_nothing_that_was_done_with_is_missed() {
+    for number in 20..EVENTS {
+        let disk = Arc::new(FaultyDisk::new());
+        let mut driven = open_unfinished(&disk, true);
+        for number in 0..number {
+            driven
+                .append(
+                    origin(number),
+                    &[event(number)],
+                    Durability::Written,
+                    number,
+                )
+                .unwrap();
+            acknowledge(&mut driven, number.saturating_sub(3));
+        }
+        for survival in [Survival::Nothing, Survival::All, Survival::Some(number)] {
+            let fork = Arc::new(disk.fork());
+            fork.power_loss(survival);
+            let (storage, report) = DiskKind::seeded(fork.clone(), 5)
+                .open(open_partition(
+                    Durability::Written,
+                    r#"{"segment_bytes": 40000}"#,
+                    false,
+                ))
+                .unwrap();
+            let damage = report
+                .gaps
+                .iter()
+                .find(|gap| gap.reason == wire::record::GapReason::Damaged);
+            assert!(
+                damage.is_none(),
+                "{number} events, {survival:?}: {damage:?}"
+            );
+            // What survived is whole.
+            let mut again = Driven::new(storage, Some(fork));
+            let state = again.storage.state();
+            let contents = again.read_all(state.end, 10_000).unwrap();
+            assert!(contents.damaged.is_empty(), "{:?}", contents.damaged);
+            let expected: Vec<_> = (state.first.0..state.end.0)
+                .map(|i| (Offset(i), event(i)))
+                .collect();
+            assert!(
+                contents.events == expected,
+                "{} to {}",
+                state.first,
+                state.end
+            );
+        }
+    }
+}
+
+#[test]
+fn a_synced_event_is_synced_although_those_before_it_are_gone() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open_unfinished(&disk, true);
+    for number in 0..EVENTS {
+        let level = match number % 20 {
+            19 => Durability::Synced,
+            _ => Durability::Written,
+        };
+        driven
+            .append(origin(number), &[event(number)], level, number)
+            .unwrap();
+        let synced = driven.storage.state().synced;
+        assert!(
+            level < Durability::Synced || synced > Offset(number),
+            "{number}: {synced}"
+        );
+        acknowledge(&mut driven, number);
+        if level == Durability::Synced {
+            let fork = Arc::new(disk.fork());
+            fork.power_loss(Survival::Nothing);
+            let mut again = open_unfinished(&fork, false);
+            assert_eq!(again.storage.state().end, Offset(number + 1));
+            let data = again.read_data(Offset(number)).unwrap();
+            assert!(data == event(number).data);
+        }
+    }
+    driven.storage.close();
+    driven.settle();
+    assert!(
+        driven
+            .take_events()
+            .iter()
+            .any(|event| matches!(event, StorageEvent::Closed))
+    );
+}
+
+#[test]
+fn data_that_was_just_written_is_not_read_back() {
+    let disk = Arc::new(FaultyDisk::new());
+    let mut driven = open_unfinished(&disk, true);
+    for number in 0..EVENTS {
+        driven
+            .append(
+                origin(number),
+                &[event(number)],
+                Durability::Written,
+                number,
+            )
+            .unwrap();
+        let from = disk.operation_count() as usize;
+        let data = driven.open_event(Offset(number)).unwrap();
+        let half = data.bytes / 2;
+        let parts = [(0, half), (half, data.bytes - half)];
+        let parts = parts.map(|(offset, bytes)| wire::view::Segment { offset, bytes });
+        let pieces = driven.read_parts_to_compare(&data, parts.to_vec()).unwrap();
+        assert!(pieces.concat() == event(number).data, "event {number}");
+        let reads = disk.trace().split_off(from);
+        let reads = reads.iter().filter(|traced| traced.what == "read");
+        let reads = reads.filter(|traced| is_data(&traced.path)).count();
+        // Until somebody has read along nothing is kept for him.
+        assert!(reads == 0 || number == 0, "event {number}: {reads} reads");
+        // Who does not compare gets what lies on the disk, verified.
+        assert!(driven.read_data(Offset(number)).unwrap() == event(number).data);
+        acknowledge(&mut driven, number);
     }
 }

@@ -9,6 +9,10 @@ use wire::batch::{HEADER_BYTES, STAMP_BYTES, Stamp};
 /// wait more often than it should: the next one is twice as long.
 const ALLOCATION_LASTS_NS: u64 = 1_000_000_000;
 
+/// The length of segments where little is kept: beginning one and removing one
+/// costs a few operations of the file system, whatever it holds.
+const SHORT_SEGMENT_BYTES: u64 = 16 << 20;
+
 /// A write to a log that is not known to be done, or comes behind one that is not.
 pub(super) struct InFlight {
     pub(super) number: u64,
@@ -65,7 +69,8 @@ impl DiskLog {
             base_offset,
             append_time: append.append_time,
             segment_salt: active.salt,
-            synced_bytes: if active.synced > SEGMENT_HEADER_BYTES {
+            // That its start is synced says nothing of those before it.
+            synced_bytes: if active.synced > active.start.max(SEGMENT_HEADER_BYTES) {
                 active.synced
             } else {
                 0
@@ -141,7 +146,7 @@ impl DiskLog {
     }
 
     fn roll_if_full(&mut self, batch_bytes: u64, data: Option<Offset>) {
-        let segment_bytes = self.settings.segment_bytes;
+        let segment_bytes = self.segment_bytes();
         let end = self.end;
         let active = self.active();
         let base = active.base;
@@ -151,6 +156,17 @@ impl DiskLog {
         // A segment holds at least one event, so that each has a base offset of its own.
         if full && end > base {
             self.roll(data);
+        }
+    }
+
+    /// How long a segment is to be. What leaves as soon as those have done with it
+    /// whom the topic names leaves in pieces of a part of what there is, so that their
+    /// files are written again while they are still in memory.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        let most = self.settings.segment_bytes;
+        match self.keeps_unfinished_only() {
+            true => (self.stored_bytes() / 4).clamp(SHORT_SEGMENT_BYTES.min(most), most),
+            false => most,
         }
     }
 
@@ -182,6 +198,7 @@ impl DiskLog {
             header: Some(header),
             salt: header.salt,
             log,
+            start: 0,
             end: 0,
             written: 0,
             synced: 0,
@@ -195,6 +212,8 @@ impl DiskLog {
         self.recount_bytes();
         let pieces = segment_start(&header, &self.producers);
         self.write_log(base, pieces, base, 0);
+        let active = self.active();
+        active.start = active.end;
     }
 
     pub(super) fn batch_written(&mut self, number: u64, result: Result<Outcome, DiskError>) {
@@ -232,7 +251,7 @@ impl DiskLog {
             self.settings.allocate_bytes_min,
             self.settings.allocate_bytes_max,
         );
-        let segment_bytes = self.settings.segment_bytes;
+        let segment_bytes = self.segment_bytes();
         if max == 0 {
             return;
         }

@@ -76,7 +76,36 @@ impl Checkpoints {
     }
 }
 
+impl Commit {
+    /// Whether a sync of this segment is under way.
+    fn is_at(&self, segment: Offset) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.segment == segment)
+    }
+}
+
 impl DiskLog {
+    /// Whether the oldest segment may go: it is durable, or nobody was promised
+    /// that it would be; and appends have begun to go to the next one.
+    pub(super) fn oldest_may_go(&self) -> bool {
+        let (Some(oldest), Some(next)) = (self.segments.front(), self.segments.get(1)) else {
+            return false;
+        };
+        let is_promised = self.open.durability >= Durability::Synced
+            || self.commit.wanted > self.synced.max(oldest.base);
+        let is_under_way = self.commit.is_at(oldest.base);
+        oldest.durable || next.written > 0 && !is_promised && !is_under_way
+    }
+
+    /// What is gone need not be synced any more.
+    pub(super) fn forget_unsynced(&mut self) {
+        let logs = self.segments.iter();
+        let logs = logs.map(|segment| segment.written.saturating_sub(segment.synced));
+        let data = self.data_files.range(self.data_referred()..);
+        let most = logs.chain(data.map(|(_, data)| data.end)).sum();
+        self.commit.unsynced_bytes = self.commit.unsynced_bytes.min(most);
+    }
+
     pub(super) fn advance_commit(&mut self) {
         if self.failure.is_some() {
             return;
@@ -116,7 +145,27 @@ impl DiskLog {
         let wanted = self.commit.wanted > self.synced
             || self.closing
             || self.commit.unsynced_bytes >= self.settings.background_sync_bytes;
-        if segment.written == segment.synced || !wanted {
+        if segment.written == segment.synced {
+            return;
+        }
+        let checkpoint_comes = self.checkpoint.wanted || self.checkpoint.running;
+        if self.retain.leaves_unsynced() && checkpoint_comes {
+            // What is synced tells that all before it is. A checkpoint has to begin
+            // behind those that leave first; the start of what follows is enough for it.
+            if segment.synced == 0 {
+                let (segment, position, offset) = (segment.base, segment.start, segment.base);
+                self.commit.running = Some(Running {
+                    segment,
+                    position,
+                    offset,
+                    bytes: 0,
+                    data: Vec::new(),
+                    waiting: false,
+                });
+            }
+            return;
+        }
+        if !wanted {
             return;
         }
         let offset = match last {
@@ -124,15 +173,15 @@ impl DiskLog {
             // The written end may be in a later segment already.
             false => self.segments[at + 1].base.min(self.written),
         };
+        let staying = self.data_referred();
+        let unsynced = std::mem::take(&mut self.commit.data_unsynced);
         let segment = &self.segments[at];
         self.commit.running = Some(Running {
             segment: segment.base,
             position: segment.written,
             offset,
             bytes: self.commit.unsynced_bytes,
-            data: std::mem::take(&mut self.commit.data_unsynced)
-                .into_iter()
-                .collect(),
+            data: unsynced.range(staying..).copied().collect(),
             waiting: false,
         });
     }
@@ -230,7 +279,7 @@ impl DiskLog {
     }
 
     pub(super) fn advance_checkpoint(&mut self) {
-        if self.checkpoint.wanted && !self.closing {
+        if self.checkpoint.wanted && (!self.closing || self.retain.leaves_unsynced()) {
             self.write_checkpoint();
         }
     }

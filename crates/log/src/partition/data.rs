@@ -121,6 +121,7 @@ impl DiskLog {
         if let Some(full) = self.no_space(0) {
             return Err(full);
         }
+        let segment_bytes = self.segment_bytes();
         let base = self.active().base;
         if !self.data_files.contains_key(&base) {
             let path = SegmentFile::Data.path(&self.open.directory, base);
@@ -152,8 +153,7 @@ impl DiskLog {
             // More than is needed now, for it holds up whatever is being
             // written to the file; but no more than there is already.
             let ahead = end.min(self.settings.allocate_bytes_max);
-            let most = self.settings.segment_bytes.max(end);
-            data.length = (end + ahead).min(most);
+            data.length = (end + ahead).min(segment_bytes.max(end));
             let allocate = Operation::Allocate {
                 file: THIS_FILE,
                 bytes: data.length,

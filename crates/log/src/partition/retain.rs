@@ -23,6 +23,8 @@ pub(super) struct Retain {
     /// those that have it.
     sparing_data: usize,
     data_spare_bytes: u64,
+    /// Data files to which no segment refers, and that are still read or synced.
+    leaving_data: Vec<DataFile>,
     /// Removals under way.
     pub(super) removing: usize,
 }
@@ -31,6 +33,8 @@ struct Leaving {
     log: FileNumber,
     base: Offset,
     data_since: Offset,
+    /// Whether all of it was synced; then it has an index, too.
+    durable: bool,
     gap: Gap,
 }
 
@@ -47,8 +51,15 @@ impl Retain {
             data_spares: Vec::new(),
             sparing_data: 0,
             data_spare_bytes: 0,
+            leaving_data: Vec::new(),
             removing: 0,
         }
+    }
+
+    /// Whether segments that were never synced whole wait for a checkpoint behind
+    /// them.
+    pub(super) fn leaves_unsynced(&self) -> bool {
+        self.leaving.iter().any(|leaving| !leaving.durable)
     }
 
     pub(super) fn take_spare(&mut self) -> Option<std::path::PathBuf> {
@@ -78,7 +89,7 @@ impl DiskLog {
         let from = self.first;
         while self.segments.len() > 1
             && self.segments[1].base <= offset
-            && self.segments[0].durable
+            && self.oldest_may_go()
             && self.undo.is_none()
         {
             let segment = self.segments.pop_front().expect("there is more than one");
@@ -96,6 +107,7 @@ impl DiskLog {
                 log: segment.log,
                 base: segment.base,
                 data_since: segment.data_since(),
+                durable: segment.durable,
                 gap,
             });
         }
@@ -105,6 +117,7 @@ impl DiskLog {
             self.tail.remove_before(self.first);
             self.checkpoint.want();
             self.recount_bytes();
+            self.forget_unsynced();
             self.progress();
         }
     }
@@ -162,6 +175,10 @@ impl DiskLog {
 
     /// Removes the files of segments that a durable checkpoint has left behind.
     pub(super) fn advance_removal(&mut self) {
+        let gone = std::mem::take(&mut self.retain.leaving_data);
+        for data in gone {
+            self.remove_data_file(data);
+        }
         if self.retain.leaving.is_empty() {
             return;
         }
@@ -176,8 +193,10 @@ impl DiskLog {
         for leaving in gone {
             self.events.push_back(StorageEvent::Lost(leaving.gap));
             self.remove_log(&leaving);
-            let index = SegmentFile::Index.path(&self.open.directory, leaving.base);
-            self.remove_path(index);
+            if leaving.durable {
+                let index = SegmentFile::Index.path(&self.open.directory, leaving.base);
+                self.remove_path(index);
+            }
         }
         self.remove_data_files();
         self.recount_bytes();
@@ -203,35 +222,45 @@ impl DiskLog {
         self.files.submit(rename, purpose);
     }
 
+    /// From where on segments that stay refer to data files.
+    pub(super) fn data_referred(&self) -> Offset {
+        let since = self.segments.iter().map(Segment::data_since);
+        let oldest = self.segments.front().map(|oldest| oldest.base);
+        since.chain(oldest).min().unwrap_or_default()
+    }
+
+    /// Whether all that is kept is what those have not done with whom the topic names.
+    pub(super) fn keeps_unfinished_only(&self) -> bool {
+        let keep = self.open.retention;
+        let limits = [keep.bytes, keep.age_ns, keep.count];
+        self.retain.keep_from < Offset(u64::MAX) && limits.iter().all(Option::is_none)
+    }
+
     /// Removes data files to which no segment refers any more.
     fn remove_data_files(&mut self) {
-        let Some(oldest) = self.segments.front() else {
-            return;
-        };
-        let oldest_base = oldest.base;
         // A crash may bring back those that are leaving.
         let leaving = self.retain.leaving.iter();
         let leaving = leaving.map(|leaving| leaving.data_since.min(leaving.base));
-        let staying = self.segments.iter().map(Segment::data_since);
-        let referred = staying.chain(leaving).min().unwrap_or(oldest_base);
+        let referred = leaving.chain([self.data_referred()]).min();
         let reserved: Vec<Offset> = self.places.values().map(|place| place.base).collect();
-        let unused: Vec<Offset> = self
-            .data_files
-            .range(..referred.min(oldest_base))
-            .map(|(base, _)| *base)
-            .filter(|base| !reserved.contains(base))
-            .collect();
+        let unused = self.data_files.range(..referred.unwrap_or_default());
+        let unused = unused.filter(|(base, _)| !reserved.contains(base));
+        let unused: Vec<Offset> = unused.map(|(base, _)| *base).collect();
         for base in unused {
             let data = self.data_files.remove(&base).expect("just seen");
             self.data_tail.forget(base, 0, u64::MAX);
-            self.remove_data_file(&data);
+            self.remove_data_file(data);
         }
     }
 
     /// Removes a data file, or keeps it to be written again: to free and to
     /// allocate as much as data may have costs the file system more than
     /// writing it.
-    fn remove_data_file(&mut self, data: &DataFile) {
+    fn remove_data_file(&mut self, data: DataFile) {
+        // One that is being read or synced could not be written again: it waits.
+        if self.files.in_use(data.file) && !self.closing {
+            return self.retain.leaving_data.push(data);
+        }
         let Some(entry) = self.files.get(data.file) else {
             return;
         };
