@@ -49,9 +49,9 @@ def share_case(size: int, events: int):
         count = max(CLIENTS[-1], bench.count(events))
         thalweg, near, rabbit = bench.thalweg(), bench.thalweg("shm"), bench.rabbit()
 
-        def ours(server, clients):
+        def ours(server, clients, **more):
             given = {"metadata_bytes": 16, "data_bytes": size, "events": count, "clients": clients}
-            return lambda: server.bench("queue", **given, live=True, durability="written")
+            return lambda: server.bench("queue", **given, **more, live=True, durability="written")
 
         def theirs(clients):
             def run():
@@ -71,6 +71,12 @@ def share_case(size: int, events: int):
                 near,
                 ours(near, clients),
             )
+            # As RabbitMQ does: what is settled goes.
+            for name, server in (("tcp", thalweg), ("shm", near)):
+                contenders[f"Thalweg {name}, written, unsettled kept, {clients} and {clients}"] = (
+                    server,
+                    ours(server, clients, keep_unsettled=True),
+                )
             contenders[f"RabbitMQ, {clients} and {clients}"] = (rabbit, theirs(clients))
         return contenders
 

@@ -7,6 +7,9 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use wire::Durability;
 
+/// What a topic is taken to hold that keeps what is not settled, while members work.
+const UNSETTLED_BYTES: u64 = 1 << 30;
+
 /// What clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
@@ -102,6 +105,10 @@ pub struct LoadArgs {
     /// [default: everything]
     #[arg(long, value_name = "BYTES")]
     pub retention_bytes: Option<u64>,
+    /// queue, request: the topic keeps what is not settled, and nothing else: the files of what
+    /// is are written again
+    #[arg(long, conflicts_with = "retention_bytes")]
+    pub keep_unsettled: bool,
     /// The most bytes in a batch
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub batch_bytes: u32,
@@ -206,6 +213,10 @@ impl Case {
         if matches!(work, Work::Queue | Work::Broadcast) && load.warmup > 0 {
             return wrong("queues and broadcasts are measured without a warm-up");
         }
+        let is_settled = matches!(work, Work::Queue | Work::Request);
+        if load.keep_unsettled && !is_settled {
+            return wrong("--keep-unsettled is for queues and requests");
+        }
         if work != Work::Queue && load.live {
             return wrong("--live is for queues");
         }
@@ -282,6 +293,9 @@ impl Case {
         let load = &self.load;
         let event = (load.metadata_bytes + load.data_bytes) as u64;
         let all = (self.events + load.warmup) * event;
+        if load.keep_unsettled && load.live {
+            return all.min(UNSETTLED_BYTES);
+        }
         all.min(load.retention_bytes.unwrap_or(u64::MAX))
     }
 
@@ -355,6 +369,7 @@ impl Case {
             "topics": load.topics,
             "partitions": load.partitions,
             "retention_bytes": load.retention_bytes,
+            "keep_unsettled": load.keep_unsettled,
             "batch_bytes": load.batch_bytes,
             "batch_count": load.batch_count,
             "linger_us": load.linger_us,
@@ -421,6 +436,9 @@ impl Case {
         }
         if let Some(bytes) = load.retention_bytes {
             title.push_str(&format!(", {} MiB kept", bytes >> 20));
+        }
+        if load.keep_unsettled {
+            title.push_str(", what is unsettled kept");
         }
         if load.warmup > 0 {
             title.push_str(&format!(", after {} more", load.warmup));

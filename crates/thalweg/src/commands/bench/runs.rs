@@ -151,9 +151,10 @@ fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<(), Failure> {
             bytes: load.retention_bytes,
             ..Retention::default()
         });
-        if matches!(case.work, Work::Queue | Work::Request) {
-            definition = definition.keep_until_acknowledged(vec![QUEUE.to_owned()]);
-        }
+    }
+    let is_limited = load.retention_bytes.is_some() || load.keep_unsettled;
+    if is_limited && matches!(case.work, Work::Queue | Work::Request) {
+        definition = definition.keep_until_acknowledged(vec![QUEUE.to_owned()]);
     }
     if load.metadata_bytes > 1 << 20 {
         definition = definition.metadata_bytes_max(load.metadata_bytes as u32);
