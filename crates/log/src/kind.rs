@@ -3,7 +3,7 @@
 use crate::blocking::Blocking;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Operation};
-use crate::partition::{DiskLog, TAILS_BYTES_MAX, segment_start};
+use crate::partition::{DATA_TAILS_BYTES_MAX, DiskLog, TAILS_BYTES_MAX, segment_start};
 use crate::producers::ProducerTable;
 use crate::recovery::{FoundSegment, Recovered, read_checkpoint, recover};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
@@ -25,8 +25,25 @@ pub(crate) const SPARE_PREFIX: &str = "spare-";
 pub struct DiskKind {
     disk: Arc<dyn Disk>,
     salts: Salts,
-    /// Bounds what its partitions keep of their newest batches.
-    tails: Budget,
+    tails: Tails,
+}
+
+/// Bounds what all partitions of a kind keep for those who read along.
+#[derive(Clone)]
+pub(crate) struct Tails {
+    /// Of their newest batches.
+    pub(crate) batches: Budget,
+    /// Of their newest external data.
+    pub(crate) data: Budget,
+}
+
+impl Default for Tails {
+    fn default() -> Self {
+        Self {
+            batches: Budget::new("tails_bytes_max", TAILS_BYTES_MAX),
+            data: Budget::new("data_tails_bytes_max", DATA_TAILS_BYTES_MAX),
+        }
+    }
 }
 
 /// Where the salts of segments come from.
@@ -71,7 +88,7 @@ impl DiskKind {
         Self {
             disk,
             salts,
-            tails: Budget::new("tails_bytes_max", TAILS_BYTES_MAX),
+            tails: Tails::default(),
         }
     }
 

@@ -18,12 +18,13 @@ mod tail;
 mod undo;
 
 pub(crate) use append::segment_start;
+pub(crate) use data_tail::DATA_TAILS_BYTES_MAX;
 pub(crate) use tail::TAILS_BYTES_MAX;
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::disk::{DiskError, Operation, Outcome};
 use crate::index::SparseIndex;
-use crate::kind::Salts;
+use crate::kind::{Salts, Tails};
 use crate::producers::{ProducerTable, Verdict};
 use crate::recovery::Recovered;
 use crate::segment::{SegmentFile, SegmentHeader};
@@ -31,7 +32,6 @@ use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
 use files::{FileNumber, Files, THIS_FILE};
-use memory::Budget;
 use read::Compared;
 use std::collections::{BTreeMap, VecDeque};
 use wire::batch::{ExternalLayout, Header};
@@ -162,7 +162,7 @@ impl DiskLog {
         open: OpenPartition,
         recovered: Recovered,
         salts: Salts,
-        tails: Budget,
+        tails: Tails,
     ) -> Self {
         let mut files = Files::new();
         let directory = &open.directory;
@@ -239,8 +239,8 @@ impl DiskLog {
             space: undo::Space::default(),
             reads: read::Reads::default(),
             retain,
-            tail: tail::Tail::new(tails.clone(), settings.tail_bytes_max),
-            data_tail: data_tail::DataTail::new(tails, settings.data_tail_bytes_max),
+            tail: tail::Tail::new(tails.batches, settings.tail_bytes_max),
+            data_tail: data_tail::DataTail::new(tails.data, settings.data_tail_bytes_max),
             settings,
             open,
         };
@@ -494,14 +494,16 @@ impl Storage for DiskLog {
         self.now = self.now.max(unix_ns);
         self.producers.expire(self.now);
         self.tail.tick(self.now);
+        self.data_tail.tick(self.now);
         self.files.close_retired();
         self.apply_retention();
         self.advance();
     }
 
     fn next_tick(&self) -> Option<u64> {
-        let tail = self.tail.next_tick();
-        self.next_retention().into_iter().chain(tail).min()
+        let tails = [self.tail.next_tick(), self.data_tail.next_tick()];
+        let tails = tails.into_iter().flatten();
+        self.next_retention().into_iter().chain(tails).min()
     }
 
     fn close(&mut self) {

@@ -40,7 +40,7 @@ pub struct DiskSettings {
     /// along, who is then given these and not what would be read back; those of
     /// all partitions of a server together stay within 64 MiB. Default 8 MiB.
     pub tail_bytes_max: u64,
-    /// The same of external data. Default 32 MiB.
+    /// The same of external data, within 64 MiB of its own. Default 32 MiB.
     pub data_tail_bytes_max: u64,
     /// Files of older segments that are kept open for reading. Default 16.
     pub open_segments_max: usize,

@@ -229,7 +229,8 @@ impl DiskLog {
         let padding = found.padding(position, count);
         let (base, at) = (found.base, found.position + position);
         let write = found.write(position, bytes.clone(), padding);
-        self.data_tail.add(base, at, bytes, self.data_bytes);
+        self.data_tail
+            .add(base, at, bytes, self.data_bytes, self.now);
         self.files
             .submit_to(file, write, Purpose::DataChunk(place, count));
     }
@@ -254,7 +255,8 @@ impl DiskLog {
         let padding = table.len().next_multiple_of(DIRECT_ALIGNMENT as usize) - table.len();
         let (base, at) = (found.base, found.position + found.layout.table_position);
         let write = found.write(found.layout.table_position, table.clone(), padding);
-        self.data_tail.add(base, at, table, self.data_bytes);
+        self.data_tail
+            .add(base, at, table, self.data_bytes, self.now);
         self.files.submit_to(file, write, Purpose::DataTable(place));
     }
 

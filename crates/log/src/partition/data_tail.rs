@@ -10,6 +10,12 @@ use memory::{Budget, Reservation};
 use std::collections::BTreeMap;
 use wire::Offset;
 
+/// Most bytes that all partitions of a kind keep together.
+pub(crate) const DATA_TAILS_BYTES_MAX: u64 = 64 << 20;
+
+/// For how long a chunk is kept if nothing follows.
+const KEPT_NS_MAX: u64 = 1_000_000_000;
+
 /// The newest chunks of a partition's data.
 pub(super) struct DataTail {
     /// Shared by all partitions of the kind.
@@ -21,6 +27,7 @@ pub(super) struct DataTail {
     bytes: u64,
     /// How much was reserved when somebody last read near the end.
     read_at: Option<u64>,
+    last_add: u64,
 }
 
 struct Kept {
@@ -36,6 +43,7 @@ impl DataTail {
             kept: BTreeMap::new(),
             bytes: 0,
             read_at: None,
+            last_add: 0,
         }
     }
 
@@ -49,8 +57,16 @@ impl DataTail {
 
     /// Takes note of a chunk that is being written, and keeps it if somebody
     /// reads along: otherwise its memory is needed again at once.
-    pub(super) fn add(&mut self, base: Offset, position: u64, chunk: Bytes, reserved: u64) {
+    pub(super) fn add(
+        &mut self,
+        base: Offset,
+        position: u64,
+        chunk: Bytes,
+        reserved: u64,
+        now: u64,
+    ) {
         let bytes = chunk.len() as u64;
+        self.last_add = now;
         let read_along = self
             .read_at
             .is_some_and(|at| reserved - at <= self.bytes_max);
@@ -113,6 +129,17 @@ impl DataTail {
         }
     }
 
+    /// Lets go of what has lain for long enough.
+    pub(super) fn tick(&mut self, now: u64) {
+        if self.next_tick().is_some_and(|at| at <= now) {
+            self.clear();
+        }
+    }
+
+    pub(super) fn next_tick(&self) -> Option<u64> {
+        (!self.kept.is_empty()).then(|| self.last_add.saturating_add(KEPT_NS_MAX))
+    }
+
     pub(super) fn clear(&mut self) {
         self.kept.clear();
         self.bytes = 0;
@@ -132,7 +159,7 @@ mod tests {
     }
 
     fn add(tail: &mut DataTail, position: u64, bytes: &'static [u8]) {
-        tail.add(BASE, position, Bytes::from_static(bytes), 0);
+        tail.add(BASE, position, Bytes::from_static(bytes), 0, 5);
     }
 
     fn found(tail: &DataTail, start: u64, end: u64) -> Option<Vec<u8>> {
@@ -164,11 +191,11 @@ mod tests {
         assert_eq!(found(&tail, 0, 4), None);
         assert_eq!(found(&tail, 4, 12).unwrap(), b"bbbbcccc");
         // More was reserved since somebody read than is kept.
-        tail.add(BASE, 12, Bytes::from_static(b"dddd"), 9);
+        tail.add(BASE, 12, Bytes::from_static(b"dddd"), 9, 5);
         assert_eq!((found(&tail, 4, 8), tail.bytes), (None, 0));
         // Whoever lags behind finds nothing here, and is no reason to keep any.
         tail.is_read(17, 9);
-        tail.add(BASE, 12, Bytes::from_static(b"dddd"), 9);
+        tail.add(BASE, 12, Bytes::from_static(b"dddd"), 9, 5);
         assert_eq!(tail.bytes, 0);
     }
 
@@ -188,7 +215,10 @@ mod tests {
             (found(&tail, 0, 2).unwrap(), tail.bytes),
             (b"ee".to_vec(), 6)
         );
-        tail.clear();
+        let at = tail.next_tick().unwrap();
+        tail.tick(at - 1);
+        assert!(found(&tail, 0, 2).is_some());
+        tail.tick(at);
         assert_eq!(
             tail.budget.try_reserve(1000).map(|all| all.bytes()).ok(),
             Some(1000)
