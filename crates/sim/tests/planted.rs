@@ -44,7 +44,7 @@ planted! {
     a_skipped_sync_of_data: Planted::NoDataSync => "Damaged";
     a_retry_under_a_new_sequence: Planted::Client(Client::NewSequence) => "";
     a_budget_that_is_not_kept: Planted::Client(Client::NoBudget) => "its budget is";
-    events_from_before_the_position: Planted::Client(Client::NoFloor) => "was next";
+    events_from_before_the_position: Planted::Client(Client::NoFloor) => "was next|cursor of";
     a_call_without_an_end: Planted::Client(Client::NoEnd) => "have not ended";
     acknowledgements_that_overtake_a_seek: Planted::Client(Client::NoHold) => "cursor of";
     an_acknowledgement_that_is_not_sent: Planted::Client(Client::NoAcknowledgement) => "cursor of";
