@@ -1,6 +1,6 @@
 //! Memory that events live in: reusable buffers, destinations owned by
-//! others, byte budgets and how long one waits for them, and what survives a
-//! `fork`.
+//! others, byte budgets and how long one waits for them, what survives a
+//! `fork`, and how long a thread runs.
 //!
 //! Shared immutable memory is [`bytes::Bytes`]; memory of a user enters as
 //! `Bytes::from_owner`, which keeps its owner alive.
@@ -15,6 +15,7 @@ pub mod copies;
 mod deadline;
 pub mod fork;
 mod signal;
+mod slice;
 mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -24,4 +25,5 @@ pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};
 pub use deadline::Deadline;
 pub use signal::Signal;
+pub use slice::{set_time_slice, time_slice};
 pub use target::Target;

@@ -124,6 +124,13 @@ settings! {
     /// finds nothing, or others want the processor, it is done more and more rarely: an idle server
     /// takes none. 50 is a good value where a processor is to spare.
     spin_us: u32 = 20, "microseconds";
+    /// How long the thread that serves the network and all partitions runs at a time where others
+    /// want its processor, microseconds: 100 to 100,000.
+    ///
+    /// Where programs compute on the processors that the server has, it is given one the sooner when
+    /// something arrives the shorter this is, and no less of it in all. 0 leaves it to the system,
+    /// which gives everybody some milliseconds. Linux before 6.12 takes no notice.
+    slice_us: u32 = 100, "microseconds";
     /// Processors for the thread that serves the network and all partitions, for example `2`.
     ///
     /// Numbers and ranges, `0,4-7`; none is wherever the system puts it. On a machine with several
@@ -154,6 +161,9 @@ mod bounds {
     pub const DISK_THREADS_MAX: u32 = 256;
     /// Below this a busy machine looks dead.
     pub const HEARTBEAT_MS_MIN: u32 = 100;
+    /// What the system takes; 0 besides.
+    pub const SLICE_US_MIN: u32 = 100;
+    pub const SLICE_US_MAX: u32 = 100_000;
 }
 
 impl Config {
@@ -263,6 +273,12 @@ impl Config {
             if value > max {
                 return refuse(key, format!("{value} is above the most, {max}"));
             }
+        }
+        let slices = bounds::SLICE_US_MIN..=bounds::SLICE_US_MAX;
+        if self.slice_us != 0 && !slices.contains(&self.slice_us) {
+            let (least, most) = slices.into_inner();
+            let why = format!("{} is neither 0 nor from {least} to {most}", self.slice_us);
+            return refuse("slice_us", why);
         }
         if self.payload_bytes_max > self.memory_bytes_max {
             return refuse(
@@ -384,6 +400,7 @@ mod tests {
     fn bad_values_are_refused_with_key_and_reason() {
         for (text, expected) in [
             ("disk_threads = 0", "disk_threads: 0 is below the least, 1"),
+            ("slice_us = 99", "slice_us: 99 is neither 0 nor from 100 to 100000"),
             (
                 "disk_threads = -1",
                 "disk_threads: -1 is no whole number from 0 on",

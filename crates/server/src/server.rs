@@ -161,10 +161,17 @@ impl Server {
             _ => None,
         };
         let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
+        let slice = Duration::from_micros(config.slice_us.into());
         let thread = place("cores", &config.cores, || {
             std::thread::Builder::new()
                 .name("thalweg-node".to_owned())
-                .spawn(move || run(executor, directory, group_file))
+                .spawn(move || {
+                    if !slice.is_zero() {
+                        // It goes without, where that is not allowed.
+                        let _ = memory::set_time_slice(slice);
+                    }
+                    run(executor, directory, group_file)
+                })
         })?;
         Ok(Self {
             endpoints,
