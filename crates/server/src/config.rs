@@ -400,7 +400,10 @@ mod tests {
     fn bad_values_are_refused_with_key_and_reason() {
         for (text, expected) in [
             ("disk_threads = 0", "disk_threads: 0 is below the least, 1"),
-            ("slice_us = 99", "slice_us: 99 is neither 0 nor from 100 to 100000"),
+            (
+                "slice_us = 99",
+                "slice_us: 99 is neither 0 nor from 100 to 100000",
+            ),
             (
                 "disk_threads = -1",
                 "disk_threads: -1 is no whole number from 0 on",
