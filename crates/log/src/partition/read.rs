@@ -3,6 +3,7 @@
 
 mod batches;
 mod event;
+mod openings;
 
 use super::*;
 use crate::index::INDEX_BYTES_MAX;
@@ -10,6 +11,7 @@ use crate::look::{LOOK_BYTES, Look, look, stamps};
 use batches::BatchesJob;
 pub(super) use event::Compared;
 use event::OpenJob;
+use openings::Openings;
 use std::collections::BTreeSet;
 use wire::batch::{Header, STAMP_BYTES, Stamp};
 use wire::record::Gap;
@@ -34,10 +36,7 @@ pub(super) struct Reads {
     damage: BTreeSet<(Offset, Offset)>,
     /// The batch of which an event was opened last.
     opened: Option<event::OpenedBatch>,
-    /// The event that is being opened, for which those behind it wait.
-    opening: Option<(ReadToken, Offset)>,
-    /// Events a little behind it, most likely of the same batch.
-    behind: Vec<(ReadToken, Offset)>,
+    openings: Openings,
 }
 
 enum Job {
@@ -333,7 +332,7 @@ impl DiskLog {
         let error = StorageError::Invalid("the partition was closed".into());
         let event = match job {
             Job::Batches(job) => job.failed(error),
-            Job::Open(job) => return self.opened(job.token, Err(error)),
+            Job::Open(job) => return self.opened(job.event(), Err(error)),
             Job::Data(job) => job.failed(error),
         };
         self.events.push_back(event);
@@ -357,6 +356,7 @@ impl DiskLog {
             other => unreachable!("reading gives bytes, not {other:?}"),
         });
         self.step(job, Some(bytes));
+        self.open_more();
         self.close_idle_files();
     }
 
@@ -416,6 +416,7 @@ impl DiskLog {
             finder.at = self.nearest(finder.offset);
         }
         self.step(job, None);
+        self.open_more();
     }
 
     /// The gap that `offset` is in because it was removed.

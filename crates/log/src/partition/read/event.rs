@@ -1,5 +1,6 @@
 //! One event's data: opened once, then read in parts, every block verified.
 
+use super::openings::Wanted;
 use super::*;
 use crate::external::table_from_bytes;
 use std::any::Any;
@@ -11,8 +12,6 @@ use wire::checksum::{block_checksums, combine_blocks, crc32c};
 const PIECE_BYTES_MAX: u64 = 4 << 20;
 /// Most places of data read at once.
 const PLACES_MAX: usize = 64;
-/// So far behind an event that is being opened, others wait for its batch.
-const BEHIND_MAX: u64 = 4096;
 /// Parts that lie no further apart than this are read in one go.
 const APART_BYTES_MAX: u64 = 16 << 10;
 
@@ -32,6 +31,13 @@ pub(super) struct OpenedBatch {
     columns: Arc<Columns>,
     /// Block checksums of all its external data.
     table: Option<Arc<Vec<u32>>>,
+}
+
+impl OpenedBatch {
+    fn contains(&self, offset: Offset) -> bool {
+        let end = self.base_offset.plus(self.batch.header.offset_count());
+        (self.base_offset..end).contains(&offset)
+    }
 }
 
 /// What [`EventData::handle`] holds.
@@ -64,6 +70,12 @@ pub(super) struct OpenJob {
     batch: Option<OpenedBatch>,
 }
 
+impl OpenJob {
+    pub(super) fn event(&self) -> Wanted {
+        (self.token, self.finder.offset)
+    }
+}
+
 pub(super) struct DataJob {
     token: ReadToken,
     handle: Arc<OpenedEvent>,
@@ -91,21 +103,15 @@ impl DiskLog {
                 first: self.first,
                 end: self.written,
             };
-            return self.opened(token, Err(error));
+            return self.opened((token, offset), Err(error));
         }
-        let last = self.reads.opened.clone().filter(|last| {
-            let events = last.base_offset..last.base_offset.plus(last.batch.header.offset_count());
-            events.contains(&offset)
-        });
+        let last = self.opened_last(offset);
         let last = last.or_else(|| self.opened_in_tail(offset));
         if last.is_none() {
-            match self.reads.opening {
-                // Opened one by one, they read and verify their batch once.
-                Some((_, first)) if first <= offset && offset.0 - first.0 < BEHIND_MAX => {
-                    return self.reads.behind.push((token, offset));
-                }
-                Some(_) => {}
-                None => self.reads.opening = Some((token, offset)),
+            let last = self.reads.opened.as_ref();
+            let expected = last.map(|last| last.batch.header.offset_count());
+            if !self.reads.openings.begin((token, offset), expected) {
+                return;
             }
         }
         let job = OpenJob {
@@ -114,6 +120,12 @@ impl DiskLog {
             batch: last,
         };
         self.start(Job::Open(job));
+    }
+
+    /// The batch of an event, if it is the one that was opened last.
+    fn opened_last(&self, offset: Offset) -> Option<OpenedBatch> {
+        let last = self.reads.opened.as_ref()?;
+        last.contains(offset).then(|| last.clone())
     }
 
     /// The batch of an event that was just appended, verified before that.
@@ -127,25 +139,30 @@ impl DiskLog {
         })
     }
 
-    pub(super) fn opened(&mut self, token: ReadToken, data: Result<EventData, StorageError>) {
+    pub(super) fn opened(&mut self, event: Wanted, data: Result<EventData, StorageError>) {
+        let (token, _) = event;
         self.events
             .push_back(StorageEvent::EventOpened { token, data });
-        if self.reads.opening.is_some_and(|(first, _)| first == token) {
-            self.reads.opening = None;
-            // What is of another batch after all waits for the first of that.
-            for (token, offset) in std::mem::take(&mut self.reads.behind) {
-                self.start_open(token, offset);
-            }
+        // What is of another batch after all waits for the first of that.
+        for (token, offset) in self.reads.openings.end(event) {
+            self.start_open(token, offset);
+        }
+    }
+
+    /// Opens events for which there was no room.
+    pub(super) fn open_more(&mut self) {
+        while let Some((token, offset)) = self.reads.openings.next() {
+            self.start_open(token, offset);
         }
     }
 
     pub(super) fn step_open(&mut self, mut job: OpenJob, bytes: Option<Result<Bytes, DiskError>>) {
-        let token = job.token;
+        let event = job.event();
         let bytes = match bytes.transpose() {
             Ok(bytes) => bytes,
             // Its file may have been removed before it was opened.
             Err(_) if job.finder.offset < self.first => return self.out_of_range(job),
-            Err(error) => return self.opened(token, Err(StorageError::from(&error))),
+            Err(error) => return self.opened(event, Err(StorageError::from(&error))),
         };
         if let Some(found) = job.batch.take() {
             return self.step_table(job, found, bytes);
@@ -161,10 +178,19 @@ impl DiskLog {
             Find::Lost { .. } if job.finder.offset < self.first => self.out_of_range(job),
             Find::Lost { first, end } => {
                 let text = format!("event {} is lost with {first} to {end}", job.finder.offset);
-                self.opened(token, Err(StorageError::Damaged(text)));
+                self.opened(event, Err(StorageError::Damaged(text)));
             }
             Find::Beyond => self.out_of_range(job),
-            Find::Here(stamp, _) => {
+            Find::Here(stamp, header) => {
+                // Another event of its batch was ahead of it.
+                if let Some(found) = self.opened_last(job.finder.offset) {
+                    return self.step_table(job, found, None);
+                }
+                let base = stamp.base_offset;
+                let offsets = base..base.plus(header.offset_count());
+                if self.reads.openings.found(event, offsets) {
+                    return;
+                }
                 let position = job.finder.at.position;
                 let Some(bytes) = job.finder.window.slice(position, stamp.batch_bytes) else {
                     job.finder.need(position, stamp.batch_bytes);
@@ -185,7 +211,7 @@ impl DiskLog {
                     }
                     Err(error) => {
                         let text = format!("batch of event {}: {error}", job.finder.offset);
-                        self.opened(token, Err(StorageError::Damaged(text)));
+                        self.opened(event, Err(StorageError::Damaged(text)));
                     }
                 }
             }
@@ -199,23 +225,23 @@ impl DiskLog {
             first: self.first,
             end: self.written,
         };
-        self.opened(job.token, Err(error));
+        self.opened(job.event(), Err(error));
     }
 
     /// The batch is known; its table of block checksums may have to be read.
     fn step_table(&mut self, mut job: OpenJob, mut found: OpenedBatch, table: Option<Bytes>) {
-        let token = job.token;
+        let event = job.event();
         let external = &found.columns.external;
         let Some(stamp) = found.batch.stamp else {
             return self.opened(
-                token,
+                event,
                 Err(StorageError::Damaged("a batch without stamp".into())),
             );
         };
         if external.block_count > 0 && found.table.is_none() {
             let Some(data) = self.data_files.get(&stamp.data_segment) else {
                 let text = format!("data of event {}: its file is missing", job.finder.offset);
-                return self.opened(token, Err(StorageError::Damaged(text)));
+                return self.opened(event, Err(StorageError::Damaged(text)));
             };
             let (file, table_bytes) = (data.file, external.block_count * 4);
             let position = stamp.data_position + external.table_position;
@@ -235,13 +261,13 @@ impl DiskLog {
                     crc32c(&bytes),
                     stamp.data_crc
                 );
-                return self.opened(token, Err(StorageError::Damaged(text)));
+                return self.opened(event, Err(StorageError::Damaged(text)));
             }
             found.table = Some(Arc::new(table_from_bytes(&bytes)));
         }
         let data = self.event_data(&found, stamp, job.finder.offset);
         self.reads.opened = Some(found);
-        self.opened(token, data);
+        self.opened(event, data);
     }
 
     fn event_data(
