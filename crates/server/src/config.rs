@@ -129,7 +129,8 @@ settings! {
     ///
     /// Where programs compute on the processors that the server has, it is given one the sooner when
     /// something arrives the shorter this is, and no less of it in all. 0 leaves it to the system,
-    /// which gives everybody some milliseconds. Linux before 6.12 takes no notice.
+    /// which gives everybody some milliseconds. Linux before 6.12 takes no notice. Where the system
+    /// refuses it, the server says so in a line and goes on without.
     slice_us: u32 = 100, "microseconds";
     /// Processors for the thread that serves the network and all partitions, for example `2`.
     ///

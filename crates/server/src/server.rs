@@ -162,13 +162,13 @@ impl Server {
         };
         let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
         let slice = Duration::from_micros(config.slice_us.into());
+        let told = report.clone();
         let thread = place("cores", &config.cores, || {
             std::thread::Builder::new()
                 .name("thalweg-node".to_owned())
                 .spawn(move || {
                     if !slice.is_zero() {
-                        // It goes without, where that is not allowed.
-                        let _ = memory::set_time_slice(slice);
+                        report_slice(&told, slice, memory::set_time_slice(slice));
                     }
                     run(executor, directory, group_file)
                 })
@@ -310,6 +310,18 @@ fn report_storage(
     Ok(())
 }
 
+/// The server goes without a time slice of its own where that is not allowed, as in
+/// some containers; whoever wonders why it is slower there finds the reason.
+fn report_slice(report: &Report, slice: Duration, outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        let slice_us = slice.as_micros();
+        report(&format!(
+            "slice_us: the system refuses a time slice of {slice_us} us, and the server goes on \
+             with the one it has: {error}"
+        ));
+    }
+}
+
 /// What partitions are kept on and in.
 struct Stores {
     disk: Arc<dyn Disk>,
@@ -427,4 +439,29 @@ fn socket_path(directory: &DataDirectory, file_system: FileSystem) -> Result<Pat
 
 fn net_system(error: NetError) -> ServerError {
     ServerError::System(std::io::Error::other(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_time_slice_that_is_refused_is_told_with_its_key_and_why() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let told = lines.clone();
+        let report: Report = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let slice = Duration::from_micros(100);
+        report_slice(&report, slice, Ok(()));
+        assert!(lines.lock().unwrap().is_empty());
+        let refused = io::Error::from(io::ErrorKind::PermissionDenied);
+        report_slice(&report, slice, Err(refused));
+        assert_eq!(
+            *lines.lock().unwrap(),
+            [
+                "slice_us: the system refuses a time slice of 100 us, and the server goes on \
+              with the one it has: permission denied"
+            ]
+        );
+    }
 }
