@@ -196,12 +196,14 @@ impl DiskLog {
         // Of who is far behind no more is of interest.
         let newest = self.data_files.iter().rev().take(NEWEST_FILES);
         let behind = newest.take_while(|(of, _)| **of >= base);
-        let behind: Vec<u64> = behind.map(|(_, data)| data.end).collect();
-        if behind.len() < NEWEST_FILES {
-            let bytes = behind.iter().sum::<u64>().saturating_sub(end);
-            self.data_tail.is_read(bytes, self.data_bytes);
+        let (count, bytes) = behind.fold((0, 0), |(count, bytes), (_, data)| {
+            (count + 1, bytes + data.end)
+        });
+        if count < NEWEST_FILES {
+            let behind = bytes.saturating_sub(end);
+            self.data_tail.is_read(behind, self.data_bytes);
         }
-        if behind.len() <= 2 {
+        if count <= 2 {
             self.data_read_at = Some(self.data_bytes);
         }
     }
