@@ -1,14 +1,19 @@
 //! A queue's consumer: its membership, what arrives under leases, settlements
 //! that are sent, sent again and answered, leases that are extended.
 
+mod delivery;
+mod sent;
+
 use super::Timer;
 use super::membership::{End, Membership, Terms};
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
-use crate::queue::{LeaseSet, LeasedBatch, QueueShared, SettleBatch};
+use crate::queue::QueueShared;
+use delivery::of_batch;
 use net::Received;
+use sent::{Extension, SentSettle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +22,7 @@ use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::Codec;
 use wire::message::{ExtendLeases, Joined, Lease, Leased, LeasesExtended, Method, Settle, Settled};
 use wire::record::{ConsumerKind, Gap};
-use wire::{ErrorCode, ErrorReply, EventId, Offset};
+use wire::{ErrorCode, ErrorReply};
 
 /// Requests of settlements that are not answered, at most: the server keeps as
 /// many answers.
@@ -30,28 +35,6 @@ const _: () = assert!(LEASES_PER_REQUEST * 48 < wire::frame::HEAD_BYTES_MAX as u
 const QUIET_WAIT: Duration = Duration::from_millis(1);
 /// Waits before a request is sent again, when the server gave no hint.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
-
-/// A request of settlements that was sent.
-struct SentSettle {
-    /// Its id on the present connection.
-    id: Option<u64>,
-    request: Settle,
-    /// Whether nobody hurries for the answer.
-    is_quiet: bool,
-    batch: Arc<SettleBatch>,
-    /// What of it the server said to be settled when the member came back.
-    settled: Vec<Lease>,
-    retry_at: Option<Duration>,
-}
-
-/// Leases that are to be extended.
-struct Extension {
-    id: Option<u64>,
-    leases: Vec<Lease>,
-    sent_at: Duration,
-    /// Who asked for it, if it was the program.
-    promise: Option<Arc<Promise>>,
-}
 
 /// The consumer's handle is gone, or it is closed.
 struct Closing {
@@ -713,57 +696,6 @@ impl QueueCore {
     }
 }
 
-impl SentSettle {
-    fn end(self, outcome: Result<Settled, ErrorReply>) {
-        self.batch.resolve(match outcome {
-            Ok(settled) if settled.expired.is_empty() => Ok(LeaseSet::default()),
-            Ok(settled) => Ok(self.refused(Some(settled.expired.into_iter().collect()))),
-            Err(error) if error.code == ErrorCode::LeaseExpired => Ok(self.refused(None)),
-            Err(error) => Err(ClientError::Server(error)),
-        });
-    }
-
-    fn end_as_expired(self) {
-        let message = "the member is none any more";
-        self.end(Err(ErrorReply::fatal(ErrorCode::LeaseExpired, message)));
-    }
-
-    /// The events of the request that are refused (all, if none are named),
-    /// but for those that the server said before to be settled.
-    fn refused(&self, named: Option<LeaseSet>) -> LeaseSet {
-        let leases = self.request.settlements.iter().map(|one| one.lease);
-        let settled: LeaseSet = self.settled.iter().copied().collect();
-        if settled.is_empty() {
-            return named.unwrap_or_else(|| leases.collect());
-        }
-        let events = leases.flat_map(|lease| {
-            (lease.first.0..lease.end.0).map(move |offset| Lease {
-                first: Offset(offset),
-                end: Offset(offset).plus(1),
-                ..lease
-            })
-        });
-        let is_refused = |event: &Lease| {
-            let id = EventId {
-                partition: event.partition,
-                incarnation: event.incarnation,
-                offset: event.first,
-            };
-            let is_named = |named: &LeaseSet| named.contains(event.lease, id);
-            named.as_ref().is_none_or(is_named) && !settled.contains(event.lease, id)
-        };
-        events.filter(is_refused).collect()
-    }
-}
-
-impl Extension {
-    fn end_as_expired(self) {
-        let message = "the member is none any more";
-        let error = ErrorReply::fatal(ErrorCode::LeaseExpired, message);
-        resolve_with(self.promise, Err(ClientError::Server(error)));
-    }
-}
-
 fn resolve(promise: Option<Arc<Promise>>, outcome: Result<(), ClientError>) {
     resolve_with(promise, outcome.map(|()| Reply::default()));
 }
@@ -777,51 +709,4 @@ fn resolve_with(promise: Option<Arc<Promise>>, outcome: Result<Reply, ClientErro
 /// Whether an event may have to be settled before another is given out.
 fn is_ordered(joined: &Joined) -> bool {
     QueueOptions::from_json(&joined.options).is_ok_and(|options| options.ordered_by_key)
-}
-
-/// A batch with its leases, which are the next ones. `None` if they are not:
-/// a batch ends with an event that is leased.
-fn of_batch(
-    bytes: bytes::Bytes,
-    batch: &Batch<bytes::Bytes>,
-    leases: &mut std::iter::Peekable<impl Iterator<Item = Lease>>,
-) -> Option<LeasedBatch> {
-    let base = batch.stamp?.base_offset;
-    let end = Offset(base.0.checked_add(batch.header.offset_count())?);
-    let first = *leases.peek()?;
-    let mut own = Vec::new();
-    // No more events can be leased than there are.
-    let mut room = u64::from(batch.header.event_count);
-    loop {
-        let lease = leases.peek_mut()?;
-        let is_its = (lease.partition, lease.incarnation) == (first.partition, first.incarnation)
-            && lease.first >= base
-            && lease.first < lease.end
-            && lease.first < end;
-        if !is_its {
-            return None;
-        }
-        let own_end = lease.end.min(end);
-        room = room.checked_sub(own_end.0 - lease.first.0)?;
-        own.push(Lease {
-            end: own_end,
-            ..*lease
-        });
-        // It may go on in the next batch.
-        match lease.end > end {
-            true => lease.first = end,
-            false => {
-                leases.next();
-            }
-        }
-        if own_end == end {
-            break;
-        }
-    }
-    Some(LeasedBatch {
-        partition: first.partition,
-        incarnation: first.incarnation,
-        bytes,
-        leases: own,
-    })
 }
