@@ -31,6 +31,19 @@ fn is_data(path: &Path) -> bool {
     path.extension().is_some_and(|name| name == "data")
 }
 
+/// An event in a batch of its own.
+fn append(driven: &mut Driven, number: u64, level: Durability) {
+    let offset = driven.append(origin(number), &[event(number)], level, number);
+    assert_eq!(offset.unwrap(), Offset(number));
+}
+
+/// How often this was done to a data file.
+fn data_count(disk: &FaultyDisk, what: &str) -> usize {
+    let trace = disk.trace();
+    let traced = trace.iter().filter(|traced| traced.what == what);
+    traced.filter(|traced| is_data(&traced.path)).count()
+}
+
 fn assert_kept(driven: &mut Driven) {
     let first = driven.storage.state().first;
     let contents = driven.read_all(Offset(EVENTS), 10_000).unwrap();
@@ -44,16 +57,10 @@ fn data_files_are_written_again_and_old_data_is_never_taken_for_new() {
     let disk = Arc::new(FaultyDisk::new());
     let mut driven = open(&disk, true);
     for number in 0..EVENTS {
-        let offset = driven.append(origin(number), &[event(number)], Durability::Synced, number);
-        assert_eq!(offset.unwrap(), Offset(number));
+        append(&mut driven, number, Durability::Synced);
     }
     assert!(driven.storage.state().first.0 > EVENTS / 2);
-    let trace = disk.trace();
-    let count = |what: &str| {
-        let traced = trace.iter().filter(|traced| traced.what == what);
-        traced.filter(|traced| is_data(&traced.path)).count()
-    };
-    let (created, renamed) = (count("create"), count("rename"));
+    let (created, renamed) = (data_count(&disk, "create"), data_count(&disk, "rename"));
     assert!(
         created <= 3 && renamed > created,
         "{created} made, {renamed} renamed"
@@ -80,6 +87,12 @@ fn open_unfinished(disk: &Arc<FaultyDisk>, create: bool) -> Driven {
     Driven::new(storage, Some(disk.clone()))
 }
 
+fn new_unfinished() -> (Arc<FaultyDisk>, Driven) {
+    let disk = Arc::new(FaultyDisk::new());
+    let driven = open_unfinished(&disk, true);
+    (disk, driven)
+}
+
 /// Everything before `offset` is acknowledged.
 fn acknowledge(driven: &mut Driven, offset: u64) {
     let offset = Offset(offset);
@@ -92,17 +105,9 @@ fn acknowledge(driven: &mut Driven, offset: u64) {
 
 #[test]
 fn what_is_done_with_is_written_again_without_having_been_synced() {
-    let disk = Arc::new(FaultyDisk::new());
-    let mut driven = open_unfinished(&disk, true);
+    let (disk, mut driven) = new_unfinished();
     for number in 0..EVENTS {
-        driven
-            .append(
-                origin(number),
-                &[event(number)],
-                Durability::Written,
-                number,
-            )
-            .unwrap();
+        append(&mut driven, number, Durability::Written);
         acknowledge(&mut driven, number.saturating_sub(3));
         // The process may die at any time: what is not acknowledged is there.
         let fork = Arc::new(disk.fork());
@@ -119,41 +124,26 @@ fn what_is_done_with_is_written_again_without_having_been_synced() {
             "{found} to {number}"
         );
     }
-    let trace = disk.trace();
-    let count = |what: &str| {
-        let traced = trace.iter().filter(|traced| traced.what == what);
-        traced
-            .filter(|traced| traced.path.extension().is_some_and(|name| name == "data"))
-            .count()
-    };
     assert!(driven.storage.state().first.0 > EVENTS * 3 / 4);
     assert!(
-        count("create") <= 4,
+        data_count(&disk, "create") <= 4,
         "{} data files were made",
-        count("create")
+        data_count(&disk, "create")
     );
     assert!(
-        count("rename") >= 4,
+        data_count(&disk, "rename") >= 4,
         "{} were written again",
-        count("rename")
+        data_count(&disk, "rename")
     );
-    assert_eq!(count("sync data"), 0);
+    assert_eq!(data_count(&disk, "sync data"), 0);
 }
 
 #[test]
 fn after_a_power_loss_nothing_that_was_done_with_is_missed() {
     for number in 20..EVENTS {
-        let disk = Arc::new(FaultyDisk::new());
-        let mut driven = open_unfinished(&disk, true);
+        let (disk, mut driven) = new_unfinished();
         for number in 0..number {
-            driven
-                .append(
-                    origin(number),
-                    &[event(number)],
-                    Durability::Written,
-                    number,
-                )
-                .unwrap();
+            append(&mut driven, number, Durability::Written);
             acknowledge(&mut driven, number.saturating_sub(3));
         }
         for survival in [Survival::Nothing, Survival::All, Survival::Some(number)] {
@@ -194,16 +184,13 @@ fn after_a_power_loss_nothing_that_was_done_with_is_missed() {
 
 #[test]
 fn a_synced_event_is_synced_although_those_before_it_are_gone() {
-    let disk = Arc::new(FaultyDisk::new());
-    let mut driven = open_unfinished(&disk, true);
+    let (disk, mut driven) = new_unfinished();
     for number in 0..EVENTS {
         let level = match number % 20 {
             19 => Durability::Synced,
             _ => Durability::Written,
         };
-        driven
-            .append(origin(number), &[event(number)], level, number)
-            .unwrap();
+        append(&mut driven, number, level);
         let synced = driven.storage.state().synced;
         assert!(
             level < Durability::Synced || synced > Offset(number),
@@ -231,17 +218,9 @@ fn a_synced_event_is_synced_although_those_before_it_are_gone() {
 
 #[test]
 fn data_that_was_just_written_is_not_read_back() {
-    let disk = Arc::new(FaultyDisk::new());
-    let mut driven = open_unfinished(&disk, true);
+    let (disk, mut driven) = new_unfinished();
     for number in 0..EVENTS {
-        driven
-            .append(
-                origin(number),
-                &[event(number)],
-                Durability::Written,
-                number,
-            )
-            .unwrap();
+        append(&mut driven, number, Durability::Written);
         let from = disk.operation_count() as usize;
         let data = driven.open_event(Offset(number)).unwrap();
         let half = data.bytes / 2;
