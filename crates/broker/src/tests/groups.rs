@@ -133,13 +133,19 @@ fn code<T>(result: Result<T, ErrorReply>) -> ErrorCode {
     result.map(|_| ()).unwrap_err().code
 }
 
+/// A server to which some are connected, and a topic of so many partitions.
+fn shared<const LINKS: usize>(partitions: usize) -> (Ground, World, [LinkId; LINKS], TopicId) {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let links = [(); LINKS].map(|()| world.connect());
+    let topic = world.topic_of(links[0], partitions);
+    (ground, world, links, topic)
+}
+
 /// free → granted, and durable before it is told.
 #[test]
 fn a_grant_is_durable_before_it_is_told() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let link = world.connect();
-    let topic = world.topic_of(link, 3);
+    let (mut ground, mut world, [link], topic) = shared(3);
     let told = |world: &World| {
         let inbox = world.links[&link].inbox.iter();
         inbox.filter(|m| m.kind == FrameKind::Assigned).count()
@@ -180,10 +186,7 @@ impl World {
 /// has acknowledged.
 #[test]
 fn a_partition_moves_when_it_is_released() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 2);
+    let (_ground, mut world, [link, other], topic) = shared(2);
     for partition in [0, 1] {
         world.stored_in(link, topic, partition, &["a", "b", "c"]);
     }
@@ -224,10 +227,7 @@ fn a_partition_moves_when_it_is_released() {
 /// The record of it is written, and its sync fails: a restart may find it.
 #[test]
 fn what_may_have_gone_to_another_is_nobodys_until_a_restart() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 2);
+    let (mut ground, mut world, [link, other], topic) = shared(2);
     let first = world.joined(link, topic, &group(5));
     let second = world.joined(other, topic, &group(6));
     assert_eq!(world.assigned(link, first), (vec![0, 1], vec![1]));
@@ -265,10 +265,7 @@ fn what_may_have_gone_to_another_is_nobodys_until_a_restart() {
 /// revoking → free: the revoke timeout passes.
 #[test]
 fn a_partition_that_is_not_released_is_lost() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 2);
+    let (_ground, mut world, [link, other], topic) = shared(2);
     world.stored_in(link, topic, 1, &["a", "b", "c"]);
     let first = world.joined(link, topic, &group(5));
     let reading = world.member_reads(link, topic, 5, 1, Start::Cursor);
@@ -299,10 +296,7 @@ fn a_partition_that_is_not_released_is_lost() {
 /// granted → free, and revoking → free: the owner is gone.
 #[test]
 fn what_a_member_owned_goes_to_others_when_it_is_gone() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 4);
+    let (_ground, mut world, [link, other], topic) = shared(4);
     world.joined(link, topic, &group(5));
     let second = world.joined(other, topic, &group(6));
     // Two are revoked, two granted.
@@ -329,10 +323,7 @@ fn what_a_member_owned_goes_to_others_when_it_is_gone() {
 
 #[test]
 fn a_member_that_was_silent_for_too_long_reads_no_more() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 1);
+    let (_ground, mut world, [link, other], topic) = shared(1);
     world.stored_in(link, topic, 0, &["a"]);
     let first = world.joined(link, topic, &group(5));
     let reading = world.member_reads(link, topic, 5, 0, Start::Cursor);
@@ -355,10 +346,7 @@ fn a_member_that_was_silent_for_too_long_reads_no_more() {
 /// go on, and nothing moves before the session timeout of the others.
 #[test]
 fn assignments_survive_the_server() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 4);
+    let (mut ground, mut world, [link, other], topic) = shared(4);
     world.joined(link, topic, &group(5));
     world.joined(other, topic, &group(6));
     world.release(link, topic, 5, &[2, 3]).unwrap();
@@ -388,10 +376,7 @@ fn assignments_survive_the_server() {
 /// What is revoked when the server is killed is granted again, and revoked anew.
 #[test]
 fn a_restart_amid_a_move_moves_nothing_twice() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 2);
+    let (mut ground, mut world, [link, other], topic) = shared(2);
     world.joined(link, topic, &group(5));
     world.joined(other, topic, &group(6));
     let mut world = after_kill(&mut ground, world);
@@ -417,10 +402,7 @@ fn a_restart_amid_a_move_moves_nothing_twice() {
 
 #[test]
 fn a_static_member_keeps_its_partitions_through_its_restart() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 4);
+    let (mut ground, mut world, [link, other], topic) = shared(4);
     let named = |member, instance: &str| Join {
         instance: instance.into(),
         ..group(member)
@@ -455,10 +437,7 @@ fn a_static_member_keeps_its_partitions_through_its_restart() {
 
 #[test]
 fn partitions_that_are_added_are_shared_out() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 1);
+    let (_ground, mut world, [link, other], topic) = shared(1);
     let first = world.joined(link, topic, &group(5));
     let second = world.joined(other, topic, &group(6));
     assert_eq!(world.assigned(other, second), (vec![], vec![]));
@@ -476,10 +455,7 @@ fn partitions_that_are_added_are_shared_out() {
 /// whoever reads it first.
 #[test]
 fn a_group_begins_where_it_was_told_to() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let link = world.connect();
-    let topic = world.topic_of(link, 2);
+    let (_ground, mut world, [link], topic) = shared(2);
     world.stored_in(link, topic, 1, &["a", "b"]);
     let join = Join {
         start: Start::CursorOrLatest,
@@ -498,10 +474,7 @@ fn a_group_begins_where_it_was_told_to() {
 
 #[test]
 fn a_groups_name_is_its_members() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 1);
+    let (_ground, mut world, [link, other], topic) = shared(1);
     world.stored_in(link, topic, 0, &["a", "b"]);
     world.joined(link, topic, &group(5));
     let refused = world.subscribe(other, topic, "g", Start::Cursor);
@@ -543,10 +516,7 @@ fn a_groups_name_is_its_members() {
 
 #[test]
 fn a_group_is_described() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let (link, other) = (world.connect(), world.connect());
-    let topic = world.topic_of(link, 2);
+    let (_ground, mut world, [link, other], topic) = shared(2);
     world.stored_in(link, topic, 1, &["a", "b", "c"]);
     world.joined(link, topic, &group(5));
     world.acknowledges(link, topic, 5, (1, 1)).unwrap();
