@@ -25,5 +25,5 @@ pub use budget::{Budget, BudgetError, Reservation};
 pub use buffer::{Buffer, Pool};
 pub use deadline::Deadline;
 pub use signal::Signal;
-pub use slice::{set_time_slice, time_slice};
+pub use slice::set_time_slice;
 pub use target::Target;
