@@ -96,7 +96,8 @@ def main() -> None:
                 event.acknowledge()
                 if end:
                     break
-    print(f"reconstruction: {count} projections, {bytes_read} of {bytes_whole} bytes read", flush=True)
+    print(f"reconstruction: {count} projections, of which it needed and read {bytes_read} of {bytes_whole} bytes",
+          flush=True)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def write_report(output: Path, facts: dict[str, Any]) -> None:
     share = facts["bytes_read"] / facts["bytes_whole"]
     table = {
         "whole run": f"{facts['elapsed_s']} s",
-        "projections stored / slices stored": f"{facts['stored']['projections']} / {facts['stored']['slices']}",
+        "events stored: projections, with the end of the scan / slices": f"{facts['stored']['projections']} / {facts['stored']['slices']}",
         "projection data read": f"{facts['bytes_read'] / 1e6:.1f} of {facts['bytes_whole'] / 1e6:.1f} MB ({share:.0%})",
         "frame ready → its rows used, median / longest (outage included)":
             f"{facts['projection_latency_ms_median']} / {facts['projection_latency_ms_max']} ms",

@@ -133,8 +133,8 @@ def main() -> None:
     expected = options.angles + 1
     if audit.returncode != 0 or counts["projections"] != expected:
         sys.exit(f"demo: {counts['projections']} of {expected} events stored, audit says {audit.stdout}")
-    print(f"nothing lost, nothing doubled: {counts['projections']} projections and {counts['slices']} "
-          f"slices are stored exactly as acknowledged, across a SIGKILL at projection {killed_at}")
+    print(f"nothing lost, nothing doubled: {options.angles} projections, the event that ends the scan, and "
+          f"{counts['slices']} slices are stored exactly as acknowledged, across a SIGKILL at projection {killed_at}")
 
 
 if __name__ == "__main__":
