@@ -70,13 +70,22 @@ def read(driver: thalweg.Driver, journal: int, _: int, place: int) -> None:
     # Half of them are static: whoever follows in such a place is the same member.
     instance = f"place-{place}" if place % 2 else None
     group = driver.open_topic("readings").group("readers", session_timeout=1.0, instance=instance)
-    with group:
-        while not ending:
-            event = group.pull(timeout=0.2)
-            if event is None:
-                continue
-            os.write(journal, b"read %d\n" % event.metadata["n"])
-            event.acknowledge()
+    try:
+        with group:
+            while not ending:
+                event = group.pull(timeout=0.2)
+                if event is None:
+                    continue
+                os.write(journal, b"read %d\n" % event.metadata["n"])
+                try:
+                    event.acknowledge()
+                except thalweg.MemberFenced:
+                    # It was stopped for longer than its session: others read on
+                    # from where the group stands, and this one goes on with them.
+                    continue
+    except thalweg.MemberFenced:
+        # The same, said when it closes of what it acknowledged last.
+        assert ending, "a pull joins the group again by itself"
 
 
 def main() -> None:
