@@ -2,6 +2,7 @@
 
 use crate::faults::Fault;
 use crate::node::{Asker, Node, StorageId};
+use crate::overflow::InLine;
 use crate::produce::Incoming;
 use crate::session::{Refused, refuse};
 use crate::transfer::TransferId;
@@ -12,7 +13,7 @@ use wire::batch::{ExternalLayout, Header};
 use wire::message::Region;
 use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
-/// A batch that waits for its external data, or behind one that does.
+/// A batch that waits: for room, for its external data, or behind one that does.
 pub(crate) struct Arrival {
     pub asker: Asker,
     pub batch: Incoming,
@@ -20,8 +21,10 @@ pub(crate) struct Arrival {
 }
 
 /// How far an [`Arrival`] has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ArrivalStage {
+    /// There is no room for it yet; see [`crate::overflow::Line`].
+    InLine(InLine),
     /// Its external data is on its way.
     Transferring(TransferId),
     /// It can be appended when its turn comes.
@@ -84,12 +87,16 @@ impl Node {
             }
             if partition.room.follows(header, tail.next()) {
                 let held = queue.map_or(0, VecDeque::len);
-                if held >= held_max {
+                if held >= held_max && partition.room.line.is_empty() {
                     return Err(ErrorReply::retryable(
                         ErrorCode::LimitExceeded,
                         100,
                         format!("{held} batches of the producer wait already (arrivals_max)"),
                     ));
+                }
+                if held >= held_max {
+                    // To be sent when its turn has come, which may take long.
+                    return Err(out_of_sequence(header, first));
                 }
                 return Ok(Turn::Later);
             }
@@ -124,18 +131,43 @@ impl Node {
         external: Option<ExternalLayout>,
         regions: Vec<Region>,
     ) -> Result<(), Refused> {
+        let stage = self.begin_arrival(asker, storage, &incoming, external, regions)?;
+        self.queue_arrival(asker, storage, turn, incoming, stage);
+        Ok(())
+    }
+
+    /// A batch is to be stored: what it waits for now.
+    pub(crate) fn begin_arrival(
+        &mut self,
+        asker: Asker,
+        storage: StorageId,
+        incoming: &Incoming,
+        external: Option<ExternalLayout>,
+        regions: Vec<Region>,
+    ) -> Result<ArrivalStage, Refused> {
+        let Some(layout) = external else {
+            return Ok(ArrivalStage::Ready(None));
+        };
+        let transfer = self.begin_transfer(asker.link, storage, incoming, layout, regions)?;
+        Ok(ArrivalStage::Transferring(transfer))
+    }
+
+    /// Puts a batch into the queue of its producer.
+    pub(crate) fn queue_arrival(
+        &mut self,
+        asker: Asker,
+        storage: StorageId,
+        turn: Turn,
+        incoming: Incoming,
+        stage: ArrivalStage,
+    ) {
         let producer = incoming.header.producer;
-        let stage = match external {
-            None => ArrivalStage::Ready(None),
-            Some(layout) => {
-                let transfer =
-                    self.begin_transfer(asker.link, storage, &incoming, layout, regions)?;
-                ArrivalStage::Transferring(transfer)
-            }
-        };
         let Some(partition) = self.partitions.get_mut(&storage) else {
-            return Ok(());
+            return;
         };
+        if !matches!(stage, ArrivalStage::InLine(_)) {
+            partition.room.coming(incoming.size());
+        }
         let arrival = Arrival {
             asker,
             batch: incoming,
@@ -152,7 +184,6 @@ impl Node {
             queue.push_back(arrival);
         }
         self.append_arrivals(storage, producer);
-        Ok(())
     }
 
     /// Appends what has its turn and all of its data.
@@ -181,6 +212,7 @@ impl Node {
             else {
                 return;
             };
+            partition.room.came(batch.size());
             let result = match partition.check(&batch.header) {
                 Verdict::New => self.append(asker, storage, batch, place),
                 verdict => {
@@ -239,7 +271,14 @@ impl Node {
         arrival: Arrival,
         error: Option<ErrorReply>,
     ) {
+        let is_coming = !matches!(arrival.stage, ArrivalStage::InLine(_));
+        if is_coming && let Some(partition) = self.partitions.get_mut(&storage) {
+            partition.room.came(arrival.batch.size());
+            // What it leaves free may be somebody's who waits.
+            self.touched.insert(storage);
+        }
         match arrival.stage {
+            ArrivalStage::InLine(_) => self.left_line(storage, arrival.asker.link, &arrival.batch),
             ArrivalStage::Transferring(transfer) => self.abandon_transfer(transfer),
             ArrivalStage::Ready(Some(place)) => {
                 if let Some(partition) = self.partitions.get_mut(&storage) {
@@ -300,7 +339,7 @@ impl Node {
     }
 }
 
-fn out_of_sequence(header: &Header, expected: Sequence) -> ErrorReply {
+pub(crate) fn out_of_sequence(header: &Header, expected: Sequence) -> ErrorReply {
     ErrorReply::retryable(
         ErrorCode::OutOfSequence,
         0,

@@ -58,6 +58,7 @@ impl Node {
         for link in links {
             self.say_go_away(link);
         }
+        self.end_lines(&draining());
         // What waited for more has waited long enough.
         for (id, queue) in &mut self.queues {
             queue.quiet_until = Duration::ZERO;

@@ -5,6 +5,10 @@
 //! Dropping the oldest is the storage's work (`log::Retention::discards`). The
 //! rest is decided here, before a batch is appended or its data is fetched.
 
+mod line;
+
+pub(crate) use line::{InLine, Line, Wanted};
+
 use crate::controller::Controller;
 use crate::node::{Node, StorageId};
 use crate::produce::Incoming;
@@ -16,7 +20,7 @@ use topic::{Definition, Overflow, Retention};
 use wire::batch::Header;
 use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
-/// How soon a producer that is to wait tries again.
+/// How soon a producer tries again that is to wait, and not in line.
 const BLOCKED_RETRY_MS: u32 = 100;
 /// In how many pieces a backlog is measured: bytes are known so exactly.
 const PIECES: u64 = 64;
@@ -34,7 +38,11 @@ pub(crate) struct Room {
     policy: Overflow,
     bound: Retention,
     backlog: Backlog,
+    /// Events and bytes of batches that are let in and wait for their data.
+    coming: (u64, u64),
     dropped: Dropped,
+    /// Who waits for room.
+    pub line: Line,
     /// Batches that came while there was no room.
     beyond: u64,
     pub drops: Drops,
@@ -248,10 +256,10 @@ impl Room {
     }
 
     /// What a producer is told whose batch has no room.
-    fn refusal(&self, text: String) -> ErrorReply {
+    fn refusal(&self, text: String, blocked_retry_ms: u32) -> ErrorReply {
         match self.policy {
             Overflow::Block => {
-                ErrorReply::retryable(ErrorCode::StorageFull, BLOCKED_RETRY_MS, text)
+                ErrorReply::retryable(ErrorCode::StorageFull, blocked_retry_ms, text)
             }
             Overflow::Reject { retry_after_ms } => {
                 ErrorReply::retryable(ErrorCode::TopicFull, retry_after_ms, text)
@@ -260,11 +268,24 @@ impl Room {
         }
     }
 
-    /// Whether a batch, of so many bytes, has its place beside those that
-    /// wait to be appended.
-    fn has_room(&mut self, header: &Header, bytes: u64, coming: (u64, u64), end: Offset) -> bool {
-        let count = end.0.saturating_sub(self.backlog.from.0) + coming.0;
-        let held = self.backlog.bytes + coming.1;
+    /// A batch is let in, and waits for what is to be stored with it.
+    pub fn coming(&mut self, (events, bytes): (u64, u64)) {
+        self.coming.0 += events;
+        self.coming.1 += bytes;
+    }
+
+    /// One that was let in is appended, or given up.
+    pub fn came(&mut self, (events, bytes): (u64, u64)) {
+        self.coming.0 -= events;
+        self.coming.1 -= bytes;
+    }
+
+    /// Whether a batch, of so many bytes, has its place beside those that are
+    /// let in and wait to be appended.
+    fn has_room(&mut self, header: &Header, bytes: u64, state: &StorageState) -> bool {
+        self.backlog.advance(state.first);
+        let count = state.end.0.saturating_sub(self.backlog.from.0) + self.coming.0;
+        let held = self.backlog.bytes + self.coming.1;
         // One that is larger than the bound is let in alone.
         if count == 0 {
             return true;
@@ -290,73 +311,78 @@ impl Node {
                 Err(match room.policy {
                     // Their place is gone, whatever the topic has been altered to.
                     Overflow::Block => ErrorReply::fatal(ErrorCode::EventDropped, text),
-                    _ => room.refusal(text),
+                    _ => room.refusal(text, BLOCKED_RETRY_MS),
                 })
             }
             _ => Ok(()),
         }
     }
 
-    /// Decides whether there is room for a new batch.
+    /// Decides whether there is room for a new batch. If there is none, and it
+    /// is to wait, the answer is false.
     pub(crate) fn check_room(
         &mut self,
         id: StorageId,
-        incoming: &Incoming,
-    ) -> Result<(), ErrorReply> {
+        header: &Header,
+        bytes: u64,
+    ) -> Result<bool, ErrorReply> {
         let Some(partition) = self.partitions.get_mut(&id) else {
-            return Ok(());
+            return Ok(true);
         };
-        if matches!(partition.room.policy, Overflow::Grow | Overflow::DropOldest) {
-            return Ok(());
-        }
-        let header = &incoming.header;
-        let state = partition.storage.state();
-        let coming = partition.arrivals.values().flatten();
-        let coming = coming.fold((0, 0), |sum, arrival| {
-            let count = arrival.batch.header.offset_count();
-            (sum.0 + count, sum.1 + arrival.batch.bytes_stored())
-        });
         let room = &mut partition.room;
-        room.backlog.advance(state.first);
-        if room.has_room(header, incoming.bytes_stored(), coming, state.end) {
-            return Ok(());
+        if matches!(room.policy, Overflow::Grow | Overflow::DropOldest)
+            || room.has_room(header, bytes, &partition.storage.state())
+        {
+            return Ok(true);
         }
         if let Overflow::Sample { one_in } = room.policy {
             room.beyond += 1;
             if (room.beyond - 1).is_multiple_of(u64::from(one_in.get())) {
-                return Ok(());
+                return Ok(true);
             }
         }
         match room.policy {
-            Overflow::Block => {}
+            Overflow::Block => {
+                self.report_no_room(id);
+                return Ok(false);
+            }
             Overflow::Reject { .. } => room.drops.refused += header.offset_count(),
             _ => room.drops.dropped += header.offset_count(),
         }
-        if room.policy != Overflow::Block {
-            room.dropped.note(header);
-        }
-        let (waiting, held) = room.waiting(&state);
-        let key = partition.key;
-        let (policy, bound) = (room.policy.name(), bound_in_words(room.bound));
+        room.dropped.note(header);
+        self.report_no_room(id);
+        Err(self.no_room(id, BLOCKED_RETRY_MS))
+    }
+
+    /// Says in the log, now and then, that a partition is full.
+    fn report_no_room(&mut self, id: StorageId) {
         let now = self.now.monotonic;
-        let is_silent = room.reported_at.is_some_and(|at| now < at + REPORT_EVERY);
-        if !is_silent {
-            room.reported_at = Some(now);
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            let reported_at = &mut partition.room.reported_at;
+            if reported_at.is_none_or(|at| now >= at + REPORT_EVERY) {
+                *reported_at = Some(now);
+                let text = self.no_room(id, 0).message;
+                self.report(text);
+            }
         }
+    }
+
+    /// What a producer is told whose batch has no room.
+    fn no_room(&self, id: StorageId, blocked_retry_ms: u32) -> ErrorReply {
+        let Some(partition) = self.partitions.get(&id) else {
+            return crate::session::refuse(ErrorCode::UnknownPartition, "the partition is gone");
+        };
+        let (room, key) = (&partition.room, partition.key);
+        let (waiting, held) = room.waiting(&partition.storage.state());
         let entry = self.controller.table().topic(key.topic);
         let name = entry.map_or_else(|| key.topic.to_string(), |entry| entry.record.name.clone());
         let text = format!(
-            "{name}/{}: {waiting} events of about {held} bytes are not acknowledged, the topic keeps {bound} (overflow: {})",
-            key.partition, policy
+            "{name}/{}: {waiting} events of about {held} bytes are not acknowledged, the topic keeps {} (overflow: {})",
+            key.partition,
+            bound_in_words(room.bound),
+            room.policy.name()
         );
-        if !is_silent {
-            self.report(text.clone());
-        }
-        let refusal = self
-            .partitions
-            .get(&id)
-            .map(|partition| partition.room.refusal(text));
-        refusal.map_or(Ok(()), Err)
+        room.refusal(text, blocked_retry_ms)
     }
 }
 

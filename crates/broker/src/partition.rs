@@ -188,6 +188,7 @@ impl Node {
     /// Lets everything take effect that was done with a storage: operations
     /// go out, events come in, answers that waited are given.
     pub(crate) fn settle_partition(&mut self, id: StorageId) {
+        self.advance_line(id);
         loop {
             let Some(partition) = self.partitions.get_mut(&id) else {
                 return;
@@ -267,8 +268,11 @@ impl Node {
                     self.refuse_request(ack.asker, refusal.clone());
                 }
                 self.give_up_misplaced(id);
+                self.touched.insert(id);
             }
             StorageEvent::Lost(gap) => {
+                // It made room.
+                self.touched.insert(id);
                 if gap.reason == GapReason::Discarded
                     && let Some(partition) = self.partitions.get_mut(&id)
                 {

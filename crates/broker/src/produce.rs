@@ -5,6 +5,7 @@ use crate::acks::Ack;
 use crate::arrivals::Turn;
 use crate::faults::Fault;
 use crate::node::{Asker, Node, StorageId};
+use crate::overflow::Wanted;
 use crate::queue::OWN_LINK;
 use crate::session::{Refused, malformed, refuse};
 use log::{Append, DataPlace};
@@ -32,6 +33,11 @@ impl Incoming {
             .saturating_add(self.external_bytes)
     }
 
+    /// Its events, and what it takes of a storage.
+    pub fn size(&self) -> (u64, u64) {
+        (self.header.offset_count(), self.bytes_stored())
+    }
+
     /// The sequence number of the batch that follows.
     pub fn next(&self) -> Sequence {
         Sequence(
@@ -57,22 +63,40 @@ impl Node {
         let (incoming, external) = self.check_batch(head, &produce, storage, payload)?;
         self.check_epoch(&incoming.header)?;
         self.check_dropped(storage, &incoming)?;
-        let verdict = self.verdict(storage, &incoming)?;
-        match verdict {
-            Turn::Duplicate(base_offset) => {
-                self.acknowledge_duplicate(asker, storage, &incoming, base_offset);
-                Ok(())
-            }
-            Turn::Now | Turn::Later => {
-                self.check_room(storage, &incoming)?;
-                match verdict {
-                    Turn::Now if external.is_none() => self.append(asker, storage, incoming, None),
-                    turn => self.arrive(asker, storage, turn, incoming, external, produce.regions),
-                }
-            }
-            Turn::InPlaceOf(_) => {
-                self.arrive(asker, storage, verdict, incoming, external, produce.regions)
-            }
+        let turn = self.verdict(storage, &incoming)?;
+        if let Turn::Duplicate(base_offset) = turn {
+            self.acknowledge_duplicate(asker, storage, &incoming, base_offset);
+            return Ok(());
+        }
+        if !self.may_come(storage, turn, &incoming)? {
+            let wanted = Wanted {
+                layout: external,
+                regions: produce.regions,
+            };
+            return self.wait_in_line(asker, storage, turn, incoming, wanted);
+        }
+        match turn {
+            Turn::Now if external.is_none() => self.append(asker, storage, incoming, None),
+            turn => self.arrive(asker, storage, turn, incoming, external, produce.regions),
+        }
+    }
+
+    /// Whether a batch is let in now, or has to wait in line.
+    fn may_come(
+        &mut self,
+        storage: StorageId,
+        turn: Turn,
+        incoming: &Incoming,
+    ) -> Result<bool, Refused> {
+        let header = &incoming.header;
+        if self.is_behind_line(storage, turn, header.producer) {
+            return Ok(false);
+        }
+        match turn {
+            // It was let in when it came first.
+            Turn::InPlaceOf(_) => Ok(true),
+            _ if self.has_line(storage) => Ok(false),
+            _ => self.check_room(storage, header, incoming.bytes_stored()),
         }
     }
 

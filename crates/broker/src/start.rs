@@ -104,6 +104,7 @@ impl Node {
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
             gap_records: crate::gaps::GapRecords::default(),
+            in_line: BTreeMap::new(),
             drain: Drain::default(),
             touched: BTreeSet::new(),
             controller_touched: true,

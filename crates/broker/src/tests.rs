@@ -12,6 +12,7 @@ mod group_storm;
 mod groups;
 mod hostile;
 mod internal;
+mod line;
 mod members;
 mod overflow;
 mod produce;

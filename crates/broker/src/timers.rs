@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Fetch(LinkId, u64),
     /// A storage's retention and background syncs.
     Storage(StorageId),
+    /// Those who wait for room in a partition.
+    Line(StorageId),
     /// Members and revoked partitions of a group or queue.
     Shared(SharedId),
     /// Leases, delays and retries of a queue.

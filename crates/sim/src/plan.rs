@@ -12,7 +12,7 @@ use log::testing::Survival;
 use net::testing::sim::SimFaults;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use topic::{Definition, Retention, SelectorKind};
+use topic::{Definition, Overflow, Retention, SelectorKind};
 use wire::Durability;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -313,7 +313,8 @@ impl Plan {
     }
 
     /// Has the topic keep, or not, what its consumers have not acknowledged:
-    /// all but one independent consumer are spared by retention.
+    /// all but one independent consumer are spared by retention, and some
+    /// producers wait for them.
     fn keep(&mut self, random: &mut Random) {
         let mut builder = Definition::builder()
             .partition_selector(SelectorKind::Explicit)
@@ -331,6 +332,10 @@ impl Plan {
                     count: Some(random.within(1..30)),
                     ..Retention::default()
                 });
+                // Or producers wait for those who share.
+                if random.one_in(2) {
+                    builder = builder.overflow(Overflow::Block);
+                }
             }
             for partition in &mut self.partitions {
                 partition.config = SMALL_SEGMENTS.to_owned();

@@ -65,6 +65,8 @@ pub struct Node {
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
     pub(crate) gap_records: crate::gaps::GapRecords,
+    /// Bytes of batches that wait for room, by connection.
+    pub(crate) in_line: BTreeMap<LinkId, u64>,
     pub(crate) drain: Drain,
     /// Storages that were called since they were last polled.
     pub(crate) touched: BTreeSet<StorageId>,
@@ -199,6 +201,7 @@ impl Node {
             Timer::Quiet(link) => self.send_held(link),
             Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
             Timer::Storage(storage) => self.tick_storage(storage),
+            Timer::Line(storage) => self.tell_line(storage),
             Timer::Shared(id) => self.shared_timer(id),
             Timer::Queue(id) => self.queue_timer(id),
             Timer::Drain => self.drain_impatiently(),
