@@ -109,6 +109,12 @@ pub struct LoadArgs {
     /// is are written again
     #[arg(long, conflicts_with = "retention_bytes")]
     pub keep_unsettled: bool,
+    /// queue --live: producers wait while so many bytes are not settled, and the files of what is
+    /// settled are written again. With a warm-up of several times this, a queue in its steady
+    /// state is measured
+    #[arg(long, value_name = "BYTES", requires = "live",
+          conflicts_with_all = ["retention_bytes", "keep_unsettled"])]
+    pub backlog_bytes: Option<u64>,
     /// The most bytes in a batch
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub batch_bytes: u32,
@@ -210,8 +216,12 @@ impl Case {
         if work == Work::Broadcast && load.partitions > 1 {
             return wrong("broadcasts are measured with one partition");
         }
-        if matches!(work, Work::Queue | Work::Broadcast) && load.warmup > 0 {
-            return wrong("queues and broadcasts are measured without a warm-up");
+        let is_filled = work == Work::Queue && !load.live;
+        if (is_filled || work == Work::Broadcast) && load.warmup > 0 {
+            return wrong("what lies ready, and broadcasts, are measured without a warm-up");
+        }
+        if 0 < load.warmup && load.warmup < load.clients as u64 && work == Work::Queue {
+            return wrong("every client needs an event of the warm-up");
         }
         let is_settled = matches!(work, Work::Queue | Work::Request);
         if load.keep_unsettled && !is_settled {
@@ -296,7 +306,8 @@ impl Case {
         if load.keep_unsettled && load.live {
             return all.min(UNSETTLED_BYTES);
         }
-        all.min(load.retention_bytes.unwrap_or(u64::MAX))
+        let kept = load.retention_bytes.or(load.backlog_bytes);
+        all.min(kept.unwrap_or(u64::MAX))
     }
 
     /// Bytes that are moved while it is measured.
@@ -370,6 +381,7 @@ impl Case {
             "partitions": load.partitions,
             "retention_bytes": load.retention_bytes,
             "keep_unsettled": load.keep_unsettled,
+            "backlog_bytes": load.backlog_bytes,
             "batch_bytes": load.batch_bytes,
             "batch_count": load.batch_count,
             "linger_us": load.linger_us,
@@ -439,6 +451,9 @@ impl Case {
         }
         if load.keep_unsettled {
             title.push_str(", what is unsettled kept");
+        }
+        if let Some(bytes) = load.backlog_bytes {
+            title.push_str(&format!(", {} MiB unsettled at most", bytes >> 20));
         }
         if load.warmup > 0 {
             title.push_str(&format!(", after {} more", load.warmup));

@@ -10,7 +10,7 @@ use super::peer::Server;
 use crate::failure::{About, Code, Failure};
 use client::{Definition, Driver, PartitionStorage};
 use std::path::Path;
-use topic::{Retention, SerializerKind, ValidatorKind};
+use topic::{Overflow, Retention, SerializerKind, ValidatorKind};
 
 /// The queue that members share.
 const QUEUE: &str = "queue";
@@ -79,16 +79,15 @@ impl Rig<'_> {
                 }
                 self.round(jobs)?
             }
-            Work::Queue => {
-                let pushed = produce_jobs(case, &plan, clients);
-                let settle = queue_jobs(case, &plan, Role::Settle);
-                match case.load.live {
-                    true => self.round(pushed.into_iter().chain(settle).collect())?,
-                    false => {
-                        self.round(fill_jobs(case, &plan, clients))?;
-                        self.round(settle)?
-                    }
+            Work::Queue if case.load.live => {
+                if plan.warmup > 0 {
+                    self.round(live_jobs(case, &plan, 0, plan.warmup))?;
                 }
+                self.round(live_jobs(case, &plan, plan.warmup, plan.events))?
+            }
+            Work::Queue => {
+                self.round(fill_jobs(case, &plan, clients))?;
+                self.round(queue_jobs(case, &plan, Role::Settle))?
             }
             Work::Request => {
                 let mut jobs = jobs(case, &plan, clients, Role::Ask);
@@ -152,7 +151,13 @@ fn make_topic(case: &Case, name: &str, driver: &Driver) -> Result<(), Failure> {
             ..Retention::default()
         });
     }
-    let is_limited = load.retention_bytes.is_some() || load.keep_unsettled;
+    if load.backlog_bytes.is_some() {
+        definition = definition.overflow(Overflow::Block).retention(Retention {
+            bytes: load.backlog_bytes,
+            ..Retention::default()
+        });
+    }
+    let is_limited = load.retention_bytes.or(load.backlog_bytes).is_some() || load.keep_unsettled;
     if is_limited && matches!(case.work, Work::Queue | Work::Request) {
         definition = definition.keep_until_acknowledged(vec![QUEUE.to_owned()]);
     }
@@ -191,6 +196,22 @@ fn queue_jobs(case: &Case, plan: &Plan<'_>, role: Role) -> Vec<Job> {
     let mut jobs = jobs(case, plan, case.load.clients, role);
     for job in &mut jobs {
         job.name = QUEUE.to_owned();
+    }
+    jobs
+}
+
+/// So many events are pushed and settled at the same time, behind others that
+/// were before.
+fn live_jobs(case: &Case, plan: &Plan<'_>, before: u64, events: u64) -> Vec<Job> {
+    let plan = Plan {
+        warmup: 0,
+        events,
+        ..*plan
+    };
+    let mut jobs = produce_jobs(case, &plan, case.load.clients);
+    jobs.extend(queue_jobs(case, &plan, Role::Settle));
+    for job in &mut jobs {
+        job.total += before;
     }
     jobs
 }
