@@ -69,6 +69,9 @@ def test_a_full_batch_needs_no_flush(dialect, topic: TopicHandle) -> None:
         ({1: 2, "nested": {3: [{4: 5}]}}, {"1": 2, "nested": {"3": [{"4": 5}]}}),
         ({"n": np.float64(0.5), "m": np.int32(3)}, {"n": 0.5, "m": 3}),
         (17, 17),
+        # As Mofka's own binding has it.
+        ({"a": b"\x89PNG\x00", "b": [{"c": b""}]}, {"a": "iVBORwA=", "b": [{"c": ""}]}),
+        ({"loss": float("nan"), "most": [float("inf"), 1.5]}, {"loss": None, "most": [None, 1.5]}),
     ],
 )
 def test_metadata(dialect, driver: Driver, name: str, metadata: Any, read: Any) -> None:

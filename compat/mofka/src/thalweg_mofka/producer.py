@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +65,10 @@ class Producer:
     ) -> FutureUint:
         """Sends an event and returns the future of its id.
 
-        `metadata` is anything that has a JSON form, or a str of JSON. `data` is
-        a contiguous buffer or a list of such; it is not copied, so it must not
-        be changed before the future is resolved or a flush is through. The
+        `metadata` is anything that has a JSON form, or a str of JSON; bytes in
+        it become base64, and what is no finite number null. `data` is a
+        contiguous buffer or a list of such; it is not copied, so it must not be
+        changed before the future is resolved or a flush is through. The
         partition asked for counts modulo the number of partitions.
 
         A topic without partitions is waited for. Raises `ClientException` if the
@@ -186,7 +189,12 @@ class Producer:
 
 
 def _plain(value: Any) -> Any:
-    """Metadata with the keys of its dicts made texts, as other bindings do it."""
+    """Metadata as Mofka's own binding makes it JSON: keys of dicts are texts,
+    bytes are base64, and what is no finite number is null."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
