@@ -372,7 +372,7 @@ def table(case: str, title: str, results: dict, output: Path) -> str:
             lines.append(f"| {name} | {told(keys['mb_per_s'], 1, 0)} | {' | '.join(shares)} |")
         rows = [(name, keys["mb_per_s"]) for name, keys in results.items()]
         plots.bars(output / f"{case}.svg", title, "MB/s", rows)
-    elif case.startswith("share"):
+    elif case.startswith(("share", "steady")):
         lines += ["| | thousand events/s |", "| --- | --- |"]
         for name, keys in results.items():
             lines.append(f"| {name} | {told(keys['events_per_s'], 1e-3, 2)} |")

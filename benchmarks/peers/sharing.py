@@ -41,6 +41,15 @@ def queue_case(bench):
     }
 
 
+def shared_by_rabbit(rabbit, count: int, size: int, clients: int):
+    def run():
+        result = rabbit.run("share", "q", count, size, 256, clients)
+        rabbit.delete("q")
+        return result
+
+    return run
+
+
 def share_case(size: int, events: int):
     """As many producers as consumers, all at once; enough events that the memory
     into which each of 64 clients reads for the first time is not what is measured."""
@@ -52,14 +61,6 @@ def share_case(size: int, events: int):
         def ours(server, clients, **more):
             given = {"metadata_bytes": 16, "data_bytes": size, "events": count, "clients": clients}
             return lambda: server.bench("queue", **given, **more, live=True, durability="written")
-
-        def theirs(clients):
-            def run():
-                result = rabbit.run("share", "q", count, size, 256, clients)
-                rabbit.delete("q")
-                return result
-
-            return run
 
         contenders = {}
         for clients in CLIENTS:
@@ -77,7 +78,33 @@ def share_case(size: int, events: int):
                     server,
                     ours(server, clients, keep_unsettled=True),
                 )
-            contenders[f"RabbitMQ, {clients} and {clients}"] = (rabbit, theirs(clients))
+            contenders[f"RabbitMQ, {clients} and {clients}"] = (rabbit, shared_by_rabbit(rabbit, count, size, clients))
+        return contenders
+
+    return make
+
+
+def steady_case(size: int, events: int):
+    """The same of a topic whose producers wait for the members: its files are written again
+    and again, and what a machine takes to find fresh memory is not what is measured."""
+
+    def make(bench):
+        count = max(CLIENTS[-1], bench.count(events))
+        thalweg, near, rabbit = bench.thalweg(), bench.thalweg("shm"), bench.rabbit()
+
+        def ours(server, clients):
+            given = {"metadata_bytes": 16, "data_bytes": size, "events": count, "clients": clients}
+            given |= {"warmup": max(clients, count // 4), "backlog_bytes": 128 * KIB * KIB}
+            return lambda: server.bench("queue", **given, live=True, durability="written")
+
+        contenders = {}
+        for clients in CLIENTS:
+            for name, server in (("tcp", thalweg), ("shm", near)):
+                contenders[f"Thalweg {name}, written, {clients} and {clients}"] = (
+                    server,
+                    ours(server, clients),
+                )
+            contenders[f"RabbitMQ, {clients} and {clients}"] = (rabbit, shared_by_rabbit(rabbit, count, size, clients))
         return contenders
 
     return make
@@ -150,6 +177,8 @@ SHARING = {
     "queue-1k": ("Consuming events of 1,000 B through a queue, one acknowledgement each", queue_case),
     "share-16k": ("Sharing events of 16 KiB among 1 to 64 producers and consumers", share_case(16 * KIB, 64_000)),
     "share-1m": ("Sharing events of 1 MiB among 1 to 64 producers and consumers", share_case(KIB * KIB, 2_048)),
+    "steady-16k": ("Sharing events of 16 KiB, 128 MiB unsettled at most", steady_case(16 * KIB, 256_000)),
+    "steady-1m": ("Sharing events of 1 MiB, 128 MiB unsettled at most", steady_case(KIB * KIB, 8_192)),
     "request": ("Requests of 128 B and their replies, one at a time and 64", request_case),
     "broadcast": ("Broadcasting 4 MiB to 32 consumers", broadcast_case),
 }
