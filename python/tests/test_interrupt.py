@@ -90,3 +90,37 @@ wait_in(c.flush)
 def test_ctrl_c_ends_the_wait(server: Any, run_script: Any, wait: str) -> None:
     done = run_script(PRELUDE + WAITS[wait], server.group_file, server.pid)
     assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_ctrl_c_while_the_serializer_is_imported_raises(server: Any, run_script: Any) -> None:
+    """Connecting imports orjson, which crashes if what it imports itself is interrupted."""
+    pytest.importorskip("orjson")
+    done = run_script(
+        """
+import os, signal, sys
+import thalweg
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupting:
+    orjson_begun = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("orjson"):
+            self.orjson_begun = True
+        elif self.orjson_begun:
+            self.orjson_begun = False
+            os.kill(os.getpid(), signal.SIGINT)
+
+assert "orjson" not in sys.modules, "imported with the package: how it is interrupted has to change"
+sys.meta_path.insert(0, Interrupting())
+try:
+    thalweg.Driver(sys.argv[1], connect_timeout=60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+driver = thalweg.Driver(sys.argv[1], connect_timeout=60)
+print(driver.create_topic("after", storage="memory").name)
+""",
+        server.group_file,
+    )
+    assert (done.stdout, done.returncode) == ("interrupted\nafter\n", 0), done.stderr

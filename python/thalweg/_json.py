@@ -6,15 +6,29 @@ becomes ``null`` with orjson, and is refused by the standard library.
 
 from __future__ import annotations
 
+import importlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from thalweg.exceptions import InvalidEvent
 
-try:
-    import orjson
-except ImportError:
-    orjson = None  # type: ignore[assignment]
+
+def _import_orjson() -> Any:
+    """orjson, or None where it is not installed.
+
+    It is imported on a thread of its own. The main thread is where signal handlers run, and the
+    process would crash if one raises, as Ctrl-C does, while orjson sets itself up: it then uses
+    a module that it failed to import.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="thalweg-import") as importer:
+        try:
+            return importer.submit(importlib.import_module, "orjson").result()
+        except ImportError:
+            return None
+
+
+orjson = _import_orjson()
 
 
 def _plain(value: Any) -> Any:
@@ -47,6 +61,7 @@ def dumps_anything(value: Any) -> bytes:
     try:
         if orjson is None:
             return _standard_dumps(value)
-        return orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
+        written: bytes = orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
+        return written
     except (TypeError, ValueError, RecursionError) as reason:
         raise InvalidEvent(f"metadata can't be made JSON: {reason}") from reason
