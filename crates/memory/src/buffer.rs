@@ -15,9 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Buffers above this are mapped for one use.
 const CLASS_BYTES_MAX: usize = 64 << 20;
-/// Sizes of buffers between a power of two and the next: an eighth of a
+/// Sizes of buffers between a power of two and the next: an eighth of a fresh
 /// buffer is unused at most, but for the smallest, which are whole pages.
 const CLASSES_PER_DOUBLING: usize = 8;
+
+/// A buffer may have memory that lies ready and is as many times as large as it
+/// needs, rather than fresh pages.
+const WARM_TIMES_MAX: usize = 2;
 
 /// Owned, writable, aligned bytes, which return to their pool when dropped.
 ///
@@ -88,13 +92,12 @@ impl Shelves {
 
     fn take(&self, class_bytes: usize) -> Option<Block> {
         let mut free = self.lock();
-        let class = free.class(class_bytes);
-        if let Some(block) = class.warm.pop_back() {
-            class.idle = class.idle.min(class.warm.len());
-            free.kept_bytes -= class_bytes;
-            free.used_bytes += class_bytes;
+        if let Some(block) = free.take_warm(class_bytes) {
+            free.kept_bytes -= block.bytes();
+            free.used_bytes += block.bytes();
             return Some(block);
         }
+        let class = free.class(class_bytes);
         let cold = class.cold.pop();
         let block = cold.or_else(|| class.cutter.cut(class_bytes))?;
         free.used_bytes += class_bytes;
@@ -131,6 +134,19 @@ impl Shelves {
 impl Free {
     fn class(&mut self, bytes: usize) -> &mut Class {
         self.classes.entry(bytes).or_default()
+    }
+
+    /// A block with pages, of this size or up to twice as large: payloads come
+    /// in many sizes, and what lies ready for one serves the next.
+    fn take_warm(&mut self, bytes: usize) -> Option<Block> {
+        let fitting = self.classes.range_mut(bytes..=WARM_TIMES_MAX * bytes);
+        let mut warm = fitting
+            .map(|(_, class)| class)
+            .filter(|class| !class.warm.is_empty());
+        let class = warm.next()?;
+        let block = class.warm.pop_back();
+        class.idle = class.idle.min(class.warm.len());
+        block
     }
 
     /// The oldest warm block of the class that has most: sizes that are used
@@ -362,6 +378,31 @@ mod tests {
         let place = buffer.as_ptr();
         drop(buffer.freeze());
         assert_eq!(pool.take(99_000).as_ptr(), place);
+    }
+
+    #[test]
+    fn what_lies_ready_serves_smaller_buffers_too() {
+        let pool = Pool::new(1 << 20);
+        let buffers = [pool.take(100_000), pool.take(70_000)];
+        let [large, small] = buffers.each_ref().map(|buffer| buffer.as_ptr());
+        drop(buffers);
+        let buffer = pool.take(70_000);
+        assert_eq!(
+            buffer.as_ptr(),
+            small,
+            "the one that is no larger than needed"
+        );
+        let smaller = pool.take(60_000);
+        assert_eq!((smaller.as_ptr(), smaller.len()), (large, 60_000));
+        assert_eq!(pool.kept_bytes(), 0);
+        drop(smaller);
+        assert_ne!(
+            pool.take(40_000).as_ptr(),
+            large,
+            "more than twice as large"
+        );
+        let both = [pool.take(100_000), buffer];
+        assert_eq!(both[0].as_ptr(), large, "it is back where it was");
     }
 
     #[test]
