@@ -84,3 +84,26 @@ producer.push_many([{"i": i} for i in range(1000)])
             for i in range(1000):
                 event = consumer.pull(timeout=60)
                 assert event is not None and event.metadata == {"i": i}
+
+
+def test_a_program_may_connect_as_it_ends(
+    shared_server: Any, driver: thalweg.Driver, name: str, run_script: Any
+) -> None:
+    """Where the interpreter starts no threads any more."""
+    code = """
+import atexit, sys
+import concurrent.futures.thread
+import thalweg
+
+@atexit.register
+def last_words():
+    driver = thalweg.Driver(sys.argv[1], connect_timeout=60)
+    producer = driver.create_topic(sys.argv[2], storage="memory").producer()
+    producer.push({"said": "at the end"})
+    producer.flush()
+"""
+    done = run_script(code, shared_server.group_file, name)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    with driver.open_topic(name).consumer("reader") as consumer:
+        event = consumer.pull(timeout=60)
+    assert event is not None and event.metadata == {"said": "at the end"}

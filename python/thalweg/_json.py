@@ -6,9 +6,10 @@ becomes ``null`` with orjson, and is refused by the standard library.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from typing import Any
 
 from thalweg.exceptions import InvalidEvent
@@ -21,11 +22,20 @@ def _import_orjson() -> Any:
     process would crash if one raises, as Ctrl-C does, while orjson sets itself up: it then uses
     a module that it failed to import.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="thalweg-import") as importer:
-        try:
-            return importer.submit(importlib.import_module, "orjson").result()
-        except ImportError:
-            return None
+    found: list[Any] = []
+
+    def search() -> None:
+        with contextlib.suppress(ImportError):
+            found.append(importlib.import_module("orjson"))
+
+    importer = threading.Thread(target=search, name="thalweg-import", daemon=True)
+    try:
+        importer.start()
+    except RuntimeError:  # The interpreter is about to end, and starts no threads any more.
+        search()
+    else:
+        importer.join()
+    return found[0] if found else None
 
 
 orjson = _import_orjson()
