@@ -1,4 +1,4 @@
-//! That `include/thalweg/thalweg.h` says what is here.
+//! That `include/thalweg/thalweg.h`, with what it includes, says what is here.
 
 use crate::boundary::{ThalwegBytes, ThalwegEventId};
 use crate::callbacks::{ThalwegBuffer, ThalwegDataCallbacks};
@@ -200,7 +200,9 @@ fn functions() -> Vec<(String, Vec<String>, String)> {
 /// The compiler refuses a function that is declared in two ways.
 #[test]
 fn functions_have_the_types_of_the_header() {
-    let header = std::fs::read_to_string(root().join("include/thalweg/thalweg.h")).unwrap();
+    let header = ["thalweg.h", "sharing.h"]
+        .map(|name| std::fs::read_to_string(root().join("include/thalweg").join(name)).unwrap())
+        .concat();
     let functions = functions();
     assert!(functions.len() > 40, "only {} are found", functions.len());
     let mut text = "typedef void (*thalweg_callback)(void *context);\n".to_owned();
