@@ -50,7 +50,10 @@ class Server:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        print(f"server {self.process.pid}: killed", flush=True)
+        print(
+            f"server {self.process.pid}: killed in mid-run, on purpose; the next one has its data",
+            flush=True,
+        )
 
     def stop(self) -> None:
         self.process.terminate()
