@@ -1,6 +1,6 @@
 //! How fast links are, beside a raw stream in the same run.
 //!
-//! `cargo run --release -p thalweg-net --example throughput [ROUNDS] [MIB]`
+//! `cargo run --release -p thalweg-net --example links [ROUNDS] [MIB]`
 //!
 //! Two threads, one a side; each round measures every variant once, so that
 //! ratios compare what ran under the same conditions. Prints the median of
