@@ -136,8 +136,10 @@ fn targets(line: &str) -> Vec<&str> {
             }
         }
     }
+    // The label ends at the line's first bracket: one further on is prose.
     if line.starts_with('[')
-        && let Some((_, target)) = line.split_once("]: ")
+        && let Some((_, rest)) = line.split_once(']')
+        && let Some(target) = rest.strip_prefix(": ")
     {
         found.extend(target.split_whitespace().next());
     }
@@ -197,6 +199,12 @@ mod tests {
     #[test]
     fn code_is_not_read_as_links() {
         let text = "```\n[a](gone.md)\n```\nand `[b](gone.md)`\n";
+        assert_eq!(links(&pages_of(text)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn brackets_of_figures_are_not_read_as_links() {
+        let text = "[149 to 284], of others 158 [135 to 167]: in one round of three\n";
         assert_eq!(links(&pages_of(text)), Vec::<String>::new());
     }
 
