@@ -32,7 +32,7 @@ typedef struct thalweg_group_callbacks {
     void (*revoking)(void *context, const uint32_t *partitions, size_t count);
     /* These are gone already: acknowledgements of them are refused. */
     void (*lost)(void *context, const uint32_t *partitions, size_t count);
-    /* Called once when none of the others will be called any more. */
+    /* Called once when none of the others will be called any more, by whoever frees the consumer. */
     void (*destroy)(void *context);
     void *context;
 } thalweg_group_callbacks;

@@ -440,7 +440,9 @@ typedef struct thalweg_message {
     /*
      * NULL, or called once, as `release(release_context)`, when the data is
      * not borrowed any more: on any thread, perhaps before the push returns.
-     * Not called if the push fails.
+     * Not called if the push fails. The driver waits for it: it must not wait
+     * for a lock that is held around calls of this library, as an
+     * interpreter's may be.
      */
     void (*release)(void *context);
     void *release_context;
@@ -596,12 +598,16 @@ typedef struct thalweg_data_callbacks {
     int32_t (*allocate)(void *context, const thalweg_event_info *event, const thalweg_view *view,
                         thalweg_buffer *buffer, thalweg_error *error);
     /*
-     * Called once for each buffer, on any thread, when the library does not use
-     * it any more: when its event is freed, or when that event will not be
-     * handed out (the consumer is closed, or goes elsewhere).
+     * Called once for each buffer, on any thread but the driver's, when the
+     * library does not use it any more: when its event is freed, or when that
+     * event will not be handed out (the consumer is closed, or goes elsewhere).
      */
     void (*release)(void *context, void *owner);
-    /* Called once when none of the others will be called any more. */
+    /*
+     * Called once when none of the others will be called any more: by whoever
+     * frees the consumer and the last of its events; if data of theirs was
+     * under way then, later, on a thread of its own.
+     */
     void (*destroy)(void *context);
     void *context;
 } thalweg_data_callbacks;

@@ -6,7 +6,7 @@ use crate::event::{ConsumedEvent, Data};
 use crate::feed::{Change, ConsumerShared};
 use crate::future::PushFuture;
 use crate::mailbox::{CallRequest, Command, Seek};
-use crate::options::{ConsumerOptions, PartitionsCallback};
+use crate::options::{ConsumerOptions, GroupMember, PartitionsCallback};
 use crate::promise::{Answered, Pending, Promise};
 use crate::puller::Puller;
 use crate::requester::Replier;
@@ -42,6 +42,8 @@ pub struct Consumer {
 /// A consumer in the process that opened it.
 struct Open {
     shared: Arc<ConsumerShared>,
+    /// With its callbacks, if the consumer is a group's member.
+    member: Option<GroupMember>,
     /// Whoever pulls holds it, never while waiting; and whoever takes in what
     /// arrives, if nobody pulls. `None` once this is dropped.
     puller: Arc<Mutex<Option<Puller>>>,
@@ -55,6 +57,8 @@ impl Drop for Open {
     fn drop(&mut self) {
         let consumer = self.shared.key;
         self.shared.mailbox.send(Command::CloseConsumer(consumer));
+        // Callbacks end on this thread, for the core may outlive this.
+        self.shared.set_on_ready(None);
         // It may hold the last handle of the driver, which whoever drives must not drop.
         let puller = lock(&self.puller).take();
         drop(puller);
@@ -412,7 +416,7 @@ impl Consumer {
     /// say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
         if let Ok(open) = self.open() {
-            open.shared.set_on_ready(Arc::from(callback));
+            open.shared.set_on_ready(Some(Arc::from(callback)));
         }
     }
 
@@ -508,7 +512,7 @@ impl Open {
         let shared = Arc::new(ConsumerShared::new(
             name.to_owned(),
             topic.state.clone(),
-            options.clone(),
+            options,
             session.mailbox.clone(),
             share,
             windows,
@@ -556,6 +560,7 @@ impl Open {
         let open = Self {
             puller,
             shared,
+            member: options.group.clone(),
             gaps: Mutex::default(),
             on_gap: Mutex::default(),
             replier: Replier::new(topic, replier),
@@ -581,7 +586,7 @@ impl Open {
 
     /// Calls the program back for what happened to partitions of its group.
     fn follow_changes(&self) -> Result<(), ClientError> {
-        let Some(group) = &self.shared.options.group else {
+        let Some(member) = &self.member else {
             return Ok(());
         };
         if let Some(absence) = self.shared.visits.visit() {
@@ -596,14 +601,14 @@ impl Open {
         };
         while let Some(change) = self.shared.take_change() {
             match change {
-                Change::Assigned(partitions) => tell(&group.on_assigned, &partitions),
+                Change::Assigned(partitions) => tell(&member.on_assigned, &partitions),
                 Change::Lost(partitions) => {
                     self.forget(&partitions);
-                    tell(&group.on_lost, &partitions);
+                    tell(&member.on_lost, &partitions);
                 }
                 Change::Revoking(partitions) => {
                     self.forget(&partitions);
-                    tell(&group.on_revoking, &partitions);
+                    tell(&member.on_revoking, &partitions);
                     self.shared.mailbox.send(Command::Release {
                         consumer: self.shared.key,
                         partitions,

@@ -5,7 +5,7 @@ use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
 use crate::merge::{Head, Merge, Turn};
-use crate::options::{ConsumerOptions, DataMode};
+use crate::options::ConsumerOptions;
 use crate::promise::Promise;
 use crate::topic_handle::TopicState;
 use crate::visits::Visits;
@@ -180,7 +180,10 @@ pub(crate) struct ConsumerShared {
     pub key: u64,
     pub name: String,
     pub topic: Arc<TopicState>,
+    /// Without callbacks, and so without [`ConsumerOptions::data`].
     pub options: ConsumerOptions,
+    /// Whether batches bring their inline data along.
+    pub wants_inline_data: bool,
     pub mailbox: Arc<Mailbox>,
     /// Bytes of each partition's batches that may wait here.
     pub window: u64,
@@ -203,7 +206,7 @@ impl ConsumerShared {
     pub fn new(
         name: String,
         topic: Arc<TopicState>,
-        options: ConsumerOptions,
+        options: &ConsumerOptions,
         mailbox: Arc<Mailbox>,
         share: Reservation,
         partition_count: usize,
@@ -221,7 +224,8 @@ impl ConsumerShared {
                 .credit_bytes
                 .min(share.bytes() / partition_count.max(1) as u64)
                 .max(1),
-            options,
+            wants_inline_data: options.data.brings_inline_data(options.inline_along),
+            options: options.without_callbacks(),
             _share: share,
             arrived: Signal::new(),
             acknowledgements: Mutex::default(),
@@ -234,16 +238,6 @@ impl ConsumerShared {
 
     fn lock(&self) -> MutexGuard<'_, Feeds> {
         self.feeds.lock().expect("no holder panics here")
-    }
-
-    /// Whether batches bring their inline data along: with a selector, only
-    /// what it selects travels, unless it is to pick here.
-    pub fn wants_inline_data(&self) -> bool {
-        match self.options.data {
-            DataMode::All => true,
-            DataMode::Select(_) => self.options.inline_along,
-            DataMode::None => false,
-        }
     }
 
     /// Tells whoever waits that there is something to look at.
@@ -279,8 +273,11 @@ impl ConsumerShared {
         }
     }
 
-    pub fn set_on_ready(&self, on_ready: OnReady) {
-        *self.on_ready.lock().expect("no holder panics here") = Some(on_ready);
+    pub fn set_on_ready(&self, on_ready: Option<OnReady>) {
+        let mut held = self.on_ready.lock().expect("no holder panics here");
+        let before = std::mem::replace(&mut *held, on_ready);
+        drop(held);
+        drop(before);
     }
 
     /// The count of news, to be given to [`ConsumerShared::wait`].

@@ -23,6 +23,7 @@ mod future;
 pub mod group_file;
 pub mod journal;
 mod landing;
+mod letting_go;
 mod losses;
 mod mailbox;
 mod merge;
@@ -51,6 +52,7 @@ pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo};
 pub use faults::{Fault, plant};
 pub use fetched::FetchedBatches;
 pub use future::{FlushFuture, PushFuture};
+pub use letting_go::let_go;
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,

@@ -367,6 +367,37 @@ pub struct ConsumerOptions {
     pub merge_wait: Option<Duration>,
 }
 
+impl DataMode {
+    /// Whether batches are to bring their inline data along. With a selector
+    /// they need not: only what it selects travels, unless it is to pick here.
+    pub(crate) fn brings_inline_data(&self, inline_along: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Select(_) => inline_along,
+            Self::None => false,
+        }
+    }
+}
+
+impl ConsumerOptions {
+    /// Without anything of the program's: whoever drives may come to drop
+    /// them, and the end of a callback may take locks that the program holds
+    /// while it waits for whoever drives.
+    pub(crate) fn without_callbacks(&self) -> Self {
+        Self {
+            data: DataMode::None,
+            allocator: None,
+            group: self.group.clone().map(|member| GroupMember {
+                on_assigned: None,
+                on_revoking: None,
+                on_lost: None,
+                ..member
+            }),
+            ..self.clone()
+        }
+    }
+}
+
 impl Default for ConsumerOptions {
     fn default() -> Self {
         Self {

@@ -78,6 +78,17 @@ pub struct QueueConsumerOptions {
     pub renew: bool,
 }
 
+impl QueueConsumerOptions {
+    /// As [`crate::ConsumerOptions::without_callbacks`].
+    fn without_callbacks(&self) -> Self {
+        Self {
+            data: DataMode::None,
+            allocator: None,
+            ..self.clone()
+        }
+    }
+}
+
 impl Default for QueueConsumerOptions {
     fn default() -> Self {
         Self {
@@ -150,6 +161,8 @@ struct Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.shared.close();
+        // It ends on this thread, for the core may outlive this.
+        self.shared.set_on_ready(None);
         self.shared.mailbox.send(Command::CloseQueue {
             queue: self.shared.key,
             timeout: self.shared.options.session_timeout,
@@ -311,7 +324,7 @@ impl QueueConsumer {
     /// new to say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
         if let Ok(open) = self.open() {
-            open.shared.set_on_ready(Arc::from(callback));
+            open.shared.set_on_ready(Some(Arc::from(callback)));
         }
     }
 
@@ -422,7 +435,7 @@ impl Open {
         let shared = Arc::new(QueueShared::new(
             name,
             state,
-            options.clone(),
+            options,
             mailbox,
             share,
             Arc::downgrade(&replier),

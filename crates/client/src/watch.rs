@@ -13,7 +13,7 @@ use crate::runtime::{Left, Runtime};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use net::{Relief, Standby};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -92,6 +92,17 @@ impl Drop for Bystander {
 thread_local! {
     /// For whose thread this one stands in.
     static STANDS_IN_FOR: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
+}
+
+thread_local! {
+    /// Whether this is a client's own thread.
+    static IS_CLIENTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread drives a client, or could not if it wanted to, for it
+/// is that client's own.
+pub(crate) fn drives() -> bool {
+    IS_CLIENTS.get() || STANDS_IN_FOR.with_borrow(Option::is_some)
 }
 
 /// While it lives, this thread stands in for another one.
@@ -199,6 +210,7 @@ impl Watch {
 
     fn run(&self, mut standby: Standby) {
         self.mailbox.set_thread();
+        IS_CLIENTS.set(true);
         while let Some(wait) = self.look_up() {
             if let Err(error) = standby.wait(wait) {
                 return self.give_up(ClientError::io(

@@ -764,3 +764,39 @@ fn a_silent_partition_is_waited_for_no_longer_than_the_program_says() {
     let error = world.wait(refused).expect_err("a group is not merged");
     assert!(matches!(error, ClientError::Invalid(_)), "{error}");
 }
+
+/// A selector, an allocator and `on_ready` that keep `held`.
+fn keeping(held: &Arc<()>) -> (ConsumerOptions, Box<dyn Fn() + Send + Sync>) {
+    let (by_selector, by_allocator, by_news) = (held.clone(), held.clone(), held.clone());
+    let options = ConsumerOptions {
+        data: DataMode::Select(Arc::new(move |info| {
+            let _ = &by_selector;
+            Ok(DataView::whole(info.data_bytes_total()))
+        })),
+        allocator: Some(Arc::new(move |_, view| {
+            let _ = &by_allocator;
+            Ok(Target::new(vec![0; view.bytes() as usize]))
+        })),
+        ..ConsumerOptions::default()
+    };
+    let on_ready = move || {
+        let _ = &by_news;
+    };
+    (options, Box::new(on_ready))
+}
+
+#[test]
+fn callbacks_end_where_the_consumer_is_dropped_and_not_in_the_core() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..4, 2, 10);
+    let held = Arc::new(());
+    let (options, on_ready) = keeping(&held);
+    let consumer = open(&mut world, &topic, options);
+    consumer.on_ready(on_ready);
+    let event = pull(&mut world, &consumer).unwrap().expect("an event");
+    drop(consumer);
+    // The core has not run since.
+    assert_eq!(Arc::strong_count(&held), 1);
+    assert_eq!(number(&event), 0, "the event is the program's still");
+}

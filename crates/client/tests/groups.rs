@@ -62,6 +62,17 @@ fn flush(world: &mut World, consumer: &Consumer) -> Result<(), ClientError> {
 }
 
 #[test]
+fn callbacks_end_where_the_member_is_dropped_and_not_in_the_core() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let log = Log::default();
+    let consumer = join(&mut world, &topic, member(&log));
+    drop(consumer);
+    // The core has not run since.
+    assert_eq!(Arc::strong_count(&log), 1);
+}
+
+#[test]
 fn a_connection_lost_at_any_message_loses_nothing_of_what_is_assigned() {
     const EVENTS: usize = 40;
     for cut_at in 1..=12 {

@@ -10,6 +10,7 @@ mod world;
 use client::*;
 use fake::{FakeQueue, Fate};
 use reading::{MINUTE, SECOND, fill, number};
+use std::sync::Arc;
 use std::time::Duration;
 use wire::ErrorCode;
 use wire::message::{Method, SettleAs};
@@ -426,7 +427,7 @@ fn data_is_selected_and_read_as_for_any_consumer() {
     let topic = world.topic(1);
     fill(&mut world, &topic, 0..6, 3, 1000);
     let options = QueueConsumerOptions {
-        data: DataMode::Select(std::sync::Arc::new(|info| {
+        data: DataMode::Select(Arc::new(|info| {
             let bytes = 5 + u64::from(info.id().offset.0 == 2);
             let view = DataView::whole(info.data_bytes_total());
             view.range(10, bytes).map_err(|error| error.to_string())
@@ -442,6 +443,31 @@ fn data_is_selected_and_read_as_for_any_consumer() {
     }
     close(&mut world, consumer);
     assert_eq!(queue(&mut world).count(|fate| fate == Fate::Settled), 6);
+}
+
+#[test]
+fn callbacks_end_where_the_consumer_is_dropped_and_not_in_the_core() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..4, 2, 10);
+    let held = Arc::new(());
+    let (by_selector, by_news) = (held.clone(), held.clone());
+    let options = QueueConsumerOptions {
+        data: DataMode::Select(Arc::new(move |info| {
+            let _ = &by_selector;
+            Ok(DataView::whole(info.data_bytes_total()))
+        })),
+        ..QueueConsumerOptions::default()
+    };
+    let consumer = join(&mut world, &topic, options);
+    consumer.on_ready(Box::new(move || {
+        let _ = &by_news;
+    }));
+    let event = pull(&mut world, &consumer).unwrap().expect("an event");
+    drop(consumer);
+    // The core has not run since.
+    assert_eq!(Arc::strong_count(&held), 1);
+    drop(event);
 }
 
 #[test]

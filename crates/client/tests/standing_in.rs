@@ -73,10 +73,11 @@ fn sleeps_of_client_threads() -> u64 {
 /// All tests of this file are one, because sleeps of all clients are counted.
 #[test]
 fn standing_in() {
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("round trips", round_trips_leave_the_thread_asleep),
         ("callbacks", callbacks_come_on_the_clients_thread_in_order),
         ("a lock", a_lock_may_be_held_that_callbacks_take),
+        ("an end", an_end_may_take_a_lock_that_is_held_around_calls),
         ("reads", reads_of_data_end_a_pull),
         ("others tell", what_other_threads_tell_is_heard),
         ("timers", timers_of_what_was_posted_are_kept),
@@ -186,6 +187,35 @@ fn a_lock_may_be_held_that_callbacks_take() {
                 std::thread::yield_now();
             }
         }
+    });
+}
+
+fn an_end_may_take_a_lock_that_is_held_around_calls() {
+    with_driver(|driver| {
+        let events = topic(driver, "events");
+        let producer = producer(&events);
+        let interpreter = Arc::new(Mutex::new(()));
+        let (told, ended) = mpsc::channel();
+        let held = interpreter.lock().unwrap();
+        let taken = interpreter.clone();
+        let future = producer.push_metadata(b"an event").unwrap();
+        future.on_done(Box::new(move || {
+            let come_upon_on = thread_name();
+            let_go(move || {
+                drop(taken.lock().unwrap());
+                told.send((come_upon_on, thread_name())).unwrap();
+            });
+        }));
+        future.wait(Some(WATCHDOG)).unwrap();
+        topic(driver, "others");
+        drop(held);
+        let (come_upon_on, ended_on) = ended.recv_timeout(WATCHDOG).unwrap();
+        assert_eq!(come_upon_on, "thalweg-client");
+        assert_ne!(ended_on, "thalweg-client");
+        // Elsewhere it ends at once, where it is.
+        let (told, ended) = mpsc::channel();
+        let_go(move || told.send(thread_name()).unwrap());
+        assert_eq!(ended.try_recv().unwrap(), thread_name());
     });
 }
 

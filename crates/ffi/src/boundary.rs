@@ -209,6 +209,13 @@ impl From<ThalwegEventId> for EventId {
 #[derive(Clone, Copy)]
 pub struct UserPointer(pub *mut c_void);
 
+impl UserPointer {
+    /// As it is handed to the user's functions.
+    pub fn get(self) -> *mut c_void {
+        self.0
+    }
+}
+
 // SAFETY: the pointer is only handed back to the user's own functions, of
 // which the header says that they may be called on any thread.
 unsafe impl Send for UserPointer {}

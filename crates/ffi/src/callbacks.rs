@@ -57,7 +57,8 @@ unsafe impl Sync for Callbacks {}
 impl Drop for Callbacks {
     fn drop(&mut self) {
         if let Some(destroy) = self.given.destroy {
-            destroy(self.context.0);
+            let context = self.context;
+            client::let_go(move || destroy(context.get()));
         }
     }
 }
@@ -101,7 +102,8 @@ impl AsMut<[u8]> for Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         if let Some(release) = self.callbacks.given.release {
-            release(self.callbacks.context.0, self.buffer.owner);
+            let (callbacks, owner) = (self.callbacks.clone(), UserPointer(self.buffer.owner));
+            client::let_go(move || release(callbacks.context.get(), owner.get()));
         }
     }
 }

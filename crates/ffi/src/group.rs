@@ -31,7 +31,8 @@ struct Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
-            destroy(self.context.0);
+            let context = self.context;
+            client::let_go(move || destroy(context.get()));
         }
     }
 }

@@ -304,7 +304,7 @@ impl ConsumerCore {
                 next => next.map_or(subscription.start, Start::At),
             },
             credit,
-            inline_data: self.shared.wants_inline_data(),
+            inline_data: self.shared.wants_inline_data,
         };
         let key = self.shared.options.key.clone();
         let (method, body) = match self.group.is_some() || key.is_some() {

@@ -87,7 +87,7 @@ impl QueueCore {
             processing_timeout: options.processing_timeout,
             prefetch_events: options.prefetch_events,
             prefetch_bytes: shared.prefetch_bytes(),
-            inline_data: shared.wants_inline_data(),
+            inline_data: shared.wants_inline_data,
             seed,
         };
         let timer = Timer::Queue(shared.key);

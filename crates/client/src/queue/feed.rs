@@ -11,7 +11,6 @@ use super::settlement::{Gathered, How, SettleBatch, SettleFuture};
 use super::work::Work;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
-use crate::options::DataMode;
 use crate::promise::{Pending, Promise};
 use crate::requester::Replier;
 use crate::topic_handle::TopicState;
@@ -99,7 +98,10 @@ pub(crate) struct QueueShared {
     pub key: u64,
     pub name: String,
     pub topic: Arc<TopicState>,
+    /// Without callbacks, and so without [`QueueConsumerOptions::data`].
     pub options: QueueConsumerOptions,
+    /// Whether batches bring their inline data along.
+    pub wants_inline_data: bool,
     pub mailbox: Arc<Mailbox>,
     /// The consumer and its topic, for errors.
     pub title: Arc<str>,
@@ -120,7 +122,7 @@ impl QueueShared {
     pub fn new(
         name: &str,
         topic: Arc<TopicState>,
-        options: QueueConsumerOptions,
+        options: &QueueConsumerOptions,
         mailbox: Arc<Mailbox>,
         share: Reservation,
         replier: Weak<Replier>,
@@ -130,7 +132,8 @@ impl QueueShared {
             title: format!("consumer {name} of {}", topic.name).into(),
             name: name.to_owned(),
             topic,
-            options,
+            wants_inline_data: options.data.brings_inline_data(false),
+            options: options.without_callbacks(),
             mailbox,
             replier,
             share,
@@ -155,11 +158,6 @@ impl QueueShared {
         self.options.prefetch_bytes.min(self.share.bytes()).max(1)
     }
 
-    /// Whether batches bring their inline data along.
-    pub fn wants_inline_data(&self) -> bool {
-        matches!(self.options.data, DataMode::All)
-    }
-
     /// Tells whoever waits that there is something to look at.
     pub fn notify(&self) {
         self.lock().news += 1;
@@ -171,8 +169,11 @@ impl QueueShared {
         }
     }
 
-    pub fn set_on_ready(&self, on_ready: OnReady) {
-        *self.on_ready.lock().expect("no holder panics here") = Some(on_ready);
+    pub fn set_on_ready(&self, on_ready: Option<OnReady>) {
+        let mut held = self.on_ready.lock().expect("no holder panics here");
+        let before = std::mem::replace(&mut *held, on_ready);
+        drop(held);
+        drop(before);
     }
 
     /// The count of news, to be given to [`QueueShared::wait`].
