@@ -185,7 +185,8 @@ typedef struct thalweg_header {
            "shm:///run/t.sock" (shared memory, agreed on over the socket).
  * options   client_name (default: program and process id), namespace,
  *           connect_timeout_ms (10000), request_timeout_ms (120000),
- *           memory_bytes_max (536870912; all producers and consumers),
+ *           memory_bytes_max (536870912: producers and consumers have shares of
+ *             it, and where they are too many a 512th each, beyond it),
  *           progress ("thread", or "caller": see thalweg_driver_progress),
            spin_us (0: how long to look for answers before sleeping, for lowest
              latency over shared memory where a processor can be spared),

@@ -68,8 +68,10 @@ class Driver:
     - `namespace`: the namespace of all names; empty is the default one.
     - `client_name`: for the server's log and `thalweg status`.
     - `connect_timeout`, `request_timeout`: seconds.
-    - `memory_bytes_max`: all producers and consumers together hold no more
-      than this, 512 MiB by default.
+    - `memory_bytes_max`: bytes that producers and consumers hold together at
+      most, 512 MiB by default. Each has a share: what it wants, or a quarter of
+      what is left; where that is less than a 512th of all, each further one
+      has a 512th (64 KiB to 1 MiB), beyond the bound.
 
     Raises `Unreachable`, `WrongServer`, `NotAllowed`, `Timeout`.
     """

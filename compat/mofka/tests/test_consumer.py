@@ -471,3 +471,16 @@ def test_a_processor_that_has_seen_enough_or_fails(dialect, topic: TopicHandle) 
     assert seen == list(range(5))
     with pytest.raises(ZeroDivisionError):
         consumer.process(process)
+
+
+def test_many_that_are_kept_beside_each_other(dialect, topic: TopicHandle) -> None:
+    # Programs make a producer and a consumer for each of their runs, of one driver, and keep them.
+    kept = []
+    for i in range(40):
+        producer = dialect.producer(topic)
+        consumer = dialect.consumer(topic, f"run-{i}")
+        producer.push({"i": i}, b"")
+        dialect.flush(producer)
+        kept.append((producer, consumer))
+    for _, consumer in kept:
+        assert [dialect.metadata(dialect.wait(consumer.pull()))["i"] for _ in kept] == list(range(40))

@@ -22,9 +22,6 @@ use wire::message::{CursorMove, Method, MoveCursors};
 use wire::record::{Gap, Position};
 use wire::{ErrorCode, ErrorReply, EventId, PartitionIndex};
 
-/// The least of the driver's memory that a consumer can work with.
-const SHARE_BYTES_MIN: u64 = 64 << 10;
-
 /// Told of each gap.
 pub type GapCallback = dyn Fn(PartitionIndex, &Gap) + Send + Sync;
 
@@ -508,7 +505,7 @@ impl Open {
             Some(_) => count as usize,
         };
         let wanted = options.credit_bytes.saturating_mul(windows.max(1) as u64);
-        let share = session.share(wanted, SHARE_BYTES_MIN)?;
+        let share = session.share(wanted);
         let shared = Arc::new(ConsumerShared::new(
             name.to_owned(),
             topic.state.clone(),

@@ -76,7 +76,10 @@ pub struct DriverOptions {
     pub request_timeout: Duration,
     /// How addresses are reached. Default: TCP, unix sockets and in-process.
     pub transports: Arc<Transports>,
-    /// Bytes that all producers and consumers may hold together. Default 512 MiB.
+    /// Bytes that producers and consumers hold together at most. Each has a
+    /// share for as long as it lives: what it wants, or a quarter of what is left.
+    /// Where they are so many that this is less than a 512th of all (64 KiB
+    /// to 1 MiB), each further one has that, beyond the bound. Default 512 MiB.
     pub memory_bytes_max: u64,
     /// Who drives the network. Default: a thread.
     pub progress: Progress,

@@ -16,9 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::{ProducerEpoch, ProducerId};
 
-/// The least of the driver's memory that a producer can work with.
-const SHARE_BYTES_MIN: u64 = 64 << 10;
-
 /// Appends events to a topic, in the order of each thread's pushes, each
 /// stored once. Can be used from several threads.
 ///
@@ -59,7 +56,7 @@ impl Open {
             Some(path) => Some(Arc::new(Journal::open(path)?)),
             None => None,
         };
-        let share = session.share(options.budget_bytes, SHARE_BYTES_MIN)?;
+        let share = session.share(options.budget_bytes);
         let share_bytes = share.bytes();
         let mut shared_options = options.clone();
         if options.threads > 0 {

@@ -38,9 +38,6 @@ use wire::message::{ConsumerDescription, Joined, Start};
 use wire::record::{ConsumerKind, Gap};
 use wire::{ErrorCode, PartitionIndex};
 
-/// The least of the driver's memory that a consumer can work with.
-const SHARE_BYTES_MIN: u64 = 64 << 10;
-
 /// What a consumer of a queue can choose.
 #[derive(Clone)]
 pub struct QueueConsumerOptions {
@@ -428,7 +425,7 @@ impl Open {
         options: &QueueConsumerOptions,
     ) -> Result<Pending<Self>, ClientError> {
         let session = topic.driver.session()?;
-        let share = session.share(options.prefetch_bytes, SHARE_BYTES_MIN)?;
+        let share = session.share(options.prefetch_bytes);
         let state = topic.state.clone();
         let mailbox = session.mailbox.clone();
         let replier = Replier::new(topic, name.to_owned());

@@ -19,6 +19,13 @@ use std::time::{Duration, Instant};
 use wire::message::Method;
 use wire::{SessionId, TopicId};
 
+/// The least share of the driver's memory that a producer or consumer has,
+/// however small that memory is.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
+
+/// The most that it has beyond the bound.
+const SHARE_BYTES_LEAST_MAX: u64 = 1 << 20;
+
 /// What a process has of a driver.
 pub(crate) struct Session {
     id: SessionId,
@@ -94,19 +101,12 @@ impl Session {
         (session, core, connected)
     }
 
-    /// A share of the driver's memory: what is wanted, or half of what is
-    /// left if that is less; an error if that is less than `least`.
-    pub fn share(&self, wanted: u64, least: u64) -> Result<Reservation, ClientError> {
-        loop {
-            let left = self.memory.limit().saturating_sub(self.memory.held());
-            let share = wanted.min((left / 2).max(least.min(wanted)));
-            match self.memory.try_reserve(share) {
-                Ok(reservation) => return Ok(reservation),
-                // Somebody else was faster; there is less now.
-                Err(_) if share > least.min(wanted) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
+    /// A share of the driver's memory: what is wanted, or a quarter of what is
+    /// left if that is less. Where little is left it is a 512th of all, be it
+    /// there or not: many producers and consumers are no error.
+    pub fn share(&self, wanted: u64) -> Reservation {
+        let least = (self.memory.limit() / 512).clamp(SHARE_BYTES_MIN, SHARE_BYTES_LEAST_MAX);
+        self.memory.take(|left| wanted.min(least.max(left / 4)))
     }
 
     /// What a producer's random choices begin with: chance, or in a

@@ -7,6 +7,7 @@ mod reading;
 #[path = "fake/world.rs"]
 mod world;
 
+use bytes::Bytes;
 use client::*;
 use reading::*;
 use std::sync::{Arc, Mutex};
@@ -799,4 +800,34 @@ fn callbacks_end_where_the_consumer_is_dropped_and_not_in_the_core() {
     // The core has not run since.
     assert_eq!(Arc::strong_count(&held), 1);
     assert_eq!(number(&event), 0, "the event is the program's still");
+}
+
+#[test]
+fn many_producers_and_consumers_live_beside_each_other() {
+    const PAIRS: usize = 100;
+    let mut world = World::new();
+    let topic = world.topic(1);
+    let mut pairs = Vec::new();
+    for _ in 0..PAIRS {
+        let producer = topic.begin_producer(ProducerOptions::default());
+        let producer = world.wait(producer).unwrap();
+        let consumer = open(&mut world, &topic, ConsumerOptions::default());
+        pairs.push((producer, consumer));
+    }
+    // More than the share that the last ones have.
+    let data = Bytes::from(vec![7; 3 << 20]);
+    for (index, (producer, _)) in pairs.iter().enumerate().skip(PAIRS - 3) {
+        let text = index.to_string();
+        let mut event = Event::new(text.as_bytes());
+        event.data = vec![data.clone()];
+        let future = producer.push(event).unwrap();
+        assert!(world.run_until(MINUTE, |_| future.try_get().is_some()));
+        future.try_get().unwrap().unwrap();
+    }
+    for (_, consumer) in &pairs {
+        assert_eq!(
+            pull_all(&mut world, consumer, 3),
+            [PAIRS - 3, PAIRS - 2, PAIRS - 1]
+        );
+    }
 }

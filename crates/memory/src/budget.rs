@@ -95,6 +95,17 @@ impl Budget {
         })
     }
 
+    /// Takes what `share` makes of what is left, be it more than that.
+    pub fn take(&self, share: impl FnOnce(u64) -> u64) -> Reservation {
+        let mut held = self.shared.held.lock().expect("no holder panics here");
+        let bytes = share(self.shared.limit.saturating_sub(*held));
+        *held += bytes;
+        Reservation {
+            budget: self.clone(),
+            bytes,
+        }
+    }
+
     /// Takes `bytes`, waiting for them until `deadline`.
     pub fn reserve(&self, bytes: u64, deadline: Deadline) -> Result<Reservation, BudgetError> {
         let mut held = self.shared.held.lock().expect("no holder panics here");
@@ -199,6 +210,21 @@ mod tests {
         assert_eq!(budget.held(), 30);
         drop(shrunk);
         assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn what_is_taken_may_be_more_than_is_left() {
+        let budget = Budget::new("test_bytes_max", 100);
+        let quarter_or_ten = |left: u64| 10.max(left / 4);
+        let held: Vec<_> = std::iter::repeat_with(|| budget.take(quarter_or_ten))
+            .take(12)
+            .collect();
+        let bytes: Vec<u64> = held.iter().map(Reservation::bytes).collect();
+        assert_eq!(bytes[..4], [25, 18, 14, 10]);
+        assert!(budget.held() > budget.limit());
+        assert!(budget.try_reserve(1).is_err());
+        drop(held);
+        assert_eq!(budget.take(quarter_or_ten).bytes(), 25);
     }
 
     #[test]
