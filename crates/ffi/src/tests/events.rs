@@ -301,7 +301,10 @@ fn selected_data_lands_in_the_allocators_memory_and_each_is_released_once() {
         said.contains("bytes 2 to 6 are outside a view of 3 bytes"),
         "{said}"
     );
+    assert_eq!(seen.destroyed.load(Ordering::SeqCst), 0);
     thalweg_consumer_free(boxed(consumer));
+    // By this thread, and not by the driver's later: nothing was under way.
+    assert_eq!(seen.destroyed.load(Ordering::SeqCst), 1);
     thalweg_producer_free(boxed(producer));
     setup.end();
     assert_eq!(seen.allocated.load(Ordering::SeqCst), 1);
