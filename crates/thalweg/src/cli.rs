@@ -22,7 +22,8 @@ pub enum Command {
     ///
     /// Prints one line with the addresses when it is ready, and writes the group file. SIGTERM or
     /// SIGINT drains it: it finishes what it has taken, refuses the rest and closes its data. A
-    /// second signal ends it at once.
+    /// second signal ends it at once. SIGHUP, SIGUSR1 and SIGUSR2 are reported on standard error and
+    /// do nothing else: a server outlives the terminal that it was started from.
     Serve(ServeArgs),
     /// Create, list, describe and delete topics, and add partitions
     #[command(subcommand)]

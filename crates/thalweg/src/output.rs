@@ -4,6 +4,12 @@ use crate::failure::{About, Failure};
 use serde_json::Value;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
+/// A line for the operator, on standard error. Where that is gone, as a terminal
+/// that was closed is, the line is lost and nothing else.
+pub fn report(line: &str) {
+    let _ = io::stderr().write_all(format!("thalweg: {line}\n").as_bytes());
+}
+
 /// Buffered standard output, for as long as a command runs.
 pub struct Output {
     out: BufWriter<StdoutLock<'static>>,

@@ -1,8 +1,8 @@
 //! `thalweg serve`.
 
 use crate::failure::{About, Failure};
-use crate::interrupt;
-use crate::output::Output;
+use crate::interrupt::DrainOnSignal;
+use crate::output::{self, Output};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
 use serde_json::json;
 use server::{Config, Server};
@@ -122,8 +122,11 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::usage("settings", error))?;
     let directory = config.directory.display().to_string();
     let drain_timeout = Duration::from_millis(config.drain_timeout_ms.into());
-    let report = Arc::new(|line: &str| eprintln!("thalweg: {line}"));
-    let server = Server::start(config, report).about(&directory)?;
+    // Before the start, so that from the group file on, and all the more from the line that
+    // tells that it is ready, no signal ends the server without a drain.
+    let signals = DrainOnSignal::install()?;
+    let server = Server::start(config, Arc::new(output::report)).about(&directory)?;
+    signals.server_runs(server.drain_handle(), drain_timeout);
     let mut output = Output::new(args.json);
     let endpoints = server.endpoints();
     output.either(
@@ -138,8 +141,6 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     )?;
     output.flush()?;
     drop(output);
-    let drain = server.drain_handle();
-    interrupt::on_interrupt(move || drain.drain(drain_timeout))?;
     server.wait().about(&directory)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -76,7 +76,18 @@ impl Rig {
 
     /// Starts a server on `data` and waits until it is ready.
     pub fn serve(&self, args: &[&str]) -> ServerProcess {
-        let mut server = self.serve_unready(args);
+        self.until_ready(self.serve_unready(args))
+    }
+
+    /// As [`Rig::serve`], with a standard error that nobody reads: writing
+    /// there fails.
+    pub fn serve_without_log(&self, args: &[&str]) -> ServerProcess {
+        let mut server = self.unready(args);
+        drop(server.child.as_mut().expect("it runs").stderr.take());
+        self.until_ready(server)
+    }
+
+    fn until_ready(&self, mut server: ServerProcess) -> ServerProcess {
         let stdout = server.child.as_mut().expect("it runs").stdout.take();
         let stdout = BufReader::new(stdout.expect("it was asked for"));
         let line = in_time(move || {
@@ -103,23 +114,29 @@ impl Rig {
 
     /// Starts a server on `data`; it may not get far.
     pub fn serve_unready(&self, args: &[&str]) -> ServerProcess {
+        let mut server = self.unready(args);
+        let stderr = server.child.as_mut().expect("it runs").stderr.take();
+        server.log = collect(stderr.expect("it was asked for"));
+        server
+    }
+
+    fn unready(&self, args: &[&str]) -> ServerProcess {
         let args: Vec<&str> = ["serve", "data", "--json"]
             .iter()
             .chain(args)
             .copied()
             .collect();
-        let mut child = self
+        let child = self
             .thalweg(&args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        let log = collect(child.stderr.take().expect("it was asked for"));
         ServerProcess {
             child: Some(child),
             ready: Value::Null,
-            log,
+            log: Log::default(),
         }
     }
 }
@@ -211,6 +228,14 @@ impl ServerProcess {
         in_time(move || log.wait_for_text());
     }
 
+    /// Waits until it has said this to its operator, or has ended.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) {
+        let (log, wanted) = (self.log.clone(), text.to_owned());
+        let found = in_time(move || log.wait_for(&wanted));
+        assert!(found, "{text:?} is missing in: {}", self.log());
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         self.end();
@@ -289,6 +314,15 @@ impl Log {
                 .wait_while(written, nothing)
                 .expect("no holder panics"),
         );
+    }
+
+    /// Whether the text came before the end.
+    fn wait_for(&self, text: &str) -> bool {
+        let (written, moved) = &*self.shared;
+        let written = written.lock().expect("no holder panics");
+        let missing = |written: &mut Written| !written.text.contains(text) && !written.ended;
+        let written = moved.wait_while(written, missing);
+        written.expect("no holder panics").text.contains(text)
     }
 
     fn note(&self, change: impl FnOnce(&mut Written)) {
