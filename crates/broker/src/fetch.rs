@@ -3,14 +3,14 @@
 use crate::node::{Asker, Node, StorageId};
 use crate::partition::{Reading, storage_error};
 use crate::session::{Refused, malformed};
-use crate::subscription::stamped_gap;
+use crate::subscription::{gap_for_reader, stamped_gap};
 use crate::timers::Timer;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use std::time::Duration;
 use wire::codec::Reader;
 use wire::message::{Fetch, Fetched, RequestHead};
-use wire::record::{Gap, Position};
+use wire::record::Position;
 use wire::{Codec, ErrorReply, Incarnation, Offset, TopicId};
 
 /// A fetch that is not answered yet.
@@ -111,11 +111,11 @@ impl Node {
         match found {
             Ok(Found::Batches { batches, .. }) => self.fetched(asker, present, batches),
             Ok(Found::Gap(gap)) => {
-                // In the life that is read, whichever lost them.
-                let gap = Gap {
+                let read = Position {
                     incarnation: present,
-                    ..gap
+                    ..fetching.position
                 };
+                let gap = gap_for_reader(gap, read);
                 let batch = stamped_gap(fetching.topic, &gap, gap.end);
                 self.fetched(asker, gap.incarnation, vec![batch]);
             }

@@ -337,15 +337,11 @@ impl Node {
         match found {
             Found::Batches { batches, next } => subscription.stage(batches, next),
             Found::Gap(gap) => {
-                // The storage tells in which life it lost them. The reader is
-                // in the present one, in which the offsets count as well.
-                let gap = Gap {
-                    incarnation: subscription.position.incarnation,
-                    ..gap
-                };
+                let read = subscription.position;
+                let gap = gap_for_reader(gap, read);
                 let position = Position {
                     incarnation,
-                    offset: gap.end.max(subscription.position.offset),
+                    offset: gap.end,
                 };
                 self.deliver_gap(asker, gap, position);
             }
@@ -590,6 +586,19 @@ fn deliver(
         head: head.to_bytes().into(),
         payload: batches,
         lane: Lane::Bulk,
+    }
+}
+
+/// A storage's gap as a reader at `position` is told it: only what the reader
+/// has not had. The storage names all that went at once, in the life that lost
+/// it; the reader is in the present life, in which the offsets count as well.
+pub(crate) fn gap_for_reader(gap: Gap, position: Position) -> Gap {
+    let first = gap.first.max(position.offset);
+    Gap {
+        incarnation: position.incarnation,
+        first,
+        end: gap.end.max(first),
+        ..gap
     }
 }
 

@@ -226,6 +226,54 @@ fn what_retention_drops_is_told() {
     }
 }
 
+/// A slow reader has had some of the events that retention drops next: the gap
+/// that it is told begins behind them.
+#[test]
+fn a_gap_names_only_what_its_reader_did_not_get() {
+    for kind in ["disk", "memory"] {
+        let mut ground = Ground::new();
+        let mut world = ground.start();
+        let link = world.connect();
+        let create = CreateTopic {
+            name: "t".into(),
+            definition: "{}".into(),
+            partitions: vec![PartitionStorage {
+                kind: kind.into(),
+                config: match kind {
+                    "disk" => r#"{"segment_bytes":4096}"#.into(),
+                    _ => String::new(),
+                },
+            }],
+        };
+        let topic: TopicDescription = world
+            .call(link, Method::CreateTopic, TopicId(0), &create)
+            .unwrap();
+        let topic = topic.topic;
+        let slow = subscribe_with(&mut world, link, topic, 3000);
+        let text = "x".repeat(400);
+        for sequence in 0..100 {
+            world.stored(link, topic, (5, sequence), &[&text]);
+        }
+        let changes = r#"{"retention":{"count":10}}"#.into();
+        let alter = AlterTopic { changes };
+        let _: TopicDescription = world.call(link, Method::AlterTopic, topic, &alter).unwrap();
+        let first = world.describe(link, "t").unwrap().partitions[0].first;
+        credit(&mut world, link, slow, 1 << 20);
+        let delivered = world.delivered(link, slow);
+        let is_event = |delivered: &&Delivered| matches!(delivered, Delivered::Event(..));
+        let had = delivered.iter().take_while(is_event).count() as u64;
+        assert!(had > 0 && had < first.0, "{had} of {first}");
+        let told = gaps(&delivered);
+        let range = |gap: &Gap| (gap.first.0, gap.end.0);
+        assert_eq!(told.iter().map(range).collect::<Vec<_>>(), [(had, first.0)]);
+        // A fetch is told what it asked for, and no more.
+        let from = at(1, had + 1);
+        let fetched = world.request(link, Method::Fetch, topic, &fetch(from, 0), &[]);
+        let told = gaps(&world.fetched(link, fetched));
+        assert_eq!(range(&told[0]), (had + 1, first.0), "{kind}");
+    }
+}
+
 /// What was done with events need not survive what these do not. Where a seek
 /// goes somebody has decided, which is kept for good.
 #[test]
