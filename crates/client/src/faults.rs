@@ -27,6 +27,8 @@ pub enum Fault {
     ReplyTwice,
     /// Settle a request before its reply is stored.
     SettleEarly,
+    /// Take a queue from which nothing came for a moment for drained.
+    NoneIsDrained,
 }
 
 #[cfg(feature = "testing")]

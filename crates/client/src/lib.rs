@@ -60,7 +60,9 @@ pub use options::{
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
-pub use queue::{JobEnd, QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture};
+pub use queue::{
+    Drain, Drained, JobEnd, QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture,
+};
 pub use requester::{
     CORRELATION_HEADER, Gather, Gathered, REPLIER_HEADER, REPLY_HEADER, Requester, RequesterOptions,
 };

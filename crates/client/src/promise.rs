@@ -417,6 +417,12 @@ impl<T> Pending<T> {
         drop(self.promise.on_resolved(callback));
     }
 
+    /// Calls `callback`, which is one of ours, when the answer is there, on
+    /// whichever thread reports it; at once if it is there.
+    pub(crate) fn on_answer(&self, callback: Box<dyn FnOnce() + Send>) {
+        self.promise.on_done(callback);
+    }
+
     /// Waits for the answer up to `timeout` (`None`: the call's deadline), and
     /// gives `None` when that has passed: it may be waited for again.
     pub fn wait_for(&mut self, timeout: Option<Duration>) -> Option<Result<T, ClientError>> {

@@ -1,6 +1,7 @@
 //! Consumers of a queue: single events under leases, settled one by one. What
 //! happens to them is on the page `docs/concept/sharing.md`.
 
+mod drain;
 mod event;
 mod feed;
 mod held;
@@ -10,6 +11,7 @@ mod puller;
 mod settlement;
 mod work;
 
+pub use drain::{Drain, Drained};
 pub use event::QueueEvent;
 pub(crate) use feed::{LeasedBatch, QueueShared};
 use held::Held;
@@ -317,6 +319,42 @@ impl QueueConsumer {
         std::iter::from_fn(|| self.pull(None).transpose())
     }
 
+    /// Events until nothing of the queue is left: ends when the server says that
+    /// nothing is ready, leased (to anybody, this consumer included), delayed or
+    /// on its way to the dead-letter topic, and that held for `idle`. Ends too
+    /// when the program is about to end ([`QueueConsumer::wind_down`]).
+    ///
+    /// It goes on through lost connections and restarts of the server, for as
+    /// long as they take. An event that this consumer was given and has not
+    /// settled counts as leased: a loop that never settles what it was given
+    /// goes on until the lease expires, the event comes again, and in the end
+    /// is a dead letter (`deliveries_max`). Events that are pushed later than
+    /// the end are not waited for.
+    ///
+    /// The server is asked when nothing has come for a moment (`idle` / 4, from
+    /// 20 to 250 ms), and then once or twice in `idle`; not while events come.
+    ///
+    /// # Errors
+    /// As [`QueueConsumer::pull`], but not for a server that is away; and
+    /// [`wire::ErrorCode::StorageFailed`] if a partition failed, in which nobody
+    /// knows what is left. The iterator can be used further after an error.
+    pub fn drain(
+        &self,
+        idle: Duration,
+    ) -> impl Iterator<Item = Result<QueueEvent, ClientError>> + use<'_> {
+        let mut drain = Drain::new(idle);
+        std::iter::from_fn(move || {
+            loop {
+                match drain.next(self, None) {
+                    Ok(Drained::Event(event)) => return Some(Ok(event)),
+                    Ok(Drained::Waiting) => {}
+                    Ok(Drained::Done) => return None,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        })
+    }
+
     /// Calls `callback` whenever [`QueueConsumer::pull`] may have something
     /// new to say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
@@ -489,6 +527,17 @@ impl Open {
 
     fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
         QueueEvent::new(event, self.shared.clone(), held)
+    }
+
+    /// Fails if nothing will come any more, however long it is waited for.
+    fn standing(&self) -> Result<(), ClientError> {
+        if let Some(failure) = self.shared.failure() {
+            return Err(failure);
+        }
+        match self.shared.mailbox.ended() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Whether waiting makes sense.
