@@ -99,12 +99,21 @@ impl Node {
         }
         if self.drain == Drain::ClosingInternal && self.controller.is_closed() {
             self.drain = Drain::Done;
+            let failure = self.controller.failure();
+            let failure = failure.map(|why| format!("the internal partition failed: {why}"));
+            self.unclean = failure.or(self.unclean.take());
             let links: Vec<LinkId> = self.sessions.keys().copied().collect();
             for link in links {
                 self.close_session(link, draining().to_string());
             }
             self.outputs.push_back(Output::Drained);
         }
+    }
+
+    /// What had failed and so was not closed cleanly, once the node is drained: the internal
+    /// partition, or else the first partition.
+    pub fn unclean(&self) -> Option<&str> {
+        self.unclean.as_deref()
     }
 
     /// Whether everything that was taken has been answered.

@@ -426,6 +426,15 @@ impl Node {
         let Some(partition) = self.partitions.remove(&id) else {
             return;
         };
+        if let Some(failure) = partition.storage.state().failure
+            && !leaving.remove
+        {
+            let key = partition.key;
+            self.unclean.get_or_insert(format!(
+                "partition {} of topic {} failed: {failure}",
+                key.partition, key.topic
+            ));
+        }
         if leaving.remove {
             let key = partition.key;
             let job = JobId(self.next_id());

@@ -106,6 +106,7 @@ impl Node {
             gap_records: crate::gaps::GapRecords::default(),
             in_line: BTreeMap::new(),
             drain: Drain::default(),
+            unclean: None,
             touched: BTreeSet::new(),
             controller_touched: true,
             controller_failed: false,

@@ -4,6 +4,7 @@
 use crate::error::ClientError;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use wire::checksum::crc32c;
@@ -149,6 +150,7 @@ impl Journal {
         let file = OpenOptions::new()
             .create(true)
             .append(true)
+            .mode(0o600)
             .open(path)
             .map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
@@ -204,6 +206,16 @@ mod tests {
             append_time: 10,
             duplicate: true,
         }
+    }
+
+    #[test]
+    fn a_journal_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        drop(Journal::open(&path).unwrap());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]

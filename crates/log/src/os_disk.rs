@@ -6,10 +6,10 @@ use bytes::Bytes;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
@@ -21,7 +21,8 @@ const POOL_KEPT_BYTES: usize = 32 << 20;
 /// The most bytes that are copied to where a direct write can take them from.
 const REALIGNED_BYTES_MAX: usize = 1 << 20;
 
-/// Files of the operating system, by plain system calls.
+/// Files of the operating system, by plain system calls. What it makes is for its owner alone:
+/// files have the mode 0600, directories 0700.
 pub struct OsDisk {
     /// Guards the table of open files; held for a look-up only.
     files: RwLock<HashMap<FileId, Arc<OpenFile>>>,
@@ -105,7 +106,8 @@ impl OsDisk {
         match operation {
             Operation::Create { path } => {
                 let mut options = OpenOptions::new();
-                let file = options.read(true).write(true).create_new(true).open(path)?;
+                options.read(true).write(true).create_new(true).mode(0o600);
+                let file = options.open(path)?;
                 return Ok(self.keep(file, path.clone()));
             }
             Operation::Open { path } => {
@@ -157,7 +159,8 @@ impl OsDisk {
             }
             Operation::SyncData { file } => self.file(*file)?.file.sync_data()?,
             Operation::SyncDirectory { path } => File::open(path)?.sync_all()?,
-            Operation::CreateDirectory { path } => match std::fs::create_dir(path) {
+            Operation::CreateDirectory { path } => match DirBuilder::new().mode(0o700).create(path)
+            {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
                 other => other?,
             },

@@ -78,3 +78,17 @@ fn a_partition_is_made_once_and_removed_whole() {
     kind.remove(&path).unwrap();
     assert!(!path.exists());
 }
+
+#[test]
+fn what_it_makes_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path(), true));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let partition = directory.path().join("p0");
+    assert_eq!(mode(&partition), 0o700);
+    for entry in std::fs::read_dir(&partition).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}

@@ -7,8 +7,8 @@ use crate::host::{Host, random_u128};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::{DirectoryId, ServerInstance};
 
@@ -29,6 +29,8 @@ pub struct DataDirectory {
     token: [u8; TOKEN_BYTES],
     /// Holds the lock for as long as it is open.
     lock: File,
+    /// What an operator should know of how it was opened.
+    cautions: Vec<String>,
 }
 
 /// Who has a data directory: the content of its lock file.
@@ -71,7 +73,8 @@ impl DataDirectory {
             .map_err(ServerError::file(format!("resolving {}", path.display())))?;
         refuse_foreign(&path)?;
         let instance = ServerInstance(random_u128());
-        let lock = lock(&path, host, instance, take_over)?;
+        let mut cautions = Vec::new();
+        let lock = lock(&path, host, instance, take_over, &mut cautions)?;
         let id = identity(&path)?;
         let token = token(&path)?;
         Ok(Self {
@@ -80,6 +83,7 @@ impl DataDirectory {
             instance,
             token,
             lock,
+            cautions,
         })
     }
 
@@ -103,14 +107,31 @@ impl DataDirectory {
         &self.token
     }
 
+    /// What an operator should know of how it was opened.
+    pub fn cautions(&self) -> &[String] {
+        &self.cautions
+    }
+
     /// Gives the directory back: whoever comes next, from whichever host, may
     /// have it. Dropping it instead leaves the owner's record behind.
     pub fn give_back(self) -> Result<(), ServerError> {
-        self.lock.set_len(0).map_err(ServerError::file(format!(
+        write_owner(&self.lock, "").map_err(ServerError::file(format!(
             "clearing {}",
             self.path.join(LOCK_FILE).display()
         )))
     }
+}
+
+/// The least length of a lock file: a record is padded with spaces up to it.
+const LOCK_BYTES: usize = 512;
+
+/// Writes the owner's record, or none, over the one before: the file keeps its length and its
+/// place on the disk, so that a full disk takes the next one too.
+fn write_owner(lock: &File, text: &str) -> std::io::Result<()> {
+    let padded = format!("{text:<LOCK_BYTES$}");
+    lock.write_all_at(padded.as_bytes(), 0)?;
+    lock.set_len(padded.len() as u64)?;
+    lock.sync_all()
 }
 
 /// Makes a directory for its owner alone, with what leads to it.
@@ -157,6 +178,7 @@ fn lock(
     host: &Host,
     instance: ServerInstance,
     take_over: bool,
+    cautions: &mut Vec<String>,
 ) -> Result<File, ServerError> {
     let path = directory.join(LOCK_FILE);
     let locking = || ServerError::file(format!("locking {}", path.display()));
@@ -205,11 +227,15 @@ fn lock(
     };
     // Written in place: the lock belongs to this very file.
     let text = serde_json::to_string(&owner).expect("texts and numbers become JSON");
-    file.set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| file.write_all(text.as_bytes()))
-        .and_then(|()| file.sync_all())
-        .map_err(locking())?;
+    match write_owner(&file, &text) {
+        // The lock holds on this host; only others cannot read who has it.
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => cautions.push(format!(
+            "{}: there is no room for the record of who has the directory: servers on other \
+             hosts do not see that it is taken",
+            path.display()
+        )),
+        other => other.map_err(locking())?,
+    }
     Ok(file)
 }
 

@@ -1,19 +1,28 @@
 //! Small files that are there whole or not at all, also after a power loss.
 
 use crate::error::ServerError;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Writes `bytes` to `path`, readable by its owner alone: to another name
 /// first, synced, then renamed, and the directory synced.
+///
+/// Where a full disk has no room for that, the file that is there takes them: it gets the other
+/// name, its bytes are written over, and it is renamed back. A crash in between leaves no file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let attempt = || format!("writing {}", path.display());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let written = check_place(path)
-        .and_then(|()| write_new(&temporary, bytes))
+        .and_then(|()| match write_new(&temporary, bytes) {
+            Err(full) if full.kind() == std::io::ErrorKind::StorageFull => {
+                std::fs::rename(path, &temporary).map_err(|_| full)?;
+                write_over(&temporary, bytes)
+            }
+            written => written,
+        })
         .and_then(|()| std::fs::rename(&temporary, path))
         .and_then(|()| sync_parent(path));
     if written.is_err() {
@@ -45,6 +54,15 @@ fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
+/// Writes over what a file holds, without giving its room back in between.
+fn write_over(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
+    file.sync_all()
+}
+
 /// Makes the names in `path`'s directory survive a power loss.
 pub fn sync_parent(path: &Path) -> std::io::Result<()> {
     let parent = match path.parent() {
@@ -52,4 +70,22 @@ pub fn sync_parent(path: &Path) -> std::io::Result<()> {
         _ => Path::new("."),
     };
     File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_over_is_whole_and_private_whatever_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for before in ["", "longer than what comes", "x"] {
+            std::fs::write(&path, before).unwrap();
+            write_over(&path, b"new").unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
 }

@@ -148,6 +148,8 @@ pub enum ServerError {
     Node(String),
     /// The operating system refuses a thread or an event queue.
     System(io::Error),
+    /// It was drained, but something had failed that could then not be closed cleanly.
+    Unclean(String),
     /// Not everything could be closed in the time given.
     DrainTimeout {
         /// How long was waited, milliseconds.
@@ -187,6 +189,12 @@ impl fmt::Display for ServerError {
             Self::StorageName(name) => write!(f, "there are two kinds of storage named {name:?}"),
             Self::Node(why) => f.write_str(why),
             Self::System(error) => write!(f, "{error}"),
+            Self::Unclean(why) => {
+                write!(
+                    f,
+                    "not everything was closed cleanly: {why}; the next start recovers what is there"
+                )
+            }
             Self::DrainTimeout { waited_ms } => {
                 write!(
                     f,

@@ -66,10 +66,15 @@ impl Wish {
 }
 
 /// How an executor ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// Everything is closed cleanly.
     Drained,
+    /// Everything is closed, but this had failed before, and was not closed cleanly.
+    Unclean {
+        /// What failed, and why.
+        why: String,
+    },
     /// It was told to end at once.
     Killed,
     /// Not everything could be closed within this time.
@@ -189,7 +194,12 @@ impl Executor {
             self.turn();
             if self.drained {
                 self.farewell();
-                return Ok(End::Drained);
+                return Ok(match self.node.unclean() {
+                    Some(why) => End::Unclean {
+                        why: why.to_owned(),
+                    },
+                    None => End::Drained,
+                });
             }
             match self.wish.what.load(Ordering::Acquire) {
                 Wish::KILL => return Ok(End::Killed),

@@ -102,8 +102,11 @@ impl Server {
         let host = Host::this();
         let directory = DataDirectory::open(&config.directory, &host, config.take_over)?;
         let file_system = FileSystem::of(directory.path())?;
+        for caution in directory.cautions() {
+            report(caution);
+        }
         if !embedded {
-            report_storage(&report, directory.path(), file_system)?;
+            report_storage(&report, directory.path(), file_system);
         }
         // What memory partitions and readers give up is what the next ones
         // need; what nobody needs is given back.
@@ -283,6 +286,16 @@ fn run(
             group_file.map_or(Ok(()), GroupFile::remove)?;
             directory.give_back()
         }
+        End::Unclean { why } => {
+            // The rest first: nobody has the directory any more, whatever failed in it.
+            let given_back = group_file
+                .map_or(Ok(()), GroupFile::remove)
+                .and_then(|()| directory.give_back());
+            Err(ServerError::Unclean(match given_back {
+                Ok(()) => why,
+                Err(error) => format!("{why}; {error}"),
+            }))
+        }
         End::TimedOut { waited } => {
             group_file.map_or(Ok(()), GroupFile::remove)?;
             Err(ServerError::DrainTimeout {
@@ -292,22 +305,23 @@ fn run(
     }
 }
 
-fn report_storage(
-    report: &Report,
-    path: &Path,
-    file_system: FileSystem,
-) -> Result<(), ServerError> {
-    let sync = measure_sync(path)?;
+/// Tells what events are kept on. The measurement is for the operator alone: where it
+/// fails, as on a full disk, the server starts without it.
+fn report_storage(report: &Report, path: &Path, file_system: FileSystem) {
     let name = file_system.name;
-    report(&format!(
-        "{} lies on {name}; a sync of 4 KiB takes {:.2} ms",
-        path.display(),
-        sync.as_secs_f64() * 1e3
-    ));
+    let directory = path.display();
+    match measure_sync(path) {
+        Ok(sync) => report(&format!(
+            "{directory} lies on {name}; a sync of 4 KiB takes {:.2} ms",
+            sync.as_secs_f64() * 1e3
+        )),
+        Err(error) => report(&format!(
+            "{directory} lies on {name}; what a sync takes is not known: {error}"
+        )),
+    }
     if let Some(caution) = file_system.caution {
         report(&format!("careful with {name}: {caution}"));
     }
-    Ok(())
 }
 
 /// The server goes without a time slice of its own where that is not allowed, as in

@@ -68,6 +68,8 @@ pub struct Node {
     /// Bytes of batches that wait for room, by connection.
     pub(crate) in_line: BTreeMap<LinkId, u64>,
     pub(crate) drain: Drain,
+    /// The first storage that had failed when the drain was to close it.
+    pub(crate) unclean: Option<String>,
     /// Storages that were called since they were last polled.
     pub(crate) touched: BTreeSet<StorageId>,
     pub(crate) controller_touched: bool,

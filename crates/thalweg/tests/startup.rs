@@ -1,0 +1,94 @@
+//! How a server starts where something is not as it was: full disks, moved directories.
+
+mod rig;
+
+use rig::Rig;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A small file system in memory over a rig's directory, as long as it lives.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    /// `None` where this process may not mount.
+    fn over(rig: &Rig, size: &str) -> Option<Self> {
+        let path = rig.path("");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"])
+            .arg(&path)
+            .output();
+        if mount.is_ok_and(|ran| ran.status.success()) {
+            return Some(Self(path));
+        }
+        eprintln!("skipped: a file system cannot be mounted here");
+        None
+    }
+
+    /// Takes what room there is, to the last byte.
+    fn fill(&self) {
+        let mut file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.0.join("filler"))
+            .unwrap();
+        for piece in [64 << 10, 4096, 1] {
+            while file.write_all(&vec![1; piece]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // Its processes may still be ending.
+        let umount = Command::new("umount").arg("-l").arg(&self.0).status();
+        assert!(umount.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_start_needs_no_free_byte() {
+    let rig = Rig::default();
+    let Some(disk) = Tmpfs::over(&rig, "16m") else {
+        return;
+    };
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    rig.run_with(&["produce", "t"], "1\n2\n3\n").ok();
+    server.kill();
+    // Once after a death, where files were left behind, and once more.
+    for name in ["first", "second"] {
+        disk.fill();
+        let server = rig.serve(&[]);
+        assert!(
+            server.log().contains("what a sync takes is not known"),
+            "{}",
+            server.log()
+        );
+        // A new consumer's cursor needs room, where what was read needs none.
+        let summary = rig.run(&["audit", "--json"]).json().pop().unwrap();
+        assert_eq!(summary["events"], 3, "{name}");
+        server.kill();
+    }
+    // What makes room is done by Thalweg.
+    disk.fill();
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "delete", "t"]).ok();
+    let (status, log) = server.terminate();
+    assert!(status.success(), "{log}");
+}
+
+#[test]
+fn a_directory_that_was_renamed_under_a_server_is_no_clean_end() {
+    let rig = Rig::default();
+    let server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);
+    rig.run(&["topic", "create", "t"]).ok();
+    rig.run_with(&["produce", "t"], "1\n2\n3\n").ok();
+    std::fs::rename(rig.path("data"), rig.path("moved")).unwrap();
+    let (status, log) = server.terminate();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("not everything was closed cleanly"), "{log}");
+    std::fs::rename(rig.path("moved"), rig.path("data")).unwrap();
+    let _server = rig.serve(&[]);
+    assert_eq!(rig.run(&["consume", "t", "-n", "c"]).json().len(), 3);
+}
