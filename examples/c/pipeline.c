@@ -49,7 +49,8 @@ static void produce(thalweg_topic *topic)
         message.metadata.size = (size_t)length;
         message.data = &image;
         message.data_count = 1;
-        /* The metadata is copied; the image is borrowed until the future resolves. */
+        /* The image stays as it is until the future resolves, and is not copied. */
+        message.borrow = 1;
         check(thalweg_producer_push(producer, &message, &futures[number], &error), &error,
               "pushing");
     }

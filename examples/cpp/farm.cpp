@@ -48,8 +48,8 @@ static void ask(Driver &driver)
     std::vector<Future<Event>> replies;
     for (size_t task = 0; task < TASKS; task++) {
         inputs.emplace_back(CELLS, static_cast<double>(task));
-        // Borrowed until the reply is there.
-        replies.push_back(requester.request("{}", DataView(inputs.back()), 60000));
+        // Not copied: `inputs` stay as they are until the replies are there.
+        replies.push_back(requester.request("{}", DataView(inputs.back()).borrow(), 60000));
     }
     for (size_t task = 0; task < TASKS; task++) {
         const Event reply = replies[task].get();

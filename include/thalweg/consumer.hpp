@@ -195,8 +195,8 @@ public:
     }
 
     /*
-     * Replies to a broadcast that a consumer got. The data is borrowed, as by
-     * Producer::push. Blocks with the consumer's first reply.
+     * Replies to a broadcast that a consumer got. The data is copied, or
+     * borrowed, as by Producer::push. Blocks with the consumer's first reply.
      */
     Future<EventID> reply(const Metadata &metadata, const DataView &data = {}) const
     {

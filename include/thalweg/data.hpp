@@ -53,6 +53,11 @@ private:
  * other. It is a view, and whoever makes it sees to it that the memory lives
  * for long enough, unless it is given an owner, which is kept as long as it is
  * needed.
+ *
+ * A push copies the data and returns; the memory is the caller's again then.
+ * Data above inline_bytes_max is not copied, but sent from where it lies, if it
+ * has an owner, or is borrow()ed: then it must not be changed until the future
+ * has resolved. So an owner is handed over with what it owns.
  */
 class DataView {
 public:
@@ -99,6 +104,20 @@ public:
         const size_t size = owner->size() * sizeof(Element);
         return DataView(ptr, size, std::move(owner));
     }
+
+    /*
+     * The same memory, for a push that does not copy it: the caller promises that
+     * it stays as it is until the future of that push has resolved, or a flush
+     * that began later has.
+     */
+    DataView borrow() const
+    {
+        DataView view(*this);
+        view.borrowed_ = true;
+        return view;
+    }
+    /* Whether a push may leave it where it lies: see borrow(). */
+    bool is_borrowed() const noexcept { return borrowed_ || owner_ != nullptr; }
 
     const std::vector<Segment> &segments() const noexcept { return segments_; }
     const std::shared_ptr<const void> &owner() const noexcept { return owner_; }
@@ -151,6 +170,7 @@ public:
 private:
     std::vector<Segment> segments_;
     std::shared_ptr<const void> owner_;
+    bool borrowed_ = false;
 };
 
 /*

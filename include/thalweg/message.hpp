@@ -40,6 +40,7 @@ public:
             pieces_.push_back({segment.ptr, segment.size});
         message_.data = pieces_.data();
         message_.data_count = pieces_.size();
+        message_.borrow = data.is_borrowed() ? 1 : 0;
         if (data.owner()) {
             owner_ = std::make_unique<std::shared_ptr<const void>>(data.owner());
             message_.release = &Outgoing::release;

@@ -203,7 +203,8 @@ int32_t thalweg_requester_open(thalweg_topic *topic, const char *options,
  * Sends a request. Many may be under way. The future resolves when the reply is
  * there (thalweg_future_event takes it), or to THALWEG_TIMEOUT after `timeout_ms`
  * (negative: 120 s); whether it was handled is not known then. Does not block
- * below the budget. The message's data is borrowed as by thalweg_producer_push.
+ * below the budget. The message's data is copied, or borrowed, as by
+ * thalweg_producer_push.
  */
 int32_t thalweg_requester_request(thalweg_requester *requester, const thalweg_message *message,
                                   int64_t timeout_ms, thalweg_future **future,

@@ -60,7 +60,7 @@ public:
 
     /*
      * Replies to a request, and acknowledges it when the reply is stored, where
-     * the future says. The data is borrowed, as by Producer::push.
+     * the future says. The data is copied, or borrowed, as by Producer::push.
      */
     Future<EventID> reply(const Metadata &metadata, const DataView &data = {}) const
     {
@@ -170,7 +170,7 @@ public:
     /*
      * Sends a request; the future is the reply, an event of the topic
      * TOPIC.replies. It throws Timeout after `timeout_ms` (negative: 120 s)
-     * without one. The data is borrowed, as by Producer::push.
+     * without one. The data is copied, or borrowed, as by Producer::push.
      */
     Future<Event> request(const Metadata &metadata, const DataView &data = {},
                           int64_t timeout_ms = -1)

@@ -228,8 +228,8 @@ int32_t thalweg_driver_close(thalweg_driver *driver, int64_t timeout_ms, thalweg
  * again as often as one likes: over shared memory the server reads it where it
  * lies, and this process does nothing for it; over any other way, or where
  * that memory is used up, it is ordinary memory. Not initialized. May be kept
- * across reconnects. Does not block. As any data it is borrowed by a push
- * until the future has resolved.
+ * across reconnects. Does not block. Push it with `borrow`, and write to it
+ * again when the future has resolved: a push without that copies it.
  */
 int32_t thalweg_memory_new(thalweg_driver *driver, size_t size, thalweg_memory **memory,
                            void **base, thalweg_error *error);
@@ -422,14 +422,16 @@ int32_t thalweg_producer_open(thalweg_topic *topic, const char *options,
 
 /*
  * An event to be pushed. Fill it with zeroes, then set what there is. What it
- * points to is read during the call, except for the data, which is borrowed:
- * it must stay as it is until the future has resolved, or `release` was
- * called, or a thalweg_producer_flush that began later returned THALWEG_OK.
+ * points to is copied during the call and is the caller's again when that
+ * returns. Data above inline_bytes_max need not be copied: with `borrow` or
+ * `release` it is sent from where it lies, and must stay as it is until the
+ * future has resolved, or `release` was called, or a thalweg_producer_flush
+ * that began later returned THALWEG_OK.
  */
 typedef struct thalweg_message {
     thalweg_bytes metadata;        /* copied */
     thalweg_bytes key;             /* base NULL: none, which differs from empty; copied */
-    const thalweg_bytes *data;     /* pieces, one behind the other; borrowed */
+    const thalweg_bytes *data;     /* pieces, one behind the other; copied, or borrowed */
     size_t data_count;
     const thalweg_header *headers; /* copied */
     size_t header_count;
@@ -437,10 +439,10 @@ typedef struct thalweg_message {
     uint32_t partition;            /* if has_partition is not 0 */
     int32_t has_partition;
     int32_t tombstone;             /* not 0: the event deletes its key */
-    int32_t reserved;              /* 0 */
+    int32_t borrow;                /* not 0: the data is borrowed */
     /*
-     * NULL, or called once, as `release(release_context)`, when the data is
-     * not borrowed any more: on any thread, perhaps before the push returns.
+     * NULL, or the data is borrowed and this is called once, as
+     * `release(release_context)`, when it is not any more: on any thread, perhaps before the push returns.
      * Not called if the push fails. The driver waits for it: it must not wait
      * for a lock that is held around calls of this library, as an
      * interpreter's may be.

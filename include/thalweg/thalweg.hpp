@@ -39,10 +39,11 @@ public:
     explicit Producer(thalweg_producer *handle) : handle_(handle) {}
 
     /*
-     * Pushes an event. The metadata is copied. The data is borrowed: it must
-     * stay as it is until the future has resolved or a flush that began later
-     * has; data with an owner keeps that, and nobody needs to wait. Blocks at
-     * the producer's budget only.
+     * Pushes an event. Metadata and data are copied, and the caller's own again
+     * when it returns. Large data that has an owner, or is borrow()ed, is not
+     * copied but sent from where it lies: it must stay as it is until the future
+     * has resolved or a flush that began later has; an owner is kept until then.
+     * Blocks at the producer's budget only.
      */
     Future<EventID> push(const Metadata &metadata, const DataView &data = {},
                          std::optional<uint32_t> partition = {})
@@ -374,7 +375,8 @@ public:
 
     /*
      * Memory for data of events, which the view owns: over shared memory it is
-     * sent with fewest copies. See thalweg_memory_new.
+     * sent with fewest copies. Pushed, it is not copied: it is to be written again
+     * when the future of the push has resolved. See thalweg_memory_new.
      */
     DataView allocate(size_t size)
     {

@@ -558,15 +558,19 @@ class Producer:
         time: int | datetime | None = None,
         partition: int | None = None,
         tombstone: bool = False,
+        borrow: bool = False,
     ) -> Future[EventId]:
         """Sends one event and returns its future at once.
 
         `metadata` is a dict (or anything else that has a JSON form), a str of
         JSON, bytes as they are, or None for none. `data` is anything with the
         buffer protocol, such as bytes or a numpy array in C order, or a list
-        of such: then the event's data is their concatenation. Data is not
-        copied: it must not be changed until the future is resolved, and is
-        kept alive until then. (Up to 64 KiB are copied before `push` returns.)
+        of such: then the event's data is their concatenation. Data is copied
+        before `push` returns, without the GIL where it is large, and is yours to
+        change or use again at once; `bytes`, which can't change, are kept in place
+        of that. With `borrow`, data above 64 KiB is not copied: it is sent from
+        where it lies and kept alive, and you promise not to change it until the
+        future is resolved.
 
         `key` is bytes or str, `headers` a dict or a list of pairs of a str and
         bytes or str, `time` the producer's own time: nanoseconds since 1970 or
@@ -584,6 +588,7 @@ class Producer:
         data: Sequence[_Data] | _Buffer | None = None,
         *,
         partition: int | None = None,
+        borrow: bool = False,
     ) -> list[Future[EventId]]:
         """Sends many events, in order, and returns their futures.
 
@@ -591,7 +596,8 @@ class Producer:
         one dict, str or bytes (or None) for all of them. `data` is a list with
         one entry an event, each as for `push`, or an array of two or more
         dimensions in C order, whose first axis counts the events: event i has
-        the data `data[i]`, uncopied. Lists and arrays must agree in length.
+        the data `data[i]`. Lists and arrays must agree in length. Data is copied
+        before it returns, or borrowed with `borrow`, as by `push`.
 
         If an event is refused, those before it were sent; the error says so.
         """
@@ -671,7 +677,7 @@ class Future(Generic[_T_co]):
     or an error.
 
     Of a push it is the event's id, once the event is as durable as the topic
-    promises; until then the event's data must not be changed. Of a flush
+    promises; until then data that was borrowed must not be changed. Of a flush
     (`begin_flush`) it is None, once all events before it are. Of a settlement
     (`acknowledge`, `return_to_queue`, `reject`) it is None, once that is
     durable; of a request the reply.
@@ -856,11 +862,12 @@ class Event:
     @property
     def tombstone(self) -> bool:
         """Whether the event deletes its key."""
-    def reply(self, metadata: _Metadata = None, data: _Data = None) -> Future[EventId]:
+    def reply(
+        self, metadata: _Metadata = None, data: _Data = None, *, borrow: bool = False
+    ) -> Future[EventId]:
         """Replies to a request that reached a consumer, as
         `Requester.broadcast` sends it; `QueueEvent.reply` is that of a queue.
-        `metadata` and `data` are as for `Producer.push`; the reply's data must
-        not be changed until the future is resolved.
+        `metadata`, `data` and `borrow` are as for `Producer.push`.
 
         The future is the reply's id in the topic `TOPIC.replies`, when it is
         durable. Does not block, but for a consumer's first reply, which opens
@@ -1014,10 +1021,12 @@ class QueueEvent(Event):
         """The event can't be handled: it goes to the dead-letter topic, with
         `reason` (its first 1024 bytes), and is delivered no more. Does not block.
         """
-    def reply(self, metadata: _Metadata = None, data: _Data = None) -> Future[EventId]:
+    def reply(
+        self, metadata: _Metadata = None, data: _Data = None, *, borrow: bool = False
+    ) -> Future[EventId]:
         """Replies to a request (see `Topic.requester`), and acknowledges it once
-        the reply is stored. `metadata` and `data` are as for `Producer.push`;
-        the reply's data must not be changed until the future is resolved.
+        the reply is stored. `metadata`, `data` and `borrow` are as for
+        `Producer.push`.
 
         The future is the reply's id in the topic `TOPIC.replies`, when both
         are durable. Does not block, but for a consumer's first reply, which
@@ -1065,13 +1074,13 @@ class Requester:
         key: bytes | str | None = None,
         headers: _Headers | None = None,
         timeout: float = 120.0,
+        borrow: bool = False,
     ) -> Future[Event]:
         """Sends one request and returns the future of its reply at once: an
         `Event` of the topic `TOPIC.replies`, with metadata and data.
 
-        `metadata`, `data`, `key` and `headers` are as for `Producer.push`; the
-        data must not be changed until the future is resolved. After `timeout`
-        seconds without a reply the future raises `Timeout`. Whether the
+        `metadata`, `data`, `key`, `headers` and `borrow` are as for
+        `Producer.push`. After `timeout` seconds without a reply the future raises `Timeout`. Whether the
         request was handled is not known then: a worker may still have it, and
         a reply that comes later is dropped.
 
@@ -1088,6 +1097,7 @@ class Requester:
         key: bytes | str | None = None,
         headers: _Headers | None = None,
         timeout: float = 120.0,
+        borrow: bool = False,
     ) -> Future[Gathered]:
         """Asks everybody who is live on the topic, and returns the future of
         their replies at once, a `Gathered`.

@@ -59,7 +59,8 @@ Costs native(thalweg::Driver &driver, const std::string &name, size_t events, st
         costs.push = nanoseconds(
             [&] {
                 for (size_t index = 0; index < events; index++)
-                    producer.push(metadata, thalweg::DataView(data.data(), data.size()));
+                    producer.push(metadata,
+                                  thalweg::DataView(data.data(), data.size()).borrow());
             },
             events);
         costs.flush = nanoseconds([&] { producer.flush().get(); }, events);

@@ -3,6 +3,7 @@
 
 mod cancel;
 
+use crate::copies::CopyMemory;
 use crate::error::ClientError;
 use crate::event::{Data, Event};
 use crate::faults::{Fault, planted};
@@ -163,6 +164,7 @@ pub(crate) struct ProducerShared {
     /// Written by the core when the producer was opened.
     pub identity: RwLock<Identity>,
     pub budget: Budget,
+    copies: CopyMemory,
     /// A part of the driver's memory, held for as long as the producer lives.
     _share: Reservation,
     validator: Option<Arc<dyn Validator>>,
@@ -186,6 +188,7 @@ impl ProducerShared {
         journal: Option<Arc<Journal>>,
         share: Reservation,
         seed: u64,
+        copies: CopyMemory,
     ) -> Result<Self, ClientError> {
         let share_bytes = share.bytes();
         let validator = topic.definition.validator().build(&*topic.plugins)?;
@@ -210,6 +213,7 @@ impl ProducerShared {
                     false => share_bytes,
                 },
             ),
+            copies,
             _share: share,
             validator: (!validator.accepts_all()).then_some(validator),
             altered: RwLock::default(),
@@ -248,7 +252,7 @@ impl ProducerShared {
             metadata,
             ..SelectorInput::default()
         };
-        self.enqueue(&parts, Vec::new(), input)
+        self.enqueue(&parts, Vec::new(), None, input)
     }
 
     /// Adds an event.
@@ -265,13 +269,16 @@ impl ProducerShared {
         metadata: &[u8],
     ) -> Result<PushFuture, ClientError> {
         let headers = (!event.headers.is_empty()).then(|| Headers::bytes_of(event.headers));
-        let data_bytes: u64 = event.data.iter().map(|piece| piece.len() as u64).sum();
+        let data_bytes = event.data_bytes();
         let external = data_bytes > u64::from(self.options.inline_bytes_max);
         // Many short pieces are better one than each where it lies.
         let each = data_bytes / event.data.len().max(1) as u64;
-        let copied = each <= u64::from(self.options.copied_bytes_max);
+        let copied = !event.copied.is_empty() || each <= u64::from(self.options.copied_bytes_max);
         let inline: Vec<&[u8]> = match !external && copied {
-            true => event.data.iter().map(|piece| &piece[..]).collect(),
+            true => {
+                let owned = event.data.iter().map(|piece| &piece[..]);
+                owned.chain(event.copied.iter().copied()).collect()
+            }
             false => Vec::new(),
         };
         let parts = EventParts {
@@ -288,22 +295,29 @@ impl ProducerShared {
             tombstone: event.tombstone,
         };
         let mut pieces = Vec::new();
+        let mut reservation = None;
         if external {
             pieces = event.data.clone();
             pieces.retain(|piece| !piece.is_empty());
-        }
-        if pieces.len() > PIECES_MAX {
-            return Err(ClientError::Invalid(format!(
-                "data in {} pieces; the limit is {PIECES_MAX}",
-                pieces.len()
-            )));
+            if pieces.len() > PIECES_MAX {
+                return Err(ClientError::Invalid(format!(
+                    "data in {} pieces; the limit is {PIECES_MAX}",
+                    pieces.len()
+                )));
+            }
+            if !event.copied.is_empty() {
+                // Before it is copied, so that copies are within the budget. Not
+                // under the lock: others push meanwhile.
+                reservation = Some(self.reserve_or_wait(cost_of(&parts))?);
+                pieces.push(self.copy(event.copied));
+            }
         }
         let input = SelectorInput {
             key: event.key,
             requested: event.partition,
             metadata: event.metadata,
         };
-        self.enqueue(&parts, pieces, input)
+        self.enqueue(&parts, pieces, reservation, input)
     }
 
     /// Validates and serializes metadata, into `out` unless it stays as it is.
@@ -372,19 +386,18 @@ impl ProducerShared {
         Ok(altered)
     }
 
+    /// Adds an event to its batch. `reserved` is all that it costs, if somebody
+    /// has reserved that already.
     fn enqueue(
         &self,
         parts: &EventParts<'_>,
         pieces: Data,
+        reserved: Option<Reservation>,
         input: SelectorInput<'_>,
     ) -> Result<PushFuture, ClientError> {
-        let inline = parts.metadata.len()
-            + parts.key.map_or(0, <[u8]>::len)
-            + parts.headers.map_or(0, <[u8]>::len)
-            + parts.inline.iter().map(|piece| piece.len()).sum::<usize>()
-            + parts.shared.iter().map(Bytes::len).sum::<usize>();
+        let inline = inline_bytes(parts);
         let external = parts.external_bytes.unwrap_or(0);
-        let cost = inline as u64 + external + EVENT_OVERHEAD_BYTES;
+        let cost = cost_of(parts);
 
         let mut queue = self.lock();
         if let Some(failure) = &queue.failure {
@@ -405,12 +418,14 @@ impl ProducerShared {
             kick = lane.in_flight < self.options.batches_in_flight_max;
         }
         let room = lane.open.as_ref().map_or(0, |open| open.room);
-        let mut extra = None;
-        if room < cost {
+        let mut extra = reserved;
+        if extra.is_none() && room < cost {
             match self.reserve(cost - room) {
                 Ok(reservation) => extra = Some(reservation),
                 Err(_) => {
-                    (queue, extra) = self.wait_for_room(queue, cost)?;
+                    let reservation;
+                    (queue, reservation) = self.wait_for_room(queue, cost)?;
+                    extra = Some(reservation);
                 }
             }
         }
@@ -527,13 +542,33 @@ impl ProducerShared {
         self.budget.try_reserve(bytes)
     }
 
+    /// A copy of `pieces`, as one; what it takes of a budget is reserved.
+    pub fn copy(&self, pieces: &[&[u8]]) -> Bytes {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        match bytes <= self.options.inline_bytes_max as usize {
+            // It is copied again, into the batch.
+            true => Bytes::from(pieces.concat()),
+            false => self.copies.copy(&self.mailbox, pieces),
+        }
+    }
+
+    /// Reserves all that an event costs, or does what the policy says.
+    fn reserve_or_wait(&self, cost: u64) -> Result<Reservation, ClientError> {
+        if let Ok(reservation) = self.budget.try_reserve(cost) {
+            return Ok(reservation);
+        }
+        let (queue, reservation) = self.wait_for_room(self.lock(), cost)?;
+        drop(queue);
+        Ok(reservation)
+    }
+
     /// The budget is full: sends what gathers, and waits for room if that is
     /// the policy. All open batches are closed when it returns.
     fn wait_for_room<'a>(
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
         cost: u64,
-    ) -> Result<(MutexGuard<'a, Queue>, Option<Reservation>), ClientError> {
+    ) -> Result<(MutexGuard<'a, Queue>, Reservation), ClientError> {
         for lane in &mut queue.partitions {
             lane.close_open();
         }
@@ -562,7 +597,7 @@ impl ProducerShared {
         for lane in &mut queue.partitions {
             lane.close_open();
         }
-        Ok((queue, Some(reservation)))
+        Ok((queue, reservation))
     }
 
     /// Waits for room; where there is no thread, by driving the client.
@@ -763,6 +798,20 @@ pub(crate) struct Take {
     next: usize,
     pub batch: Option<(u32, Gathering)>,
     pub linger_until: Option<Duration>,
+}
+
+/// Bytes of an event that travel in the batch.
+fn inline_bytes(parts: &EventParts<'_>) -> usize {
+    parts.metadata.len()
+        + parts.key.map_or(0, <[u8]>::len)
+        + parts.headers.map_or(0, <[u8]>::len)
+        + parts.inline.iter().map(|piece| piece.len()).sum::<usize>()
+        + parts.shared.iter().map(Bytes::len).sum::<usize>()
+}
+
+/// What an event takes of the budget.
+fn cost_of(parts: &EventParts<'_>) -> u64 {
+    inline_bytes(parts) as u64 + parts.external_bytes.unwrap_or(0) + EVENT_OVERHEAD_BYTES
 }
 
 fn add(open: &mut Gathering, parts: &EventParts<'_>, pieces: Data, cost: u64) {

@@ -2,7 +2,7 @@
 
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
-use crate::event::{ConsumedEvent, Data};
+use crate::event::{ConsumedEvent, ReplyData};
 use crate::feed::{Change, ConsumerShared};
 use crate::future::PushFuture;
 use crate::mailbox::{CallRequest, Command, Seek};
@@ -237,28 +237,28 @@ impl Consumer {
     /// # Errors
     /// [`ClientError::Invalid`] if the event is no request, and those of
     /// [`crate::Producer::push`].
-    pub fn reply(
+    pub fn reply<'a>(
         &self,
         request: &ConsumedEvent,
         metadata: &[u8],
-        data: Data,
+        data: impl Into<ReplyData<'a>>,
     ) -> Result<PushFuture, ClientError> {
         let replier = &self.open()?.replier;
-        replier.reply(request, metadata, data, true, false)
+        replier.reply(request, metadata, data.into(), true, false)
     }
 
     /// [`Consumer::reply`], which does not wait for room.
     ///
     /// # Errors
     /// [`ClientError::Budget`] where that would.
-    pub fn try_reply(
+    pub fn try_reply<'a>(
         &self,
         request: &ConsumedEvent,
         metadata: &[u8],
-        data: Data,
+        data: impl Into<ReplyData<'a>>,
     ) -> Result<PushFuture, ClientError> {
         let replier = &self.open()?.replier;
-        replier.reply(request, metadata, data, false, false)
+        replier.reply(request, metadata, data.into(), false, false)
     }
 
     /// Has made what the first reply waits for: gives what tells when that is

@@ -19,6 +19,9 @@ pub struct Event<'a> {
     /// The data. Short data is copied into the batch; longer data is sent
     /// from where it lies and kept alive until it is acknowledged.
     pub data: Data,
+    /// More data, behind `data`, that is copied before the push returns, into
+    /// memory that is used again: what is the caller's to change afterwards.
+    pub copied: &'a [&'a [u8]],
     /// The key; none differs from empty.
     pub key: Option<&'a [u8]>,
     /// Pairs of a name and a value.
@@ -44,6 +47,37 @@ impl<'a> Event<'a> {
     pub fn with_data(mut self, data: impl Into<Bytes>) -> Self {
         self.data.push(data.into());
         self
+    }
+
+    /// Length of the data, all pieces together.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let owned: usize = self.data.iter().map(Bytes::len).sum();
+        let copied: usize = self.copied.iter().map(|piece| piece.len()).sum();
+        (owned + copied) as u64
+    }
+}
+
+/// The data of a reply, as that of an [`Event`].
+#[derive(Debug, Clone, Default)]
+pub struct ReplyData<'a> {
+    /// As [`Event::data`].
+    pub data: Data,
+    /// As [`Event::copied`].
+    pub copied: &'a [&'a [u8]],
+}
+
+impl<'a> From<Event<'a>> for ReplyData<'a> {
+    fn from(event: Event<'a>) -> Self {
+        Self {
+            data: event.data,
+            copied: event.copied,
+        }
+    }
+}
+
+impl From<Data> for ReplyData<'_> {
+    fn from(data: Data) -> Self {
+        Self { data, copied: &[] }
     }
 }
 

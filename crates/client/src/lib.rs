@@ -11,6 +11,7 @@
 mod batch_queue;
 mod clock;
 mod consumer;
+mod copies;
 pub mod core;
 mod data_reader;
 mod driver;
@@ -47,7 +48,7 @@ mod watch;
 pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
 pub use error::ClientError;
-pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo};
+pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo, ReplyData};
 #[cfg(feature = "testing")]
 pub use faults::{Fault, plant};
 pub use fetched::FetchedBatches;

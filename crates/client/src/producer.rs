@@ -74,6 +74,7 @@ impl Open {
             journal,
             share,
             session.seed(),
+            session.copies.clone(),
         )?);
         if options.threads > 0 {
             let started = Threads::start(&shared, options.at_budget, share_bytes / 4)?;

@@ -3,6 +3,7 @@
 
 use crate::batch_queue::ProducerShared;
 use crate::clock::Clock;
+use crate::copies::CopyMemory;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Command, Mailbox};
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     id: SessionId,
     pub mailbox: Arc<Mailbox>,
     memory: Budget,
+    /// For data that producers copy.
+    pub copies: CopyMemory,
     /// Every producer, to be drained at close.
     producers: Mutex<Vec<Weak<ProducerShared>>>,
     /// Every consumer of a queue, whose settlements are waited for at close.
@@ -92,6 +95,7 @@ impl Session {
             id,
             mailbox,
             memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
+            copies: CopyMemory::new(&options.transports),
             producers: Mutex::default(),
             queues: Mutex::default(),
             thread: Mutex::default(),

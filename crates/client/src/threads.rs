@@ -155,10 +155,9 @@ impl Threads {
         }
         let headers = event.headers.iter();
         let header_bytes: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
-        let data_bytes: usize = event.data.iter().map(|piece| piece.len()).sum();
         let key_bytes = event.key.map_or(0, <[u8]>::len);
-        let bytes = event.metadata.len() + header_bytes + key_bytes + data_bytes;
-        let cost = bytes as u64 + JOB_OVERHEAD_BYTES;
+        let bytes = event.metadata.len() + header_bytes + key_bytes;
+        let cost = bytes as u64 + event.data_bytes() + JOB_OVERHEAD_BYTES;
         let reservation = match self.at_budget {
             AtBudget::Fail => self.budget.try_reserve(cost)?,
             AtBudget::Block(timeout) => {
@@ -170,11 +169,15 @@ impl Threads {
             }
         };
         let promise = producer.promise_of_threads(Some(Deferred::new(producer)));
+        let mut data = event.data.clone();
+        if !event.copied.is_empty() {
+            data.push(producer.copy(event.copied));
+        }
         let owned = |(name, value): &(&str, &[u8])| (name.to_string(), value.to_vec());
         let mut job = Job {
             number: 0,
             metadata: event.metadata.to_vec(),
-            data: event.data.clone(),
+            data,
             key: event.key.map(<[u8]>::to_vec),
             headers: event.headers.iter().map(owned).collect(),
             producer_time: event.producer_time,
@@ -358,6 +361,7 @@ fn put(producer: &ProducerShared, done: Done) {
     let event = Event {
         metadata: &job.metadata,
         data: job.data,
+        copied: &[],
         key: job.key.as_deref(),
         headers: &headers,
         producer_time: job.producer_time,

@@ -220,6 +220,7 @@ fn events_keep_all_that_they_have() {
     let event = Event {
         metadata: b"m",
         data: vec![data.clone().into(), vec![8].into()],
+        copied: &[],
         key: Some(b""),
         headers: &[("a", b"b")],
         producer_time: Some(7),

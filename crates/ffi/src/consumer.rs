@@ -278,7 +278,7 @@ pub extern "C" fn thalweg_consumer_reply(
         let reply = Outgoing::reply(given("message", message)?)?;
         let client = &consumer.client;
         let (pushed, loan) =
-            reply.send(|reply| client.reply(event.consumed(), reply.metadata, reply.data))?;
+            reply.send(|reply| client.reply(event.consumed(), reply.metadata, reply))?;
         if let Some(future) = future {
             let connection = consumer.connection.clone();
             future.write(give(Future::stored(pushed, loan, connection)));

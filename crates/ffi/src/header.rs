@@ -68,7 +68,7 @@ fn structs_have_the_layout_of_the_header() {
         assigned, revoking, lost, destroy, context);
     layout!(text, "thalweg_message", ThalwegMessage:
         metadata, key, data, data_count, headers, header_count, producer_time_ns, partition,
-        has_partition, tombstone, reserved, release, release_context);
+        has_partition, tombstone, borrow, release, release_context);
     layout!(text, "thalweg_event_info", ThalwegEventInfo:
         id, metadata, key, data, data_owner, data_bytes_total, append_time_ns, producer_time_ns,
         tombstone, reserved);

@@ -21,7 +21,7 @@ pub struct ThalwegMessage {
     pub partition: u32,
     pub has_partition: i32,
     pub tombstone: i32,
-    pub reserved: i32,
+    pub borrow: i32,
     pub release: Option<extern "C" fn(*mut c_void)>,
     pub release_context: *mut c_void,
 }
@@ -33,14 +33,12 @@ pub struct Outgoing<'a> {
     key: Option<&'a [u8]>,
     headers: Vec<(&'a str, &'a [u8])>,
     data: Vec<Bytes>,
+    copied: Vec<&'a [u8]>,
     loan: Option<Arc<Loan>>,
 }
 
 impl<'a> Outgoing<'a> {
     pub fn of(message: &'a ThalwegMessage) -> Result<Self, Failure> {
-        if message.reserved != 0 {
-            return Err(Failure::invalid("reserved is not 0"));
-        }
         // SAFETY: the header asks for memory that is there during the call.
         let metadata = unsafe { message.metadata.as_slice("metadata") }?;
         // SAFETY: the header asks for that many pieces.
@@ -57,19 +55,28 @@ impl<'a> Outgoing<'a> {
             call,
             context: UserPointer(message.release_context),
         });
-        let loan = (!pieces.is_empty() || release.is_some()).then(|| Loan::new(release));
-        let data = match &loan {
-            // SAFETY: the header asks for memory that stays as it is until the
-            // future has resolved or `release` was called, which the loan's end does.
-            Some(loan) => unsafe { loan.readable(pieces) }?,
-            None => Vec::new(),
-        };
+        let borrows = message.borrow != 0 && !pieces.is_empty() || release.is_some();
+        let loan = borrows.then(|| Loan::new(release));
+        let (mut data, mut copied) = (Vec::new(), Vec::new());
+        match &loan {
+            // SAFETY: the header asks whoever says `borrow` or gives `release` for
+            // memory that stays as it is until the future has resolved or `release`
+            // was called, which the loan's end does.
+            Some(loan) => data = unsafe { loan.readable(pieces) }?,
+            None => {
+                for piece in pieces.iter().filter(|piece| piece.size > 0) {
+                    // SAFETY: the header asks for memory that is there during the call.
+                    copied.push(unsafe { piece.as_slice("data") }?);
+                }
+            }
+        }
         Ok(Self {
             message,
             metadata,
             key,
             headers,
             data,
+            copied,
             loan,
         })
     }
@@ -97,6 +104,7 @@ impl<'a> Outgoing<'a> {
         let sent = send(client::Event {
             metadata: self.metadata,
             data: std::mem::take(&mut self.data),
+            copied: &self.copied,
             key: self.key,
             headers: &self.headers,
             producer_time: (message.producer_time_ns != 0).then_some(message.producer_time_ns),

@@ -292,7 +292,7 @@ pub extern "C" fn thalweg_event_reply(
     guard(error, || {
         let reply = Outgoing::reply(given("message", message)?)?;
         say(event, future, |event, connection| {
-            let (pending, loan) = reply.send(|reply| event.reply(reply.metadata, reply.data))?;
+            let (pending, loan) = reply.send(|reply| event.reply(reply.metadata, reply))?;
             Ok(Future::reply(pending, loan, connection))
         })
     })

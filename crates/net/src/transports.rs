@@ -54,9 +54,13 @@ impl Transports {
     /// Memory for what is to be sent to `address`: of its transport, if that
     /// has any that is better than ordinary memory.
     pub fn allocate(&self, address: &str, bytes: usize) -> Allocation {
-        let transport = self.find(address).ok();
-        let allocated = transport.and_then(|transport| transport.allocate(bytes));
-        allocated.unwrap_or_else(|| Buffer::zeroed(bytes).into())
+        self.try_allocate(address, bytes)
+            .unwrap_or_else(|| Buffer::zeroed(bytes).into())
+    }
+
+    /// As [`Transports::allocate`], and `None` in place of ordinary memory.
+    pub fn try_allocate(&self, address: &str, bytes: usize) -> Option<Allocation> {
+        self.find(address).ok()?.allocate(bytes)
     }
 
     fn find(&self, address: &str) -> Result<&dyn Transport, NetError> {

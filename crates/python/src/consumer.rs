@@ -10,7 +10,7 @@ use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
 use crate::{coroutines, error, wait};
-use client::{ClientError, ConsumedEvent};
+use client::{ClientError, ConsumedEvent, ReplyData};
 use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -113,7 +113,7 @@ impl Consumer {
         let client = self.open(py)?;
         let opening = client.begin_replying();
         let opening = opening.map_err(|reason| error::raise(py, reason))?;
-        let push = |metadata: &[u8], data| client.try_reply(request, metadata, data);
+        let push = |metadata: &[u8], data: ReplyData<'_>| client.try_reply(request, metadata, data);
         let pushed = reply.push(py, opening, push);
         // The last handle may be this one, if the consumer was closed meanwhile.
         py.detach(|| drop(client));

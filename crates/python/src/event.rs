@@ -232,8 +232,7 @@ impl Event {
 
     /// Replies to a request that reached a consumer, as
     /// `Requester.broadcast` sends it; `QueueEvent.reply` is that of a queue.
-    /// `metadata` and `data` are as for `Producer.push`; the reply's data must
-    /// not be changed until the future is resolved.
+    /// `metadata`, `data` and `borrow` are as for `Producer.push`.
     ///
     /// The future is the reply's id in the topic `TOPIC.replies`, when it is
     /// durable. Does not block, but for a consumer's first reply, which opens
@@ -242,19 +241,20 @@ impl Event {
     /// Raises `InvalidEvent` if the event is no request or the reply is
     /// refused, `Timeout`; `ValueError` for an event that was read without a
     /// consumer.
-    #[pyo3(signature = (metadata = None, data = None))]
+    #[pyo3(signature = (metadata = None, data = None, *, borrow = false))]
     fn reply(
         &self,
         py: Python<'_>,
         metadata: Option<&Bound<'_, PyAny>>,
         data: Option<&Bound<'_, PyAny>>,
+        borrow: bool,
     ) -> PyResult<Future> {
         let Some(consumer) = &self.consumer else {
             return Err(PyValueError::new_err(
                 "this event was read without a consumer, so nobody can reply for it",
             ));
         };
-        let reply = Reply::new(metadata, data)?;
+        let reply = Reply::new(metadata, data, borrow)?;
         consumer.get().reply(py, self.inner(), &reply)
     }
 

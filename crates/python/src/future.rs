@@ -77,7 +77,7 @@ impl EventId {
 /// or an error.
 ///
 /// Of a push it is the event's id, once the event is as durable as the topic
-/// promises; until then the event's data must not be changed. Of a flush
+/// promises; until then data that was borrowed must not be changed. Of a flush
 /// (`begin_flush`) it is None, once all events before it are. Of a settlement
 /// (`acknowledge`, `return_to_queue`, `reject`) it is None, once that is
 /// durable; of a request the reply.

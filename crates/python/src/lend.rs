@@ -12,7 +12,7 @@ use memory::Target;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -35,7 +35,7 @@ struct Loan {
 }
 
 /// A hold on the memory of a Python object. The pointer is of a `Box`.
-struct Held(*mut Loan);
+pub struct Held(*mut Loan);
 
 // SAFETY: the loan is used by one thread at a time, its bytes are plain
 // memory, and `drop` gives it back without touching Python.
@@ -43,9 +43,17 @@ unsafe impl Send for Held {}
 // SAFETY: shared use only reads the view's pointer and length, which don't change.
 unsafe impl Sync for Held {}
 
-/// Memory that is read. Its owner must not change it before it is dropped,
-/// which is the contract of `Producer.push`.
+/// Memory that is read. It can't change, or its owner must not change it
+/// before it is dropped, which is the contract of `borrow=True`.
 struct Lent(Held);
+
+/// The data of one event, as a user gives it.
+pub enum Payload {
+    /// Sent from where it lies: it can't change, or the user said `borrow=True`.
+    Lent(Vec<Bytes>),
+    /// Copied by the call that it is given to, and then the user's again.
+    Held(Vec<Held>),
+}
 
 /// Memory that is written to, by the client alone until it comes back, and
 /// the object that it is of.
@@ -55,6 +63,12 @@ pub struct Landing {
 }
 
 impl Held {
+    /// The memory. Other threads of the program may change it while they have
+    /// the GIL: what is copied from it then is what they make of it.
+    pub fn as_slice(&self) -> &[u8] {
+        slice_of(self.bytes(), self.len())
+    }
+
     fn bytes(&self) -> *mut u8 {
         // SAFETY: the box lives until `drop`.
         unsafe { (*self.0).view.buf.cast() }
@@ -188,7 +202,7 @@ pub fn end() {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        slice_of(self.0.bytes(), self.0.len())
+        self.0.as_slice()
     }
 }
 
@@ -207,8 +221,9 @@ fn slice_of<'a>(bytes: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the object's memory is held; that nobody writes to it meanwhile
-    // is the contract of `push`.
+    // SAFETY: the object's memory is held. Nobody writes to it while it is lent,
+    // by the contract of `borrow`, nor while a call copies it: whoever pushes an
+    // array that another thread is writing has a race of the program's own.
     unsafe { std::slice::from_raw_parts(bytes, len) }
 }
 
@@ -247,28 +262,86 @@ impl From<Landing> for Target {
     }
 }
 
-/// The data of one event: nothing, one buffer, or a list of them, uncopied.
-pub fn pieces(data: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Bytes>> {
-    let Some(data) = data else {
-        return Ok(Vec::new());
-    };
-    if let Ok(list) = data.cast::<PyList>() {
-        return list.iter().map(|piece| bytes(&piece)).collect();
+impl Payload {
+    /// Of nothing, one buffer, or a list of them, to be sent from where it
+    /// lies if the user says so (`borrow`) or none of it can change.
+    pub fn new(data: Option<&Bound<'_, PyAny>>, borrow: bool) -> PyResult<Self> {
+        let Some(data) = data else {
+            return Ok(Self::default());
+        };
+        if let Ok(list) = data.cast::<PyList>() {
+            return Self::of(list.iter(), borrow);
+        }
+        if let Ok(tuple) = data.cast::<PyTuple>() {
+            return Self::of(tuple.iter(), borrow);
+        }
+        let held = hold(data)?;
+        Ok(match borrow || is_immutable(data) {
+            true => Self::Lent(vec![held.lend()]),
+            false => Self::Held(vec![held]),
+        })
     }
-    if let Ok(tuple) = data.cast::<PyTuple>() {
-        return tuple.iter().map(|piece| bytes(&piece)).collect();
+
+    fn of<'py>(objects: impl Iterator<Item = Bound<'py, PyAny>>, borrow: bool) -> PyResult<Self> {
+        let mut is_lent = true;
+        let hold = |object| {
+            let held = hold(&object)?;
+            is_lent &= borrow || is_immutable(&object);
+            Ok(held)
+        };
+        let held = objects.map(hold).collect::<PyResult<Vec<_>>>()?;
+        // One copy of all is better than some pieces here and some there.
+        Ok(match is_lent {
+            true => Self::Lent(held.into_iter().map(Held::lend).collect()),
+            false => Self::Held(held),
+        })
     }
-    Ok(vec![bytes(data)?])
+
+    /// What the client may keep.
+    pub fn lent(&self) -> Vec<Bytes> {
+        match self {
+            Self::Lent(pieces) => pieces.clone(),
+            Self::Held(_) => Vec::new(),
+        }
+    }
+
+    /// What the client has to copy.
+    pub fn copied(&self) -> Vec<&[u8]> {
+        match self {
+            Self::Lent(_) => Vec::new(),
+            Self::Held(pieces) => pieces.iter().map(Held::as_slice).collect(),
+        }
+    }
 }
 
-/// The memory of one object.
-pub fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    Ok(Bytes::from_owner(Lent(hold(object)?)))
+impl Default for Payload {
+    fn default() -> Self {
+        Self::Lent(Vec::new())
+    }
+}
+
+impl Held {
+    /// Lent to the client.
+    pub fn lend(self) -> Bytes {
+        Bytes::from_owner(Lent(self))
+    }
+}
+
+/// Whether nobody can change what `object` shows: `bytes`, data of a consumed
+/// event, and a `memoryview` of these.
+pub fn is_immutable(object: &Bound<'_, PyAny>) -> bool {
+    // A subclass may show memory of another object.
+    let is_constant = |object: &Bound<'_, PyAny>| {
+        object.is_exact_instance_of::<PyBytes>() || object.is_exact_instance_of::<Memory>()
+    };
+    is_constant(object)
+        || object.is_exact_instance_of::<PyMemoryView>()
+            && object.getattr("obj").is_ok_and(|shown| is_constant(&shown))
 }
 
 /// The memory of an array of two or more dimensions, and the length of its
 /// first axis.
-pub fn array(object: &Bound<'_, PyAny>) -> PyResult<(Bytes, usize)> {
+pub fn array(object: &Bound<'_, PyAny>) -> PyResult<(Held, usize)> {
     let held = hold(object)?;
     // SAFETY: the view was filled and is alive; its shape has `ndim` entries
     // because strides were asked for.
@@ -284,7 +357,7 @@ pub fn array(object: &Bound<'_, PyAny>) -> PyResult<(Bytes, usize)> {
         )
     };
     if ndim >= 2 {
-        return Ok((Bytes::from_owner(Lent(held)), rows));
+        return Ok((held, rows));
     }
     give_back(object.py(), held);
     let message = format!(

@@ -3,6 +3,7 @@
 use crate::future::Future;
 use crate::json::Metadata;
 use crate::labels::Labels;
+use crate::lend::{Held, Payload};
 use crate::recipe::Recipe;
 use crate::topic::Topic;
 use crate::{coroutines, error, lend, wait};
@@ -11,6 +12,7 @@ use client::{ClientError, Event, PushFuture};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -126,7 +128,9 @@ impl Producer {
 
     fn push_event(&self, py: Python<'_>, event: Event<'_>) -> PyResult<PushFuture> {
         let client = self.open(py)?;
-        let copied = event.metadata.len() + event.data.iter().map(Bytes::len).sum::<usize>();
+        let data = event.data.iter().map(|piece| &piece[..]);
+        let data = data.chain(event.copied.iter().copied()).map(<[u8]>::len);
+        let copied = event.metadata.len() + data.sum::<usize>();
         let again = self.room_timeout.is_some().then(|| event.clone());
         let outcome = if copied > COPY_BYTES_WITH_GIL_MAX || self.selects_in_python {
             py.detach(|| client.push(event))
@@ -150,9 +154,12 @@ impl Producer {
     /// `metadata` is a dict (or anything else that has a JSON form), a str of
     /// JSON, bytes as they are, or None for none. `data` is anything with the
     /// buffer protocol, such as bytes or a numpy array in C order, or a list
-    /// of such: then the event's data is their concatenation. Data is not
-    /// copied: it must not be changed until the future is resolved, and is
-    /// kept alive until then. (Up to 64 KiB are copied before `push` returns.)
+    /// of such: then the event's data is their concatenation. Data is copied
+    /// before `push` returns, without the GIL where it is large, and is yours to
+    /// change or use again at once; `bytes`, which can't change, are kept in place
+    /// of that. With `borrow`, data above 64 KiB is not copied: it is sent from
+    /// where it lies and kept alive, and you promise not to change it until the
+    /// future is resolved.
     ///
     /// `key` is bytes or str, `headers` a dict or a list of pairs of a str and
     /// bytes or str, `time` the producer's own time: nanoseconds since 1970 or
@@ -164,7 +171,7 @@ impl Producer {
     /// `UnknownPartition`, `BudgetExceeded`, `Closed`, and what the producer has
     /// failed with.
     #[pyo3(signature = (metadata = None, data = None, *, key = None, headers = None, time = None,
-                        partition = None, tombstone = false))]
+                        partition = None, tombstone = false, borrow = false))]
     #[allow(clippy::too_many_arguments)]
     fn push(
         slf: &Bound<'_, Self>,
@@ -175,6 +182,7 @@ impl Producer {
         time: Option<&Bound<'_, PyAny>>,
         partition: Option<u32>,
         tombstone: bool,
+        borrow: bool,
     ) -> PyResult<Future> {
         let py = slf.py();
         let this = slf.get();
@@ -197,16 +205,20 @@ impl Producer {
             }
         } else {
             let labels = Labels::new(key, headers)?;
+            let payload = Payload::new(data, borrow)?;
             let event = Event {
                 metadata: bytes,
-                data: lend::pieces(data)?,
+                data: payload.lent(),
+                copied: &payload.copied(),
                 key: labels.key(),
                 headers: &labels.headers(),
                 producer_time: time.map(nanoseconds).transpose()?,
                 partition,
                 tombstone,
             };
-            this.push_event(py, event)?
+            let pushed = this.push_event(py, event);
+            lend::giving_back_at_once(py, || drop(payload));
+            pushed?
         };
         lend::release_returned(py);
         Ok(Future::of_push(push, Some(slf.clone().unbind())))
@@ -218,21 +230,23 @@ impl Producer {
     /// one dict, str or bytes (or None) for all of them. `data` is a list with
     /// one entry an event, each as for `push`, or an array of two or more
     /// dimensions in C order, whose first axis counts the events: event i has
-    /// the data `data[i]`, uncopied. Lists and arrays must agree in length.
+    /// the data `data[i]`. Lists and arrays must agree in length. Data is copied
+    /// before it returns, or borrowed with `borrow`, as by `push`.
     ///
     /// If an event is refused, those before it were sent; the error says so.
-    #[pyo3(signature = (metadata = None, data = None, *, partition = None))]
+    #[pyo3(signature = (metadata = None, data = None, *, partition = None, borrow = false))]
     fn push_many<'py>(
         slf: &Bound<'py, Self>,
         metadata: Option<&Bound<'py, PyAny>>,
         data: Option<&Bound<'py, PyAny>>,
         partition: Option<u32>,
+        borrow: bool,
     ) -> PyResult<Vec<Future>> {
         let py = slf.py();
         let this = slf.get();
         this.open(py)?;
         let entries = metadata.map(entries).transpose()?.flatten();
-        let rows = data.map(rows).transpose()?;
+        let rows = data.map(|data| Rows::new(data, borrow)).transpose()?;
         let count = match (&entries, &rows) {
             (Some(entries), Some(rows)) if entries.len() != rows.len() => {
                 let message = format!(
@@ -262,17 +276,22 @@ impl Producer {
             .map(Metadata::bytes)
             .collect::<PyResult<_>>()?;
         let rows = rows.unwrap_or_default();
+        let copied: Vec<Vec<&[u8]>> = (0..rows.len()).map(|index| rows.copied(index)).collect();
         let event_at = |index: usize| Event {
             metadata: if entries_given(&metadata, count) {
                 metadata[index]
             } else {
                 metadata[0]
             },
-            data: rows.get(index).cloned().unwrap_or_default(),
+            data: rows.lent(index),
+            copied: copied.get(index).map_or(&[], Vec::as_slice),
             partition,
             ..Event::default()
         };
-        let pushes = this.push_in_order(py, count, &event_at)?;
+        let pushes = this.push_in_order(py, count, &event_at);
+        drop(copied);
+        lend::giving_back_at_once(py, || drop(rows));
+        let pushes = pushes?;
         let futures = pushes
             .into_iter()
             .map(|push| Future::of_push(push, Some(slf.clone().unbind())));
@@ -480,21 +499,71 @@ fn entries<'py>(metadata: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, 
     metadata.try_iter()?.collect::<PyResult<_>>().map(Some)
 }
 
-/// The data of each event: entries of a list, or rows of an array.
-fn rows(data: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<Bytes>>> {
-    if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
-        return data
-            .try_iter()?
-            .map(|entry| {
+/// The data of each of many events.
+enum Rows {
+    /// Entries of a list.
+    Entries(Vec<Payload>),
+    /// Rows of an array, of which there are so many.
+    Lent(Bytes, usize),
+    Held(Held, usize),
+}
+
+impl Rows {
+    fn new(data: &Bound<'_, PyAny>, borrow: bool) -> PyResult<Self> {
+        if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
+            let payload = |entry: PyResult<Bound<'_, PyAny>>| {
                 let entry = entry?;
-                lend::pieces((!entry.is_none()).then_some(&entry))
-            })
-            .collect();
+                Payload::new((!entry.is_none()).then_some(&entry), borrow)
+            };
+            let entries: PyResult<_> = data.try_iter()?.map(payload).collect();
+            return Ok(Self::Entries(entries?));
+        }
+        let (whole, count) = lend::array(data)?;
+        Ok(match borrow || lend::is_immutable(data) {
+            true => Self::Lent(whole.lend(), count),
+            false => Self::Held(whole, count),
+        })
     }
-    let (whole, row_count) = lend::array(data)?;
-    let row_bytes = whole.len().checked_div(row_count).unwrap_or(0);
-    let row = |index: usize| vec![whole.slice(index * row_bytes..(index + 1) * row_bytes)];
-    Ok((0..row_count).map(row).collect())
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Entries(entries) => entries.len(),
+            Self::Lent(_, count) | Self::Held(_, count) => *count,
+        }
+    }
+
+    /// Which bytes of the array an event has.
+    fn range(&self, bytes: usize, index: usize) -> Range<usize> {
+        let each = bytes.checked_div(self.len()).unwrap_or(0);
+        index * each..(index + 1) * each
+    }
+
+    /// What the client may keep of an event's data.
+    fn lent(&self, index: usize) -> Vec<Bytes> {
+        match self {
+            Self::Entries(entries) => entries.get(index).map_or_else(Vec::new, Payload::lent),
+            Self::Lent(whole, _) => vec![whole.slice(self.range(whole.len(), index))],
+            Self::Held(..) => Vec::new(),
+        }
+    }
+
+    /// What the client has to copy of it.
+    fn copied(&self, index: usize) -> Vec<&[u8]> {
+        match self {
+            Self::Entries(entries) => entries[index].copied(),
+            Self::Lent(..) => Vec::new(),
+            Self::Held(whole, _) => {
+                let whole = whole.as_slice();
+                vec![&whole[self.range(whole.len(), index)]]
+            }
+        }
+    }
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self::Entries(Vec::new())
+    }
 }
 
 /// Nanoseconds since 1970, of an int or an aware datetime.

@@ -9,7 +9,7 @@ use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
 use crate::{coroutines, error, wait};
-use client::{ClientError, QueueOptions};
+use client::{ClientError, QueueOptions, ReplyData};
 use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -458,8 +458,8 @@ impl QueueEvent {
     }
 
     /// Replies to a request (see `Topic.requester`), and acknowledges it once
-    /// the reply is stored. `metadata` and `data` are as for `Producer.push`;
-    /// the reply's data must not be changed until the future is resolved.
+    /// the reply is stored. `metadata`, `data` and `borrow` are as for
+    /// `Producer.push`.
     ///
     /// The future is the reply's id in the topic `TOPIC.replies`, when both
     /// are durable. Does not block, but for a consumer's first reply, which
@@ -468,15 +468,16 @@ impl QueueEvent {
     ///
     /// Raises `InvalidEvent` if the event is no request or the reply is
     /// refused, `Timeout`: it is not settled then.
-    #[pyo3(signature = (metadata = None, data = None))]
+    #[pyo3(signature = (metadata = None, data = None, *, borrow = false))]
     fn reply(
         slf: &Bound<'_, Self>,
         metadata: Option<&Bound<'_, PyAny>>,
         data: Option<&Bound<'_, PyAny>>,
+        borrow: bool,
     ) -> PyResult<Future> {
         let event = &slf.get().event;
-        let reply = Reply::new(metadata, data)?;
-        let push = |metadata: &[u8], data| event.try_reply(metadata, data);
+        let reply = Reply::new(metadata, data, borrow)?;
+        let push = |metadata: &[u8], data: ReplyData<'_>| event.try_reply(metadata, data);
         let pending = reply.push(slf.py(), event.begin_replying(), push)?;
         let what = format!("the reply to event {}", event.id());
         Ok(Future::of_call(pending, what, |py, id| {

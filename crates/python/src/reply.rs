@@ -1,9 +1,9 @@
 //! Replies to requests, on their way out.
 
 use crate::json::Metadata;
+use crate::lend::Payload;
 use crate::{error, lend, wait};
-use bytes::Bytes;
-use client::{Answered, ClientError};
+use client::{Answered, ClientError, ReplyData};
 use memory::Deadline;
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -14,17 +14,18 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(120);
 /// A reply, as users give it.
 pub struct Reply<'a, 'py> {
     metadata: Metadata<'a, 'py>,
-    data: Vec<Bytes>,
+    payload: Payload,
 }
 
 impl<'a, 'py> Reply<'a, 'py> {
     pub fn new(
         metadata: Option<&'a Bound<'py, PyAny>>,
         data: Option<&Bound<'py, PyAny>>,
+        borrow: bool,
     ) -> PyResult<Self> {
         Ok(Self {
             metadata: Metadata::new(metadata)?,
-            data: lend::pieces(data)?,
+            payload: Payload::new(data, borrow)?,
         })
     }
 
@@ -33,15 +34,19 @@ impl<'a, 'py> Reply<'a, 'py> {
         &self,
         py: Python<'_>,
         opening: Option<Answered>,
-        push: impl Fn(&[u8], Vec<Bytes>) -> Result<T, ClientError> + Sync,
+        push: impl Fn(&[u8], ReplyData<'_>) -> Result<T, ClientError> + Sync,
     ) -> PyResult<T> {
         if let Some(opening) = opening {
             // Each of the calls that this is made of has its deadline.
             let deadline = Deadline::within(None);
             wait::until(py, deadline, |slice| Ok(opening.wait(slice).then_some(())))?;
         }
-        let (metadata, data) = (self.metadata.bytes()?, &self.data);
-        let push = || push(metadata, data.clone());
+        let metadata = self.metadata.bytes()?;
+        let (data, copied) = (self.payload.lent(), self.payload.copied());
+        let push = || {
+            let (data, copied) = (data.clone(), &copied[..]);
+            push(metadata, ReplyData { data, copied })
+        };
         let pushed = match py.detach(push) {
             Err(full @ ClientError::Budget(_)) => wait::for_room(py, ROOM_TIMEOUT, full, push),
             outcome => outcome.map_err(|reason| error::raise_push(py, reason)),

@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::future::Future;
 use crate::json::Metadata;
 use crate::labels::Labels;
+use crate::lend::Payload;
 use crate::recipe::Recipe;
 use crate::topic::Topic;
 use crate::{coroutines, error, lend, wait};
@@ -72,9 +73,11 @@ impl Requester {
     ) -> PyResult<T> {
         let client = self.open(py)?;
         let headers = request.labels.headers();
+        let payload = Payload::new(request.data, request.borrow)?;
         let event = client::Event {
             metadata: request.metadata.bytes()?,
-            data: lend::pieces(request.data)?,
+            data: payload.lent(),
+            copied: &payload.copied(),
             key: request.labels.key(),
             headers: &headers,
             ..client::Event::default()
@@ -86,6 +89,7 @@ impl Requester {
             outcome => outcome.map_err(|reason| error::raise_push(py, reason)),
         };
         drop(event);
+        lend::giving_back_at_once(py, || drop(payload));
         // The last handle may be this one, if it was closed meanwhile.
         py.detach(|| drop(client));
         lend::release_returned(py);
@@ -97,6 +101,7 @@ impl Requester {
 struct Request<'a, 'py> {
     metadata: Metadata<'a, 'py>,
     data: Option<&'a Bound<'py, PyAny>>,
+    borrow: bool,
     labels: Labels,
 }
 
@@ -122,9 +127,8 @@ impl Requester {
     /// Sends one request and returns the future of its reply at once: an
     /// `Event` of the topic `TOPIC.replies`, with metadata and data.
     ///
-    /// `metadata`, `data`, `key` and `headers` are as for `Producer.push`; the
-    /// data must not be changed until the future is resolved. After `timeout`
-    /// seconds without a reply the future raises `Timeout`. Whether the
+    /// `metadata`, `data`, `key`, `headers` and `borrow` are as for
+    /// `Producer.push`. After `timeout` seconds without a reply the future raises `Timeout`. Whether the
     /// request was handled is not known then: a worker may still have it, and
     /// a reply that comes later is dropped.
     ///
@@ -132,7 +136,8 @@ impl Requester {
     /// `InvalidEvent` if the request is refused, `BudgetExceeded`, `Closed`,
     /// `Forked`.
     #[pyo3(signature = (metadata = None, data = None, *, key = None, headers = None,
-                        timeout = 120.0))]
+                        timeout = 120.0, borrow = false))]
+    #[allow(clippy::too_many_arguments)]
     fn request(
         slf: &Bound<'_, Self>,
         metadata: Option<&Bound<'_, PyAny>>,
@@ -140,12 +145,14 @@ impl Requester {
         key: Option<&Bound<'_, PyAny>>,
         headers: Option<&Bound<'_, PyAny>>,
         timeout: f64,
+        borrow: bool,
     ) -> PyResult<Future> {
         let (py, this) = (slf.py(), slf.get());
         let timeout = wait::number("timeout", timeout)?;
         let request = Request {
             metadata: Metadata::new(metadata)?,
             data,
+            borrow,
             labels: Labels::new(key, headers)?,
         };
         let pending = this.send(py, &request, |client, event| client.request(event, timeout))?;
@@ -168,7 +175,7 @@ impl Requester {
     /// missing. It raises `Timeout` only if the server did not say in time who
     /// is there. The other arguments are as for `request`.
     #[pyo3(signature = (metadata = None, data = None, *, at_least = None, key = None,
-                        headers = None, timeout = 120.0))]
+                        headers = None, timeout = 120.0, borrow = false))]
     #[allow(clippy::too_many_arguments)]
     fn broadcast(
         slf: &Bound<'_, Self>,
@@ -178,6 +185,7 @@ impl Requester {
         key: Option<&Bound<'_, PyAny>>,
         headers: Option<&Bound<'_, PyAny>>,
         timeout: f64,
+        borrow: bool,
     ) -> PyResult<Future> {
         let (py, this) = (slf.py(), slf.get());
         let timeout = wait::number("timeout", timeout)?;
@@ -185,6 +193,7 @@ impl Requester {
         let request = Request {
             metadata: Metadata::new(metadata)?,
             data,
+            borrow,
             labels: Labels::new(key, headers)?,
         };
         let pending = this.send(py, &request, |client, event| {

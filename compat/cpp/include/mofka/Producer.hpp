@@ -17,7 +17,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,8 +71,6 @@ public:
 private:
     friend class TopicHandle;
 
-    /* Thalweg's inline_bytes_max: up to this it copies by itself. */
-    static constexpr size_t copied_bytes_max = 65536;
     /* How long a push waits for a topic to get its first partition, and between looks. */
     static constexpr std::chrono::seconds partition_wait{120};
     static constexpr std::chrono::milliseconds look_every{50};
@@ -146,27 +143,17 @@ private:
             return message;
         }
 
-        /* The data, and who keeps it. */
+        /* The data, and who keeps it: a push copies what nobody does. */
         thalweg::DataView view(const Data &data) const
         {
-            if (!data.owns() && !borrows && data.size() > copied_bytes_max) {
-                // Where the server reads it without a further copy, if that can be.
-                thalweg::DataView copy = topic->connection->driver.allocate(data.size());
-                char *to = static_cast<char *>(copy.segments().at(0).ptr);
-                for (const Data::Segment &segment : data.segments()) {
-                    if (segment.size > 0)
-                        std::memcpy(to, segment.ptr, segment.size);
-                    to += segment.size;
-                }
-                return copy;
-            }
             std::vector<thalweg::DataView::Segment> segments;
             for (const Data::Segment &segment : data.segments())
                 segments.push_back({segment.ptr, segment.size});
             std::shared_ptr<const void> owner;
             if (data.owns())
                 owner = data.self_;
-            return thalweg::DataView(std::move(segments), std::move(owner));
+            const thalweg::DataView view(std::move(segments), std::move(owner));
+            return borrows ? view.borrow() : view;
         }
 
         static bool asks_to_borrow(const nlohmann::json &options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ class Producer:
         self._ordering = ordering
         self._options = dict(options)
         self._partition_wait = float(self._options.get("partition_wait", _PARTITION_WAIT))
+        borrows = os.environ.get("THALWEG_MOFKA_BORROW") == "1"
+        self._borrows = bool(self._options.get("borrow", borrows))
         self._flush_waits = topic._driver.dialect.flush_waits
         # A name is a label here: several producers of one name are several. Only
         # who asks for an identity gets one, which fences whoever had it before.
@@ -67,8 +70,9 @@ class Producer:
 
         `metadata` is anything that has a JSON form, or a str of JSON; bytes in
         it become base64, and what is no finite number null. `data` is a
-        contiguous buffer or a list of such; it is not copied, so it must not be
-        changed before the future is resolved or a flush is through. The
+        contiguous buffer or a list of such. It is copied, unless the producer's
+        option `borrow`, or the environment's THALWEG_MOFKA_BORROW=1, says that it
+        is not changed before the future is resolved or a flush is through. The
         partition asked for counts modulo the number of partitions.
 
         A topic without partitions is waited for. Raises `ClientException` if the
@@ -79,7 +83,9 @@ class Producer:
         if partition is not None:
             partition = self._wrapped(partition)
         try:
-            native = self._native.push(metadata, data, partition=partition)
+            native = self._native.push(
+                metadata, data, partition=partition, borrow=self._borrows
+            )
         except thalweg.Error as error:
             native = self._pushed_after_all(error, metadata, data, partition)
         return FutureUint(native)
@@ -91,12 +97,16 @@ class Producer:
         if isinstance(error, thalweg.InvalidEvent):
             metadata, data = _plain(metadata), _in_order(data)
             with translated():
-                return self._native.push(metadata, data, partition=partition)
+                return self._native.push(
+                    metadata, data, partition=partition, borrow=self._borrows
+                )
         if isinstance(error, thalweg.UnknownPartition) and self._topic._wait_for_partition(
             self._partition_wait
         ):
             with translated():
-                return self._native.push(metadata, data, partition=partition)
+                return self._native.push(
+                    metadata, data, partition=partition, borrow=self._borrows
+                )
         raise ClientException(str(error)) from error
 
     def _wrapped(self, partition: int) -> int:

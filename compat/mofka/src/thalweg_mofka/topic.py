@@ -100,8 +100,8 @@ class TopicHandle:
         - `options`: of Thalweg's: `identity`, a name under which the producer
           keeps its identity across restarts, and which fences whoever had it
           before; `ack_timeout`, `block_timeout` and `partition_wait` in seconds,
-          `budget_bytes`, `durability`, `journal`, `linger_ms`. Others are
-          passed over.
+          `budget_bytes`, `durability`, `journal`, `linger_ms`; `borrow`, for data
+          that is not changed before it is stored. Others are passed over.
         """
         return Producer(
             self,

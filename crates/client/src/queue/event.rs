@@ -4,7 +4,7 @@ use super::feed::QueueShared;
 use super::held::Held;
 use super::settlement::{How, SettleFuture, lease_expired};
 use crate::error::ClientError;
-use crate::event::{ConsumedEvent, Data};
+use crate::event::{ConsumedEvent, ReplyData};
 use crate::faults::{Fault, planted};
 use crate::mailbox::Command;
 use crate::promise::{Answered, Pending, Promise, Reply, What};
@@ -93,16 +93,24 @@ impl QueueEvent {
     /// [`crate::Producer::push`]: the event is not settled then. The answer is
     /// an error if the reply was not stored (the event is returned), or the
     /// lease had expired.
-    pub fn reply(&self, metadata: &[u8], data: Data) -> Result<Pending<EventId>, ClientError> {
-        self.push_reply(metadata, data, true)
+    pub fn reply<'a>(
+        &self,
+        metadata: &[u8],
+        data: impl Into<ReplyData<'a>>,
+    ) -> Result<Pending<EventId>, ClientError> {
+        self.push_reply(metadata, data.into(), true)
     }
 
     /// [`QueueEvent::reply`], which does not wait for room.
     ///
     /// # Errors
     /// [`ClientError::Budget`] where that would.
-    pub fn try_reply(&self, metadata: &[u8], data: Data) -> Result<Pending<EventId>, ClientError> {
-        self.push_reply(metadata, data, false)
+    pub fn try_reply<'a>(
+        &self,
+        metadata: &[u8],
+        data: impl Into<ReplyData<'a>>,
+    ) -> Result<Pending<EventId>, ClientError> {
+        self.push_reply(metadata, data.into(), false)
     }
 
     /// Has made what the first reply waits for: gives what tells when that is
@@ -114,7 +122,7 @@ impl QueueEvent {
     fn push_reply(
         &self,
         metadata: &[u8],
-        data: Data,
+        data: ReplyData<'_>,
         waits: bool,
     ) -> Result<Pending<EventId>, ClientError> {
         if self.is_foreign() {

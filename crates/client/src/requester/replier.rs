@@ -2,7 +2,7 @@
 
 use super::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER, replies_definition, replies_of};
 use crate::error::ClientError;
-use crate::event::{ConsumedEvent, Data, Event};
+use crate::event::{ConsumedEvent, Event, ReplyData};
 use crate::future::PushFuture;
 use crate::options::{AtBudget, ProducerOptions};
 use crate::producer::Producer;
@@ -158,7 +158,7 @@ impl Replier {
         self: &Arc<Self>,
         request: &ConsumedEvent,
         metadata: &[u8],
-        data: Data,
+        data: ReplyData<'_>,
         waits: bool,
         is_quiet: bool,
     ) -> Result<PushFuture, ClientError> {
@@ -176,7 +176,8 @@ impl Replier {
         ];
         let event = Event {
             metadata,
-            data,
+            data: data.data,
+            copied: data.copied,
             key: Some(address),
             headers: &headers,
             ..Event::default()

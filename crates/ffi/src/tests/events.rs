@@ -377,6 +377,65 @@ fn a_callback_of_a_read_may_ask_after_it() {
     }
 }
 
+/// Pushes `sizes` one after the other out of one buffer, which is written over
+/// before anything is sent; what of it arrives for each.
+fn arrives_of_a_reused_buffer(sizes: &[usize], borrow: i32) -> Vec<Vec<u8>> {
+    let setup = Setup::new(c"");
+    let producer = setup.producer(c"{\"batch\": 1000}");
+    let mut buffer = vec![0u8; sizes.iter().copied().max().unwrap_or(0)];
+    let base = buffer.as_mut_ptr();
+    let write = |byte: u8, size: usize| {
+        // SAFETY: it lies in the buffer, which nobody else writes to.
+        unsafe { base.write_bytes(byte, size) };
+    };
+    for (index, size) in sizes.iter().enumerate() {
+        write(index as u8 + 1, *size);
+        let piece = ThalwegBytes {
+            base: base.cast(),
+            size: *size,
+        };
+        let message = ThalwegMessage {
+            data: &raw const piece,
+            data_count: 1,
+            borrow,
+            ..message_of(b"{}")
+        };
+        thalweg_future_free(boxed(push(producer, &message)));
+    }
+    write(99, buffer.len());
+    done(|error| thalweg_producer_flush(at(producer), WATCHDOG_MS, error));
+    let consumer = setup.consumer(None);
+    let arrived = sizes.iter().map(|_| {
+        let (event, info) = pull(consumer);
+        let data = slice(info.data).to_vec();
+        thalweg_event_free(boxed(event));
+        data
+    });
+    let arrived = arrived.collect();
+    thalweg_consumer_free(boxed(consumer));
+    thalweg_producer_free(boxed(producer));
+    setup.end();
+    arrived
+}
+
+#[test]
+fn data_is_the_callers_again_when_the_push_returns_unless_it_is_borrowed() {
+    let sizes = [1 << 20, 10, 128 << 10, 1 << 20];
+    let pushed: Vec<Vec<u8>> = sizes
+        .iter()
+        .enumerate()
+        .map(|(index, size)| vec![index as u8 + 1; *size])
+        .collect();
+    assert!(arrives_of_a_reused_buffer(&sizes, 0) == pushed);
+    let borrowed = arrives_of_a_reused_buffer(&sizes, 1);
+    assert!(borrowed[1] == pushed[1], "short data is copied in any case");
+    assert!(
+        [0, 2, 3]
+            .iter()
+            .all(|at| borrowed[*at].iter().all(|byte| *byte == 99))
+    );
+}
+
 #[test]
 fn a_read_of_data_fills_the_callers_memory() {
     let setup = Setup::new(c"{\"progress\": \"caller\"}");

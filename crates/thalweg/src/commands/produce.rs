@@ -214,6 +214,7 @@ impl Run<'_> {
         let pushed = Event {
             metadata: &event.metadata,
             data,
+            copied: &[],
             key,
             headers: &headers,
             producer_time: event.producer_time,
