@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from typing import Any
 
@@ -10,8 +11,20 @@ from colmena.exceptions import KillSignalException
 from thalweg.integrations.colmena import ThalwegQueues
 
 
+_STACKS_AFTER_SECONDS = 60
+
+
+def _show_stacks() -> None:
+    """Has the stacks printed, of all threads: if a signal ends this process, and
+    if it is still here when the test is about to give up.
+    """
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(_STACKS_AFTER_SECONDS, repeat=True)
+
+
 def serve(queues: ThalwegQueues) -> None:
     """A task server that runs its tasks itself; says who it is."""
+    _show_stacks()
     queues.set_role("server")
     while True:
         try:
@@ -26,6 +39,7 @@ def serve(queues: ThalwegQueues) -> None:
 
 def take_and_wait(queues: ThalwegQueues, taken: Any) -> None:
     """A task server that takes tasks and never ends one."""
+    _show_stacks()
     while True:
         queues.get_task(timeout=100)
         taken.release()

@@ -51,6 +51,8 @@ def start() -> Iterator[Any]:
 
     yield start
     for process in processes:
+        # Shown if the test has failed.
+        print(f"{process.name}, {process.pid}, is {'there' if process.is_alive() else process.exitcode}")
         process.kill()
         process.join()
 

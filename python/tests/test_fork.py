@@ -159,3 +159,38 @@ print(topic.producer().push({}).result(timeout=60).offset)
 """
     done = run_script(code, tmp_path / "data")
     assert done.stdout == "7\n0\n", done.stderr
+
+
+def test_children_live_whatever_the_parents_threads_are_at(
+    shared_server: Any, name: str, run_script: Any
+) -> None:
+    # The standard library of Rust and the C library both have moments, as a thread
+    # begins or ends, at which a fork leaves the child with what hangs or breaks it.
+    code = """
+import threading
+producer = topic.producer()
+queue = topic.queue("queue")
+is_over = threading.Event()
+
+def connect():
+    while not is_over.is_set():
+        with thalweg.Driver(sys.argv[1], connect_timeout=60) as other:
+            other.open_topic(sys.argv[2]).producer().push().result(timeout=100)
+
+def work():
+    producer.push(data=bytes(200_000)).result(timeout=100)
+    with thalweg.Driver(sys.argv[1], connect_timeout=60) as other:
+        other.open_topic(sys.argv[2])
+
+threads = [threading.Thread(target=connect) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(150):
+    in_child(work)
+is_over.set()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+    done = run_script(PRELUDE + code, shared_server.group_file, name)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

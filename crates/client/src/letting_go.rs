@@ -6,26 +6,36 @@
 //! kind ends on a thread that drives.
 
 use crate::watch;
-use memory::fork;
-use std::sync::{Mutex, MutexGuard};
-use std::thread::Builder;
+use memory::fork::ForkSlot;
+use memory::thread;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 type End = Box<dyn FnOnce() + Send>;
 
 /// What waits for the thread that there is as long as something does.
 struct Line {
     ends: Vec<End>,
-    /// The process that has the thread; in a forked child there is none.
-    served_in: Option<u64>,
+    /// Whether there is such a thread.
+    is_served: bool,
 }
 
-static LINE: Mutex<Line> = Mutex::new(Line {
-    ends: Vec::new(),
-    served_in: None,
-});
+/// Each process has its own: the parent's may be locked at a fork.
+static LINE: ForkSlot<Mutex<Line>> = ForkSlot::new();
 
-fn line() -> MutexGuard<'static, Line> {
-    LINE.lock().expect("no holder panics here")
+fn line() -> Arc<Mutex<Line>> {
+    let make = || {
+        Ok::<_, Infallible>(Mutex::new(Line {
+            ends: Vec::new(),
+            is_served: false,
+        }))
+    };
+    let Ok(line) = LINE.get_or_make(make);
+    line
+}
+
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().expect("no holder panics here")
 }
 
 /// Calls `end`: here, or soon on another thread if this one drives a client
@@ -34,29 +44,29 @@ pub fn let_go(end: impl FnOnce() + Send + 'static) {
     if !watch::drives() {
         return end();
     }
-    let mut line = line();
-    line.ends.push(Box::new(end));
-    let generation = fork::generation();
-    if line.served_in == Some(generation) {
+    let line = line();
+    let mut waiting = lock(&line);
+    waiting.ends.push(Box::new(end));
+    if waiting.is_served {
         return;
     }
-    line.served_in = Some(generation);
-    drop(line);
-    let thread = Builder::new().name("thalweg-end".to_owned());
-    if thread.spawn(serve).is_err() {
+    waiting.is_served = true;
+    drop(waiting);
+    if thread::spawn("thalweg-end", serve).is_err() {
         serve();
     }
 }
 
 fn serve() {
+    let line = line();
     loop {
-        let mut line = line();
-        let ends = std::mem::take(&mut line.ends);
+        let mut waiting = lock(&line);
+        let ends = std::mem::take(&mut waiting.ends);
         if ends.is_empty() {
-            line.served_in = None;
+            waiting.is_served = false;
             return;
         }
-        drop(line);
+        drop(waiting);
         ends.into_iter().for_each(watch::call_here);
     }
 }

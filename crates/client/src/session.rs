@@ -13,9 +13,10 @@ use crate::queue::QueueShared;
 use crate::runtime::Runtime;
 use crate::turns::Turns;
 use crate::watch::Watch;
+use memory::thread::JoinHandle;
 use memory::{Budget, Deadline, Reservation, Target};
 use std::sync::{Arc, Mutex, Weak};
-use std::thread::JoinHandle;
+
 use std::time::{Duration, Instant};
 use wire::message::Method;
 use wire::{SessionId, TopicId};
@@ -221,7 +222,7 @@ impl Session {
         let thread = self.thread.lock().expect("no holder panics here").take();
         // A callback on the runtime's own thread may drop the last handle.
         if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
+            && !thread.is_current()
         {
             let _ = thread.join();
         }

@@ -129,9 +129,8 @@ impl Threads {
         });
         for index in 0..producer.options.threads {
             let (own, producer) = (threads.clone(), producer.clone());
-            let started = std::thread::Builder::new()
-                .name(format!("thalweg-push-{index}"))
-                .spawn(move || own.run(&producer));
+            let name = format!("thalweg-push-{index}");
+            let started = memory::thread::spawn(&name, move || own.run(&producer));
             if let Err(error) = started {
                 threads.close();
                 return Err(ClientError::io("starting a thread of a producer", error));

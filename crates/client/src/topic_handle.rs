@@ -40,8 +40,9 @@ pub(crate) struct TopicState {
     alterations: AtomicU32,
     /// Whether somebody has asked for it to be looked at.
     is_suspected: AtomicBool,
-    /// As it was seen last. Held for a look or a change only.
-    altered: Mutex<Option<Arc<Definition>>>,
+    /// As it was seen last. Held for a look or a change only; each process has
+    /// its own, for the parent's may be locked at a fork.
+    altered: ForkSlot<Mutex<Option<Arc<Definition>>>>,
     /// Where what the definition names comes from, if it is a plugin.
     pub plugins: Arc<dyn Plugins>,
     /// Made when it is first needed: whoever only describes needs no plugin.
@@ -70,7 +71,7 @@ impl TopicState {
             definition,
             alterations: AtomicU32::new(0),
             is_suspected: AtomicBool::new(false),
-            altered: Mutex::default(),
+            altered: ForkSlot::new(),
             plugins,
             serializer: OnceLock::new(),
             partition_count: AtomicU32::new(description.partitions.len() as u32),
@@ -97,7 +98,9 @@ impl TopicState {
 
     /// The definition as it was seen last, if it has changed.
     pub fn altered(&self) -> Option<Arc<Definition>> {
-        self.altered.lock().expect("no holder panics here").clone()
+        let altered = self.seen_altered();
+        let altered = altered.lock().expect("no holder panics here");
+        altered.clone()
     }
 
     /// It may have been altered. False if that was said before and nobody has
@@ -115,7 +118,8 @@ impl TopicState {
     /// Takes over a newer definition. One that is not understood, as a later
     /// version may have it, is left to whoever opens the topic anew.
     fn update_definition(&self, text: &str) {
-        let mut altered = self.altered.lock().expect("no holder panics here");
+        let altered = self.seen_altered();
+        let mut altered = altered.lock().expect("no holder panics here");
         let known = altered.as_deref().unwrap_or(&self.definition);
         if known.to_json() == text {
             return;
@@ -126,6 +130,17 @@ impl TopicState {
             *altered = Some(Arc::new(definition));
             self.alterations.fetch_add(1, Ordering::Release);
         }
+    }
+
+    fn seen_altered(&self) -> Arc<Mutex<Option<Arc<Definition>>>> {
+        let make = || {
+            // A child knows that it was altered, not how: it begins with what
+            // the topic was opened with, and asks when it is told to.
+            let opened = (self.alterations() > 0).then(|| Arc::new(self.definition.clone()));
+            Ok::<_, Infallible>(Mutex::new(opened))
+        };
+        let Ok(altered) = self.altered.get_or_make(make);
+        altered
     }
 
     fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {

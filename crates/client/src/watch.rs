@@ -12,11 +12,12 @@ use crate::mailbox::{Mailbox, Post};
 use crate::runtime::{Left, Runtime};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
+use memory::thread::JoinHandle;
 use net::{Relief, Standby};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+
 use std::time::Duration;
 
 /// How soon after one stand-in the next one comes, where a program does
@@ -197,9 +198,7 @@ impl Watch {
             callbacks: Mutex::default(),
         });
         let own = watch.clone();
-        let thread = std::thread::Builder::new()
-            .name("thalweg-client".to_owned())
-            .spawn(move || own.run(standby))
+        let thread = memory::thread::spawn("thalweg-client", move || own.run(standby))
             .map_err(|error| ClientError::io("starting the client's thread", error))?;
         Ok((watch, thread))
     }

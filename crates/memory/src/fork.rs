@@ -5,6 +5,7 @@
 //! child finds its slot stale and makes anew, without locking or dropping
 //! what the parent made.
 
+use crate::thread;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
@@ -20,6 +21,7 @@ static CLOSED_IN_CHILD: [AtomicI32; DESCRIPTORS_MAX] =
 const DESCRIPTORS_MAX: usize = 1024;
 
 extern "C" fn in_child() {
+    thread::unlock_after_fork();
     GENERATION.fetch_add(1, Ordering::Relaxed);
     for entry in &CLOSED_IN_CHILD {
         let descriptor = entry.swap(0, Ordering::Relaxed) - 1;
@@ -102,10 +104,12 @@ pub mod testing {
 pub fn generation() -> u64 {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        // SAFETY: `pthread_atfork` may be called at any time; the handler only
-        // increments an atomic, which is async-signal-safe, and is never unloaded
-        // before the process ends because it is in the same object as its users.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        let (before, in_parent) = (thread::lock_before_fork, thread::unlock_after_fork);
+        // SAFETY: `pthread_atfork` may be called at any time; the handlers only
+        // take a lock that is held briefly, let go of it and change an atomic, and
+        // are never unloaded before the process ends because they are in the same
+        // object as their users.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
     GENERATION.load(Ordering::Relaxed)
 }

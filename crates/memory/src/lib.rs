@@ -19,6 +19,7 @@ mod slice;
 mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod thread;
 
 pub use allocation::Allocation;
 pub use budget::{Budget, BudgetError, Reservation};

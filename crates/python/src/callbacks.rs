@@ -6,10 +6,10 @@
 //! lie ready for each time that it takes the GIL.
 
 use memory::fork::ForkSlot;
+use memory::thread::JoinHandle;
 use pyo3::prelude::*;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 /// Something to do in Python.
 pub type Job = Box<dyn FnOnce(Python<'_>) + Send>;
@@ -33,9 +33,7 @@ impl Callbacks {
     pub fn get(_: Python<'_>) -> PyResult<Self> {
         let caller = CALLER.get_or_make(|| -> std::io::Result<Caller> {
             let (jobs, queue) = channel();
-            let thread = std::thread::Builder::new()
-                .name("thalweg-callback".into())
-                .spawn(move || run(&queue))?;
+            let thread = memory::thread::spawn("thalweg-callback", move || run(&queue))?;
             Ok(Caller {
                 jobs,
                 thread: Mutex::new(Some(thread)),

@@ -3,13 +3,13 @@
 
 use client::{ClientError, Consumer, Driver, Endpoint, QueueConsumer};
 use memory::Deadline;
+use memory::thread::JoinHandle;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use server::{Config, Report, Server};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a driver that nobody closed may take to drain.
@@ -156,9 +156,7 @@ impl Drop for Connection {
         // Dropped without being closed, wherever that happens: drain elsewhere.
         // Nobody is left who could be told how it went.
         let drain = move || drop(closing.finish(DRAIN_TIMEOUT));
-        let thread = std::thread::Builder::new()
-            .name("thalweg-drain".into())
-            .spawn(drain);
+        let thread = memory::thread::spawn("thalweg-drain", drain);
         if let Ok(thread) = thread {
             let mut draining = lock(&DRAINING);
             draining.retain(|(_, thread)| !thread.is_finished());

@@ -118,9 +118,7 @@ pub fn for_room<T: Send>(
 /// of its own.
 pub fn drop_elsewhere<T: Send + 'static>(value: T) {
     // Without a thread the closure, and so the value, is dropped here.
-    let spawned = std::thread::Builder::new()
-        .name("thalweg-drain".into())
-        .spawn(move || drop(value));
+    let spawned = memory::thread::spawn("thalweg-drain", move || drop(value));
     drop(spawned);
 }
 
@@ -147,10 +145,8 @@ fn on_another_thread<T: Send + 'static>(
     call: impl FnOnce() -> Result<T, ClientError> + Send + 'static,
 ) -> PyResult<Result<T, ClientError>> {
     let (send, mut receive) = sync_channel(1);
-    std::thread::Builder::new()
-        .name("thalweg-call".into())
-        // Whoever was interrupted does not receive any more, which is no error.
-        .spawn(move || drop(send.send(call())))?;
+    // Whoever was interrupted does not receive any more, which is no error.
+    memory::thread::spawn("thalweg-call", move || drop(send.send(call())))?;
     loop {
         let receive = &mut receive;
         match py.detach(move || receive.recv_timeout(SLICE)) {

@@ -2,11 +2,11 @@
 
 use broker::node::{Job, JobId, JobResult, StorageId};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
+use memory::thread::JoinHandle;
 use net::Waker;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 
 /// Tasks that wait for each thread. Beyond that whoever brings more waits:
 /// disks that are this far behind are the bottleneck anyway.
@@ -169,9 +169,8 @@ impl DiskThreads {
         };
         for index in 0..count {
             let shared = threads.shared.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("thalweg-disk-{index}"))
-                .spawn(move || shared.run())?;
+            let name = format!("thalweg-disk-{index}");
+            let thread = memory::thread::spawn(&name, move || shared.run())?;
             threads.threads.push(thread);
         }
         Ok(threads)

@@ -15,11 +15,11 @@ use broker::{Limits, Node, NodeOptions};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
+use memory::thread::JoinHandle;
 use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{DirectoryId, ServerInstance};
 
@@ -167,14 +167,12 @@ impl Server {
         let slice = Duration::from_micros(config.slice_us.into());
         let told = report.clone();
         let thread = place("cores", &config.cores, || {
-            std::thread::Builder::new()
-                .name("thalweg-node".to_owned())
-                .spawn(move || {
-                    if !slice.is_zero() {
-                        report_slice(&told, slice, memory::set_time_slice(slice));
-                    }
-                    run(executor, directory, group_file)
-                })
+            memory::thread::spawn("thalweg-node", move || {
+                if !slice.is_zero() {
+                    report_slice(&told, slice, memory::set_time_slice(slice));
+                }
+                run(executor, directory, group_file)
+            })
         })?;
         Ok(Self {
             endpoints,
