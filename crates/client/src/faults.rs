@@ -11,6 +11,8 @@ pub enum Fault {
     NoFloor,
     /// Neither send a batch again after a reconnect, nor watch its deadline.
     NoEnd,
+    /// Behind an event whose data is damaged, read the rest of its batch twice.
+    TwiceBehindDamage,
     /// Send acknowledgements while a seek of their partition is not answered.
     NoHold,
     /// Keep what was acknowledged to itself, and say that it is durable.

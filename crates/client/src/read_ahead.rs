@@ -3,6 +3,7 @@
 use crate::data_reader::{DataReader, Reading, Ready};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, DeliveredBatch};
+use crate::faults::{Fault, planted};
 use crate::feed::Wanted;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -131,9 +132,13 @@ impl ReadAhead {
     /// The data of a batch could not be read. What another try cannot help is
     /// told: a consumer does not stand still before it.
     fn not_read(&mut self, failed: Begun, error: ClientError) -> Result<Option<Next>, ClientError> {
-        // What was begun behind it keeps its place behind it.
+        // What was begun behind it keeps its place behind it. Several of these may be single events of one
+        // batch, whose rest waits already: each is joined to that rest, or its events would come twice.
         for begun in std::mem::take(&mut self.begun).into_iter().rev() {
-            self.again.push_front(begun.into_waiting());
+            match planted(Fault::TwiceBehindDamage) {
+                true => self.again.push_front(begun.into_waiting()),
+                false => self.put_back(begun.into_waiting()),
+            }
         }
         match error.code() {
             Some(ErrorCode::WrongIncarnation | ErrorCode::OffsetOutOfRange) => {
@@ -154,7 +159,8 @@ impl ReadAhead {
         }
     }
 
-    /// Puts a batch that was begun in front of what waits, where its rest may be.
+    /// Puts a batch that was begun in front of what waits. If the rest of that batch is what waits first, the rest
+    /// begins earlier now.
     fn put_back(&mut self, waiting: Waiting) {
         match self.again.front_mut() {
             Some(rest) if Arc::ptr_eq(&rest.batch, &waiting.batch) => *rest = waiting,

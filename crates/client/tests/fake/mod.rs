@@ -81,6 +81,8 @@ pub struct FakeServer {
     pub heartbeat_ms: u32,
     /// Damages the next delivery or data read.
     pub damage_next: bool,
+    /// Events whose data cannot be read where it is stored.
+    pub damaged_data: BTreeSet<u64>,
     /// How many of each kind came.
     pub requests: BTreeMap<u16, u64>,
     pub credits: u64,
@@ -110,6 +112,7 @@ impl FakeServer {
             produce_credit: 16 << 20,
             heartbeat_ms: 10_000,
             damage_next: false,
+            damaged_data: BTreeSet::new(),
             requests: BTreeMap::new(),
             credits: 0,
             heartbeats: 0,

@@ -1,7 +1,7 @@
 //! What is read from the fake server without a subscription.
 
 use super::partition::marks;
-use super::{Asked, Conn, FakeServer};
+use super::{Asked, Conn, FakeServer, send_error};
 use bytes::Bytes;
 use net::{BulkToken, Lane, Message, RegionWrite};
 use wire::batch::{Batch, Verify};
@@ -50,6 +50,11 @@ impl FakeServer {
 
     fn read_data(&mut self, conn: &mut Conn, id: u64, topic: &str, from: &mut Reader<'_>) {
         let read = ReadData::decode(from).unwrap();
+        let damaged = |wanted: &&DataWanted| self.damaged_data.contains(&wanted.offset.0);
+        if let Some(wanted) = read.events.iter().find(damaged) {
+            let message = format!("data of event {}: crc 1a2b, expected 3c4d", wanted.offset);
+            return send_error(conn, id, ErrorReply::fatal(ErrorCode::Damaged, message));
+        }
         let mut gathered = Vec::new();
         let mut checksums = Vec::new();
         for wanted in &read.events {
