@@ -140,7 +140,7 @@ impl Default for Limits {
             subscriptions_max: 16_384,
             sessions_max: 4096,
             topics_max: 10_000,
-            partitions_max: 4096,
+            partitions_max: topic::PARTITIONS_MAX,
             consumers_max: 100_000,
             members_max: 4096,
             named_producers_max: 100_000,

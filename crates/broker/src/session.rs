@@ -254,6 +254,9 @@ impl Node {
                 format!("the client expects data directory {expected}, this server owns {own}"),
             ));
         }
+        let names = topic::check_namespace(&hello.namespace)
+            .and_then(|()| topic::check_client_name(&hello.client_name));
+        names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))?;
         if hello.role != Role::Control {
             return Err(refuse(
                 ErrorCode::Unsupported,

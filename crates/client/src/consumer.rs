@@ -3,6 +3,7 @@
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, ReplyData};
+use crate::exclusive::{Exclusive, Having, Refused};
 use crate::feed::{Change, ConsumerShared};
 use crate::future::PushFuture;
 use crate::mailbox::{CallRequest, Command, Seek};
@@ -14,8 +15,7 @@ use crate::topic_handle::TopicHandle;
 use memory::Deadline;
 use memory::fork::ForkSlot;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors};
@@ -41,9 +41,9 @@ struct Open {
     shared: Arc<ConsumerShared>,
     /// With its callbacks, if the consumer is a group's member.
     member: Option<GroupMember>,
-    /// Whoever pulls holds it, never while waiting; and whoever takes in what
-    /// arrives, if nobody pulls. `None` once this is dropped.
-    puller: Arc<Mutex<Option<Puller>>>,
+    /// Whoever pulls has it, never while waiting for the network; and whoever
+    /// takes in what arrives, if nobody pulls.
+    puller: Arc<Exclusive<Puller>>,
     /// Gaps that were met and not yet asked for.
     gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
     on_gap: Mutex<Option<Arc<GapCallback>>>,
@@ -57,29 +57,7 @@ impl Drop for Open {
         // Callbacks end on this thread, for the core may outlive this.
         self.shared.set_on_ready(None);
         // It may hold the last handle of the driver, which whoever drives must not drop.
-        let puller = lock(&self.puller).take();
-        drop(puller);
-    }
-}
-
-fn lock(puller: &Mutex<Option<Puller>>) -> MutexGuard<'_, Option<Puller>> {
-    // A selector or an allocator may panic under it: nothing is half done then.
-    puller.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The puller of an open consumer, held.
-struct Pulling<'a>(MutexGuard<'a, Option<Puller>>);
-
-impl Deref for Pulling<'_> {
-    type Target = Puller;
-    fn deref(&self) -> &Puller {
-        self.0.as_ref().expect("taken when the consumer is dropped")
-    }
-}
-
-impl DerefMut for Pulling<'_> {
-    fn deref_mut(&mut self) -> &mut Puller {
-        self.0.as_mut().expect("taken when the consumer is dropped")
+        self.puller.end();
     }
 }
 
@@ -92,9 +70,8 @@ impl Consumer {
         if let Err(error) = topic::check_consumer_name(name) {
             return Pending::failed(ClientError::invalid(error));
         }
-        if options.merge_wait.is_some() && options.group.is_some() {
-            let reason = "a group's member has no merge_wait: its partitions come and go";
-            return Pending::failed(ClientError::Invalid(reason.to_owned()));
+        if let Err(error) = options.check() {
+            return Pending::failed(error);
         }
         let (topic, name) = (topic.clone(), name.to_owned());
         // Without it no event could be read.
@@ -132,19 +109,19 @@ impl Consumer {
     /// - [`ClientError::Unreachable`] when the server has been away for longer
     ///   than the driver's connect timeout; it goes on once the server is back;
     /// - [`ClientError::Invalid`] from the selector or the allocator, which
-    ///   are asked again with the next pull;
+    ///   are asked again with the next pull; and when it is called within them;
     /// - [`ClientError::Damaged`] for bytes that fail their checksum; they are
     ///   read again with the next pull;
     /// - [`ClientError::Server`] when a subscription has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<ConsumedEvent>, ClientError> {
         let open = self.open()?;
-        if let Some(event) = open.try_pull()? {
+        let deadline = Deadline::within(timeout);
+        if let Some(event) = open.try_pull(deadline)? {
             return Ok(Some(event));
         }
-        let deadline = Deadline::within(timeout);
         loop {
             let seen = open.shared.news();
-            if let Some(event) = open.try_pull()? {
+            if let Some(event) = open.try_pull(deadline)? {
                 return Ok(Some(event));
             }
             open.health()?;
@@ -173,7 +150,10 @@ impl Consumer {
             return Ok(events);
         }
         let open = self.open()?;
-        let mut puller = open.puller();
+        // What another thread pulls meanwhile is that one's.
+        let Some(mut puller) = open.puller(Deadline::after(Duration::ZERO))? else {
+            return Ok(events);
+        };
         while events.len() < max {
             match puller.next() {
                 Ok(Some(event)) => events.push(event),
@@ -299,12 +279,16 @@ impl Consumer {
     ///
     /// # Errors
     /// As any call; [`ClientError::UnknownPartition`] for a partition that is
-    /// not there, [`ClientError::Invalid`] for one that is not read.
+    /// not there, [`ClientError::Invalid`] for one that is not read, and within
+    /// this consumer's selector or allocator.
     pub fn seek(&self, partition: PartitionIndex, position: Position) -> Result<(), ClientError> {
         let open = self.open()?;
+        // Before anything is moved.
+        drop(self.puller_for_seek(&open)?);
         self.move_cursor(&open, partition, position)?.wait()?;
         let promise = Promise::new(&open.shared.mailbox);
-        open.resubscribe(partition, position, Some(promise.clone()));
+        let puller = self.puller_for_seek(&open)?;
+        open.resubscribe(puller, partition, position, Some(promise.clone()));
         let what = format!("the subscription to {}/{partition}", self.topic.name());
         let timeout = self.topic.driver.request_timeout();
         Pending::new(promise, what, timeout, |_| Ok(())).wait()
@@ -321,16 +305,24 @@ impl Consumer {
     ///
     /// # Errors
     /// [`ClientError::UnknownPartition`] for a partition that is not there,
-    /// [`ClientError::Invalid`] for one that is not read.
+    /// [`ClientError::Invalid`] for one that is not read, and within this
+    /// consumer's selector or allocator.
     pub fn begin_seek(
         &self,
         partition: PartitionIndex,
         position: Position,
     ) -> Result<Pending<()>, ClientError> {
         let open = self.open()?;
+        let puller = self.puller_for_seek(&open)?;
         let moved = self.move_cursor(&open, partition, position)?;
-        open.resubscribe(partition, position, None);
+        open.resubscribe(puller, partition, position, None);
         Ok(moved)
+    }
+
+    fn puller_for_seek<'a>(&self, open: &'a Open) -> Result<Having<'a, Puller>, ClientError> {
+        let deadline = Deadline::after(self.topic.driver.request_timeout());
+        let had = open.puller.have(deadline);
+        had.map_err(|refused| refused.error("a seek", &self.name))
     }
 
     fn move_cursor(
@@ -399,7 +391,7 @@ impl Consumer {
     /// The next event, if it is there.
     pub(crate) fn look(&self) -> Result<Option<ConsumedEvent>, ClientError> {
         match self.slot.get() {
-            Some(open) => open.try_pull(),
+            Some(open) => open.try_pull(Deadline::NEVER),
             None => Ok(None),
         }
     }
@@ -417,9 +409,20 @@ impl Consumer {
         }
     }
 
-    /// The next event of a partition that a pull gives, if that is known.
+    /// Whether this thread is in a pull of this consumer, and so within its
+    /// selector or allocator, where a pull or a seek of it is refused.
+    pub fn is_pulling_here(&self) -> bool {
+        let open = self.slot.get();
+        open.is_some_and(|open| open.puller.is_had_here())
+    }
+
+    /// The next event of a partition that a pull gives, if that is known: not
+    /// within this consumer's selector or allocator.
     pub fn position(&self, partition: PartitionIndex) -> Option<Position> {
-        self.slot.get()?.puller().position(partition.0)
+        let open = self.slot.get()?;
+        let deadline = Deadline::after(self.topic.driver.request_timeout());
+        let puller = open.puller.have(deadline).ok()?;
+        puller.position(partition.0)
     }
 
     /// The partitions that are read.
@@ -486,10 +489,6 @@ impl Open {
         let partitions = match &options.partitions {
             // The group says which.
             None if options.group.is_some() => Vec::new(),
-            Some(_) if options.group.is_some() => {
-                let reason = "a group's member reads what it is assigned: partitions is to be none";
-                return Err(ClientError::Invalid(reason.to_owned()));
-            }
             None => (0..count).collect(),
             Some(partitions) => partitions.clone(),
         };
@@ -532,23 +531,16 @@ impl Open {
         });
         let (data, allocator) = (options.data.clone(), options.allocator.clone());
         let reader = DataReader::new(topic, data, allocator, on_read);
-        let puller = Arc::new(Mutex::new(Some(Puller::new(shared.clone(), reader))));
+        let calls_user = reader.calls_user();
+        let puller = Puller::new(shared.clone(), reader);
+        let puller = Arc::new(Exclusive::new(puller, calls_user));
         let early = Arc::downgrade(&puller);
         shared.set_begin_reading(Arc::new(move || {
             let Some(puller) = early.upgrade() else {
                 return;
             };
-            let held = match puller.try_lock() {
-                Ok(held) => Some(held),
-                Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-                // Whoever pulls begins it.
-                Err(TryLockError::WouldBlock) => None,
-            };
-            if let Some(mut held) = held
-                && let Some(puller) = held.as_mut()
-            {
-                puller.begin_early();
-            }
+            // If somebody has it, that one begins it.
+            puller.try_with(Puller::begin_early);
         }));
         let replier = match options.group {
             Some(_) => name.to_owned(),
@@ -566,8 +558,13 @@ impl Open {
         Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
     }
 
-    fn puller(&self) -> Pulling<'_> {
-        Pulling(lock(&self.puller))
+    /// The puller, for a pull: `None` if another thread has it all the time.
+    fn puller(&self, deadline: Deadline) -> Result<Option<Having<'_, Puller>>, ClientError> {
+        match self.puller.have(deadline) {
+            Ok(puller) => Ok(Some(puller)),
+            Err(Refused::Timeout) => Ok(None),
+            Err(refused) => Err(refused.error("a pull", &self.shared.name)),
+        }
     }
 
     fn gaps(&self) -> MutexGuard<'_, Vec<(PartitionIndex, Gap)>> {
@@ -586,6 +583,10 @@ impl Open {
         let Some(member) = &self.member else {
             return Ok(());
         };
+        // What it forgets for the program is not to be held here.
+        if self.puller.is_had_here() {
+            return Err(Refused::InCallback.error("a pull", &self.shared.name));
+        }
         if let Some(absence) = self.shared.visits.visit() {
             let key = self.shared.key;
             self.shared.mailbox.send(Command::RejoinGroup(key));
@@ -617,15 +618,18 @@ impl Open {
     }
 
     fn forget(&self, partitions: &[PartitionIndex]) {
-        let mut puller = self.puller();
-        for partition in partitions {
-            puller.forget(*partition);
+        if let Ok(mut puller) = self.puller.have(Deadline::NEVER) {
+            for partition in partitions {
+                puller.forget(*partition);
+            }
         }
     }
 
-    fn try_pull(&self) -> Result<Option<ConsumedEvent>, ClientError> {
+    fn try_pull(&self, deadline: Deadline) -> Result<Option<ConsumedEvent>, ClientError> {
         self.follow_changes()?;
-        let mut puller = self.puller();
+        let Some(mut puller) = self.puller(deadline)? else {
+            return Ok(None);
+        };
         let event = puller.next();
         let gaps = puller.take_gaps();
         drop(puller);
@@ -662,11 +666,12 @@ impl Open {
 
     fn resubscribe(
         &self,
+        mut puller: Having<'_, Puller>,
         partition: PartitionIndex,
         position: Position,
         promise: Option<Arc<Promise>>,
     ) {
-        self.puller().restart(partition.0, position);
+        puller.restart(partition.0, position);
         self.shared.mailbox.send(Command::Resubscribe {
             consumer: self.shared.key,
             partition,

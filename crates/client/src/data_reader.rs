@@ -85,6 +85,13 @@ impl DataReader {
         is_chosen_here && serializer.is_ok_and(|serializer| serializer.is_identity())
     }
 
+    /// Whether something of the user's, or a plugin, is called to read events.
+    pub fn calls_user(&self) -> bool {
+        let selects = matches!(self.mode, DataMode::Select(_)) || self.allocator.is_some();
+        let serializer = self.topic.serializer();
+        selects || !serializer.is_ok_and(|serializer| serializer.is_identity())
+    }
+
     /// Chooses the data of a batch's events and begins to read it; `None` if
     /// there is nothing to read.
     pub fn begin(&self, ready: &mut Ready) -> Result<Option<Reading>, ClientError> {

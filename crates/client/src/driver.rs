@@ -1,19 +1,22 @@
 //! The driver: one connection to one server, and what can be asked over it.
 
+use crate::check;
 use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::landing::{Landing, ReadBack};
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
-use crate::promise::{Pending, Reply};
+use crate::promise::{Pending, Promise, Reply};
 use crate::session::Session;
+use crate::split_read::{self, Part};
 use crate::topic_handle::{TopicHandle, TopicState};
 use memory::fork::ForkSlot;
 use memory::{Allocation, Target};
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use topic::Definition;
 use wire::codec::Codec;
@@ -45,8 +48,10 @@ impl Driver {
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] or [`ClientError::WrongServer`], naming
-    /// the address; [`ClientError::Server`] if the server refuses.
+    /// the address; [`ClientError::Server`] if the server refuses;
+    /// [`ClientError::Invalid`] for options that cannot be.
     pub fn connect(endpoint: Endpoint, options: DriverOptions) -> Result<Self, ClientError> {
+        options.check()?;
         let driver = Self {
             inner: Arc::new(Inner {
                 endpoint,
@@ -157,6 +162,9 @@ impl Driver {
             Err(error) => return Pending::failed(error),
         };
         let what = format!("data of {} events of {}", wanted.len(), topic.name);
+        if split_read::is_too_long(&wanted, into.len()) {
+            return self.begin_split_read(&session, topic.id, &wanted, into, what);
+        }
         let bytes_of = |one: &DataWanted| one.segments.iter().map(|part| part.bytes).sum();
         let lengths: Vec<u64> = wanted.iter().map(bytes_of).collect();
         let (landing, into) = Landing::watch(&lengths, into);
@@ -185,6 +193,54 @@ impl Driver {
             what,
             convert,
         )
+    }
+
+    /// A read of data whose list of what is wanted no request can say: several,
+    /// one after the other, as one call.
+    fn begin_split_read(
+        &self,
+        session: &Arc<Session>,
+        topic: TopicId,
+        wanted: &[DataWanted],
+        into: Vec<Target>,
+        what: String,
+    ) -> Pending<ReadBack> {
+        let (split, mut parts) = match split_read::split(wanted, into) {
+            Ok(cut) => cut,
+            Err(error) => return Pending::failed(error),
+        };
+        let bytes_of = |one: &DataWanted| one.segments.iter().map(|part| part.bytes).sum();
+        let lengths: Vec<u64> = wanted.iter().map(bytes_of).collect();
+        let counts: Vec<usize> = parts.iter().map(|part| part.into.len()).collect();
+        let pieces = parts.iter_mut().flat_map(|part| part.into.drain(..));
+        let (landing, pieces) = Landing::watch(&lengths, pieces.collect());
+        let mut pieces = pieces.into_iter();
+        for (part, count) in parts.iter_mut().zip(counts) {
+            part.into.extend(pieces.by_ref().take(count));
+        }
+        let parts = PartsToRead {
+            session: Arc::downgrade(session),
+            topic,
+            timeout: self.request_timeout(),
+            what,
+            parts: parts.into(),
+            done: Parts::default(),
+            outcome: Arc::default(),
+            promise: Promise::new(&session.mailbox),
+        };
+        parts.begin().then(move |(checksums, targets)| {
+            let checksums = split.checksums(lengths.len(), &checksums);
+            let targets = split.join(targets);
+            let read = checksums.zip(targets).and_then(|(checksums, targets)| {
+                ReadBack::new(&lengths, &checksums, targets, landing)
+            });
+            read.ok_or_else(|| ClientError::Damaged {
+                what: format!(
+                    "another number of checksums came than of {} reads",
+                    lengths.len()
+                ),
+            })
+        })
     }
 
     /// Writable memory for data of events, to be filled, frozen and pushed.
@@ -225,6 +281,9 @@ impl Driver {
     ) -> Pending<TopicHandle> {
         if let Err(error) = topic::check_topic_name(name) {
             return Pending::failed(ClientError::invalid(error));
+        }
+        if let Err(error) = check::partition_count(partitions.len()) {
+            return Pending::failed(error);
         }
         let body = CreateTopic {
             name: name.to_owned(),
@@ -321,6 +380,7 @@ impl Driver {
         name: &str,
         partitions: &[PartitionStorage],
     ) -> Result<TopicDescription, ClientError> {
+        check::partition_count(partitions.len())?;
         let topic = self.describe_topic(name)?.topic;
         let body = AddPartitions {
             partitions: partitions.to_vec(),
@@ -512,6 +572,73 @@ impl Driver {
             Some(session) => session.mailbox.liveness.describe_now(),
             None => "not connected in this process".to_owned(),
         }
+    }
+}
+
+/// Checksums of what was read, and the memory that it was read into.
+type Parts = (Vec<u32>, Vec<Target>);
+
+/// Parts of a read of data that are to be asked for, and what came of those before.
+struct PartsToRead {
+    session: Weak<Session>,
+    topic: TopicId,
+    timeout: Duration,
+    what: String,
+    parts: VecDeque<Part>,
+    done: Parts,
+    /// Where the outcome of all is put, and who is told then.
+    outcome: Arc<Mutex<Option<Result<Parts, ClientError>>>>,
+    promise: Arc<Promise>,
+}
+
+impl PartsToRead {
+    /// Asks for one part after the other.
+    fn begin(self) -> Pending<Parts> {
+        let count = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
+        let timeout = self.timeout.saturating_mul(count);
+        let (promise, what) = (self.promise.clone(), self.what.clone());
+        let outcome = self.outcome.clone();
+        self.next();
+        Pending::new(promise, what, timeout, move |_| {
+            let outcome = outcome.lock().expect("no holder panics here").take();
+            outcome.unwrap_or(Err(ClientError::Closed))
+        })
+    }
+
+    fn next(mut self) {
+        let Some(session) = self.session.upgrade() else {
+            return self.end(Err(ClientError::Closed));
+        };
+        let Some(part) = self.parts.pop_front() else {
+            let done = std::mem::take(&mut self.done);
+            return self.end(Ok(done));
+        };
+        let read = session.begin_call(
+            self.timeout,
+            Method::ReadData,
+            self.topic,
+            part.wanted.to_bytes(),
+            part.into,
+            self.what.clone(),
+            |reply| {
+                let read =
+                    DataRead::from_bytes("data read", &reply.head).map_err(ClientError::damaged)?;
+                Ok((read.checksums, reply.targets))
+            },
+        );
+        read.hand_to(move |read| match read {
+            Ok((checksums, targets)) => {
+                self.done.0.extend(checksums);
+                self.done.1.extend(targets);
+                self.next();
+            }
+            Err(error) => self.end(Err(error)),
+        });
+    }
+
+    fn end(self, outcome: Result<Parts, ClientError>) {
+        *self.outcome.lock().expect("no holder panics here") = Some(outcome);
+        self.promise.resolve(Ok(Reply::default()));
     }
 }
 

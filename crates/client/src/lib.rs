@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod batch_queue;
+mod check;
 mod clock;
 mod consumer;
 mod copies;
@@ -17,6 +18,7 @@ mod data_reader;
 mod driver;
 mod error;
 mod event;
+mod exclusive;
 mod faults;
 mod feed;
 mod fetched;
@@ -39,6 +41,7 @@ mod requester;
 mod runtime;
 mod session;
 mod shelf;
+mod split_read;
 mod threads;
 mod topic_handle;
 mod turns;
@@ -72,7 +75,7 @@ pub use watch::call_back;
 
 // What callers of this crate need of the others.
 pub use memory::Target;
-pub use topic::{Definition, GroupOptions, QueueOptions};
+pub use topic::{Definition, GroupOptions, QueueOptions, check_partition_count};
 pub use wire::message::{
     Cursor, DataWanted, PartitionDescription, PartitionStorage, Start, TopicDescription, Watermarks,
 };

@@ -104,7 +104,7 @@ impl Default for DriverOptions {
             .with(Tcp::new(links.clone()))
             .with(Inproc::new(links));
         Self {
-            client_name: format!("{program}:{}", std::process::id()),
+            client_name: topic::fit_client_name(&format!("{program}:{}", std::process::id())),
             namespace: String::new(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(120),
@@ -242,10 +242,10 @@ impl Default for ProducerOptions {
 }
 
 /// Chooses the part of an event's data that is wanted. Called by a pull, one
-/// event after the other: it must not use the consumer, which waits for it.
+/// event after the other: a pull or a seek of the same consumer is refused in it.
 pub type DataSelector = dyn Fn(&EventInfo<'_>) -> Result<DataView, String> + Send + Sync;
 /// Says where the selected data goes; its length must be the view's. As with
-/// [`DataSelector`], it must not use the consumer.
+/// [`DataSelector`], the same consumer is refused in it.
 pub type DataAllocator = dyn Fn(&EventInfo<'_>, &DataView) -> Result<Target, String> + Send + Sync;
 
 /// Which data of events a consumer gets.

@@ -8,7 +8,7 @@ use crate::journal::Journal;
 use crate::mailbox::Command;
 use crate::options::{AtBudget, ProducerOptions};
 use crate::promise::{Pending, Promise};
-use crate::threads::{THREADS_MAX, Threads};
+use crate::threads::Threads;
 use crate::topic_handle::TopicHandle;
 use memory::fork::ForkSlot;
 use std::fmt;
@@ -97,7 +97,7 @@ impl Open {
 
 impl Producer {
     pub(crate) fn begin(topic: &TopicHandle, options: ProducerOptions) -> Pending<Self> {
-        if let Err(error) = check(topic, &options) {
+        if let Err(error) = options.check(topic) {
             return Pending::failed(error);
         }
         let topic = topic.clone();
@@ -289,38 +289,6 @@ fn nothing_to_flush() -> FlushFuture {
     FlushFuture {
         last: Vec::new(),
         finish: Arc::new(|| Ok(())),
-    }
-}
-
-fn check(topic: &TopicHandle, options: &ProducerOptions) -> Result<(), ClientError> {
-    let invalid = |reason: String| Err(ClientError::Invalid(reason));
-    if let Some(name) = &options.name {
-        topic::check_producer_name(name).map_err(ClientError::invalid)?;
-    }
-    if options.batch.count_max == Some(0) || options.batch.bytes_max == 0 {
-        return invalid("a batch of 0 events or bytes can never be full".to_owned());
-    }
-    if options.threads > THREADS_MAX {
-        return invalid(format!(
-            "{} threads; a producer has {THREADS_MAX} at most",
-            options.threads
-        ));
-    }
-    if options.batches_in_flight_max == 0 {
-        return invalid("batches_in_flight_max is 0: nothing could be sent".to_owned());
-    }
-    let Some(asked) = options.durability else {
-        return Ok(());
-    };
-    let weaker = |partition: &&wire::message::PartitionDescription| asked < partition.durability;
-    match topic.partitions().iter().find(weaker) {
-        None => Ok(()),
-        Some(partition) => invalid(format!(
-            "durability {asked} is less than partition {} of {} promises, {}",
-            partition.partition,
-            topic.name(),
-            partition.durability
-        )),
     }
 }
 

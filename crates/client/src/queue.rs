@@ -23,6 +23,7 @@ pub use settlement::SettleFuture;
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
+use crate::exclusive::{Exclusive, Having, Refused};
 use crate::mailbox::Command;
 use crate::options::{DataAllocator, DataMode};
 use crate::promise::{Pending, Promise, Reply};
@@ -32,7 +33,7 @@ use memory::Deadline;
 use memory::fork::ForkSlot;
 use puller::QueuePuller;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use topic::QueueOptions;
 use wire::codec::Codec;
@@ -149,8 +150,8 @@ pub struct QueueConsumer {
 /// A queue's consumer in the process that opened it.
 struct Open {
     shared: Arc<QueueShared>,
-    /// Whoever pulls holds it, never while waiting.
-    puller: Mutex<QueuePuller>,
+    /// Whoever pulls has it, never while waiting for the network.
+    puller: Exclusive<QueuePuller>,
     /// The queue's options as they are.
     queue: QueueOptions,
     /// Replies to what was pulled; it ends with the consumer.
@@ -232,7 +233,7 @@ impl QueueConsumer {
     /// - [`ClientError::Unreachable`] when the server has been away for longer
     ///   than the driver's connect timeout; it goes on once the server is back;
     /// - [`ClientError::Invalid`] from the selector or the allocator, which
-    ///   are asked again with the next pull;
+    ///   are asked again with the next pull; and when it is called within them;
     /// - [`ClientError::Damaged`] for bytes that fail their checksum; they are
     ///   delivered again;
     /// - [`ClientError::Server`] with [`wire::ErrorCode::MemberFenced`] once after
@@ -240,13 +241,13 @@ impl QueueConsumer {
     ///   other codes when the membership has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<QueueEvent>, ClientError> {
         let open = self.open()?;
-        if let Some(event) = open.try_pull()? {
+        let deadline = Deadline::within(timeout);
+        if let Some(event) = open.try_pull(deadline)? {
             return Ok(Some(event));
         }
-        let deadline = Deadline::within(timeout);
         loop {
             let seen = open.shared.news();
-            if let Some(event) = open.try_pull()? {
+            if let Some(event) = open.try_pull(deadline)? {
                 return Ok(Some(event));
             }
             if open.shared.is_stopped() {
@@ -278,7 +279,10 @@ impl QueueConsumer {
             return Ok(events);
         }
         let open = self.open()?;
-        let mut puller = open.puller();
+        // What another thread pulls meanwhile is that one's.
+        let Some(mut puller) = open.puller(Deadline::after(Duration::ZERO))? else {
+            return Ok(events);
+        };
         while events.len() < max {
             puller.ready(max - events.len(), |(event, held)| {
                 events.push(open.event(event, held));
@@ -448,10 +452,7 @@ fn check(
     options: &QueueConsumerOptions,
 ) -> Result<(), ClientError> {
     topic::check_consumer_name(name).map_err(ClientError::invalid)?;
-    if options.prefetch_events == 0 {
-        let reason = "prefetch_events is 0: nothing could be delivered";
-        return Err(ClientError::Invalid(reason.to_owned()));
-    }
+    options.check()?;
     // Without it no event could be read.
     topic.state.serializer().map(drop)
 }
@@ -500,8 +501,10 @@ impl Open {
         });
         let (data, allocator) = (options.data.clone(), options.allocator.clone());
         let reader = DataReader::new(topic, data, allocator, on_read);
+        let calls_user = reader.calls_user();
+        let puller = QueuePuller::new(shared.clone(), reader);
         let mut open = Self {
-            puller: Mutex::new(QueuePuller::new(shared.clone(), reader)),
+            puller: Exclusive::new(puller, calls_user),
             shared,
             queue: QueueOptions::default(),
             _replier: replier,
@@ -514,14 +517,22 @@ impl Open {
         }))
     }
 
-    fn puller(&self) -> MutexGuard<'_, QueuePuller> {
-        // A selector or an allocator may panic under it: nothing is half done then.
-        self.puller.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The puller, for a pull: `None` if another thread has it all the time.
+    fn puller(&self, deadline: Deadline) -> Result<Option<Having<'_, QueuePuller>>, ClientError> {
+        match self.puller.have(deadline) {
+            Ok(puller) => Ok(Some(puller)),
+            Err(Refused::Timeout) => Ok(None),
+            Err(refused) => Err(refused.error("a pull", &self.shared.name)),
+        }
     }
 
-    fn try_pull(&self) -> Result<Option<QueueEvent>, ClientError> {
+    fn try_pull(&self, deadline: Deadline) -> Result<Option<QueueEvent>, ClientError> {
         self.shared.visit()?;
-        let event = self.puller().next()?;
+        let Some(mut puller) = self.puller(deadline)? else {
+            return Ok(None);
+        };
+        let event = puller.next()?;
+        drop(puller);
         Ok(event.map(|(event, held)| self.event(event, held)))
     }
 

@@ -99,6 +99,9 @@ struct Request {
 
 impl Requester {
     pub(crate) fn begin(topic: &TopicHandle, options: RequesterOptions) -> Pending<Self> {
+        if let Err(error) = options.check(topic) {
+            return Pending::failed(error);
+        }
         let session = match topic.driver.session() {
             Ok(session) => session,
             Err(error) => return Pending::failed(error),

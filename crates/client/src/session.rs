@@ -28,6 +28,21 @@ const SHARE_BYTES_MIN: u64 = 64 << 10;
 /// The most that it has beyond the bound.
 const SHARE_BYTES_LEAST_MAX: u64 = 1 << 20;
 
+/// The longest body of a request, its memory regions aside: what a frame's head has
+/// room for besides.
+const BODY_BYTES_MAX: usize = wire::frame::HEAD_BYTES_MAX as usize - (64 << 10);
+
+/// Bytes of what a call is for that errors have, if that is a name without end.
+const WHAT_BYTES_MAX: usize = 200;
+
+fn shortened(what: &str) -> &str {
+    let mut end = what.len().min(WHAT_BYTES_MAX);
+    while !what.is_char_boundary(end) {
+        end -= 1;
+    }
+    &what[..end]
+}
+
 /// What a process has of a driver.
 pub(crate) struct Session {
     id: SessionId,
@@ -153,6 +168,13 @@ impl Session {
         what: String,
         convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
     ) -> Pending<T> {
+        if body.len() > BODY_BYTES_MAX {
+            return Pending::failed(ClientError::Invalid(format!(
+                "asking for {} takes {} bytes; a request has {BODY_BYTES_MAX} at most",
+                shortened(&what),
+                body.len()
+            )));
+        }
         let promise = Promise::new(&self.mailbox);
         let pending = Pending::new(promise.clone(), what.clone(), timeout, convert);
         self.mailbox.send(Command::Call(CallRequest {

@@ -189,6 +189,8 @@ impl Partitions {
             config: String::new(),
         };
         let count = self.partitions.unwrap_or(1);
+        client::check_partition_count(count)
+            .map_err(|error| Failure::invalid(error.to_string()))?;
         match &self.storage {
             None => Ok(vec![disk; count]),
             Some(Storages::All(storage)) => Ok(vec![storage.to_client(); count]),

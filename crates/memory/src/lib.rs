@@ -27,4 +27,4 @@ pub use buffer::{Buffer, Pool};
 pub use deadline::Deadline;
 pub use signal::Signal;
 pub use slice::set_time_slice;
-pub use target::Target;
+pub use target::{Split, Target};

@@ -24,6 +24,8 @@ pub const DEFINITION_BYTES_MAX: usize = 256 << 10;
 pub const METADATA_BYTES_MAX_DEFAULT: u32 = 1 << 20;
 /// How long a topic may let metadata become.
 pub const METADATA_BYTES_MAX_LIMIT: u32 = 64 << 20;
+/// The most partitions of a topic.
+pub const PARTITIONS_MAX: usize = 4096;
 /// Bytes of data that one checksum covers, unless the topic says otherwise.
 pub const DATA_BLOCK_BYTES_DEFAULT: u32 = BLOCK_BYTES_DEFAULT;
 /// The smallest block: the batch format has none below.
@@ -441,6 +443,21 @@ fn check_range(key: &str, (min, max): (u64, u64), found: u64) -> Result<(), Defi
 pub struct DefinitionError {
     key: String,
     reason: String,
+}
+
+/// Whether a topic may have so many partitions: what is asked for at once is
+/// refused with this before a list of them is made.
+///
+/// # Errors
+/// Names both numbers.
+pub fn check_partition_count(count: usize) -> Result<(), DefinitionError> {
+    match count <= PARTITIONS_MAX {
+        true => Ok(()),
+        false => Err(DefinitionError::new(
+            "partitions",
+            format!("{count} partitions; a topic has {PARTITIONS_MAX} at most"),
+        )),
+    }
 }
 
 impl DefinitionError {

@@ -25,14 +25,14 @@ mod validator;
 pub use definition::{
     DATA_BLOCK_BYTES_DEFAULT, DATA_BLOCK_BYTES_MAX, DATA_BLOCK_BYTES_MIN, DEFINITION_BYTES_MAX,
     DEFINITION_VERSION, Definition, DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_DEFAULT,
-    METADATA_BYTES_MAX_LIMIT, Retention,
+    METADATA_BYTES_MAX_LIMIT, PARTITIONS_MAX, Retention, check_partition_count,
 };
 pub use field::{FIELD_PATH_BYTES_MAX, FieldPath, FieldValue};
 pub use hash::key_hash;
 pub use json_text::{JSON_DEPTH_MAX, JsonError, check_json};
 pub use name::{
-    NAME_BYTES_MAX, NameError, RESERVED_PREFIX, check_consumer_name, check_producer_name,
-    check_topic_name,
+    NAME_BYTES_MAX, NameError, RESERVED_PREFIX, check_client_name, check_consumer_name,
+    check_instance_name, check_namespace, check_producer_name, check_topic_name, fit_client_name,
 };
 pub use overflow::{Overflow, RETRY_AFTER_MS_DEFAULT, RETRY_AFTER_MS_MAX};
 pub use pattern::{Pattern, PatternError};
@@ -43,5 +43,7 @@ pub use selector::{
     PartitionSelector, SelectorError, SelectorInput, SelectorKind,
 };
 pub use serializer::{Serializer, SerializerError, SerializerKind};
-pub use sharing::{GroupOptions, QueueOptions, SHARING_OPTIONS_BYTES_MAX, SharingError};
+pub use sharing::{
+    GroupOptions, QueueOptions, SESSION_TIMEOUT_MS, SHARING_OPTIONS_BYTES_MAX, SharingError,
+};
 pub use validator::{ValidationError, Validator, ValidatorKind};

@@ -10,14 +10,17 @@ pub const RESERVED_PREFIX: &str = "__";
 /// A name that is refused, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameError {
-    /// What was to be named: `topic`, `consumer` or `producer`.
+    /// What was to be named: `topic`, `consumer`, `producer`, `client`.
     what: &'static str,
     reason: String,
 }
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} name {}", self.what, self.reason)
+        match self.what {
+            "namespace" => write!(f, "namespace {}", self.reason),
+            what => write!(f, "{what} name {}", self.reason),
+        }
     }
 }
 
@@ -65,6 +68,58 @@ pub fn check_consumer_name(name: &str) -> Result<(), NameError> {
 /// Says which rule is broken, and where.
 pub fn check_producer_name(name: &str) -> Result<(), NameError> {
     check("producer", name)
+}
+
+/// Whether a client's names may be in this namespace: none (empty, the default
+/// one), or up to [`NAME_BYTES_MAX`] bytes, no control character, no `/`, which
+/// divides a namespace from a name.
+///
+/// # Errors
+/// Says which rule is broken, and where.
+pub fn check_namespace(namespace: &str) -> Result<(), NameError> {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    check("namespace", namespace)?;
+    match namespace.find('/') {
+        None => Ok(()),
+        Some(at) => Err(NameError {
+            what: "namespace",
+            reason: format!("{namespace:?} has a '/' at byte {at}; '/' divides it from a name"),
+        }),
+    }
+}
+
+/// Whether a client may call itself that, for the server's log and status: up
+/// to [`NAME_BYTES_MAX`] bytes, no control character. It may be empty.
+///
+/// # Errors
+/// Says which rule is broken, and where.
+pub fn check_client_name(name: &str) -> Result<(), NameError> {
+    match name.is_empty() {
+        true => Ok(()),
+        false => check("client", name),
+    }
+}
+
+/// Whether a member of a group or queue may have this instance name: 1 to
+/// [`NAME_BYTES_MAX`] bytes, no control character.
+///
+/// # Errors
+/// Says which rule is broken, and where.
+pub fn check_instance_name(name: &str) -> Result<(), NameError> {
+    check("instance", name)
+}
+
+/// What is left of a text that a client may call itself: without control
+/// characters, and of what is too long the end, where a process id is.
+pub fn fit_client_name(text: &str) -> String {
+    let name: String = text.chars().filter(|one| !one.is_control()).collect();
+    let mut from = name.len().saturating_sub(NAME_BYTES_MAX);
+    while !name.is_char_boundary(from) {
+        from += 1;
+    }
+    name[from..].to_owned()
 }
 
 fn check(what: &'static str, name: &str) -> Result<(), NameError> {
@@ -142,5 +197,40 @@ mod tests {
             let producer = check_producer_name(name).expect_err(name).to_string();
             assert!(producer.starts_with("producer name "), "{producer}");
         }
+    }
+
+    #[test]
+    fn a_namespace_and_a_client_name_may_be_empty_and_no_more() {
+        for good in ["", "beamline 7", "Größe"] {
+            assert_eq!(check_namespace(good), Ok(()), "{good:?}");
+            assert_eq!(check_client_name(good), Ok(()), "{good:?}");
+        }
+        assert_eq!(check_client_name("bin/worker:7"), Ok(()));
+        let long = "x".repeat(10 << 20);
+        for bad in ["a/b", "a\0b", "\n", &long] {
+            let error = check_namespace(bad).expect_err("refused").to_string();
+            assert!(error.starts_with("namespace "), "{error}");
+            assert!(error.len() < 200, "{error}");
+        }
+        for bad in ["a\0b", &long] {
+            let error = check_client_name(bad).expect_err("refused").to_string();
+            assert!(error.starts_with("client name "), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_made_a_client_name() {
+        for text in [
+            "python 7",
+            "",
+            "a\0\nb:1",
+            &"é".repeat(1000),
+            &"ab".repeat(1000),
+        ] {
+            let name = fit_client_name(text);
+            assert_eq!(check_client_name(&name), Ok(()), "{name:?}");
+        }
+        assert_eq!(fit_client_name("a\0b:17"), "ab:17");
+        assert!(fit_client_name(&format!("{}:17", "é".repeat(1000))).ends_with("é:17"));
     }
 }

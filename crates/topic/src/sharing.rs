@@ -4,10 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 use wire::{ErrorCode, ErrorReply};
 
 /// The longest options, as JSON.
 pub const SHARING_OPTIONS_BYTES_MAX: usize = 4096;
+
+/// How long a server may hear nothing of a member before what it holds goes to
+/// others, milliseconds: from a tenth of a second to a day.
+pub const SESSION_TIMEOUT_MS: RangeInclusive<u32> = 100..=24 * 3600 * 1000;
 
 /// Times may be from a tenth of a second to a month.
 const TIME_MS_RANGE: (u64, u64) = (100, 31 * 24 * 3600 * 1000);
@@ -80,8 +85,16 @@ impl GroupOptions {
     /// What is no JSON, an unknown key, or a value that is out of range.
     pub fn from_json(text: &str) -> Result<Self, SharingError> {
         let options: Self = read(text)?;
-        check_time("revoke_timeout_ms", options.revoke_timeout_ms)?;
+        options.check()?;
         Ok(options)
+    }
+
+    /// Whether options may be so.
+    ///
+    /// # Errors
+    /// A value that is out of range.
+    pub fn check(&self) -> Result<(), SharingError> {
+        check_time("revoke_timeout_ms", self.revoke_timeout_ms)
     }
 
     /// All options as JSON.
@@ -97,12 +110,21 @@ impl QueueOptions {
     /// What is no JSON, an unknown key, or a value that is out of range.
     pub fn from_json(text: &str) -> Result<Self, SharingError> {
         let options: Self = read(text)?;
-        check_time("lease_ms", options.lease_ms)?;
-        if !options.dead_letter_topic.is_empty() {
-            crate::check_topic_name(&options.dead_letter_topic)
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Whether options may be so.
+    ///
+    /// # Errors
+    /// A value that is out of range, or a name that no topic may have.
+    pub fn check(&self) -> Result<(), SharingError> {
+        check_time("lease_ms", self.lease_ms)?;
+        if !self.dead_letter_topic.is_empty() {
+            crate::check_topic_name(&self.dead_letter_topic)
                 .map_err(|error| SharingError(format!("dead_letter_topic: {error}")))?;
         }
-        Ok(options)
+        Ok(())
     }
 
     /// All options as JSON.

@@ -6,14 +6,11 @@ use crate::describe::unknown_topic;
 use crate::node::{Asker, Decided, Node};
 use crate::session::{Refused, Stage, malformed, refuse};
 use crate::topics::{Slot, undecided};
-use topic::{GroupOptions, QueueOptions};
+use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::*;
 use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, Sequence, TopicId};
-
-/// Session timeouts are from a tenth of a second to a day.
-const SESSION_TIMEOUT_MS: std::ops::RangeInclusive<u32> = 100..=24 * 3600 * 1000;
 
 /// A member whose records are on their way.
 pub(crate) struct JoinUnderWay {

@@ -94,7 +94,7 @@ impl Drain {
         let deadline = Deadline::within(timeout);
         loop {
             let seen = open.shared.news();
-            if let Some(event) = open.try_pull()? {
+            if let Some(event) = open.try_pull(deadline)? {
                 // From here on nothing is known of what is left.
                 *self = Self::new(self.idle);
                 return Ok(Drained::Event(event));

@@ -104,7 +104,7 @@ fn overflow_rows(overflow: &[(usize, Value)]) -> Vec<Vec<String>> {
 fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
     let definition = definition(args)?;
     let driver = args.client.connection.driver()?;
-    let created = driver.create_topic(&args.name, &definition, &storage(&args.storage));
+    let created = driver.create_topic(&args.name, &definition, &storage(&args.storage)?);
     match created {
         Err(error) if args.if_missing && error.code() == Some(wire::ErrorCode::TopicExists) => {}
         other => drop(other.about(&args.name)?),
@@ -186,18 +186,21 @@ fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
     print(&mut Output::new(args.client.json), &topic)
 }
 
-fn storage(args: &Storage) -> Vec<PartitionStorage> {
+fn storage(args: &Storage) -> Result<Vec<PartitionStorage>, Failure> {
+    client::check_partition_count(args.partitions as usize)
+        .map_err(|error| Failure::usage("--partitions", error.reason().to_owned()))?;
     let one = PartitionStorage {
         kind: args.storage.clone(),
         config: args.storage_config.clone(),
     };
-    vec![one; args.partitions as usize]
+    Ok(vec![one; args.partitions as usize])
 }
 
 fn add_partitions(args: &AddPartitionsArgs) -> Result<(), Failure> {
+    let storage = storage(&args.storage)?;
     let driver = args.client.connection.driver()?;
     let topic = driver
-        .add_partitions(&args.name, &storage(&args.storage))
+        .add_partitions(&args.name, &storage)
         .about(&args.name)?;
     print(&mut Output::new(args.client.json), &topic)
 }
