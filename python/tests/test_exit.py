@@ -107,3 +107,51 @@ def last_words():
     with driver.open_topic(name).consumer("reader") as consumer:
         event = consumer.pull(timeout=60)
     assert event is not None and event.metadata == {"said": "at the end"}
+
+
+def test_a_failure_that_was_raised_is_not_told_again(
+    shared_server: Any, driver: thalweg.Driver, name: str, run_script: Any
+) -> None:
+    code = """
+driver.delete_topic(sys.argv[2])
+try:
+    producer.push({}).result(60)
+except thalweg.exceptions.Error as error:
+    print(type(error).__name__)
+"""
+    done = run_script(PRELUDE + code, shared_server.group_file, name)
+    assert done.returncode == 0 and done.stdout and not done.stderr, done.stderr
+
+
+def test_a_failure_that_nobody_saw_is_one_line(
+    shared_server: Any, driver: thalweg.Driver, name: str, run_script: Any
+) -> None:
+    code = """
+driver.delete_topic(sys.argv[2])
+producer.push({})
+"""
+    done = run_script(PRELUDE + code, shared_server.group_file, name)
+    assert done.returncode == 0
+    assert done.stderr.startswith("thalweg: while the program ended: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_daemon_threads_that_pull_say_nothing(
+    shared_server: Any, driver: thalweg.Driver, name: str, run_script: Any
+) -> None:
+    code = """
+begun = threading.Barrier(3)
+def pull(consumer):
+    begun.wait()
+    for event in consumer:
+        pass
+def wait(consumer):
+    begun.wait()
+    consumer.pull(1000)
+readers = [topic.consumer("reader"), topic.queue("workers")]
+for run, reader in zip((pull, wait), readers):
+    threading.Thread(target=run, args=(reader,), daemon=True).start()
+begun.wait()
+"""
+    done = run_script(PRELUDE + code, shared_server.group_file, name)
+    assert done.returncode == 0 and not done.stderr, done.stderr

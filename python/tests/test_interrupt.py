@@ -124,3 +124,31 @@ print(driver.create_topic("after", storage="memory").name)
         server.group_file,
     )
     assert (done.stdout, done.returncode) == ("interrupted\nafter\n", 0), done.stderr
+
+
+def test_ctrl_c_ends_the_closing_of_a_queues_consumer(server: Any, name: str, run_script: Any) -> None:
+    """Whatever the session timeout is, up to which the consumer would wait for the server."""
+    with server.connect() as driver:
+        driver.create_topic(name, storage="memory")
+    done = run_script(
+        """
+import os, signal, sys, threading
+import thalweg
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+driver = thalweg.Driver(sys.argv[1], connect_timeout=60)
+worker = driver.open_topic(sys.argv[2]).queue("workers", session_timeout=10_000)
+os.kill(int(sys.argv[3]), signal.SIGSTOP)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    worker.close(None)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+os.kill(int(sys.argv[3]), signal.SIGCONT)
+os._exit(0)
+""",
+        server.group_file,
+        name,
+        server.pid,
+    )
+    assert (done.stdout, done.returncode) == ("interrupted\n", 0), done.stderr

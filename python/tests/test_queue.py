@@ -182,7 +182,9 @@ def test_data_selectors_and_allocators(topic: thalweg.Topic) -> None:
         with pytest.raises(KeyError, match="shape"):
             consumer.pull(timeout=60)
     with topic.queue("none", data=False) as consumer, pull(consumer) as event:
-        assert event.data.nbytes == 0 and event.data_size == frame.nbytes
+        assert event.data_size == frame.nbytes
+        with pytest.raises(thalweg.exceptions.InvalidArgument, match="read_data"):
+            event.data  # noqa: B018
 
 
 def test_events_of_a_key_come_one_at_a_time(topic: thalweg.Topic) -> None:

@@ -1,4 +1,7 @@
-"""Drains what was pushed when the interpreter ends, in children of fork too."""
+"""Drains what was pushed when the interpreter ends, in children of fork too.
+
+What goes wrong then and was raised by no call before is one line on standard error.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ DRAIN_SECONDS = 120.0
 
 def _drain() -> None:
     try:
-        _close_all(DRAIN_SECONDS)
+        failure = _close_all(DRAIN_SECONDS)
+        if failure is not None and sys.stderr is not None:
+            print(f"thalweg: while the program ended: {failure}", file=sys.stderr)
     finally:
         _stop_callbacks()
 

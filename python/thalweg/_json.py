@@ -1,14 +1,16 @@
 """Metadata as JSON: by orjson where it is installed, else by the standard library.
 
-Both write UTF-8 without spaces. They differ in one thing: a NaN or an infinity
-becomes ``null`` with orjson, and is refused by the standard library.
+Both write UTF-8 without spaces. A NaN or an infinity is refused: the standard library
+does so, and where orjson writes ``null`` the caller looks for one (``non_finite``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
+import math
 import threading
 from typing import Any
 
@@ -62,7 +64,7 @@ dumps = _standard_dumps if orjson is None else orjson.dumps
 loads = json.loads if orjson is None else orjson.loads
 
 
-def dumps_anything(value: Any) -> bytes:
+def dumps_anything(value: Any, what: str = "metadata") -> bytes:
     """The way for what the quick one refuses; says why if there is no JSON form.
 
     Raises:
@@ -74,4 +76,84 @@ def dumps_anything(value: Any) -> bytes:
         written: bytes = orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
         return written
     except (TypeError, ValueError, RecursionError) as reason:
-        raise InvalidEvent(f"metadata can't be made JSON: {reason}") from reason
+        found = None if isinstance(reason, RecursionError) else non_finite(value)
+        if found is not None:
+            path, number = found
+            raise InvalidEvent(
+                f"{what}{path} is {number}, and JSON has no such number: give None or a str in "
+                f"its place, such as {str(number)!r}"
+            ) from reason
+        raise InvalidEvent(f"{what} can't be made JSON: {reason}") from reason
+
+
+def non_finite(value: Any) -> tuple[str, Any] | None:
+    """Where in a value a number is that is not finite, and which: None if there is none."""
+    return _non_finite(value, 0)
+
+
+#: Deeper than any JSON that is written.
+_DEPTH_MAX = 300
+
+
+def _non_finite(value: Any, depth: int) -> tuple[str, Any] | None:
+    steps: Any
+    if value is None or isinstance(value, (str, int)) or depth > _DEPTH_MAX:
+        return None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ("", value)
+    if isinstance(value, dict):
+        steps = ((f"[{key!r}]", entry) for key, entry in value.items())
+    elif isinstance(value, (list, tuple)):
+        steps = ((f"[{index}]", entry) for index, entry in enumerate(value))
+    elif dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        steps = ((f".{field.name}", getattr(value, field.name, None)) for field in fields)
+    elif (convert := getattr(value, "tolist", None)) is not None:
+        steps = (("", convert()),)
+    else:
+        return None
+    for step, entry in steps:
+        found = _non_finite(entry, depth + 1)
+        if found is not None:
+            return step + found[0], found[1]
+    return None
+
+
+def refuse_data(value: Any) -> None:
+    """Refuses as metadata what is data: an array, a table, a buffer.
+
+    Raises:
+        InvalidEvent: which says where it belongs.
+    """
+    if isinstance(value, (bytearray, dict, list, tuple, str, int, float)):
+        return
+    if isinstance(value, memoryview):
+        is_data = value.ndim != 1 or value.itemsize != 1
+    else:
+        dimensions = getattr(value, "ndim", None)
+        if isinstance(dimensions, int):
+            is_data = dimensions > 0
+        else:
+            is_data = any(hasattr(value, name) for name in _DATA_ATTRIBUTES) or _is_buffer(value)
+    if not is_data:
+        return
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        kind += f" of shape {shape}"
+    raise InvalidEvent(
+        f"metadata is a {kind}, which is data: push(metadata, data) takes it as the second "
+        f"argument; what says how to read it (dtype, shape) is metadata, see Event.numpy"
+    )
+
+
+#: What arrays and tables of numpy, xarray, Arrow, pandas, polars and others have.
+_DATA_ATTRIBUTES = ("__array__", "__arrow_c_stream__", "__arrow_c_array__", "__dlpack__")
+
+
+def _is_buffer(value: Any) -> bool:
+    try:
+        memoryview(value).release()
+    except (TypeError, ValueError, BufferError):
+        return False
+    return True

@@ -563,7 +563,8 @@ class Producer:
         """Sends one event and returns its future at once.
 
         `metadata` is a dict (or anything else that has a JSON form), a str of
-        JSON, bytes as they are, or None for none. `data` is anything with the
+        JSON, bytes as they are, or None for none; an array or a table is data, and
+        a NaN or an infinity, which JSON has not, is refused. `data` is anything with the
         buffer protocol, such as bytes or a numpy array in C order, or a list
         of such: then the event's data is their concatenation. Data is copied
         before `push` returns, without the GIL where it is large, and is yours to
@@ -748,7 +749,8 @@ class Consumer:
         be, and goes on there: `position` is the offset or the `EventId` of the
         event that comes next. Durable when it returns.
 
-        To be called when no other thread is pulling.
+        To be called when no other thread is pulling. Within a function `data` or
+        `allocator` of this consumer it raises `InvalidArgument`, as `pull` does.
         """
     def position(self, partition: int) -> tuple[int, int] | None:
         """The next event to be pulled from `partition`, as the pair of the
@@ -822,8 +824,12 @@ class Event:
     @property
     def data(self) -> memoryview:
         """The data that was selected, as a `memoryview` of bytes without a copy:
-        of `buffer` if an allocator gave one, else read-only. Empty if nothing
-        was selected.
+        of `buffer` if an allocator gave one, else read-only. Empty if a function
+        `data` selected nothing.
+
+        Raises `InvalidArgument` (a `ValueError`) if it was not read: the event is
+        of `Topic.fetch`, or of a consumer with `data=False`. `Topic.read_data`
+        reads it.
         """
     @property
     def buffer(self) -> Any:
@@ -845,7 +851,7 @@ class Event:
         Without either: bytes, in one dimension. The array is read-only unless
         an allocator gave the memory, and keeps that memory alive.
 
-        Raises `ValueError` if the data has another length.
+        Raises `ValueError` if the data has another length, and as `data` does.
         """
     @property
     def key(self) -> bytes | None:
@@ -1186,7 +1192,9 @@ class DataView:
 
 def _unhex(digits: str, /) -> bytes:
     """`bytes.fromhex(digits)`, without white space and without the GIL while it lasts."""
-def _close_all(timeout: float, /) -> None:
-    """Closes every driver that is open, waiting up to `timeout` seconds in all."""
+def _close_all(timeout: float, /) -> str | None:
+    """Closes every driver that is open, waiting up to `timeout` seconds in all. What
+    went wrong and was not seen by the program is returned in words, else None.
+    """
 def _stop_callbacks() -> None:
     """Ends the thread that calls back into Python; the interpreter ends."""

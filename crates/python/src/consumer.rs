@@ -333,13 +333,19 @@ impl Consumer {
     /// be, and goes on there: `position` is the offset or the `EventId` of the
     /// event that comes next. Durable when it returns.
     ///
-    /// To be called when no other thread is pulling.
+    /// To be called when no other thread is pulling. Within a function `data` or
+    /// `allocator` of this consumer it raises `InvalidArgument`, as `pull` does.
     #[pyo3(signature = (partition, position))]
     fn seek(slf: &Bound<'_, Self>, partition: u32, position: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let client = this.open(py)?;
         let index = wire::PartitionIndex(partition);
         let position = this.topic.bind(py).get().position(index, position)?;
+        // It waits on another thread, which is not the one that a pull calls from.
+        if client.is_pulling_here() {
+            let begun = client.begin_seek(index, position).map(drop);
+            return begun.map_err(|reason| error::raise(py, reason));
+        }
         wait::interruptible(py, move || client.seek(index, position))?;
         this.ahead.forget(slf, index);
         Ok(())
@@ -387,13 +393,13 @@ impl Consumer {
     #[pyo3(signature = (timeout = 120.0))]
     fn close(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
+        let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
         let Some(client) = lock(&this.client).take() else {
             return Ok(());
         };
         this.closed.store(true, Ordering::Relaxed);
         this.ready.wake_all(py);
         this.ahead.clear(slf);
-        let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
         wait::interruptible(py, move || client.flush_acknowledgements(timeout))
     }
 

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wire::ErrorCode;
 use wire::message::PartitionStorage;
 
 /// A connection to a server, from which topics come.
@@ -61,6 +62,22 @@ impl Driver {
         wait::interruptible(py, move || call(&driver))
     }
 
+    /// [`Driver::call`] that makes topics or partitions: what there are too many of
+    /// is what it was asked for.
+    fn make<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&client::Driver) -> Result<T, ClientError> + Send + 'static,
+    ) -> PyResult<T> {
+        let made = self.call(py, move |driver| match call(driver) {
+            Err(ClientError::Server(reply)) if reply.code == ErrorCode::LimitExceeded => {
+                Ok(Err(reply))
+            }
+            made => made.map(Ok),
+        })?;
+        made.map_err(|reply| error::raise_server(py, "InvalidTopic", &reply))
+    }
+
     /// The driver of a connection, as another object.
     pub fn of(connection: Arc<Connection>) -> Self {
         Self { connection }
@@ -91,7 +108,7 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
     options.transports = Arc::new(transports);
     options.client_name = match given.client_name {
         Some(name) => name,
-        None => program(py)?,
+        None => topic::fit_client_name(&program(py)?),
     };
     options.connect_timeout = wait::number("connect_timeout", given.connect_timeout)?;
     options.request_timeout = wait::number("request_timeout", given.request_timeout)?;
@@ -146,6 +163,9 @@ fn storages(
     partitions: Option<usize>,
     storage: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<PartitionStorage>> {
+    // Before there is a list of them.
+    topic::check_partition_count(partitions.unwrap_or(1))
+        .map_err(|error| error::new(py, "InvalidTopic", error.reason().to_owned()))?;
     let Some(storage) = storage else {
         return Ok(vec![kind_of("disk"); partitions.unwrap_or(1)]);
     };
@@ -180,7 +200,11 @@ fn one_storage(storage: &Bound<'_, PyAny>) -> PyResult<PartitionStorage> {
     {
         return Ok(PartitionStorage {
             kind,
-            config: json::text(config.as_any())?,
+            config: json::text(
+                config.as_any(),
+                "the storage's configuration",
+                "InvalidTopic",
+            )?,
         });
     }
     let message = format!(
@@ -475,9 +499,10 @@ impl Driver {
             definition.set_item("data_block_bytes", bytes)?;
         }
         definition.set_item("validate_on_server", validate_on_server)?;
-        let definition = topic::Definition::from_json(&json::text(definition.as_any())?)
+        let definition = json::text(definition.as_any(), "the definition", "InvalidTopic")?;
+        let definition = topic::Definition::from_json(&definition)
             .map_err(|reason| error::new(py, "InvalidTopic", reason.to_string()))?;
-        let handle = self.call(py, move |driver| {
+        let handle = self.make(py, move |driver| {
             match driver.create_topic(&name, &definition, &storages) {
                 Err(ClientError::Server(reply))
                     if exist_ok && reply.code == wire::ErrorCode::TopicExists =>
@@ -538,7 +563,7 @@ impl Driver {
         storage: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let storages = storages(py, partitions, storage)?;
-        let described = self.call(py, move |driver| driver.add_partitions(&name, &storages))?;
+        let described = self.make(py, move |driver| driver.add_partitions(&name, &storages))?;
         describe::topic(py, described)
     }
 
@@ -559,7 +584,7 @@ impl Driver {
         changes: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let changes = match changes {
-            Some(changes) => json::text(changes.as_any())?,
+            Some(changes) => json::text(changes.as_any(), "the definition", "InvalidTopic")?,
             None => "{}".to_owned(),
         };
         let described = self.call(py, move |driver| driver.alter_topic(&name, &changes))?;

@@ -55,7 +55,11 @@ pub fn raise_push(py: Python<'_>, error: ClientError) -> PyErr {
 }
 
 fn from_server(py: Python<'_>, reply: &ErrorReply) -> PyErr {
-    let class = class_of(reply.code);
+    raise_server(py, class_of(reply.code), reply)
+}
+
+/// What the server says, as an exception of this class.
+pub fn raise_server(py: Python<'_>, class: &str, reply: &ErrorReply) -> PyErr {
     let made = instance(py, class, reply.to_string()).and_then(|value| {
         value.setattr("code", reply.code.name())?;
         value.setattr("retryable", reply.retryable)?;

@@ -4,7 +4,7 @@ use crate::ahead::Group;
 use crate::consumer::Consumer;
 use crate::future::{EventId, Future};
 use crate::reply::Reply;
-use crate::{json, lend};
+use crate::{error, json, lend};
 use client::{ConsumedEvent, EventDataRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -27,6 +27,8 @@ pub struct Event {
     data: PyOnceLock<Py<PyAny>>,
     /// What the allocator gave, now filled.
     buffer: Option<Py<PyAny>>,
+    /// Whether a selector or an allocator was asked what is wanted of its data.
+    was_asked: bool,
 }
 
 /// Where an event's bytes are.
@@ -56,6 +58,7 @@ impl Event {
             metadata: PyOnceLock::new(),
             data: PyOnceLock::new(),
             buffer: None,
+            was_asked: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl Event {
         buffer: Option<Py<PyAny>>,
     ) -> Self {
         if let Some(parsed) = parsed {
+            self.was_asked = true;
             // A new event: nobody has set it.
             let _ = self.metadata.set(py, parsed);
         }
@@ -85,6 +89,11 @@ impl Event {
     /// Where it is, and the length of its whole data.
     pub fn place(&self) -> (wire::EventId, u64) {
         (self.inner().id(), self.inner().data_bytes_total())
+    }
+
+    /// Whether it has data, and nobody has asked for it.
+    fn is_unread(&self) -> bool {
+        !self.was_asked && self.data_size() > 0
     }
 
     fn describe(&self) -> String {
@@ -120,8 +129,12 @@ impl Event {
     }
 
     /// The data that was selected, as a `memoryview` of bytes without a copy:
-    /// of `buffer` if an allocator gave one, else read-only. Empty if nothing
-    /// was selected.
+    /// of `buffer` if an allocator gave one, else read-only. Empty if a function
+    /// `data` selected nothing.
+    ///
+    /// Raises `InvalidArgument` (a `ValueError`) if it was not read: the event is
+    /// of `Topic.fetch`, or of a consumer with `data=False`. `Topic.read_data`
+    /// reads it.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let view = self.data.get_or_try_init(py, || {
@@ -131,6 +144,15 @@ impl Event {
             }
             let bytes = match self.inner().data() {
                 EventDataRef::Inline(bytes) => bytes,
+                EventDataRef::None if self.is_unread() => {
+                    let message = format!(
+                        "the {} bytes of data of event {} were not read: Topic.fetch and a consumer \
+                         with data=False leave them where they are; topic.read_data(event) reads them",
+                        self.data_size(),
+                        self.inner().id()
+                    );
+                    return Err(error::new(py, "InvalidArgument", message));
+                }
                 EventDataRef::Allocated(_) | EventDataRef::None => bytes::Bytes::new(),
             };
             lend::memoryview(py, bytes).map(Bound::unbind)
@@ -158,7 +180,7 @@ impl Event {
     /// Without either: bytes, in one dimension. The array is read-only unless
     /// an allocator gave the memory, and keeps that memory alive.
     ///
-    /// Raises `ValueError` if the data has another length.
+    /// Raises `ValueError` if the data has another length, and as `data` does.
     #[pyo3(signature = (dtype = None, shape = None))]
     fn numpy<'py>(
         &self,

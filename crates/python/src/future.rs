@@ -2,7 +2,7 @@
 
 use crate::callbacks::{Callbacks, call_reporting};
 use crate::producer::Producer;
-use crate::{coroutines, error, wait};
+use crate::{coroutines, error, over, wait};
 use client::{Answered, ClientError, FlushFuture, Pending, PushFuture, SettleFuture};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -239,7 +239,10 @@ impl Future {
         };
         Some(match outcome {
             Ok(value) => value,
-            Err(reason) => Err(error::raise(py, reason)),
+            Err(reason) => {
+                over::note_told(py, &reason);
+                Err(error::raise(py, reason))
+            }
         })
     }
 

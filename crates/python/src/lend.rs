@@ -12,7 +12,7 @@ use memory::Target;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString, PyTuple};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -376,10 +376,29 @@ fn hold(object: &Bound<'_, PyAny>) -> PyResult<Held> {
                 reason.value(object.py())
             )
         } else {
-            format!("data is an object with the buffer protocol or a list of them, not a {kind}")
+            format!(
+                "data is an object with the buffer protocol or a list of them, not a {kind}{}",
+                remedy(object)
+            )
         };
         refuse(object.py(), "InvalidEvent", message, reason)
     })
+}
+
+/// How the data of what has no memory to share is sent.
+fn remedy(object: &Bound<'_, PyAny>) -> &'static str {
+    let has = |name| object.hasattr(name).unwrap_or(false);
+    match () {
+        () if object.is_instance_of::<PyString>() => "; its encode() gives bytes",
+        () if has("to_numpy") && has("dtypes") => "; its columns have to_numpy()",
+        () if has("to_numpy") => "; its to_numpy() gives an array",
+        () if has("__arrow_c_stream__") || has("__arrow_c_array__") => {
+            "; pyarrow.ipc writes it into a buffer"
+        }
+        () if has("data_vars") => "; its variables have to_numpy()",
+        () if has("__array__") => "; numpy.asarray(it) may give an array",
+        () => "",
+    }
 }
 
 fn refuse(py: Python<'_>, class: &str, message: String, reason: PyErr) -> PyErr {

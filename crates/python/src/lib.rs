@@ -18,12 +18,14 @@ mod digits;
 mod driver;
 mod error;
 mod event;
+mod exit;
 mod future;
 mod gaps;
 mod json;
 mod labels;
 mod lend;
 mod options;
+mod over;
 mod plugins;
 mod producer;
 mod queue;
@@ -37,18 +39,6 @@ mod view;
 mod wait;
 
 use pyo3::prelude::*;
-
-/// Closes every driver that is open, waiting up to `timeout` seconds in all.
-#[pyfunction]
-#[pyo3(signature = (timeout, /))]
-fn _close_all(py: Python<'_>, timeout: f64) -> PyResult<()> {
-    let timeout = wait::number("timeout", timeout)?;
-    let (open, draining) = (connection::take_open(), connection::take_draining());
-    if open.is_empty() && draining.is_empty() {
-        return Ok(());
-    }
-    wait::interruptible(py, move || connection::close_all(open, draining, timeout))
-}
 
 /// Ends the thread that calls back into Python; the interpreter ends.
 #[pyfunction]
@@ -73,6 +63,6 @@ fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<requester::Requester>()?;
     module.add_class::<view::DataView>()?;
     module.add_function(wrap_pyfunction!(digits::_unhex, module)?)?;
-    module.add_function(wrap_pyfunction!(_close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(exit::_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)
 }

@@ -4,7 +4,7 @@ use crate::future::EventId;
 use crate::{error, wait};
 use client::{BatchPolicy, JobEnd, Linger};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::{PyBool, PyInt, PyString};
 use std::time::{Duration, SystemTime};
 use wire::message::Start;
 use wire::record::Position;
@@ -38,6 +38,12 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
             incarnation: Incarnation(0),
             offset: Offset(offset),
         }
+    } else if start.is_instance_of::<PyInt>() {
+        let message = format!(
+            "start as a number is the offset of an event, from 0 to 2**64 - 1, not {start}; the \
+             partitions' `end` (Topic.partitions) tells where the last events are"
+        );
+        return Err(invalid(start.py(), message));
     } else {
         return crate::producer::nanoseconds(start).map(Start::Time);
     };

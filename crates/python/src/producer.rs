@@ -6,7 +6,7 @@ use crate::labels::Labels;
 use crate::lend::{Held, Payload};
 use crate::recipe::Recipe;
 use crate::topic::Topic;
-use crate::{coroutines, error, lend, wait};
+use crate::{coroutines, error, lend, over, wait};
 use bytes::Bytes;
 use client::{ClientError, Event, PushFuture};
 use pyo3::exceptions::PyTypeError;
@@ -142,7 +142,7 @@ impl Producer {
             (Err(full @ ClientError::Budget(_)), Some(event)) => {
                 self.push_when_room(py, &event, full)
             }
-            (Err(error), _) => Err(error::raise_push(py, error)),
+            (Err(error), _) => Err(refused(py, error)),
         }
     }
 }
@@ -152,7 +152,8 @@ impl Producer {
     /// Sends one event and returns its future at once.
     ///
     /// `metadata` is a dict (or anything else that has a JSON form), a str of
-    /// JSON, bytes as they are, or None for none. `data` is anything with the
+    /// JSON, bytes as they are, or None for none; an array or a table is data, and
+    /// a NaN or an infinity, which JSON has not, is refused. `data` is anything with the
     /// buffer protocol, such as bytes or a numpy array in C order, or a list
     /// of such: then the event's data is their concatenation. Data is copied
     /// before `push` returns, without the GIL where it is large, and is yours to
@@ -201,7 +202,7 @@ impl Producer {
                 Err(full @ ClientError::Budget(_)) => {
                     this.push_when_room(py, &Event::new(bytes), full)?
                 }
-                Err(error) => return Err(error::raise_push(py, error)),
+                Err(error) => return Err(refused(py, error)),
             }
         } else {
             let labels = Labels::new(key, headers)?;
@@ -320,10 +321,11 @@ impl Producer {
     /// Flushes, and takes no more events. A second call does nothing.
     #[pyo3(signature = (timeout = 120.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?;
         if self.closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        self.drain(py, wait::seconds("timeout", timeout)?)
+        self.drain(py, timeout)
     }
 
     /// Whether `close` was called.
@@ -420,7 +422,10 @@ impl Producer {
         wait::until_known(py, timeout, |slice| flush.wait(slice), is_known)?;
         let outcome = py.detach(|| flush.try_get());
         outcome.map_or(Ok(()), |outcome| {
-            outcome.map_err(|reason| error::raise(py, reason))
+            outcome.map_err(|reason| {
+                over::note_told(py, &reason);
+                error::raise(py, reason)
+            })
         })
     }
 
@@ -452,7 +457,7 @@ impl Producer {
                 Some(full @ ClientError::Budget(_)) => {
                     self.push_when_room(py, &event_at(sent), full).map(Some)
                 }
-                Some(error) => Err(error::raise_push(py, error)),
+                Some(error) => Err(refused(py, error)),
             };
             match outcome {
                 Ok(push) => pushes.extend(push),
@@ -481,6 +486,12 @@ impl Drop for Producer {
         // this one may be anywhere in Python, and closing the driver waits for it.
         wait::drop_elsewhere(client);
     }
+}
+
+/// What a push says when it takes no event.
+fn refused(py: Python<'_>, reason: ClientError) -> PyErr {
+    over::note_told(py, &reason);
+    error::raise_push(py, reason)
 }
 
 fn entries_given(metadata: &[&[u8]], count: usize) -> bool {

@@ -297,11 +297,11 @@ impl QueueConsumer {
         let left = wait::until(py, Deadline::within(timeout), |slice| {
             leaving.wait_for(Some(slice)).transpose()
         });
-        let is_done = !matches!(left, Ok(None));
-        if is_done {
+        if matches!(left, Ok(Some(()))) {
             py.detach(|| drop(client));
         } else {
-            // Dropping it waits for the server once more: not here.
+            // Dropping it waits for the server once more, up to the session
+            // timeout: not here, where a signal may have ended the wait.
             wait::drop_elsewhere(client);
         }
         match left? {

@@ -82,6 +82,32 @@ impl Topic {
         })
     }
 
+    /// Whether a consumer of these partitions can begin at `start`: of an event's id
+    /// the partition is one that is read.
+    fn check_start(&self, start: &Bound<'_, PyAny>, partitions: Option<&[u32]>) -> PyResult<()> {
+        let Ok(id) = start.cast::<EventId>() else {
+            return Ok(());
+        };
+        let partition = id.get().0.partition.0;
+        let count = self.handle.partitions().len();
+        if partition as usize >= count {
+            let message = format!(
+                "start is an event of partition {partition}; {} has {count}, counted from 0",
+                self.name()
+            );
+            return Err(error::new(start.py(), "UnknownPartition", message));
+        }
+        match partitions {
+            Some(partitions) if !partitions.contains(&partition) => {
+                let message = format!(
+                    "start is an event of partition {partition}, which is none of those to read"
+                );
+                Err(invalid(start.py(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a call that blocks, while the driver is open.
     fn call<T: Send + 'static>(
         &self,
@@ -196,8 +222,7 @@ impl Topic {
             threads,
             ordering
         );
-        let linger_ms = linger_ms.map(|milliseconds| milliseconds / 1e3);
-        let linger = wait::seconds("linger_ms", linger_ms)?;
+        let linger = wait::milliseconds("linger_ms", linger_ms)?;
         let block_timeout = wait::number("block_timeout", block_timeout)?;
         let room_timeout = match at_budget {
             "block" => Some(block_timeout),
@@ -320,6 +345,7 @@ impl Topic {
         };
         if let Some(start) = start {
             options.start = options::start(start)?;
+            this.check_start(start, options.partitions.as_deref())?;
         }
         if let Some(bytes) = credit_bytes {
             options.credit_bytes = bytes;

@@ -3,10 +3,10 @@
 //! Python runs signal handlers in its main thread only, and only when that
 //! thread asks. So a wait is cut into slices, between which it asks.
 
-use crate::{error, lend};
+use crate::{error, lend, over};
 use client::ClientError;
 use memory::Deadline;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -28,11 +28,25 @@ pub fn seconds(name: &str, value: Option<f64>) -> PyResult<Option<Duration>> {
 /// Seconds where there must be a number; infinity is for ever.
 pub fn number(name: &str, value: f64) -> PyResult<Duration> {
     if value.is_nan() || value < 0.0 {
-        let reason = format!("{name} is a number of seconds from 0, not {value}");
-        return Err(PyValueError::new_err(reason));
+        return Err(no_time(name, "seconds", value));
     }
     // What is too much for a `Duration` is so for any program.
     Ok(Duration::try_from_secs_f64(value).unwrap_or(FOREVER))
+}
+
+/// Milliseconds as users give them; infinity is for ever.
+pub fn milliseconds(name: &str, value: Option<f64>) -> PyResult<Option<Duration>> {
+    value
+        .map(|value| match value >= 0.0 {
+            true => number(name, value / 1e3),
+            false => Err(no_time(name, "milliseconds", value)),
+        })
+        .transpose()
+}
+
+fn no_time(name: &str, unit: &str, value: f64) -> PyErr {
+    let reason = format!("{name} is a number of {unit} from 0, not {value}");
+    Python::attach(|py| error::new(py, "InvalidArgument", reason))
 }
 
 /// Calls `wait` with ever new slices of time until it returns a value or an
@@ -51,7 +65,10 @@ pub fn until<T: Send>(
         match outcome {
             Ok(Some(value)) => return Ok(Some(value)),
             Ok(None) => {}
-            Err(error) => return Err(error::raise(py, error)),
+            Err(error) => {
+                over::park_if_over(py, &error);
+                return Err(error::raise(py, error));
+            }
         }
         py.check_signals()?;
         if deadline.has_passed() {
@@ -137,7 +154,10 @@ pub fn interruptible<T: Send + 'static>(
         py.detach(call)
     };
     lend::release_returned(py);
-    outcome.map_err(|error| error::raise(py, error))
+    outcome.map_err(|error| {
+        over::park_if_over(py, &error);
+        error::raise(py, error)
+    })
 }
 
 fn on_another_thread<T: Send + 'static>(

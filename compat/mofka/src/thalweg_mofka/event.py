@@ -60,8 +60,15 @@ class Event:
         one of a single `memoryview`.
         """
         if self._buffers is None:
-            self._buffers = [self._native.data if self._native is not None else memoryview(b"")]
+            self._buffers = [self._selected()]
         return self._buffers
+
+    def _selected(self) -> memoryview:
+        """The data that came with the event: none, if none was to come."""
+        try:
+            return memoryview(b"") if self._native is None else self._native.data
+        except thalweg.InvalidArgument:
+            return memoryview(b"")
 
     @property
     def event_id(self) -> int | None:
