@@ -39,6 +39,8 @@ pub enum Fault {
     NoPrefetch,
     /// Drop what consumers need that the topic names.
     DropUnacknowledged,
+    /// Look at limits of retention only when something is appended.
+    NoRetentionTimer,
     /// Keep what all have acknowledged.
     KeepAcknowledged,
     /// Let an acknowledgement move the positions of other groups as well.

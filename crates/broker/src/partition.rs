@@ -3,6 +3,7 @@
 use crate::acks::Acks;
 use crate::arrivals::Arrival;
 use crate::controller::Controller;
+use crate::faults::Fault;
 use crate::membership::SharedId;
 use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::overflow::Room;
@@ -297,7 +298,7 @@ impl Node {
 
     /// What has become durable is answered and shown.
     fn settle_watermarks(&mut self, id: StorageId) {
-        let early = self.planted(crate::faults::Fault::AckEarly);
+        let early = self.planted(Fault::AckEarly);
         let Some(partition) = self.partitions.get(&id) else {
             return;
         };
@@ -379,6 +380,9 @@ impl Node {
     /// Arms the storage's timer: when it asks for it, and within
     /// [`TICK_INTERVAL`] of an append, for retention by bytes and count.
     fn settle_tick(&mut self, id: StorageId) {
+        if self.planted(Fault::NoRetentionTimer) {
+            return;
+        }
         let now = self.now;
         let Some(partition) = self.partitions.get_mut(&id) else {
             return;

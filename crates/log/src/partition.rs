@@ -3,7 +3,8 @@
 //! Its parts are files of their own, each with its share of the state:
 //! [`append`] writes batches and rolls segments, [`commit`] makes them
 //! durable, [`data`] takes external data, [`read`] finds and verifies,
-//! [`retain`] removes, [`tail`] and [`data_tail`] keep what was just appended for
+//! [`retain`] removes, [`segment_size`] says when a segment is enough,
+//! [`tail`] and [`data_tail`] keep what was just appended for
 //! those who read along, [`undo`] takes back what found no space. Here is what they share,
 //! and the dispatch of completions.
 
@@ -14,6 +15,7 @@ mod data_tail;
 mod files;
 mod read;
 mod retain;
+mod segment_size;
 mod tail;
 mod undo;
 
@@ -63,8 +65,8 @@ enum Purpose {
     /// A segment's index, for a job that looks for something in it.
     Index(Offset, u64),
     Removed,
-    /// A removed segment's file got this name.
-    Spared(std::path::PathBuf),
+    /// A removed segment's file got this name, and has this length.
+    Spared(std::path::PathBuf, u64),
     /// A removed data file got this name, and has this length.
     DataSpared(std::path::PathBuf, u64),
     UndoStep,
@@ -90,10 +92,25 @@ struct Segment {
     index: SparseIndex,
     /// Whether its index file was looked at, or need not be.
     index_known: bool,
+    /// When its first event was appended; of one that was found, when it was begun.
+    first_append_time: u64,
     last_append_time: u64,
 }
 
 impl Segment {
+    /// When it was begun; 0 if that is not known.
+    fn created(&self) -> u64 {
+        self.header.map_or(0, |header| header.created)
+    }
+
+    /// How long its log's file is, as far as is known.
+    fn length(&self) -> u64 {
+        match self.allocated {
+            u64::MAX => self.end,
+            allocated => self.end.max(allocated),
+        }
+    }
+
     fn data_since(&self) -> Offset {
         self.header.map_or(Offset(0), |header| header.data_since)
     }
@@ -188,6 +205,9 @@ impl DiskLog {
                 durable: true,
                 index_known: !found.index.is_empty(),
                 index: found.index,
+                first_append_time: found
+                    .header
+                    .map_or(found.last_append_time, |header| header.created),
                 last_append_time: found.last_append_time,
             })
             .collect();
@@ -346,7 +366,7 @@ impl DiskLog {
             Purpose::Read(job) => self.read_done(job, result),
             Purpose::Index(base, job) => self.index_read(base, job, result),
             Purpose::Removed => self.removed(result),
-            Purpose::Spared(path) => self.spared(path, result),
+            Purpose::Spared(path, length) => self.spared((path, length), result),
             Purpose::DataSpared(path, length) => self.data_spared((path, length), result),
             Purpose::UndoStep => self.undo_step_done(result),
         }
@@ -486,6 +506,8 @@ impl Storage for DiskLog {
     fn set_retention(&mut self, retention: Retention, keep_from: Offset) {
         self.open.retention = retention;
         self.retain.keep_from = keep_from;
+        self.remove_spares(self.spare_bytes_max());
+        self.roll_if_due();
         self.apply_retention();
         self.advance();
     }
@@ -496,6 +518,8 @@ impl Storage for DiskLog {
         self.tail.tick(self.now);
         self.data_tail.tick(self.now);
         self.files.close_retired();
+        self.trim_spares();
+        self.roll_if_due();
         self.apply_retention();
         self.advance();
     }
@@ -503,7 +527,8 @@ impl Storage for DiskLog {
     fn next_tick(&self) -> Option<u64> {
         let tails = [self.tail.next_tick(), self.data_tail.next_tick()];
         let tails = tails.into_iter().flatten();
-        self.next_retention().into_iter().chain(tails).min()
+        let retention = [self.next_retention(), self.next_roll(), self.next_trim()];
+        retention.into_iter().flatten().chain(tails).min()
     }
 
     fn close(&mut self) {

@@ -4,13 +4,15 @@
 use super::harness::*;
 use crate::Fault;
 use log::testing::Survival;
+use std::time::Duration;
+use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{GapReason, Position};
 use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 10] = [
+const PROMISES: [(Promise, Fault); 11] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -30,6 +32,7 @@ const PROMISES: [(Promise, Fault); 10] = [
         a_crash_while_a_topic_is_made_leaves_nothing,
         Fault::KeepLeftovers,
     ),
+    (a_quiet_topic_keeps_to_its_limits, Fault::NoRetentionTimer),
 ];
 
 #[test]
@@ -416,6 +419,32 @@ fn a_crash_while_a_topic_is_made_leaves_nothing(ground: Ground) -> Result<(), St
                 .create(link, "u", "{}", &["disk"])
                 .map_err(|error| error.to_string())?;
         }
+    }
+    Ok(())
+}
+
+/// After the last append nothing but time makes old events leave.
+fn a_quiet_topic_keeps_to_its_limits(mut ground: Ground) -> Result<(), String> {
+    for kind in ["disk", "memory"] {
+        let mut world = ground.start();
+        let link = world.connect();
+        let topic = world
+            .create(link, kind, r#"{"retention":{"age_ms":60000}}"#, &[kind])
+            .map_err(|error| error.to_string())?
+            .topic;
+        for sequence in 0..10 {
+            world.stored(link, topic, (5, sequence), &["x"]);
+        }
+        for _ in 0..70 {
+            world.pass(Duration::from_secs(1));
+            world.message(link, FrameKind::Heartbeat, 0, vec![], &[]);
+        }
+        let described = world.describe(link, kind).map_err(|e| e.to_string())?;
+        let first = described.partitions[0].first;
+        check(
+            first == Offset(10),
+            &format!("{kind}: kept from {first} on"),
+        )?;
     }
     Ok(())
 }

@@ -9,10 +9,6 @@ use wire::batch::{HEADER_BYTES, STAMP_BYTES, Stamp};
 /// wait more often than it should: the next one is twice as long.
 const ALLOCATION_LASTS_NS: u64 = 1_000_000_000;
 
-/// The length of segments where little is kept: beginning one and removing one
-/// costs a few operations of the file system, whatever it holds.
-const SHORT_SEGMENT_BYTES: u64 = 16 << 20;
-
 /// A write to a log that is not known to be done, or comes behind one that is not.
 pub(super) struct InFlight {
     pub(super) number: u64,
@@ -100,6 +96,9 @@ impl DiskLog {
         active
             .index
             .add(base_offset, active.end, self.settings.index_bytes);
+        if active.base == base_offset {
+            active.first_append_time = append.append_time;
+        }
         active.last_append_time = active.last_append_time.max(append.append_time);
         self.producers
             .appended(&append.header, base_offset, append.append_time);
@@ -145,33 +144,8 @@ impl DiskLog {
         self.files.submit_to(log, write, Purpose::Batch(number));
     }
 
-    fn roll_if_full(&mut self, batch_bytes: u64, data: Option<Offset>) {
-        let segment_bytes = self.segment_bytes();
-        let end = self.end;
-        let active = self.active();
-        let base = active.base;
-        let log_end = active.end;
-        let data_end = self.data_files.get(&base).map_or(0, |data| data.end);
-        let full = log_end + data_end >= segment_bytes || log_end + batch_bytes > segment_bytes;
-        // A segment holds at least one event, so that each has a base offset of its own.
-        if full && end > base {
-            self.roll(data);
-        }
-    }
-
-    /// How long a segment is to be. What leaves as soon as those have done with it
-    /// whom the topic names leaves in pieces of a part of what there is, so that their
-    /// files are written again while they are still in memory.
-    pub(super) fn segment_bytes(&self) -> u64 {
-        let most = self.settings.segment_bytes;
-        match self.keeps_unfinished_only() {
-            true => (self.stored_bytes() / 4).clamp(SHORT_SEGMENT_BYTES.min(most), most),
-            false => most,
-        }
-    }
-
     /// Begins the next segment. `data` is where its first batch's data lies.
-    fn roll(&mut self, data: Option<Offset>) {
+    pub(super) fn roll(&mut self, data: Option<Offset>) {
         let base = self.end;
         let previous_base = self.active().base;
         let reserved = self
@@ -191,7 +165,7 @@ impl DiskLog {
             created: self.now,
         };
         let path = SegmentFile::Log.path(&self.open.directory, base);
-        let spare = self.retain.take_spare();
+        let spare = self.take_spare();
         let log = self.files.add_new(path, spare);
         self.segments.push_back(Segment {
             base,
@@ -207,6 +181,7 @@ impl DiskLog {
             durable: false,
             index: SparseIndex::default(),
             index_known: true,
+            first_append_time: self.now,
             last_append_time: self.now,
         });
         self.recount_bytes();

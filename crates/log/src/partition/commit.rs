@@ -152,20 +152,14 @@ impl DiskLog {
         if self.retain.leaves_unsynced() && checkpoint_comes {
             // What is synced tells that all before it is. A checkpoint has to begin
             // behind those that leave first; the start of what follows is enough for it.
-            if segment.synced == 0 {
-                let (segment, position, offset) = (segment.base, segment.start, segment.base);
-                self.commit.running = Some(Running {
-                    segment,
-                    position,
-                    offset,
-                    bytes: 0,
-                    data: Vec::new(),
-                    waiting: false,
-                });
-            }
-            return;
+            return self.commit_start(at);
         }
         if !wanted {
+            // All that was synced has left, and the checkpoint that is to say so
+            // needs a segment to begin in.
+            if checkpoint_comes && at == 0 {
+                self.commit_start(at);
+            }
             return;
         }
         let offset = match last {
@@ -184,6 +178,21 @@ impl DiskLog {
             data: unsynced.range(staying..).copied().collect(),
             waiting: false,
         });
+    }
+
+    /// Syncs the start of a segment of which nothing is synced.
+    fn commit_start(&mut self, at: usize) {
+        let segment = &self.segments[at];
+        if segment.synced == 0 {
+            self.commit.running = Some(Running {
+                segment: segment.base,
+                position: segment.start,
+                offset: segment.base,
+                bytes: 0,
+                data: Vec::new(),
+                waiting: false,
+            });
+        }
     }
 
     fn continue_commit(&mut self) {

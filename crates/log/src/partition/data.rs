@@ -309,7 +309,7 @@ impl DiskLog {
         self.release_place(place);
         let error = match error.kind {
             DiskErrorKind::Full => {
-                self.remove_data_spares();
+                self.remove_spares(0);
                 StorageError::Full(error.to_string())
             }
             _ => StorageError::Failed(error.to_string()),

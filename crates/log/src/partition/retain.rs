@@ -3,6 +3,10 @@
 use super::*;
 use wire::record::Gap;
 
+/// Spares of a stream that has stopped stay for this long, if they take more
+/// than the limit and one segment allow.
+const SPARES_UNUSED_NS: u64 = 1_000_000_000;
+
 /// What has been removed, and what is about to be.
 pub(super) struct Retain {
     /// `first` before the last removal.
@@ -13,16 +17,21 @@ pub(super) struct Retain {
     /// Segments that readers no longer see. Their files go when a checkpoint
     /// that begins behind them is durable, so that they are never missed.
     leaving: Vec<Leaving>,
-    /// Logs that may be written again, and names for more.
-    spares: Vec<std::path::PathBuf>,
+    /// Logs that may be written again, and their lengths; and names for more.
+    spares: Vec<(std::path::PathBuf, u64)>,
     next_spare: u64,
+    /// How many get a spare's name just now, and the length of these and of
+    /// those that have it.
     sparing: usize,
+    spare_bytes: u64,
     /// Data files that may be written again, and their lengths.
     data_spares: Vec<(std::path::PathBuf, u64)>,
     /// How many get a spare's name just now, and the length of these and of
     /// those that have it.
     sparing_data: usize,
     data_spare_bytes: u64,
+    /// When [`DiskLog::trim_spares`] looked last.
+    ticked_at: u64,
     /// Data files to which no segment refers, and that are still read or synced.
     leaving_data: Vec<DataFile>,
     /// Removals under way.
@@ -35,6 +44,8 @@ struct Leaving {
     data_since: Offset,
     /// Whether all of it was synced; then it has an index, too.
     durable: bool,
+    /// How long its log is.
+    bytes: u64,
     gap: Gap,
 }
 
@@ -48,9 +59,11 @@ impl Retain {
             spares: Vec::new(),
             next_spare: 0,
             sparing: 0,
+            spare_bytes: 0,
             data_spares: Vec::new(),
             sparing_data: 0,
             data_spare_bytes: 0,
+            ticked_at: 0,
             leaving_data: Vec::new(),
             removing: 0,
         }
@@ -62,8 +75,10 @@ impl Retain {
         self.leaving.iter().any(|leaving| !leaving.durable)
     }
 
-    pub(super) fn take_spare(&mut self) -> Option<std::path::PathBuf> {
-        self.spares.pop()
+    fn take_spare(&mut self) -> Option<std::path::PathBuf> {
+        let (path, bytes) = self.spares.pop()?;
+        self.spare_bytes -= bytes;
+        Some(path)
     }
 
     pub(super) fn take_data_spare(&mut self) -> Option<(std::path::PathBuf, u64)> {
@@ -108,6 +123,7 @@ impl DiskLog {
                 base: segment.base,
                 data_since: segment.data_since(),
                 durable: segment.durable,
+                bytes: segment.length(),
                 gap,
             });
         }
@@ -125,7 +141,9 @@ impl DiskLog {
     pub(super) fn apply_retention(&mut self) {
         let keep = self.open.retention;
         let (mut remove_to, mut discard_to) = (None, None);
-        let mut bytes = self.state().bytes;
+        // What lies there to be written again counts as well.
+        let spares = self.retain.spare_bytes + self.retain.data_spare_bytes;
+        let mut bytes = self.stored_bytes() + spares;
         for (segment, next) in self.segments.iter().zip(self.segments.iter().skip(1)) {
             let data = self
                 .data_files
@@ -209,6 +227,7 @@ impl DiskLog {
         let path = entry.path.clone();
         // A reader must not find a later segment's batches in it.
         let recycle = self.retain.spares.len() + self.retain.sparing < self.settings.recycle_count
+            && self.spares_may_hold(leaving.bytes)
             && !self.files.in_use(leaving.log);
         self.files.retire(leaving.log);
         if !recycle {
@@ -217,7 +236,8 @@ impl DiskLog {
         let to = self.retain.spare_path(&self.open.directory);
         self.retain.removing += 1;
         self.retain.sparing += 1;
-        let purpose = Purpose::Spared(to.clone());
+        self.retain.spare_bytes += leaving.bytes;
+        let purpose = Purpose::Spared(to.clone(), leaving.bytes);
         let rename = Operation::Rename { from: path, to };
         self.files.submit(rename, purpose);
     }
@@ -272,8 +292,9 @@ impl DiskLog {
         let held = self.retain.data_spare_bytes.saturating_add(data.length);
         let first = self.retain.data_spares.len() + self.retain.sparing_data == 0;
         let recycle = self.settings.recycle_count > 0
-            && (first || held <= self.settings.recycle_bytes_max.min(self.state().bytes))
+            && (first || held <= self.settings.recycle_bytes_max.min(self.stored_bytes()))
             && data.length <= self.settings.segment_bytes.saturating_mul(2)
+            && self.spares_may_hold(data.length)
             && !self.files.in_use(data.file);
         self.files.retire(data.file);
         if !recycle {
@@ -288,9 +309,62 @@ impl DiskLog {
         self.files.submit(rename, purpose);
     }
 
-    /// There is no space left: what is only kept to be faster goes.
-    pub(super) fn remove_data_spares(&mut self) {
-        while let Some((path, _)) = self.retain.take_data_spare() {
+    /// How many bytes of files may lie there to be written again: with a limit
+    /// of bytes about one segment, whose last batch may have made it longer.
+    pub(super) fn spare_bytes_max(&self) -> u64 {
+        match self.open.retention.bytes {
+            Some(_) => self.segment_bytes().saturating_mul(3) / 2,
+            None => u64::MAX,
+        }
+    }
+
+    fn spares_may_hold(&self, bytes: u64) -> bool {
+        let held = self.retain.spare_bytes + self.retain.data_spare_bytes;
+        held.saturating_add(bytes) <= self.spare_bytes_max()
+    }
+
+    /// Whether files to be written again are all that makes files take more than
+    /// the limit and one segment.
+    fn spares_exceed(&self) -> bool {
+        let spares = self.retain.spare_bytes + self.retain.data_spare_bytes;
+        let (Some(limit), true) = (self.open.retention.bytes, spares > 0) else {
+            return false;
+        };
+        let active = self.segments.back();
+        let data = active.and_then(|active| self.data_files.get(&active.base));
+        let active = active.map_or(0, Segment::length) + data.map_or(0, |data| data.length);
+        self.older_bytes + active + spares > limit.saturating_add(self.segment_bytes())
+    }
+
+    /// A stream that has stopped has no use for files to be written again.
+    pub(super) fn trim_spares(&mut self) {
+        let active = self.segments.back();
+        let is_quiet = active.is_none_or(|active| active.last_append_time <= self.retain.ticked_at);
+        if is_quiet && self.spares_exceed() {
+            self.remove_spares(0);
+        }
+        self.retain.ticked_at = self.now;
+    }
+
+    /// When [`DiskLog::trim_spares`] may have something to do.
+    pub(super) fn next_trim(&self) -> Option<u64> {
+        let last = self.segments.back()?.last_append_time;
+        let from = last.max(self.retain.ticked_at);
+        self.spares_exceed()
+            .then(|| from.saturating_add(SPARES_UNUSED_NS))
+    }
+
+    pub(super) fn take_spare(&mut self) -> Option<std::path::PathBuf> {
+        self.retain.take_spare()
+    }
+
+    /// What is only kept to be faster goes, until at most `most` bytes are left of it.
+    pub(super) fn remove_spares(&mut self, most: u64) {
+        while self.retain.spare_bytes + self.retain.data_spare_bytes > most {
+            let data = self.retain.take_data_spare().map(|(path, _)| path);
+            let Some(path) = data.or_else(|| self.retain.take_spare()) else {
+                return;
+            };
             self.remove_path(path);
         }
     }
@@ -306,11 +380,16 @@ impl DiskLog {
         self.retain.removing -= 1;
     }
 
-    pub(super) fn spared(&mut self, spare: std::path::PathBuf, result: Result<Outcome, DiskError>) {
+    pub(super) fn spared(
+        &mut self,
+        spare: (std::path::PathBuf, u64),
+        result: Result<Outcome, DiskError>,
+    ) {
         self.retain.removing -= 1;
         self.retain.sparing -= 1;
-        if result.is_ok() {
-            self.retain.spares.push(spare);
+        match result {
+            Ok(_) => self.retain.spares.push(spare),
+            Err(_) => self.retain.spare_bytes -= spare.1,
         }
     }
 

@@ -33,6 +33,13 @@ pub(super) struct Space {
     pub(super) last_allocation: u64,
 }
 
+impl Space {
+    /// Whether a write has found none, and none has been found since.
+    pub(super) fn is_none(&self) -> bool {
+        self.none.is_some()
+    }
+}
+
 impl DiskLog {
     /// The error for an append, if there is no space. Asks for some, so that
     /// one of the next appends is let through when there is.
@@ -62,7 +69,7 @@ impl DiskLog {
     }
 
     pub(super) fn begin_undo(&mut self, number: u64, error: &DiskError) {
-        self.remove_data_spares();
+        self.remove_spares(0);
         match &mut self.undo {
             Some(undo) => undo.number = undo.number.min(number),
             None => {

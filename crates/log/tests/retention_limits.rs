@@ -1,0 +1,216 @@
+//! A limit of retention is kept to within one segment, also in files, also
+//! when nothing is appended any more, and when it is changed.
+
+use log::testing::{Driven, EventSpec, FaultyDisk, open_partition, origin};
+use log::*;
+use std::path::Path;
+use std::sync::Arc;
+use wire::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+struct Ground {
+    disk: Arc<FaultyDisk>,
+    driven: Driven,
+    now: u64,
+    next: u64,
+}
+
+impl Ground {
+    fn new(retention: Retention, durability: Durability) -> Self {
+        let disk = Arc::new(FaultyDisk::new());
+        // The configuration is the default: segments of 256 MiB.
+        let mut open = open_partition(durability, "", true);
+        open.retention = retention;
+        let (storage, _) = DiskKind::seeded(disk.clone(), 5).open(open).unwrap();
+        let driven = Driven::new(storage, Some(disk.clone()));
+        Self {
+            disk,
+            driven,
+            now: SECOND,
+            next: 0,
+        }
+    }
+
+    /// Appends `count` events of `bytes` bytes, `gap_ns` apart.
+    fn fill(&mut self, count: u64, bytes: usize, external: bool, gap_ns: u64) {
+        for _ in 0..count {
+            let event = EventSpec {
+                metadata: b"m".to_vec(),
+                data: vec![self.next as u8; bytes],
+                external,
+            };
+            self.now += gap_ns;
+            let appended =
+                self.driven
+                    .append(origin(self.next), &[event], Durability::Synced, self.now);
+            assert_eq!(appended, Ok(Offset(self.next)));
+            self.next += 1;
+            self.pass(0);
+        }
+    }
+
+    /// Lets time pass, tick by tick, as whoever drives the storage does.
+    fn pass(&mut self, time: u64) {
+        let until = self.now + time;
+        while let Some(at) = self.driven.storage.next_tick().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.driven.storage.tick(self.now);
+            self.driven.settle();
+            let again = self.driven.storage.next_tick();
+            assert!(
+                again.is_none_or(|next| next > at),
+                "the tick at {at} was of no use"
+            );
+        }
+        self.now = until;
+    }
+
+    /// The tick that follows the last append within a second.
+    fn tick(&mut self) {
+        self.pass(SECOND);
+        self.driven.storage.tick(self.now);
+        self.pass(2 * SECOND);
+        self.driven.settle();
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let paths = self.disk.paths();
+        let lengths = paths.iter().map(|path: &std::path::PathBuf| {
+            let content = self.disk.content(Path::new(path));
+            content.map_or(0, |content| content.len() as u64)
+        });
+        lengths.sum()
+    }
+
+    fn kept(&self) -> u64 {
+        let state = self.driven.storage.state();
+        state.end.0 - state.first.0
+    }
+
+    fn set(&mut self, retention: Retention) {
+        let storage = &mut self.driven.storage;
+        storage.set_retention(retention, Offset(u64::MAX));
+        self.driven.settle();
+    }
+
+    fn assert_readable(&mut self) {
+        let state = self.driven.storage.state();
+        let contents = self.driven.read_all(state.end, 1 << 20).unwrap();
+        assert!(contents.damaged.is_empty(), "{:?}", contents.damaged);
+        assert_eq!(contents.events.len() as u64, self.kept());
+    }
+}
+
+fn bytes(most: u64) -> Retention {
+    Retention {
+        bytes: Some(most),
+        ..Retention::default()
+    }
+}
+
+#[test]
+fn files_take_no_more_than_the_limit_and_one_segment() {
+    const LIMIT: u64 = 2_000_000;
+    for (size, external) in [
+        (1_000, false),
+        (20_000, false),
+        (20_000, true),
+        (300_000, true),
+    ] {
+        for durability in [Durability::Written, Durability::Synced] {
+            let mut ground = Ground::new(bytes(LIMIT), durability);
+            ground.fill(10 * LIMIT / size as u64, size, external, 1_000_000);
+            ground.tick();
+            // One batch may be larger than a segment.
+            let segment = (LIMIT / 8).max(size as u64 + 4096);
+            let most = LIMIT + segment;
+            let found = ground.disk_bytes();
+            assert!(
+                found <= most,
+                "{found} bytes in files of at most {most}: {size} {external}"
+            );
+            let state = ground.driven.storage.state();
+            assert!(state.bytes >= LIMIT / 2, "{} bytes are kept", state.bytes);
+            ground.assert_readable();
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_is_lowered_or_set_later_holds_at_once() {
+    let mut ground = Ground::new(Retention::default(), Durability::Synced);
+    ground.fill(400, 10_000, false, 1_000_000);
+    assert!(ground.disk_bytes() > 4_000_000);
+    ground.set(bytes(1_000_000));
+    let found = ground.disk_bytes();
+    assert!(found <= 1_125_000, "{found} bytes after the limit was set");
+    ground.fill(400, 10_000, false, 1_000_000);
+    ground.tick();
+    ground.set(bytes(300_000));
+    ground.tick();
+    let found = ground.disk_bytes();
+    assert!(
+        found <= 300_000 + (64 << 10),
+        "{found} bytes after it was lowered"
+    );
+    ground.assert_readable();
+}
+
+#[test]
+fn events_that_are_too_old_leave_although_nothing_is_appended() {
+    let age = Retention {
+        age_ns: Some(80 * SECOND),
+        ..Retention::default()
+    };
+    for durability in [Durability::Written, Durability::Synced] {
+        let mut ground = Ground::new(age, durability);
+        ground.fill(100, 100, false, SECOND / 10);
+        ground.pass(60 * SECOND);
+        assert_eq!(ground.kept(), 100, "nothing is older than the limit");
+        // The limit and an eighth.
+        ground.pass(31 * SECOND);
+        assert_eq!(ground.kept(), 0, "{durability}: all are older");
+        ground.fill(3, 100, false, SECOND);
+        assert_eq!(ground.kept(), 3);
+        ground.assert_readable();
+        // Nor are there files left of what has gone.
+        ground.pass(100 * SECOND);
+        assert_eq!(ground.kept(), 0);
+        let found = ground.disk_bytes();
+        assert!(found < 600_000, "{found} bytes are left of nothing");
+    }
+}
+
+#[test]
+fn a_limit_by_count_acts_on_what_is_appended_to() {
+    let count = Retention {
+        count: Some(50),
+        ..Retention::default()
+    };
+    let mut ground = Ground::new(count, Durability::Synced);
+    ground.fill(1000, 100, false, 1_000_000);
+    ground.tick();
+    let kept = ground.kept();
+    assert!(
+        (50..=50 + 64).contains(&kept),
+        "{kept} events are kept of 50"
+    );
+    ground.assert_readable();
+}
+
+#[test]
+fn a_backlog_that_is_spared_does_not_end_in_a_thousand_segments() {
+    let mut ground = Ground::new(bytes(100_000), Durability::Synced);
+    let storage = &mut ground.driven.storage;
+    storage.set_retention(bytes(100_000), Offset(0));
+    // 1000 times a segment's least.
+    ground.fill(4000, 16_000, false, 1_000_000);
+    ground.tick();
+    assert_eq!(ground.kept(), 4000, "all is spared");
+    let logs = ground.disk.paths();
+    let is_log = |path: &&std::path::PathBuf| path.extension().is_some_and(|name| name == "log");
+    let count = logs.iter().filter(is_log).count();
+    // Of the least length there were 1333.
+    assert!(count < 800, "{count} segments");
+}
