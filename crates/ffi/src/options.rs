@@ -662,6 +662,11 @@ mod tests {
         let two = storage(r#"{"storage": ["memory", {"kind": "disk", "config": {"a": 1}}]}"#);
         assert_eq!(two.unwrap()[1].config, r#"{"a":1}"#);
         assert!(storage(r#"{"partitions": 3, "storage": ["memory"]}"#).is_err());
+        for count in [4097, 1 << 31, 1 << 32, i64::MAX] {
+            let json = format!(r#"{{"partitions": {count}}}"#);
+            let refusal = storage(&json).unwrap_err();
+            assert!(format!("{refusal:?}").contains("4096"), "{refusal:?}");
+        }
     }
 
     #[test]
