@@ -34,8 +34,6 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 /// Who has the runtime of a client with a thread.
 pub(crate) struct Watch {
-    /// What a forked child closes. Dropped before the descriptors are closed.
-    _closed_in_child: Vec<ClosedInChild>,
     mailbox: Arc<Mailbox>,
     /// Guards who drives; never held while driving.
     state: Mutex<State>,
@@ -177,8 +175,10 @@ impl Watch {
         };
         let standby = runtime.standby().map_err(system)?;
         let descriptors = standby.descriptors().into_iter();
+        // What a forked child closes. The thread has it beside what it waits on,
+        // for it may end long before whoever else shares the watch.
+        let closed_in_child: Vec<_> = descriptors.map(ClosedInChild::new).collect();
         let watch = Arc::new(Self {
-            _closed_in_child: descriptors.map(ClosedInChild::new).collect(),
             mailbox: mailbox.clone(),
             state: Mutex::new(State {
                 runtime: Some(Box::new(runtime)),
@@ -198,7 +198,12 @@ impl Watch {
             callbacks: Mutex::default(),
         });
         let own = watch.clone();
-        let thread = memory::thread::spawn("thalweg-client", move || own.run(standby))
+        let run = move || {
+            let mut standby = standby;
+            own.run(&mut standby);
+            drop(closed_in_child);
+        };
+        let thread = memory::thread::spawn("thalweg-client", run)
             .map_err(|error| ClientError::io("starting the client's thread", error))?;
         Ok((watch, thread))
     }
@@ -207,7 +212,7 @@ impl Watch {
         self.state.lock().expect("no holder panics here")
     }
 
-    fn run(&self, mut standby: Standby) {
+    fn run(&self, standby: &mut Standby) {
         self.mailbox.set_thread();
         IS_CLIENTS.set(true);
         while let Some(wait) = self.look_up() {

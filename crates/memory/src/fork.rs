@@ -13,10 +13,42 @@ use std::sync::{Arc, Once};
 /// fresh child, which has one thread.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Descriptors that a child closes, each plus one; 0 is none. Written by
-/// whoever owns a descriptor, read by the handler in a fresh child.
-static CLOSED_IN_CHILD: [AtomicI32; DESCRIPTORS_MAX] =
-    [const { AtomicI32::new(0) }; DESCRIPTORS_MAX];
+/// Descriptors that a child closes. Written by the owner of a descriptor, read
+/// by the handler in a fresh child.
+static CLOSED_IN_CHILD: [Registered; DESCRIPTORS_MAX] = [const {
+    Registered {
+        descriptor: AtomicI32::new(FREE),
+        file: AtomicU64::new(0),
+    }
+}; DESCRIPTORS_MAX];
+
+/// A descriptor that a child closes.
+struct Registered {
+    /// Its number, or one of the two below.
+    descriptor: AtomicI32,
+    /// What was open under that number, see [`file_of`].
+    file: AtomicU64,
+}
+
+const FREE: i32 = -1;
+/// Its owner has the entry and has not written all of it.
+const TAKEN: i32 = -2;
+
+/// Tells files that are open apart: the inode and the device that it is of.
+/// Sockets, pipes and shared memory each have an inode of their own; event and
+/// polling descriptors share one.
+fn file_of(descriptor: i32) -> Option<u64> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `fstat` fills the status if it succeeds, and is async-signal-safe.
+    let status = unsafe {
+        if libc::fstat(descriptor, status.as_mut_ptr()) != 0 {
+            return None;
+        }
+        status.assume_init()
+    };
+    Some(status.st_ino ^ status.st_dev.rotate_left(32))
+}
+
 /// Descriptors beyond this stay open in children.
 const DESCRIPTORS_MAX: usize = 1024;
 
@@ -24,8 +56,10 @@ extern "C" fn in_child() {
     thread::unlock_after_fork();
     GENERATION.fetch_add(1, Ordering::Relaxed);
     for entry in &CLOSED_IN_CHILD {
-        let descriptor = entry.swap(0, Ordering::Relaxed) - 1;
-        if descriptor >= 0 {
+        let descriptor = entry.descriptor.swap(FREE, Ordering::Relaxed);
+        // An owner may have closed it a moment before the fork, and the number may
+        // be a stranger's by now.
+        if descriptor >= 0 && file_of(descriptor) == Some(entry.file.load(Ordering::Relaxed)) {
             // SAFETY: the descriptor belongs to an object of the parent, which
             // says by its `ClosedInChild` that nobody uses or drops it in a
             // child; `close` is async-signal-safe.
@@ -51,15 +85,21 @@ impl ClosedInChild {
     /// Registers `descriptor`.
     pub fn new(descriptor: i32) -> Self {
         let generation = generation();
-        let free = |entry: &AtomicI32| {
-            entry
-                .compare_exchange(0, descriptor + 1, Ordering::Relaxed, Ordering::Relaxed)
+        let take = |entry: &Registered| {
+            let (descriptor, relaxed) = (&entry.descriptor, Ordering::Relaxed);
+            descriptor
+                .compare_exchange(FREE, TAKEN, relaxed, relaxed)
                 .is_ok()
         };
-        Self {
-            place: CLOSED_IN_CHILD.iter().position(free),
-            generation,
-        }
+        let place = file_of(descriptor).and_then(|file| {
+            let place = CLOSED_IN_CHILD.iter().position(take)?;
+            let entry = &CLOSED_IN_CHILD[place];
+            entry.file.store(file, Ordering::Relaxed);
+            // Release: a thread that forks and sees the number sees the file.
+            entry.descriptor.store(descriptor, Ordering::Release);
+            Some(place)
+        });
+        Self { place, generation }
     }
 }
 
@@ -69,7 +109,9 @@ impl Drop for ClosedInChild {
         if let Some(place) = self.place
             && self.generation == generation()
         {
-            CLOSED_IN_CHILD[place].store(0, Ordering::Relaxed);
+            CLOSED_IN_CHILD[place]
+                .descriptor
+                .store(FREE, Ordering::Relaxed);
         }
     }
 }
@@ -208,6 +250,53 @@ impl<T> Drop for ForkSlot<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    /// Whether a child finds `descriptor` open.
+    fn is_open_in_a_child(descriptor: i32) -> bool {
+        // SAFETY: the child asks for a status and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_open = file_of(descriptor).is_some();
+            // SAFETY: ends the child without running the parent's destructors.
+            unsafe { libc::_exit(is_open.into()) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        libc::WEXITSTATUS(status) == 1
+    }
+
+    /// A program's pipe was closed so in its child, when a connection had ended a
+    /// moment before the fork.
+    #[test]
+    fn a_child_closes_what_was_registered_and_not_what_has_its_number_now() {
+        let (ours, other) = UnixStream::pair().unwrap();
+        let descriptor = ours.as_raw_fd();
+        let registered = ClosedInChild::new(descriptor);
+        assert!(!is_open_in_a_child(descriptor));
+        // Closed by the owner, who has not said so yet; a stranger gets the number.
+        drop(ours);
+        let duplicate = || {
+            // SAFETY: takes the first free number from `descriptor` on.
+            unsafe { libc::fcntl(other.as_raw_fd(), libc::F_DUPFD, descriptor) }
+        };
+        // Another test may have it for a while.
+        loop {
+            let number = duplicate();
+            assert!(number >= 0);
+            if number == descriptor {
+                break;
+            }
+            // SAFETY: it was made above and is closed once.
+            unsafe { libc::close(number) };
+        }
+        assert!(is_open_in_a_child(descriptor));
+        drop(registered);
+        // SAFETY: it was made above and is closed once.
+        unsafe { libc::close(descriptor) };
+    }
 
     #[test]
     fn a_child_makes_its_own() {
