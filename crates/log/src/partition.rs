@@ -504,10 +504,14 @@ impl Storage for DiskLog {
     }
 
     fn set_retention(&mut self, retention: Retention, keep_from: Offset) {
+        let is_new = self.open.retention != retention;
         self.open.retention = retention;
         self.retain.keep_from = keep_from;
         self.remove_spares(self.spare_bytes_max());
         self.roll_if_due();
+        if is_new {
+            self.roll_if_too_long();
+        }
         self.apply_retention();
         self.advance();
     }

@@ -90,6 +90,18 @@ impl DiskLog {
         }
     }
 
+    /// A limit has changed: a file that was made longer than a segment now is gives
+    /// that back, by being followed by the next.
+    pub(super) fn roll_if_too_long(&mut self) {
+        let segment_bytes = self.segment_bytes();
+        let active = self.segments.back();
+        let is_long =
+            active.is_some_and(|active| active.base < self.end && active.length() > segment_bytes);
+        if is_long && self.may_roll() {
+            self.roll(None);
+        }
+    }
+
     /// When [`DiskLog::roll_if_due`] has something to do next.
     pub(super) fn next_roll(&self) -> Option<u64> {
         let due = self.active_due().filter(|_| self.may_roll())?;
