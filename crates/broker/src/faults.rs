@@ -27,6 +27,10 @@ pub enum Fault {
     GrantTwice,
     /// Give events out while somebody has them.
     LeaseTwice,
+    /// Give events to a member whose leases expire and of which nothing is heard.
+    ServeSuspended,
+    /// Try for ever to write a dead letter with data that cannot be read.
+    LetterNeedsData,
     /// Take a settlement under a lease that is over.
     ExpiredLease,
     /// Settle a dead letter that was not written.

@@ -419,11 +419,18 @@ impl Node {
         let Some(session) = self.sessions.get(&link) else {
             return;
         };
-        if session.asked || silence < self.patience(session) {
-            return;
+        if silence >= self.patience(session) {
+            self.ask_for_life_now(link);
         }
-        if let Some(session) = self.sessions.get_mut(&link) {
-            session.asked = true;
+    }
+
+    /// Asks for a sign of life, unless one was asked for and has not come.
+    pub(crate) fn ask_for_life_now(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if std::mem::replace(&mut session.asked, true) {
+            return;
         }
         let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
         self.send(link, message);

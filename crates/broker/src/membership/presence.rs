@@ -1,10 +1,12 @@
 //! Members come back, fall silent, leave, and are gone.
 
 use super::{Presence, SharedId};
+use crate::faults::Fault;
 use crate::node::{Asker, Decided, LinkId, Node};
 use crate::session::{Refused, malformed, refuse};
 use crate::timers::Timer;
 use net::{Lane, Message};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::codec::Reader;
 use wire::frame::FrameKind;
@@ -135,6 +137,35 @@ impl Node {
             self.tell_away(id, member);
         }
         self.arm_shared(id);
+    }
+
+    /// Leases of these members have expired, the last one of each at that time. A member of which nothing was heard
+    /// since may be suspended: it is given nothing more until it is heard of, or each event would be delivered to
+    /// it again and again, until it is a dead letter that nobody has handled. It is asked for a sign of life at once:
+    /// a client whose program is merely slow answers by itself.
+    pub(crate) fn leases_lapsed(&mut self, id: SharedId, lapsed: BTreeMap<MemberId, Duration>) {
+        for (member, at) in lapsed {
+            if self.planted(Fault::ServeSuspended) {
+                continue;
+            }
+            let Some(state) = self.shared.member_mut(id, member) else {
+                continue;
+            };
+            let Presence::Present(asker) = state.presence else {
+                continue;
+            };
+            let Some(session) = self.sessions.get_mut(&asker.link) else {
+                continue;
+            };
+            if session.last_heard >= at {
+                continue;
+            }
+            state.presence = Presence::Silent(asker);
+            session.silent_members = true;
+            self.tell_away(id, member);
+            self.arm_shared(id);
+            self.ask_for_life_now(asker.link);
+        }
     }
 
     /// A member is not there any more to be given anything.

@@ -167,7 +167,10 @@ impl Node {
             .get(&topic)
             .map(|topic| topic.definition.data_block_bytes());
         let block_bytes = block_bytes.unwrap_or(wire::batch::BLOCK_BYTES_DEFAULT);
-        let Some(batch) = dead_batch(&staged, &origins, &dead, origin, block_bytes) else {
+        let lost = shelf.data_lost.as_ref();
+        let lost = lost.filter(|(at, _)| *at == letter.at);
+        let lost = lost.map(|(_, why)| why.as_str());
+        let Some(batch) = dead_batch(&staged, &origins, &dead, lost, origin, block_bytes) else {
             return Err(format!("event {} is not in its batch", letter.at));
         };
         let batch = Batch::read(Buffer::copy_of(&batch), Verify::Headers);
@@ -266,6 +269,7 @@ impl Node {
             && let Some(letter) = shelf.letter.take_if(|letter| letter.append == Some(append))
         {
             shelf.state.dead_letter_written(letter.at);
+            shelf.data_lost = None;
             queue.letters_failed = false;
         }
         self.touch_queue(id);
@@ -276,6 +280,29 @@ impl Node {
         if let Some((id, index)) = self.letters.remove(&append) {
             self.dead_letter_failed(id, index, &error.message);
         }
+    }
+
+    /// The data of a dead letter's event is damaged where it is stored, and stays so: the letter goes without,
+    /// and says so.
+    pub(super) fn letter_data_lost(&mut self, append: u64, why: &str) {
+        let Some((id, index)) = self.letters.remove(&append) else {
+            return;
+        };
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
+            return;
+        };
+        if let Some(letter) = shelf.letter.take() {
+            shelf.data_lost = Some((letter.at, why.to_owned()));
+            let line = format!(
+                "queue {:?} of topic {}: the dead letter of event {} of partition {index} goes without its data: {why}",
+                queue.consumer, queue.topic, letter.at
+            );
+            self.report(line);
+        }
+        self.touch_queue(id);
     }
 
     /// A dead letter can't be written now. Its event stays, and is tried again.
@@ -323,6 +350,7 @@ fn dead_batch(
     staged: &Staged,
     origins: &Origins<'_>,
     dead: &Dead,
+    data_lost: Option<&str>,
     origin: Origin,
     block_bytes: u32,
 ) -> Option<Vec<u8>> {
@@ -336,7 +364,7 @@ fn dead_batch(
     let blob = |place: Option<(u32, u32)>| {
         place.map(|(start, bytes)| &section[start as usize..(start + bytes) as usize])
     };
-    let said = vec![
+    let mut said = vec![
         ("thalweg.topic", origins.topic.to_owned()),
         ("thalweg.partition", origins.partition.to_string()),
         ("thalweg.incarnation", origins.incarnation.to_string()),
@@ -345,6 +373,7 @@ fn dead_batch(
         ("thalweg.deliveries", dead.deliveries.to_string()),
         ("thalweg.reason", dead.reason.clone()),
     ];
+    said.extend(data_lost.map(|why| ("thalweg.data_lost", why.to_owned())));
     let own = blob(event.headers);
     let own = own.and_then(|bytes| Headers::from_bytes("headers", bytes).ok());
     let mut headers = own.unwrap_or_default();
@@ -358,7 +387,9 @@ fn dead_batch(
     headers.0.extend(said);
     let start = event.metadata_start as usize;
     let metadata = &batch.metadata_section()[start..start + event.metadata_bytes as usize];
-    let inline = batch.inline_section().filter(|_| !event.external);
+    let inline = batch
+        .inline_section()
+        .filter(|_| !event.external && data_lost.is_none());
     let inline = inline.map(|inline| {
         let start = event.data_start as usize;
         &inline[start..start + event.data_bytes as usize]
@@ -372,7 +403,7 @@ fn dead_batch(
         metadata,
         inline: &pieces,
         shared: &[],
-        external_bytes: event.external.then_some(event.data_bytes),
+        external_bytes: (event.external && data_lost.is_none()).then_some(event.data_bytes),
         key: blob(event.key),
         headers: Some(&headers.to_bytes()),
         producer_time: event.producer_time.unwrap_or(0),

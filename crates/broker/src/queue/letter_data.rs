@@ -2,6 +2,7 @@
 //! another's: read, checked and written chunk by chunk, one at a time.
 
 use super::OWN_LINK;
+use crate::faults::Fault;
 use crate::node::{Asker, Node, StorageId};
 use crate::partition::Reading;
 use crate::produce::Incoming;
@@ -76,8 +77,18 @@ impl Node {
                     self.copy_letter_chunk(append);
                 }
             }
-            Err(error) => self.give_up_letter(append, &error.to_string()),
+            Err(error) => self.letter_not_read(append, &error),
         }
+    }
+
+    /// The data of a dead letter's event could not be read. What is damaged will not be whole when it is tried again.
+    fn letter_not_read(&mut self, append: u64, error: &StorageError) {
+        if !matches!(error, StorageError::Damaged(_)) || self.planted(Fault::LetterNeedsData) {
+            self.give_up_letter(append, &error.to_string());
+            return;
+        }
+        self.abandon_letter(append);
+        self.letter_data_lost(append, &error.to_string());
     }
 
     /// Reads the next chunk; behind the last one the place is sealed.
@@ -121,10 +132,7 @@ impl Node {
     pub(crate) fn letter_read(&mut self, append: u64, pieces: Result<Vec<Bytes>, StorageError>) {
         let pieces = match pieces {
             Ok(pieces) => pieces,
-            Err(error) => {
-                self.give_up_letter(append, &error.to_string());
-                return;
-            }
+            Err(error) => return self.letter_not_read(append, &error),
         };
         let Some(letter) = self.letter_data.get_mut(&append) else {
             return;
@@ -193,14 +201,21 @@ impl Node {
     }
 
     fn give_up_letter(&mut self, append: u64, error: &str) {
+        if self.abandon_letter(append) {
+            self.own_append_refused(append, &refuse(ErrorCode::StorageFailed, error));
+        }
+    }
+
+    /// Gives back the place of a dead letter's data. False if there is no such letter.
+    fn abandon_letter(&mut self, append: u64) -> bool {
         let Some(letter) = self.letter_data.remove(&append) else {
-            return;
+            return false;
         };
         if let Some(partition) = self.partitions.get_mut(&letter.target) {
             partition.storage.abandon(letter.place);
             self.touched.insert(letter.target);
         }
-        self.own_append_refused(append, &refuse(ErrorCode::StorageFailed, error));
+        true
     }
 
     /// A partition is gone, or takes nothing more.

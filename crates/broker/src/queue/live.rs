@@ -75,6 +75,8 @@ pub(crate) struct Shelf {
     pub letter: Option<Letter>,
     /// When the next one may be tried.
     pub letter_at: Duration,
+    /// An event that is dead and whose data cannot be read, and why: its dead letter goes without.
+    pub data_lost: Option<(Offset, String)>,
 }
 
 impl Queue {
@@ -185,6 +187,8 @@ impl Node {
                 shelf.state.bury_spent(&rules);
             }
         }
+        let lapsed = queue.loads.take_lapsed();
+        self.leases_lapsed(id, lapsed);
         self.serve_queue(id);
         self.write_dead_letters(id);
         self.record_queue(id);
@@ -238,6 +242,7 @@ impl Node {
                 is_swept: false,
                 letter: None,
                 letter_at: Duration::ZERO,
+                data_lost: None,
             };
             queue.partitions.insert(index, shelf);
         }

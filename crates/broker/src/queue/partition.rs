@@ -106,6 +106,8 @@ pub struct Loads {
     members: BTreeMap<MemberId, Load>,
     /// Those who have less than before, until somebody takes note of it.
     freed: BTreeSet<MemberId>,
+    /// Whose leases have expired, and when the last one did, until somebody takes note of it.
+    lapsed: BTreeMap<MemberId, Duration>,
 }
 
 impl Loads {
@@ -117,6 +119,16 @@ impl Loads {
     /// Who has got rid of something since the last time.
     pub fn take_freed(&mut self) -> BTreeSet<MemberId> {
         std::mem::take(&mut self.freed)
+    }
+
+    /// Whose leases have expired since the last time, and when the last one did.
+    pub fn take_lapsed(&mut self) -> BTreeMap<MemberId, Duration> {
+        std::mem::take(&mut self.lapsed)
+    }
+
+    fn lapse(&mut self, leased: &Leased) {
+        let at = self.lapsed.entry(leased.member).or_default();
+        *at = leased.deadline.max(*at);
     }
 
     fn add(&mut self, leased: &Leased, events: u64) {
@@ -578,6 +590,7 @@ impl QueuePartition {
             let over = over.filter(|(_, _, leased)| leased.deadline <= rules.now);
             let over: Parts = over.map(|(a, b, leased)| (a, b, *leased)).collect();
             changed |= !over.is_empty();
+            over.iter().for_each(|(_, _, leased)| loads.lapse(leased));
             self.take_back(over, true, EXPIRED, rules, loads);
         }
         while let Some((at, first)) = self.due.first().copied()

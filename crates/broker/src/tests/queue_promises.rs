@@ -2,17 +2,27 @@
 
 use super::farm::{done, member, reject};
 use super::harness::*;
+use super::produce::{expose, external, pattern, produce_external};
 use crate::Fault;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use wire::Offset;
+use wire::message::Join;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 3] = [
+const PROMISES: [(Promise, Fault); 5] = [
     (an_event_is_under_one_lease_at_a_time, Fault::LeaseTwice),
     (a_lease_that_is_over_settles_nothing, Fault::ExpiredLease),
     (a_rejected_event_is_a_dead_letter, Fault::DropDeadLetter),
+    (
+        an_event_whose_data_is_damaged_comes_to_an_end,
+        Fault::LetterNeedsData,
+    ),
+    (
+        a_suspended_member_uses_up_one_delivery,
+        Fault::ServeSuspended,
+    ),
 ];
 
 #[test]
@@ -74,4 +84,90 @@ fn a_rejected_event_is_a_dead_letter(mut ground: Ground) -> Result<(), String> {
     check(position == Offset(1), "the event is not settled")?;
     let letters = world.dead_letters(link);
     check(letters.len() == 1, "the dead letter was dropped")
+}
+
+fn an_event_whose_data_is_damaged_comes_to_an_end(mut ground: Ground) -> Result<(), String> {
+    let data = pattern(200_000, 3);
+    let join = Join {
+        prefetch_bytes: 1 << 30,
+        ..member(1)
+    };
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    world.joined(link, topic, &join);
+    let region = expose(&mut world, link, "r", data.clone());
+    let events = [external("0", &data)];
+    produce_external(&mut world, link, topic, 0, &events, vec![region]);
+    ground.kill();
+    // Nothing of it is in memory any more.
+    let mut world = ground.start();
+    let paths = ground.disk.paths().into_iter();
+    let mut paths = paths.filter(|path| path.extension().is_some_and(|name| name == "data"));
+    let path = paths.next().expect("large data has a file");
+    ground.disk.flip_bit(&path, 80_000);
+    let link = world.connect();
+    let id = world.joined(link, topic, &join);
+    let lease = world.given(link, id)[0].lease;
+    world.settled(link, topic, (1, 1), vec![reject(lease, "damaged")]);
+    world.live(&[link], Duration::from_secs(5));
+    let queue = world.queue(link, topic);
+    check(queue.dead == 0, "the event stays dead for ever")?;
+    check(
+        queue.position.offset == Offset(1),
+        "the position stands still",
+    )?;
+    let letters = world.dead_letters(link);
+    check(letters.len() == 1, "there is no dead letter")?;
+    let (text, headers) = &letters[0];
+    check(text == "0", "its metadata is lost")?;
+    check(headers["thalweg.reason"] == "damaged", "its reason is lost")?;
+    let why = headers.get("thalweg.data_lost");
+    check(
+        why.is_some_and(|why| why.contains("crc")),
+        "nothing says that its data is lost",
+    )
+}
+
+fn a_suspended_member_uses_up_one_delivery(mut ground: Ground) -> Result<(), String> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let topic = world.farm(link);
+    let join = |number| Join {
+        options: r#"{"lease_ms":1000,"deliveries_max":5}"#.into(),
+        session_timeout_ms: 120_000,
+        ..member(number)
+    };
+    let id = world.joined(link, topic, &join(1));
+    world.fill(link, topic, 0, 3, 3);
+    check(
+        world.numbers(link, id) == [0, 1, 2],
+        "it is given them once",
+    )?;
+    // Nothing is heard of it any more.
+    world.live(&[other], SECOND * 10);
+    check(
+        world.given(link, id).len() == 3,
+        "it is given events again though nothing was heard of it",
+    )?;
+    check(world.queue(other, topic).dead == 0, "some are dead letters")?;
+    // Whoever comes later finds all of them.
+    let second = world.joined(other, topic, &join(2));
+    let given = world.given(other, second);
+    check(given.len() == 3, "another one does not get them all")?;
+    check(
+        given.iter().all(|given| given.lease.deliveries == 2),
+        "more than one delivery was used up",
+    )?;
+    let all = given.iter().map(|given| done(given.lease)).collect();
+    world.settled(other, topic, (2, 1), all);
+    // It goes on, and is served again at once.
+    world.breathe(link);
+    world.fill(other, topic, 3, 5, 2);
+    let served = world.given(link, id).len() + world.given(other, second).len();
+    check(
+        served == 8 && world.given(link, id).len() > 3,
+        "it is given nothing though it is heard of again",
+    )
 }
