@@ -52,6 +52,7 @@ struct BudgetExceeded : Error { using Error::Error; };
 struct Unreachable : Error { using Error::Error; };
 struct WrongServer : Error { using Error::Error; };
 struct Damaged : Error { using Error::Error; };
+struct DataChanged : Error { using Error::Error; };
 struct Forked : Error { using Error::Error; };
 struct Cancelled : Error { using Error::Error; };
 struct NotAllowed : Error { using Error::Error; };
@@ -91,6 +92,7 @@ namespace detail {
     case THALWEG_DAMAGED:
     case THALWEG_SERVER_DAMAGED:
     case THALWEG_SERVER_CHECKSUM_MISMATCH: throw Damaged(error);
+    case THALWEG_DATA_CHANGED: throw DataChanged(error);
     case THALWEG_FORKED: throw Forked(error);
     case THALWEG_CANCELLED:
     case THALWEG_SERVER_CANCELLED: throw Cancelled(error);

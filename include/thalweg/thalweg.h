@@ -88,6 +88,7 @@ enum {
     THALWEG_INTERNAL = 11,        /* a bug of the library's */
     THALWEG_NOT_EMBEDDED = 12,    /* the server in this process cannot start */
     THALWEG_PLUGIN_UNUSABLE = 13, /* the topic needs a plugin that cannot be had here */
+    THALWEG_DATA_CHANGED = 14,    /* data that was borrowed was changed: see check_borrowed */
 
     THALWEG_SERVER_INTERNAL = 101,
     THALWEG_SERVER_MALFORMED = 102,
@@ -415,7 +416,12 @@ void thalweg_future_free(thalweg_future *future);
  *           ack_timeout_ms (120000), threads (0: whoever pushes validates and
  *           serializes, and is told by the push; else so many threads do,
  *           pushing returns at once and the future tells), ordering
- *           ("strict": in the order of pushing; "loose": as threads are done).
+ *           ("strict": in the order of pushing; "loose": as threads are done),
+ *           check_borrowed (false; true, to look for mistakes: borrowed data is
+ *             compared, when it is sent, with what it was when it was pushed. If it
+ *             was changed, the event is not stored, and its future and all that
+ *             follow resolve to THALWEG_DATA_CHANGED. Without it such an event is
+ *             stored with what its memory held when it was sent).
  */
 int32_t thalweg_producer_open(thalweg_topic *topic, const char *options,
                               thalweg_producer **producer, thalweg_error *error);
@@ -426,7 +432,7 @@ int32_t thalweg_producer_open(thalweg_topic *topic, const char *options,
  * returns. Data above inline_bytes_max need not be copied: with `borrow` or
  * `release` it is sent from where it lies, and must stay as it is until the
  * future has resolved, or `release` was called, or a thalweg_producer_flush
- * that began later returned THALWEG_OK.
+ * that began later returned THALWEG_OK; check_borrowed finds who changes it.
  */
 typedef struct thalweg_message {
     thalweg_bytes metadata;        /* copied */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -31,14 +32,19 @@ def listening(tmp_path_factory: pytest.TempPathFactory, shared_server: Any) -> I
 def way(request: Any, listening: Any, tmp_path: Path) -> Iterator[thalweg.Driver]:
     """A driver that reaches its server in that way."""
     if request.param == "embedded":
-        with thalweg.Driver.embedded(tmp_path / "data") as driver:
-            yield driver
+        driver = thalweg.Driver.embedded(tmp_path / "data")
+        yield driver
+        with contextlib.suppress(thalweg.DataChanged):
+            driver.close()
         return
     listening.connect().close()
     group = json.loads(listening.group_file.read_text())
     (address,) = (at for at in group["endpoints"] if at.startswith(f"{request.param}://"))
-    with thalweg.Driver(address=address, token=group["token"]) as driver:
-        yield driver
+    driver = thalweg.Driver(address=address, token=group["token"])
+    yield driver
+    # Closing says once more what a producer failed with.
+    with contextlib.suppress(thalweg.DataChanged):
+        driver.close()
 
 
 def frames_of(topic: thalweg.Topic, count: int) -> list[bytes]:
@@ -182,3 +188,47 @@ def test_copies_are_within_the_budget(server: Any) -> None:
             server.go_on()
         stored = frames_of(topic, len(futures))
         assert stored == [filled(1 << 20, index) for index in range(len(futures))]
+
+
+def test_a_borrowed_buffer_that_changes_is_noticed(way: thalweg.Driver, name: str) -> None:
+    topic = way.create_topic(name, storage="memory")
+    good, bad = np.full(3 << 20, 1, np.uint8), np.full(3 << 20, 2, np.uint8)
+    with topic.producer(batch=1000, check_borrowed=True) as producer:
+        stored = [producer.push({"i": 0}, good, borrow=True), producer.push({"i": 1}, bad)]
+        producer.flush()
+        assert [future.result().offset for future in stored] == [0, 1]
+    producer = topic.producer(batch=1000, check_borrowed=True)
+    changed = producer.push({"i": 2}, bad, borrow=True)
+    bad[1234] = 7
+    with pytest.raises(thalweg.DataChanged, match=r'3145728 bytes .*\{"i": ?2\}'):
+        changed.result(timeout=60)
+    with pytest.raises(thalweg.DataChanged):
+        producer.push({"i": 3}, good)
+    with pytest.raises(thalweg.DataChanged):
+        producer.close()
+    assert frames_of(topic, 2) == [filled(3 << 20, 0), filled(3 << 20, 1)]
+    topic.refresh()
+    assert topic.partitions[0].end == 2
+
+
+def test_what_changes_while_it_is_sent_is_not_stored(way: thalweg.Driver, name: str) -> None:
+    """Or it was sent before it changed."""
+    topic = way.create_topic(name, storage="memory")
+    pushed = 0
+    for _ in range(10):
+        frame = np.full(3 << 20, 1, np.uint8)
+        producer = topic.producer(check_borrowed=True)
+        future = producer.push({}, frame, borrow=True)
+        # At the end first, where it is sent last.
+        for begin in range(frame.size - (1 << 18), -1, -(1 << 18)):
+            frame[begin : begin + (1 << 18)] = 2
+        try:
+            future.result(timeout=60)
+            producer.close()
+            pushed += 1
+        except thalweg.DataChanged:
+            with pytest.raises(thalweg.DataChanged):
+                producer.close()
+    topic.refresh()
+    assert topic.partitions[0].end == pushed
+    assert frames_of(topic, pushed) == [filled(3 << 20, 0)] * pushed

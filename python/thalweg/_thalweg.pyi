@@ -286,6 +286,7 @@ class Topic:
         ack_timeout: float = 120.0,
         threads: int = 0,
         ordering: Literal["strict", "loose"] = "strict",
+        check_borrowed: bool = False,
     ) -> Producer:
         """Opens a producer.
 
@@ -312,6 +313,11 @@ class Topic:
           it for schemas and plugins that take long, not for those in Python.
         - `ordering`: how events leave the threads: `"strict"`, in the order of
           pushing, or `"loose"`, as they are done.
+        - `check_borrowed`: to look for mistakes: whether data that was pushed
+          with `borrow` is compared, when it is sent, with what it was when it was
+          pushed. If it was changed, the event is not stored, and its future and
+          all that follows raise `DataChanged`. Without it such an event is stored
+          with what its memory held when it was sent. Costs a checksum of it.
 
         Raises `InvalidArgument`, `UnknownTopic`, `Timeout`, `Unreachable`.
         """
@@ -571,7 +577,7 @@ class Producer:
         change or use again at once; `bytes`, which can't change, are kept in place
         of that. With `borrow`, data above 64 KiB is not copied: it is sent from
         where it lies and kept alive, and you promise not to change it until the
-        future is resolved.
+        future is resolved; `check_borrowed` of `Topic.producer` finds who does.
 
         `key` is bytes or str, `headers` a dict or a list of pairs of a str and
         bytes or str, `time` the producer's own time: nanoseconds since 1970 or

@@ -11,6 +11,7 @@ __all__ = [
     "BudgetExceeded",
     "Closed",
     "Damaged",
+    "DataChanged",
     "Error",
     "EventDropped",
     "Forked",
@@ -144,6 +145,16 @@ class LeaseExpired(Error):
 
 class Damaged(Error):
     """Bytes fail their checksum, on their way or where they were stored."""
+
+
+class DataChanged(Error):
+    """Data that was pushed with ``borrow=True`` was changed before it was sent: the
+    producer was opened with ``check_borrowed`` and noticed. The event is not
+    stored, and the producer takes nothing more: what it had not stored yet
+    fails with this as well, so that nothing is stored behind a hole.
+
+    Push without ``borrow``, or leave the data alone until the future is resolved.
+    """
 
 
 class StorageError(Error, OSError):

@@ -5,7 +5,7 @@ mod cancel;
 
 use crate::copies::CopyMemory;
 use crate::error::ClientError;
-use crate::event::{Data, Event};
+use crate::event::{Event, Lent, Piece};
 use crate::faults::{Fault, planted};
 use crate::future::{BatchPromise, FlushFuture, PushFuture};
 use crate::journal::Journal;
@@ -58,7 +58,7 @@ pub(crate) struct Gathering {
     pub builder: BatchBuilder,
     pub promise: Arc<BatchPromise>,
     /// Large data, in the order of the events.
-    pub pieces: Vec<Bytes>,
+    pub pieces: Vec<Piece>,
     pub reservation: Reservation,
     /// What of the reservation is not used up.
     room: u64,
@@ -259,14 +259,24 @@ impl ProducerShared {
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
         let mut serialized = Vec::new();
         let metadata = self.check(event.metadata, &mut serialized)?;
-        self.push_checked(&event, metadata)
+        self.push_checked(&event, metadata, &self.lent(&event))
     }
 
-    /// Adds an event whose metadata is serialized already, as given.
+    /// What the data of an event is now, if its producer is to notice a change.
+    pub fn lent(&self, event: &Event<'_>) -> Vec<Arc<Lent>> {
+        match self.options.check_borrowed && !planted(Fault::NoSeal) {
+            true => Lent::of(event),
+            false => Vec::new(),
+        }
+    }
+
+    /// Adds an event whose metadata is serialized already, as given, and whose
+    /// data was `lent`, if that is known.
     pub fn push_checked(
         &self,
         event: &Event<'_>,
         metadata: &[u8],
+        lent: &[Arc<Lent>],
     ) -> Result<PushFuture, ClientError> {
         let headers = (!event.headers.is_empty()).then(|| Headers::bytes_of(event.headers));
         let data_bytes = event.data_bytes();
@@ -297,8 +307,14 @@ impl ProducerShared {
         let mut pieces = Vec::new();
         let mut reservation = None;
         if external {
-            pieces = event.data.clone();
-            pieces.retain(|piece| !piece.is_empty());
+            let pieces_of_event = event.data.iter().enumerate();
+            pieces = pieces_of_event
+                .filter(|(_, bytes)| !bytes.is_empty())
+                .map(|(at, bytes)| Piece {
+                    bytes: bytes.clone(),
+                    lent: lent.get(at).cloned(),
+                })
+                .collect();
             if pieces.len() > PIECES_MAX {
                 return Err(ClientError::Invalid(format!(
                     "data in {} pieces; the limit is {PIECES_MAX}",
@@ -309,7 +325,10 @@ impl ProducerShared {
                 // Before it is copied, so that copies are within the budget. Not
                 // under the lock: others push meanwhile.
                 reservation = Some(self.reserve_or_wait(cost_of(&parts))?);
-                pieces.push(self.copy(event.copied));
+                pieces.push(Piece {
+                    bytes: self.copy(event.copied),
+                    lent: None,
+                });
             }
         }
         let input = SelectorInput {
@@ -391,7 +410,7 @@ impl ProducerShared {
     fn enqueue(
         &self,
         parts: &EventParts<'_>,
-        pieces: Data,
+        pieces: Vec<Piece>,
         reserved: Option<Reservation>,
         input: SelectorInput<'_>,
     ) -> Result<PushFuture, ClientError> {
@@ -814,7 +833,7 @@ fn cost_of(parts: &EventParts<'_>) -> u64 {
     inline_bytes(parts) as u64 + parts.external_bytes.unwrap_or(0) + EVENT_OVERHEAD_BYTES
 }
 
-fn add(open: &mut Gathering, parts: &EventParts<'_>, pieces: Data, cost: u64) {
+fn add(open: &mut Gathering, parts: &EventParts<'_>, pieces: Vec<Piece>, cost: u64) {
     open.room -= cost;
     open.builder.push(*parts);
     open.pieces.extend(pieces);

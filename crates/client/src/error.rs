@@ -52,6 +52,12 @@ pub enum ClientError {
         /// Which bytes, and how they differ.
         what: String,
     },
+    /// Memory that was lent to a push was changed before it was sent. The event
+    /// is not stored, and its producer has failed.
+    DataChanged {
+        /// Of which event.
+        event: String,
+    },
     /// The handle belongs to the process that this one was forked from: what
     /// became of it is known there.
     Forked,
@@ -129,6 +135,11 @@ impl fmt::Display for ClientError {
                 write!(f, "no server is reached at {address}: {reason}")
             }
             Self::Damaged { what } => write!(f, "damaged: {what}"),
+            Self::DataChanged { event } => write!(
+                f,
+                "data that was borrowed was changed before it was sent, of {event}: let the push \
+                 copy it, or leave it as it is until the push's future is resolved"
+            ),
             Self::Forked => f.write_str("the handle belongs to the parent of this forked process"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::Io { what, source } => write!(f, "{what}: {source}"),

@@ -1,7 +1,9 @@
 //! Events, as they are pushed and as they are consumed.
 
+use crate::error::ClientError;
 use bytes::Bytes;
 use memory::Target;
+use net::Seal;
 use std::fmt;
 use std::sync::Arc;
 use wire::batch::{Batch, Columns, EventRef, Headers};
@@ -10,6 +12,49 @@ use wire::{EventId, Incarnation, Offset, PartitionIndex};
 
 /// An event's data: owned handles, sent from where they lie, one behind the other.
 pub type Data = Vec<Bytes>;
+
+/// A piece of an event's large data, on its way.
+pub(crate) struct Piece {
+    pub bytes: Bytes,
+    /// What it was when it was pushed, if somebody may change it.
+    pub lent: Option<Arc<Lent>>,
+}
+
+/// What a piece of data was when it was pushed.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pub seal: Arc<Seal>,
+    /// The event, for errors.
+    event: String,
+}
+
+/// Metadata of an event that an error shows, bytes.
+const SHOWN_BYTES_MAX: usize = 100;
+
+impl Lent {
+    /// Of all data of an event that is sent from where it lies, as it is now.
+    pub fn of(event: &Event<'_>) -> Vec<Arc<Self>> {
+        let shown = &event.metadata[..event.metadata.len().min(SHOWN_BYTES_MAX)];
+        let bytes = event.data_bytes();
+        let lend = |piece: &Bytes| {
+            Arc::new(Self {
+                seal: Arc::new(Seal::of(piece)),
+                event: format!(
+                    "an event of {bytes} bytes of data with the metadata {}",
+                    String::from_utf8_lossy(shown)
+                ),
+            })
+        };
+        event.data.iter().map(lend).collect()
+    }
+
+    /// That it was changed, if it was found to be.
+    pub fn changed(&self) -> Option<ClientError> {
+        self.seal.is_broken().then(|| ClientError::DataChanged {
+            event: self.event.clone(),
+        })
+    }
+}
 
 /// An event to be pushed.
 #[derive(Debug, Clone, Default)]

@@ -29,6 +29,8 @@ pub enum Fault {
     ReplyTwice,
     /// Settle a request before its reply is stored.
     SettleEarly,
+    /// Send memory that was lent as it is when it is sent, and notice no change.
+    NoSeal,
     /// Take a queue from which nothing came for a moment for drained.
     NoneIsDrained,
 }

@@ -199,6 +199,11 @@ pub struct ProducerOptions {
     /// when they are pushed; longer ones become a part of the batch where they
     /// lie, and are kept until they are acknowledged. Default 4 KiB.
     pub copied_bytes_max: u32,
+    /// Whether data that is sent from where it lies is compared, when it is
+    /// sent, with what it was when it was pushed: its checksum is computed twice,
+    /// first by the push. A change is [`crate::ClientError::DataChanged`], and the
+    /// event is not stored. Default no.
+    pub check_borrowed: bool,
     /// How long an ack may take, after which the outcome is unknown and the
     /// producer has failed. Default 120 s.
     pub ack_timeout: Duration,
@@ -234,6 +239,7 @@ impl Default for ProducerOptions {
             journal: None,
             inline_bytes_max: 64 << 10,
             copied_bytes_max: 4 << 10,
+            check_borrowed: false,
             ack_timeout: Duration::from_secs(120),
             threads: 0,
             ordering: Ordering::Strict,

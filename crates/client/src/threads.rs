@@ -10,7 +10,7 @@
 
 use crate::batch_queue::ProducerShared;
 use crate::error::ClientError;
-use crate::event::{Data, Event};
+use crate::event::{Data, Event, Lent};
 use crate::future::{BatchPromise, PushFuture, Stored};
 use crate::losses::is_drop;
 use crate::options::{AtBudget, Ordering};
@@ -93,6 +93,7 @@ struct Job {
     number: u64,
     metadata: Vec<u8>,
     data: Data,
+    lent: Vec<Arc<Lent>>,
     key: Option<Vec<u8>>,
     headers: Vec<(String, Vec<u8>)>,
     producer_time: Option<u64>,
@@ -177,6 +178,7 @@ impl Threads {
             number: 0,
             metadata: event.metadata.to_vec(),
             data,
+            lent: producer.lent(event),
             key: event.key.map(<[u8]>::to_vec),
             headers: event.headers.iter().map(owned).collect(),
             producer_time: event.producer_time,
@@ -368,8 +370,8 @@ fn put(producer: &ProducerShared, done: Done) {
         tombstone: job.tombstone,
     };
     let pushed = serialized.and_then(|serialized| match &serialized {
-        Serialized::AsItIs => producer.push_checked(&event, &job.metadata),
-        Serialized::To(bytes) => producer.push_checked(&event, bytes),
+        Serialized::AsItIs => producer.push_checked(&event, &job.metadata, &job.lent),
+        Serialized::To(bytes) => producer.push_checked(&event, bytes, &job.lent),
     });
     let promise = job.promise;
     match pushed {

@@ -52,6 +52,7 @@ codes! {
     Internal = 11, c"internal error";
     NotEmbedded = 12, c"the embedded server cannot start";
     PluginUnusable = 13, c"plugin cannot be used";
+    DataChanged = 14, c"borrowed data was changed";
 }
 
 /// A code in words.
@@ -187,6 +188,7 @@ impl From<ClientError> for Failure {
             ClientError::WrongServer { .. } => Code::WrongServer,
             ClientError::Unreachable { .. } => Code::Unreachable,
             ClientError::Damaged { .. } => Code::Damaged,
+            ClientError::DataChanged { .. } => Code::DataChanged,
             ClientError::Forked => Code::Forked,
             ClientError::Cancelled => Code::Cancelled,
             ClientError::Io { .. } => Code::Io,

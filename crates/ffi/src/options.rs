@@ -249,6 +249,7 @@ pub struct Producer {
     ack_timeout_ms: Option<u64>,
     threads: Option<usize>,
     ordering: InOrder,
+    check_borrowed: bool,
 }
 
 impl Producer {
@@ -280,6 +281,7 @@ impl Producer {
                 InOrder::Strict => Ordering::Strict,
                 InOrder::Loose => Ordering::Loose,
             },
+            check_borrowed: self.check_borrowed,
         })
     }
 

@@ -5,6 +5,7 @@
 //! a plain state machine: calls queue, [`Link::poll`] moves bytes and tells
 //! what came of it, and nothing blocks.
 
+use crate::seal::Seal;
 use bytes::Bytes;
 use memory::{Allocation, Buffer, Target};
 use std::fmt;
@@ -259,6 +260,15 @@ pub trait Link: Send {
 
     /// Lets the other side read `bytes` until they are withdrawn.
     fn expose(&mut self, bytes: Bytes) -> Region;
+
+    /// [`Link::expose`] of memory that may have been changed since it had `seal`,
+    /// by its owner: if it was, its last bytes are not sent, the other side's read
+    /// of them fails, and [`Seal::is_broken`]. Costs nothing where the other side
+    /// wants checksums. A link that cannot do this exposes it.
+    fn expose_sealed(&mut self, bytes: Bytes, seal: Arc<Seal>) -> Region {
+        let _ = seal;
+        self.expose(bytes)
+    }
 
     /// Ends what `expose` began. The memory is kept until a transfer of it
     /// that is under way has ended.

@@ -7,6 +7,7 @@ use crate::address;
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::regions::{Range, RegionError, Regions, check_chunk, place_in};
+use crate::seal::{CHANGED, Seal};
 use bytes::Bytes;
 use memory::{Buffer, Target, copies};
 use std::collections::{BTreeMap, VecDeque};
@@ -369,10 +370,11 @@ impl InprocLink {
         };
         // The memory is shared from here on: withdrawing it does not wait.
         let exposed = self.theirs.state().regions.exposed(range);
-        let from = exposed.map_err(|error| NetError::Region(error.to_string()))?;
+        let exposed = exposed.map_err(|error| NetError::Region(error.to_string()))?;
+        let from = &exposed.bytes;
         let mut checksums = Vec::new();
         if block_bytes == 0 {
-            copies::copy(&from, &mut into);
+            copies::copy(from, &mut into);
         } else {
             // Block by block, so that each is in the cache for the second use.
             let blocks = from.chunks(block_bytes as usize);
@@ -380,6 +382,9 @@ impl InprocLink {
                 checksums.push(crc32c(from));
                 copies::copy(from, into);
             }
+        }
+        if !exposed.holds(&checksums, block_bytes) {
+            return Err(NetError::Region(CHANGED.to_owned()));
         }
         Ok((into, checksums))
     }
@@ -442,7 +447,11 @@ impl Link for InprocLink {
     }
 
     fn expose(&mut self, bytes: Bytes) -> Region {
-        self.ours.state().regions.expose(bytes)
+        self.ours.state().regions.expose(bytes, None)
+    }
+
+    fn expose_sealed(&mut self, bytes: Bytes, seal: Arc<Seal>) -> Region {
+        self.ours.state().regions.expose(bytes, Some(seal))
     }
 
     fn withdraw(&mut self, region: &Region) {

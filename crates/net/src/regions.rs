@@ -1,9 +1,11 @@
 //! The memory that one side of a link lets the other side read or write.
 
+use crate::seal::Seal;
 use bytes::Bytes;
 use memory::Target;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::Region;
 
@@ -12,8 +14,28 @@ use wire::message::Region;
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     keys_given: u64,
-    exposed: BTreeMap<u64, Bytes>,
+    exposed: BTreeMap<u64, Exposed>,
     lent: BTreeMap<u64, Target>,
+}
+
+/// Memory that the other side may read, or a part of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Exposed {
+    pub bytes: Bytes,
+    /// Where it begins in the region.
+    pub offset: u64,
+    /// What all of the region was.
+    pub seal: Option<Arc<Seal>>,
+}
+
+impl Exposed {
+    /// Whether it may be sent, with the checksums that were just made of it: see
+    /// [`Seal::holds`].
+    pub(crate) fn holds(&self, checksums: &[u32], block_bytes: u32) -> bool {
+        self.seal
+            .as_ref()
+            .is_none_or(|seal| seal.holds(self.offset, &self.bytes, checksums, block_bytes))
+    }
 }
 
 /// Why a range cannot be reached.
@@ -46,9 +68,15 @@ pub(crate) struct Range<'a> {
 }
 
 impl Regions {
-    pub(crate) fn expose(&mut self, bytes: Bytes) -> Region {
+    pub(crate) fn expose(&mut self, bytes: Bytes, seal: Option<Arc<Seal>>) -> Region {
         let region = self.region(bytes.len());
-        self.exposed.insert(self.keys_given, bytes);
+        let offset = 0;
+        let exposed = Exposed {
+            bytes,
+            offset,
+            seal,
+        };
+        self.exposed.insert(self.keys_given, exposed);
         region
     }
 
@@ -80,13 +108,17 @@ impl Regions {
     }
 
     /// The exposed bytes of `range`.
-    pub(crate) fn exposed(&self, range: Range<'_>) -> Result<Bytes, RegionError> {
+    pub(crate) fn exposed(&self, range: Range<'_>) -> Result<Exposed, RegionError> {
         let key = self.key(range.key)?;
-        let Some(bytes) = self.exposed.get(&key) else {
+        let Some(whole) = self.exposed.get(&key) else {
             return Err(RegionError::Gone);
         };
-        let within = within(range, bytes.len())?;
-        Ok(bytes.slice(within))
+        let within = within(range, whole.bytes.len())?;
+        Ok(Exposed {
+            bytes: whole.bytes.slice(within),
+            offset: range.offset,
+            seal: whole.seal.clone(),
+        })
     }
 
     /// Whether `range` may be written; its key if so.
@@ -169,20 +201,23 @@ mod tests {
     #[test]
     fn gone_differs_from_never_there() {
         let mut regions = Regions::default();
-        let region = regions.expose(Bytes::from_static(b"0123456789"));
+        let region = regions.expose(Bytes::from_static(b"0123456789"), None);
         let range = |offset, bytes| Range {
             key: &region.key,
             offset,
             bytes,
         };
-        assert_eq!(regions.exposed(range(2, 3)).unwrap(), b"234"[..]);
-        assert_eq!(regions.exposed(range(10, 0)).unwrap(), b""[..]);
+        assert_eq!(regions.exposed(range(2, 3)).unwrap().bytes, b"234"[..]);
+        assert_eq!(regions.exposed(range(10, 0)).unwrap().bytes, b""[..]);
         for (offset, bytes) in [(8, 3), (u64::MAX, 2), (0, u64::MAX)] {
             let error = regions.exposed(range(offset, bytes)).unwrap_err();
             assert!(matches!(error, RegionError::Invalid(_)));
         }
         regions.withdraw(&region);
-        assert_eq!(regions.exposed(range(0, 1)), Err(RegionError::Gone));
+        assert!(matches!(
+            regions.exposed(range(0, 1)),
+            Err(RegionError::Gone)
+        ));
         let never = Range {
             key: &99u64.to_le_bytes(),
             offset: 0,

@@ -40,6 +40,7 @@ pub fn raise(py: Python<'_>, error: ClientError) -> PyErr {
         ClientError::WrongServer { .. } => "WrongServer",
         ClientError::Unreachable { .. } => "Unreachable",
         ClientError::Damaged { .. } => "Damaged",
+        ClientError::DataChanged { .. } => "DataChanged",
         ClientError::Forked => "Forked",
         ClientError::Io { .. } => "StorageError",
     };

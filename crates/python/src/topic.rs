@@ -181,12 +181,18 @@ impl Topic {
     ///   it for schemas and plugins that take long, not for those in Python.
     /// - `ordering`: how events leave the threads: `"strict"`, in the order of
     ///   pushing, or `"loose"`, as they are done.
+    /// - `check_borrowed`: to look for mistakes: whether data that was pushed
+    ///   with `borrow` is compared, when it is sent, with what it was when it was
+    ///   pushed. If it was changed, the event is not stored, and its future and
+    ///   all that follows raise `DataChanged`. Without it such an event is stored
+    ///   with what its memory held when it was sent. Costs a checksum of it.
     ///
     /// Raises `InvalidArgument`, `UnknownTopic`, `Timeout`, `Unreachable`.
     #[pyo3(signature = (name = None, *, batch = None, batch_bytes = None, linger_ms = None,
                         batches_in_flight = 4, budget_bytes = None, at_budget = "block",
                         block_timeout = 120.0, durability = None, journal = None,
-                        ack_timeout = 120.0, threads = 0, ordering = "strict"))]
+                        ack_timeout = 120.0, threads = 0, ordering = "strict",
+                        check_borrowed = false))]
     #[allow(clippy::too_many_arguments)]
     fn producer(
         slf: &Bound<'_, Self>,
@@ -203,6 +209,7 @@ impl Topic {
         ack_timeout: f64,
         threads: usize,
         ordering: &str,
+        check_borrowed: bool,
     ) -> PyResult<Producer> {
         let py = slf.py();
         let recipe = recipe!(
@@ -220,7 +227,8 @@ impl Topic {
             journal,
             ack_timeout,
             threads,
-            ordering
+            ordering,
+            check_borrowed
         );
         let linger = wait::milliseconds("linger_ms", linger_ms)?;
         let block_timeout = wait::number("block_timeout", block_timeout)?;
@@ -244,6 +252,7 @@ impl Topic {
             name,
             threads,
             ordering,
+            check_borrowed,
             batch: batch_policy(batch, batch_bytes, linger)?,
             batches_in_flight_max: batches_in_flight,
             // The client never blocks: only here Ctrl-C is seen while waiting.

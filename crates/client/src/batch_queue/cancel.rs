@@ -1,7 +1,7 @@
 //! Taking an event back before its batch is sent.
 
 use super::{EVENT_OVERHEAD_BYTES, Gathering, ProducerShared};
-use crate::event::Data;
+use crate::event::Piece;
 use crate::future::{PushFuture, Stored};
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl ProducerShared {
 
 impl Gathering {
     /// Removes an event; its large data is returned.
-    fn remove(&mut self, place: u32) -> Data {
+    fn remove(&mut self, place: u32) -> Vec<Piece> {
         let builder = std::mem::take(&mut self.builder);
         let bytes_before = builder.bytes();
         let external;
@@ -75,7 +75,7 @@ impl Gathering {
         let mut at = 0;
         let removed = self.pieces.extract_if(.., |piece| {
             let start = at;
-            at += piece.len() as u64;
+            at += piece.bytes.len() as u64;
             // A piece is of one event, and none is empty.
             external.contains(&start)
         });

@@ -367,6 +367,11 @@ impl ProducerCore {
             if place > 0 && (one_by_one || batch.must_be_first) {
                 return true;
             }
+            // Found while a connection lasted that was lost since.
+            if let Some(changed) = batch.changed() {
+                self.fail(wire, &changed);
+                return true;
+            }
             if let Some(max) = wire.exceeds_payload_max(batch.payload_bytes) {
                 let error = ClientError::Invalid(format!(
                     "a batch of {} bytes for {}/{partition}: the server takes {max} at once",
@@ -518,6 +523,10 @@ impl ProducerCore {
             .partitions
             .get_mut(&partition)
             .expect("found by the caller");
+        // The link did not send it, so that the server could not read it.
+        if let Some(changed) = flow.in_flight[place].changed() {
+            return self.fail(wire, &changed);
+        }
         let mut wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
         let again = match error.code {
             // The topic is full, and these events are gone: the server counts

@@ -436,6 +436,61 @@ fn data_is_the_callers_again_when_the_push_returns_unless_it_is_borrowed() {
     );
 }
 
+/// Lends a buffer to a producer that checks it, and writes over it before it
+/// is sent, or not; the code and the message of the future.
+fn becomes_of_a_lent_buffer(changes: bool) -> (i32, String) {
+    let setup = Setup::new(c"");
+    let producer = setup.producer(c"{\"batch\": 1000, \"check_borrowed\": true}");
+    let mut buffer = vec![1u8; 3 << 20];
+    let base = buffer.as_mut_ptr();
+    let piece = ThalwegBytes {
+        base: base.cast(),
+        size: buffer.len(),
+    };
+    let message = ThalwegMessage {
+        data: &raw const piece,
+        data_count: 1,
+        borrow: 1,
+        ..message_of(b"{\"frame\": 7}")
+    };
+    let future = push(producer, &message);
+    if changes {
+        // SAFETY: it lies in the buffer. That it is lent is what the test is about.
+        unsafe { base.add(1000).write(2) };
+    }
+    let mut error = MaybeUninit::uninit();
+    let outcome = match thalweg_future_wait(at(future), WATCHDOG_MS, Some(&mut error)) {
+        0 => (0, String::new()),
+        // SAFETY: it is written when the code is not 0.
+        code => (
+            code,
+            super::calls::message(unsafe { error.assume_init_ref() }),
+        ),
+    };
+    thalweg_future_free(boxed(future));
+    thalweg_producer_free(boxed(producer));
+    // Of a producer that has failed, closing the driver says so once more.
+    let closed = thalweg_driver_close(at(setup.driver), WATCHDOG_MS, None);
+    assert_eq!(closed, outcome.0);
+    thalweg_topic_free(boxed(setup.topic));
+    thalweg_driver_free(boxed(setup.driver));
+    outcome
+}
+
+#[test]
+fn a_lent_buffer_that_changes_is_noticed() {
+    assert_eq!(becomes_of_a_lent_buffer(false).0, Code::Ok as i32);
+    let (code, message) = becomes_of_a_lent_buffer(true);
+    assert_eq!(code, Code::DataChanged as i32, "{message}");
+    assert!(message.contains("{\"frame\": 7}"), "{message}");
+    assert!(message.contains("3145728 bytes"), "{message}");
+    // Whoever does not look stores what is there when it is sent.
+    client::plant(Some(client::Fault::NoSeal));
+    let (code, message) = becomes_of_a_lent_buffer(true);
+    client::plant(None);
+    assert_eq!(code, Code::Ok as i32, "{message}");
+}
+
 #[test]
 fn a_read_of_data_fills_the_callers_memory() {
     let setup = Setup::new(c"{\"progress\": \"caller\"}");

@@ -9,6 +9,7 @@ mod send;
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::regions::{Range, Regions, check_chunk, place_in};
+use crate::seal::Seal;
 use bytes::Bytes;
 use memory::Target;
 use reads::Reads;
@@ -18,10 +19,10 @@ use send::{Frame, FrameLabel, Outbox};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use wire::codec::Codec;
-use wire::error::{ErrorCode, ErrorReply};
 use wire::frame::FrameKind;
-use wire::message::{BulkStatus, BulkWrite, Region};
+use wire::message::{BulkWrite, Region};
 
 /// Bytes that one call of `poll` moves before others have their turn.
 const TURN_BYTES: u64 = 1 << 20;
@@ -222,18 +223,11 @@ impl<S: ByteStream> StreamLink<S> {
             bytes: u64::from(read.bytes),
         };
         let problem = match self.regions.exposed(range) {
-            Ok(bytes) => return self.outbox.push_data(id, bytes, read.block_bytes),
+            Ok(exposed) => return self.outbox.push_data(id, exposed, read.block_bytes),
             Err(error) => error.to_string(),
         };
-        let error = Some(ErrorReply::fatal(ErrorCode::InvalidSelection, problem));
-        let label = FrameLabel {
-            kind: FrameKind::BulkStatus,
-            flags: 0,
-            id,
-        };
-        let head = BulkStatus { error }.to_bytes();
-        let status = Frame::new(label, head.into(), Vec::new());
-        self.outbox.push(status.answering(), Lane::Control);
+        self.outbox
+            .push(Frame::refusing(id, problem), Lane::Control);
     }
 
     /// Writes once, if that may move something. Returns how many bytes moved.
@@ -393,7 +387,11 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn expose(&mut self, bytes: Bytes) -> Region {
-        self.regions.expose(bytes)
+        self.regions.expose(bytes, None)
+    }
+
+    fn expose_sealed(&mut self, bytes: Bytes, seal: Arc<Seal>) -> Region {
+        self.regions.expose(bytes, Some(seal))
     }
 
     fn withdraw(&mut self, region: &Region) {

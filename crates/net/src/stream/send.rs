@@ -2,13 +2,16 @@
 //! their bytes lie.
 
 use crate::contract::{BulkToken, Lane};
+use crate::regions::Exposed;
+use crate::seal::CHANGED;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use wire::checksum::block_checksums;
 use wire::codec::Codec;
 use wire::frame::{BULK_CHUNK_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameKind};
-use wire::message::BulkData;
+use wire::message::{BulkData, BulkStatus};
+use wire::{ErrorCode, ErrorReply};
 
 use super::ByteStream;
 
@@ -77,6 +80,18 @@ impl Frame {
         }
     }
 
+    /// The answer to a read that cannot be done.
+    pub(super) fn refusing(id: u64, problem: String) -> Self {
+        let error = Some(ErrorReply::fatal(ErrorCode::InvalidSelection, problem));
+        let label = FrameLabel {
+            kind: FrameKind::BulkStatus,
+            flags: 0,
+            id,
+        };
+        let head = BulkStatus { error }.to_bytes();
+        Self::new(label, head.into(), Vec::new()).answering()
+    }
+
     pub(super) fn answering(mut self) -> Self {
         self.answer = true;
         self
@@ -141,7 +156,7 @@ enum Entry {
     /// that its bytes are in the cache when they are checked and then sent.
     Data {
         id: u64,
-        bytes: Bytes,
+        exposed: Exposed,
         block_bytes: u32,
     },
 }
@@ -150,7 +165,7 @@ impl Entry {
     fn bytes(&self) -> u64 {
         match self {
             Self::Frame(frame) => frame.left,
-            Self::Data { bytes, .. } => bytes.len() as u64,
+            Self::Data { exposed, .. } => exposed.bytes.len() as u64,
         }
     }
 
@@ -164,21 +179,25 @@ impl Entry {
     fn frame(&mut self) -> &Frame {
         if let Self::Data {
             id,
-            bytes,
+            exposed,
             block_bytes,
         } = self
         {
             let checksums = match *block_bytes {
                 0 => Vec::new(),
-                block_bytes => block_checksums(bytes, block_bytes).collect(),
+                block_bytes => block_checksums(&exposed.bytes, block_bytes).collect(),
             };
+            if !exposed.holds(&checksums, *block_bytes) {
+                *self = Self::Frame(Frame::refusing(*id, CHANGED.to_owned()));
+                return self.frame();
+            }
             let head = BulkData { checksums }.to_bytes();
             let label = FrameLabel {
                 kind: FrameKind::BulkData,
                 flags: 0,
                 id: *id,
             };
-            let payload = vec![std::mem::take(bytes)];
+            let payload = vec![std::mem::take(&mut exposed.bytes)];
             *self = Self::Frame(Frame::new(label, head.into(), payload).answering());
         }
         match self {
@@ -224,11 +243,11 @@ impl Outbox {
         }
     }
 
-    pub(super) fn push_data(&mut self, id: u64, bytes: Bytes, block_bytes: u32) {
-        self.queued_bytes += bytes.len() as u64;
+    pub(super) fn push_data(&mut self, id: u64, exposed: Exposed, block_bytes: u32) {
+        self.queued_bytes += exposed.bytes.len() as u64;
         self.bulk.push_back(Entry::Data {
             id,
-            bytes,
+            exposed,
             block_bytes,
         });
     }
@@ -342,7 +361,8 @@ impl Outbox {
             }
             let counted = entry.bytes();
             let frame = Entry::frame(entry);
-            self.queued_bytes += frame.left - counted;
+            // It may have become a refusal, which is shorter.
+            self.queued_bytes = self.queued_bytes - counted + frame.left;
             gather(frame, &mut slices, &mut count, &mut offered);
         }
         let bytes = stream.write_vectored(&slices[..count])? as u64;

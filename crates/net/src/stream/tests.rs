@@ -4,7 +4,8 @@ use super::*;
 use memory::{Buffer, Pool};
 use std::sync::{Arc, Mutex};
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader};
-use wire::message::{BulkData, BulkRead};
+use wire::message::{BulkData, BulkRead, BulkStatus};
+use wire::{ErrorCode, ErrorReply};
 
 /// A stream whose other side is a test.
 #[derive(Clone, Default)]

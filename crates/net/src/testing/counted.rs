@@ -1,5 +1,6 @@
 //! A transport that counts what its users send and receive.
 
+use crate::Seal;
 use crate::contract::*;
 use bytes::Bytes;
 use memory::Target;
@@ -170,6 +171,10 @@ impl Link for CountedLink {
 
     fn expose(&mut self, bytes: Bytes) -> Region {
         self.inner.expose(bytes)
+    }
+
+    fn expose_sealed(&mut self, bytes: Bytes, seal: Arc<Seal>) -> Region {
+        self.inner.expose_sealed(bytes, seal)
     }
 
     fn withdraw(&mut self, region: &Region) {

@@ -2,6 +2,8 @@
 
 use super::super::wire_session::Wire;
 use crate::batch_queue::{Gathering, Identity, ProducerShared};
+use crate::error::ClientError;
+use crate::event::Piece;
 use crate::future::BatchPromise;
 use bytes::Bytes;
 use memory::Reservation;
@@ -18,7 +20,7 @@ pub(super) struct SentBatch {
     pub payload: Vec<Bytes>,
     pub payload_bytes: u64,
     /// Large data, sent from where it lies.
-    pieces: Vec<Bytes>,
+    pieces: Vec<Piece>,
     /// Where the pieces can be reached while the request is under way.
     regions: Vec<Region>,
     /// The request's id on the present connection; none while it is not sent.
@@ -85,10 +87,20 @@ impl SentBatch {
             self.regions = self
                 .pieces
                 .iter()
-                .map(|piece| link.expose(piece.clone()))
+                .map(|piece| match &piece.lent {
+                    None => link.expose(piece.bytes.clone()),
+                    Some(lent) => link.expose_sealed(piece.bytes.clone(), lent.seal.clone()),
+                })
                 .collect();
         }
         self.regions.clone()
+    }
+
+    /// That somebody changed large data which he had lent, if that was found
+    /// when it was sent.
+    pub fn changed(&self) -> Option<ClientError> {
+        let lent = self.pieces.iter().filter_map(|piece| piece.lent.as_ref());
+        lent.into_iter().find_map(|lent| lent.changed())
     }
 
     /// The request is answered, or of no interest any more.
@@ -122,14 +134,20 @@ impl SentBatch {
 
     /// Bytes of the batch and its large data.
     pub fn bytes(&self) -> u64 {
-        let pieces: u64 = self.pieces.iter().map(|piece| piece.len() as u64).sum();
+        let pieces: u64 = self
+            .pieces
+            .iter()
+            .map(|piece| piece.bytes.len() as u64)
+            .sum();
         self.payload_bytes + pieces
     }
 
     /// The checksum that the journal keeps: of metadata, inline data and
     /// large data, one behind the other.
     pub fn checksum(&self) -> u32 {
-        let sections = self.payload[1..].iter().chain(&self.pieces);
+        let sections = self.payload[1..]
+            .iter()
+            .chain(self.pieces.iter().map(|piece| &piece.bytes));
         sections.fold(0, |crc, bytes| crc32c_append(crc, bytes))
     }
 }
