@@ -74,6 +74,7 @@ impl Node {
             return;
         }
         self.keep_topic(id);
+        self.keep_topic_file(id);
         match self.description(id) {
             Some(description) => self.reply_long(asker, description.to_bytes()),
             None => self.refuse_request(asker, unknown_topic(id)),

@@ -91,6 +91,7 @@ impl Node {
             && self.partitions.is_empty()
             && self.jobs.is_empty()
             && self.controller.is_idle()
+            && !self.keep_start()
         {
             self.drain = Drain::ClosingInternal;
             self.controller.storage().close();

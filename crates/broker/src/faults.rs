@@ -19,6 +19,8 @@ pub enum Fault {
     NoChecksum,
     /// Say nothing of offsets that were lost.
     NoGap,
+    /// Remove the directory of a partition that no topic names.
+    DeleteUnnamed,
     /// Open a lost memory partition in its old life.
     SameIncarnation,
     /// Let somebody acknowledge what he does not own.

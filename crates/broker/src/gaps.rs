@@ -1,11 +1,11 @@
 //! What was lost, on its way into the table.
 
-use crate::controller::ControlError;
+use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
 use crate::node::{Decided, Node, StorageId};
 use std::collections::BTreeMap;
-use wire::record::{Gap, GapRecord, Record};
-use wire::{PartitionIndex, TopicId};
+use wire::record::{Gap, GapReason, GapRecord, Record};
+use wire::{Offset, PartitionIndex, TopicId};
 
 /// Gaps that are being recorded. A partition has one record under way; what
 /// it loses meanwhile is joined, so that a stream whose retention drops a
@@ -65,6 +65,27 @@ impl Node {
         }
     }
 
+    /// Where somebody begins who asks for a partition's beginning: its first event, or before it
+    /// the loss of what should have been there. What retention has dropped is no loss.
+    pub(crate) fn beginning(&self, lost: Lost, first: Offset) -> Offset {
+        let (topic, partition) = lost;
+        let entry = self.controller.table().topic(topic);
+        let gaps = entry.iter().flat_map(|entry| &entry.gaps);
+        let damaged: Vec<Gap> = gaps
+            .filter(|((of, _, _), _)| *of == partition)
+            .map(|(_, gap)| *gap)
+            .filter(|gap| gap.reason == GapReason::Damaged && gap.first < gap.end)
+            .collect();
+        let mut begin = first;
+        while let Some(gap) = damaged
+            .iter()
+            .find(|gap| gap.end >= begin && gap.first < begin)
+        {
+            begin = gap.first;
+        }
+        begin
+    }
+
     pub(crate) fn gaps_recorded(&mut self, lost: Lost, result: Result<(), ControlError>) {
         if let Err(error) = result {
             self.report(format!("a gap is not recorded: {error}"));
@@ -92,8 +113,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::record::GapReason;
-    use wire::{Incarnation, Offset};
+    use wire::Incarnation;
 
     fn gap(first: u64, end: u64, reason: GapReason) -> Gap {
         Gap {

@@ -35,12 +35,14 @@ mod read_data;
 mod requests;
 mod selection;
 mod session;
+mod small_file;
 mod start;
 mod status;
 mod subscription;
 pub mod table;
 mod time_search;
 mod timers;
+mod topic_file;
 mod topics;
 mod transfer;
 

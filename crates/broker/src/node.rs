@@ -10,7 +10,7 @@ mod state;
 pub use state::Node;
 pub(crate) use state::{Asker, Bulk, Decided, Purpose};
 
-use log::{DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
+use log::{Disk, DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
 use log::{StorageError, StorageKind};
 use memory::Buffer;
 use net::{BulkToken, Message, NetError, Peer, Received, RegionRead, RegionWrite};
@@ -137,6 +137,15 @@ pub enum Job {
         /// Where it is.
         directory: PathBuf,
     },
+    /// Keeps a small file whole.
+    Keep {
+        /// What it lies on.
+        disk: Arc<dyn Disk>,
+        /// Where.
+        path: PathBuf,
+        /// What it is to hold; `None` removes it.
+        bytes: Option<Vec<u8>>,
+    },
 }
 
 impl Job {
@@ -145,6 +154,9 @@ impl Job {
         match self {
             Self::Open { kind, open } => JobResult::Opened(kind.open(open)),
             Self::Remove { kind, directory } => JobResult::Removed(kind.remove(&directory)),
+            Self::Keep { disk, path, bytes } => {
+                JobResult::Kept(crate::small_file::keep(disk.as_ref(), &path, bytes))
+            }
         }
     }
 }
@@ -155,6 +167,8 @@ pub enum JobResult {
     Opened(Result<(Box<dyn Storage>, Recovery), StorageError>),
     /// Whether it was removed.
     Removed(Result<(), StorageError>),
+    /// Whether the file is as it was to be.
+    Kept(Result<(), DiskError>),
 }
 
 /// Something to do for the executor.

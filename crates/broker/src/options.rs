@@ -11,7 +11,7 @@ use wire::{DirectoryId, ServerInstance};
 #[derive(Clone)]
 pub struct NodeOptions {
     /// The data directory, which exists and is locked by the caller. The node
-    /// owns `internal` and `partitions` in it.
+    /// owns `internal`, `partitions`, `topics`, `lost+found` and `start.json` in it.
     pub directory: PathBuf,
     /// Carries out the operations of the start; later ones are outputs.
     pub disk: Arc<dyn Disk>,
@@ -38,6 +38,9 @@ pub struct NodeOptions {
     pub pool: memory::Pool,
     /// Where ids come from: random, and never the same for two runs.
     pub seed: u128,
+    /// Whether the operator accepts what was lost so far: a start that would be refused because
+    /// the internal partition does not know what is there goes on with what can be rebuilt.
+    pub accept_loss: bool,
     /// Faults that tests plant.
     #[cfg(any(test, feature = "testing"))]
     pub fault: Option<crate::faults::Fault>,
@@ -61,6 +64,7 @@ impl NodeOptions {
             server_version: String::new(),
             pool: memory::Pool::new(64 << 20),
             seed: 0,
+            accept_loss: false,
             #[cfg(any(test, feature = "testing"))]
             fault: None,
         }
@@ -181,6 +185,8 @@ pub enum NodeError {
     },
     /// The internal partition holds a record that this version cannot read.
     Record(String),
+    /// The internal partition does not know what is there. Nothing was changed.
+    Loss(String),
     /// The data directory cannot be read.
     Disk(DiskError),
 }
@@ -188,7 +194,7 @@ pub enum NodeError {
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(text) | Self::Record(text) => f.write_str(text),
+            Self::Invalid(text) | Self::Record(text) | Self::Loss(text) => f.write_str(text),
             Self::Internal { attempt, source } => write!(f, "{attempt}: {source}"),
             Self::Disk(error) => write!(f, "{error}"),
         }
@@ -200,7 +206,7 @@ impl std::error::Error for NodeError {
         match self {
             Self::Internal { source, .. } => Some(source),
             Self::Disk(error) => Some(error),
-            Self::Invalid(_) | Self::Record(_) => None,
+            Self::Invalid(_) | Self::Record(_) | Self::Loss(_) => None,
         }
     }
 }

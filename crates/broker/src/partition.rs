@@ -480,7 +480,9 @@ pub(crate) fn storage_error(error: &StorageError) -> ErrorReply {
     match error {
         StorageError::Full(_) => ErrorReply::retryable(ErrorCode::StorageFull, 1000, message),
         StorageError::Exhausted(_) => refuse(ErrorCode::StorageFull, message),
-        StorageError::Failed(_) => refuse(ErrorCode::StorageFailed, message),
+        StorageError::Failed(_) | StorageError::Refused(_) => {
+            refuse(ErrorCode::StorageFailed, message)
+        }
         StorageError::OutOfRange { .. } => refuse(ErrorCode::OffsetOutOfRange, message),
         StorageError::Damaged(_) => refuse(ErrorCode::Damaged, message),
         StorageError::Invalid(_) => refuse(ErrorCode::Internal, message),

@@ -1,5 +1,11 @@
-//! The start of a node: the internal partition is replayed, every partition
-//! is opened, and what nothing refers to is removed.
+//! The start of a node: what is there is compared with what the internal partition says, that
+//! is replayed, every partition is opened, and what no record names is set aside.
+
+mod aside;
+mod remembered;
+mod survey;
+
+pub(crate) use remembered::Remembered;
 
 use crate::budget::DataBudget;
 use crate::controller::{Command, CommandToken, Controller, Single};
@@ -10,11 +16,12 @@ use crate::node::{Node, Now, StorageId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::random::Random;
 use crate::timers::Timers;
-use crate::topics::{Slot, Topic, durability_of, partition_directory};
-use log::{Disk, Operation, Outcome, Storage, StorageError, StorageEvent};
+use crate::topics::{Slot, Topic, durability_of};
+use log::{Disk, Operation, Outcome, Storage, StorageError, StorageEvent, StorageKind};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use survey::Survey;
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
 use wire::{Durability, Incarnation, Offset, TopicId};
@@ -65,13 +72,21 @@ impl Node {
                 )));
             }
         }
-        let (mut controller, damage) = open_internal(&options, disk.as_ref(), now)?;
-        for gap in &damage {
-            report.lines.push(format!(
-                "the internal partition lost records {} to {} ({}): topics, cursors and gaps that were written there may be missing",
-                gap.first, gap.end, gap.reason
-            ));
-        }
+        let known = Remembered::read(disk.as_ref(), &options.directory, now.unix_ns)?;
+        let survey = Survey::take(&options, now)?;
+        let start = examine(&options, &survey, &known, now, &mut report)?;
+        aside::remember(
+            &known,
+            &start,
+            disk.as_ref(),
+            &options.directory,
+            &mut report,
+        )?;
+        let kind = options.kinds.iter().find(|kind| kind.name() == "disk");
+        let Some(kind) = kind.cloned() else {
+            return Err(NodeError::Invalid("no storage kind is called disk".into()));
+        };
+        let (mut controller, _) = open_internal(&options, kind.as_ref(), disk.as_ref(), now)?;
         controller.set_time(now.unix_ns);
         let flow_bytes_max = options.limits.flow_bytes_max;
         let mut node = Self {
@@ -106,52 +121,58 @@ impl Node {
             gap_records: crate::gaps::GapRecords::default(),
             in_line: BTreeMap::new(),
             drain: Drain::default(),
+            topic_files: BTreeMap::new(),
+            start,
             unclean: None,
             touched: BTreeSet::new(),
             controller_touched: true,
             controller_failed: false,
             last_id: 0,
         };
-        make_directory(disk.as_ref(), &node.options.directory, "partitions")?;
-        if damage.is_empty() && !node.planted(Fault::KeepLeftovers) {
-            node.remove_leftovers(disk.as_ref(), &mut report)?;
+        for name in ["partitions", "topics"] {
+            make_directory(disk.as_ref(), &node.options.directory, name)?;
         }
+        if node.options.accept_loss {
+            node.rebuild(&survey, &mut report)?;
+        }
+        if !node.planted(Fault::KeepLeftovers) {
+            node.clear_up(&survey, disk.as_ref(), &mut report)?;
+        }
+        node.keep_topic_files(&survey, disk.as_ref(), &mut report);
         node.open_topics(&mut report);
         node.open_shared();
         node.write_start(disk.as_ref())?;
+        let known = node.start.clone();
+        node.start.internal_end = node.controller.end().0;
+        let directory = &node.options.directory;
+        aside::remember(&known, &node.start, disk.as_ref(), directory, &mut report)?;
         report.topic_count = node.topics.len();
         report.partition_count = node.partitions.len();
         Ok((node, report))
     }
 
-    /// Removes directories of partitions that no record names: their topic was
-    /// never finished, or is deleted.
-    fn remove_leftovers(&self, disk: &dyn Disk, report: &mut StartReport) -> Result<(), NodeError> {
-        let table = self.controller.table();
-        let known: BTreeSet<_> = table
-            .topics()
-            .flat_map(|(_, entry)| entry.partitions.values())
-            .map(|record| partition_directory(&self.options.directory, record))
-            .collect();
-        let directory = self.options.directory.join("partitions");
-        for name in list(disk, &directory)? {
-            let path = directory.join(&name);
-            if known.contains(&path) {
-                continue;
-            }
-            let kind = name.rsplit('-').next().and_then(|kind| self.kind(kind));
-            let line = match kind.map(|kind| kind.remove(&path)) {
-                Some(Ok(())) => format!("removed {}: no topic names it", path.display()),
-                Some(Err(error)) => {
-                    format!("{} belongs to no topic and stays: {error}", path.display())
-                }
-                None => format!(
-                    "{} belongs to no topic and is of no known kind",
-                    path.display()
-                ),
-            };
-            report.lines.push(line);
+    /// Makes topics known again that the table does not know.
+    fn rebuild(&mut self, survey: &Survey, report: &mut StartReport) -> Result<(), NodeError> {
+        let (records, names) = survey.rebuild(&self.options, self.now);
+        if records.is_empty() {
+            return Ok(());
         }
+        let token = CommandToken(self.next_id());
+        let durability = Durability::Synced;
+        self.controller.submit(
+            token,
+            Command {
+                records,
+                durability,
+            },
+        );
+        let disk = self.options.disk.clone();
+        self.write_start(disk.as_ref())?;
+        report.lines.push(format!(
+            "rebuilt from the files of topics: {}; cursors, groups, queues and recorded gaps of \
+             theirs are lost",
+            names.join(", ")
+        ));
         Ok(())
     }
 
@@ -332,15 +353,60 @@ fn end_of_life(record: &PartitionRecord, end: Offset, durability: Durability, ti
     }
 }
 
+/// Compares what is there with what the internal partition says. Gives what is to be remembered
+/// of it, or refuses the start.
+fn examine(
+    options: &NodeOptions,
+    survey: &Survey,
+    known: &Remembered,
+    now: Now,
+    report: &mut StartReport,
+) -> Result<Remembered, NodeError> {
+    let mut start = known.clone();
+    let losses = survey.losses(known);
+    if !losses.is_empty() && !options.accept_loss {
+        let (_, names) = survey.rebuild(options, now);
+        let rebuilt = match names.as_slice() {
+            [] => "no topic can be rebuilt".to_owned(),
+            names => format!("it rebuilds {} from their files", names.join(", ")),
+        };
+        let mut text = String::from("the start is refused, and nothing was changed:");
+        for loss in survey.internal_losses.iter().chain(&losses) {
+            text.push_str("\n  ");
+            text.push_str(loss);
+        }
+        text.push_str(&format!(
+            "\nPut the newest copy of `internal` back; or start once with --accept-loss: {rebuilt}, \
+             and moves what no record names to lost+found (docs/operations/damage.md)"
+        ));
+        return Err(NodeError::Loss(text));
+    }
+    if options.accept_loss {
+        start.accept();
+    }
+    for loss in survey.internal_losses.iter().chain(&losses) {
+        // What a start has told and remembered before is told below, or was accepted.
+        if !known.damage.iter().any(|damage| damage.what == *loss) {
+            report.lines.push(loss.clone());
+        }
+        start.lose(loss.clone(), now.unix_ns, options.accept_loss);
+    }
+    for damage in known.open_damage() {
+        let what = &damage.what;
+        report.lines.push(match options.accept_loss {
+            true => format!("accepted: {what}"),
+            false => format!("found at an earlier start: {what}; --accept-loss accepts it"),
+        });
+    }
+    Ok(start)
+}
+
 fn open_internal(
     options: &NodeOptions,
+    kind: &dyn StorageKind,
     disk: &dyn Disk,
     now: Now,
 ) -> Result<(Single, Vec<Gap>), NodeError> {
-    let kind = options.kinds.iter().find(|kind| kind.name() == "disk");
-    let Some(kind) = kind else {
-        return Err(NodeError::Invalid("no storage kind is called disk".into()));
-    };
     let bytes_max = options.limits.internal_bytes_max;
     let mut open = log::OpenPartition {
         directory: options.directory.join("internal"),

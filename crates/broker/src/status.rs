@@ -45,6 +45,7 @@ impl Node {
             "instance": self.options.instance.to_string(),
             "version": self.options.server_version,
             "draining": self.drain.is_begun(),
+            "losses": self.losses_status(),
             "copied_bytes": memory::copies::bytes(),
             "data_budget": {
                 "limit_bytes": self.data.limit(),

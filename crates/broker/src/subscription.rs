@@ -187,7 +187,11 @@ impl Node {
                 offset: Offset(0),
             }),
             // A search by time begins there.
-            (Start::Beginning | Start::Time(_), _) => Ok(present(state.first)),
+            (Start::Beginning, _) => {
+                let lost = (topic, subscribe.partition);
+                Ok(present(self.beginning(lost, state.first)))
+            }
+            (Start::Time(_), _) => Ok(present(state.first)),
             (Start::Latest, _) | (Start::CursorOrLatest, None) => Ok(present(partition.visible)),
             (Start::At(position), _) => partition.check_position(position),
         }

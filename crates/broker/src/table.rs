@@ -4,7 +4,7 @@ mod sharing;
 
 pub use sharing::{QueueEntry, Returned, SharedEntry};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use wire::record::*;
 use wire::{Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
 
@@ -15,7 +15,12 @@ pub struct Table {
     topics: BTreeMap<TopicId, TopicEntry>,
     /// By namespace, then name.
     names: BTreeMap<String, BTreeMap<String, TopicId>>,
+    /// Topics that were deleted, the latest last: what is left of their partitions may be removed.
+    deleted: VecDeque<TopicId>,
 }
+
+/// Deleted topics that are remembered. What a removal of an older one should have left is kept.
+pub const DELETED_MAX: usize = 4096;
 
 /// What is remembered of one topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +71,11 @@ impl Table {
         self.topics.len()
     }
 
+    /// The last [`DELETED_MAX`] topics that were deleted, the latest last.
+    pub fn deleted(&self) -> impl Iterator<Item = &TopicId> {
+        self.deleted.iter()
+    }
+
     /// Applies one record. One that is about a topic that is gone changes
     /// nothing: the topic's end was recorded while this was under way.
     pub fn apply(&mut self, record: Record) {
@@ -79,6 +89,11 @@ impl Table {
                     if names.is_empty() {
                         self.names.remove(&entry.record.namespace);
                     }
+                }
+                self.deleted.retain(|deleted| *deleted != topic);
+                self.deleted.push_back(topic);
+                if self.deleted.len() > DELETED_MAX {
+                    self.deleted.pop_front();
                 }
             }
             Record::Partition(record) => {
@@ -146,7 +161,8 @@ impl Table {
     /// Records that make this table out of an empty one, or out of any
     /// earlier state of it.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        self.topics.values().flat_map(TopicEntry::records)
+        let deleted = self.deleted.iter().copied().map(Record::TopicDeleted);
+        deleted.chain(self.topics.values().flat_map(TopicEntry::records))
     }
 }
 

@@ -13,6 +13,7 @@ mod groups;
 mod hostile;
 mod internal;
 mod line;
+mod losses;
 mod members;
 mod overflow;
 mod produce;

@@ -82,7 +82,7 @@ pub(crate) fn durability_of(
 }
 
 /// Where a partition lies. The name says what it is, so that one that nothing
-/// refers to can be removed.
+/// refers to is known.
 pub(crate) fn partition_directory(directory: &Path, record: &PartitionRecord) -> PathBuf {
     directory.join("partitions").join(format!(
         "{}-{}-{}",
@@ -392,7 +392,7 @@ impl Node {
     pub(crate) fn made(&mut self, id: u64, result: Result<(), ControlError>) {
         if let Err(error) = result {
             // Whether the records survive is unknown, so the directories stay:
-            // the next start removes what nothing refers to.
+            // the next start sets aside what nothing refers to.
             if let Some(making) = self.makings.remove(&id) {
                 if let Some(topic) = self.topics.get_mut(&making.topic) {
                     topic.busy = None;
@@ -417,6 +417,7 @@ impl Node {
             topic.partitions.extend(slots);
         }
         self.share_partitions(making.topic);
+        self.keep_topic_file(making.topic);
         match self.description(making.topic) {
             Some(description) => self.reply_long(making.asker, description.to_bytes()),
             None => self.refuse_request(making.asker, unknown_topic(making.topic)),
@@ -467,6 +468,7 @@ impl Node {
             return;
         }
         self.forget_shared(id);
+        self.keep_topic_file(id);
         if let Some(topic) = self.topics.remove(&id) {
             for slot in topic.partitions {
                 if let Slot::Open(storage) = slot {

@@ -131,6 +131,13 @@ impl Checkpoint {
         })
     }
 
+    /// Why a checkpoint file is not to be touched: a later version wrote one of its slots.
+    pub fn newer(file: &[u8]) -> Option<DecodeError> {
+        let slots = [0, SLOT_DISTANCE as usize].into_iter();
+        let errors = slots.filter_map(|start| Self::read(file.get(start..)?).err());
+        errors.into_iter().find(DecodeError::is_newer)
+    }
+
     /// The newer of the two slots in a checkpoint file's bytes, if one is valid.
     pub fn newest(file: &[u8]) -> Option<Self> {
         let slot = |start: u64| Self::read(file.get(start as usize..)?).ok();

@@ -226,6 +226,9 @@ pub enum DiskErrorKind {
     Exists,
     /// No space left, or a quota is used up.
     Full,
+    /// What is there is not to be touched: a later version wrote it, or it is another
+    /// partition's. Made by whoever reads what a disk gave, never by a disk.
+    Refused,
     /// Anything else: the bytes' state is unknown.
     Failed,
 }
@@ -248,6 +251,15 @@ impl fmt::Display for DiskError {
 }
 
 impl DiskError {
+    /// What was read of `path` is not to be touched, and why.
+    pub(crate) fn refused(path: &std::path::Path, why: impl Into<String>) -> Self {
+        Self {
+            kind: DiskErrorKind::Refused,
+            attempt: format!("reading {}", path.display()),
+            source: std::io::Error::other(why.into()),
+        }
+    }
+
     /// The same error for another who waited for the same thing.
     pub fn share(&self) -> Self {
         let source = match self.source.raw_os_error() {

@@ -50,6 +50,15 @@ pub(crate) fn checked_header<'a>(
     if u32_at(header, 0) != magic {
         return refuse(0, "magic", u64::from(u32_at(header, 0)));
     }
+    let newer = |at, field, found: u64| Err(DecodeError::newer(what, at, field, found));
+    // A later version's may have another length, which its checksum covers.
+    let stated = usize::from(u16_at(header, 10));
+    if stated != length
+        && let Some(stated) = bytes.get(8..stated)
+        && crc32c(stated) == u32_at(header, 4)
+    {
+        return newer(10, "length", u64::from(u16_at(header, 10)));
+    }
     let needed = all(header).unwrap_or(usize::MAX);
     let bytes = bytes.get(..needed).ok_or_else(|| short(needed))?;
     let (computed, stored) = (crc32c(&bytes[8..]), u32_at(bytes, 4));
@@ -57,25 +66,25 @@ pub(crate) fn checked_header<'a>(
         return Err(DecodeError::checksum(what, 4, computed, stored));
     }
     if u16_at(bytes, 8) != version {
-        return refuse(8, "version", u64::from(u16_at(bytes, 8)));
+        return newer(8, "version", u64::from(u16_at(bytes, 8)));
     }
     if usize::from(u16_at(bytes, 10)) != length {
-        return refuse(10, "length", u64::from(u16_at(bytes, 10)));
+        return newer(10, "length", u64::from(u16_at(bytes, 10)));
     }
     if u32_at(bytes, 12) != 0 {
-        return refuse(12, "features", u64::from(u32_at(bytes, 12)));
+        return newer(12, "features", u64::from(u32_at(bytes, 12)));
     }
     Ok(bytes)
 }
 
-/// Checks that reserved bytes are zero.
+/// Checks that reserved bytes of a verified record are zero.
 pub(crate) fn zero(
     what: &'static str,
     bytes: &[u8],
     range: Range<usize>,
 ) -> Result<(), DecodeError> {
     match range.clone().find(|at| bytes[*at] != 0) {
-        Some(at) => Err(DecodeError::value(
+        Some(at) => Err(DecodeError::newer(
             what,
             at,
             "reserved",

@@ -9,6 +9,7 @@
 mod blocking;
 mod checkpoint;
 pub mod disk;
+mod dry_run;
 mod external;
 mod fixed;
 mod index;
@@ -24,11 +25,14 @@ mod settings;
 mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod traces;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileId, Operation, Outcome};
+pub use dry_run::DryRun;
 pub use kind::DiskKind;
 pub use memory::{MemoryKind, MemoryLog, MemorySettings};
 pub use os_disk::OsDisk;
 pub use partition::DiskLog;
 pub use settings::DiskSettings;
 pub use storage::*;
+pub use traces::Traces;

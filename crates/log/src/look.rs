@@ -1,7 +1,7 @@
 //! Looking at bytes of a log: is there a batch, and whose.
 
 use wire::batch::{Header, SECTIONS_START, STAMP_BYTES, STAMP_MAGIC, Stamp};
-use wire::codec::Problem;
+use wire::codec::{DecodeError, Problem};
 
 /// Headers of this version and some room for those of later ones.
 pub(crate) const LOOK_BYTES: usize = SECTIONS_START;
@@ -13,6 +13,8 @@ pub(crate) enum Look {
     Batch(Stamp, Header),
     /// The bytes end too early to tell; so many are needed.
     Short(usize),
+    /// One of this segment that a later version wrote.
+    Newer(DecodeError),
     /// None. If a checksummed length is there, it says where to look next.
     Bad { batch_bytes: Option<u64> },
 }
@@ -22,10 +24,20 @@ pub(crate) fn look(bytes: &[u8], salt: u64) -> Look {
     if bytes.len() < LOOK_BYTES {
         return Look::Short(LOOK_BYTES);
     }
-    let stamp = Stamp::read(bytes)
-        .ok()
-        .filter(|stamp| stamp.segment_salt == salt);
+    let stamp = match Stamp::read(bytes) {
+        Ok(stamp) => Some(stamp).filter(|stamp| stamp.segment_salt == salt),
+        Err(error) if error.is_newer() && crate::fixed::u64_at(bytes, 32) == salt => {
+            return Look::Newer(error);
+        }
+        Err(_) => None,
+    };
     match (stamp, Header::read(&bytes[STAMP_BYTES..])) {
+        (Some(stamp), Err(error))
+            if error.is_newer()
+                && stamp.header_crc == crate::fixed::u32_at(bytes, STAMP_BYTES + 4) =>
+        {
+            Look::Newer(error)
+        }
         (Some(stamp), Ok((header, crc)))
             if stamp.header_crc == crc && stamp.batch_bytes == header.batch_bytes() =>
         {

@@ -215,8 +215,14 @@ impl ProducerTable {
     pub(crate) fn restore(&mut self, body: &[u8]) -> Result<(), DecodeError> {
         let mut from = Reader::new("producer snapshot", body);
         let (kind, version) = (from.u16()?, from.u16()?);
-        if kind != SNAPSHOT_TYPE || version == 0 {
-            return Err(from.refuse("type of snapshot", u64::from(kind)));
+        // Its bytes were verified.
+        if kind != SNAPSHOT_TYPE {
+            let found = u64::from(kind);
+            return Err(DecodeError::newer("producer snapshot", 0, "type", found));
+        }
+        if version != SNAPSHOT_VERSION {
+            let found = u64::from(version);
+            return Err(DecodeError::newer("producer snapshot", 2, "version", found));
         }
         let states = Vec::<ProducerState>::decode(&mut from)?;
         self.producers = states

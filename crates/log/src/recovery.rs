@@ -6,7 +6,7 @@ mod settle;
 mod walk;
 
 use crate::blocking::{Blocking, Window};
-use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_BYTES, SLOT_DISTANCE, boot_id_bytes};
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_DISTANCE, boot_id_bytes};
 use crate::disk::{DiskError, DiskErrorKind, FileId};
 use crate::external::ExternalReader;
 use crate::index::SparseIndex;
@@ -22,6 +22,9 @@ use walk::look_at;
 use wire::batch::{Batch, BatchKind, Header, STAMP_BYTES, Stamp, Verify};
 use wire::record::{Gap, GapReason};
 use wire::{Durability, Incarnation, Offset};
+
+/// What is read of a segment's start: its header, were it a later version's, and a stamp.
+const SEGMENT_START_BYTES: usize = 4096;
 
 /// A segment that recovery found.
 #[derive(Debug)]
@@ -119,7 +122,8 @@ pub(crate) fn read_checkpoint(
         Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let read = || disk.read(file, 0, SLOT_DISTANCE as usize + SLOT_BYTES);
+    // A later version's slots may be longer, as far as the distance between them.
+    let read = || disk.read(file, 0, 2 * SLOT_DISTANCE as usize);
     let mut bytes = read()?;
     if !Checkpoint::is_whole(&bytes) {
         // A crash may have torn a slot; a bit that flipped on the way here
@@ -127,6 +131,10 @@ pub(crate) fn read_checkpoint(
         bytes = read()?;
     }
     disk.close(file)?;
+    if let Some(newer) = Checkpoint::newer(&bytes) {
+        let path = open.directory.join(CHECKPOINT_NAME);
+        return Err(DiskError::refused(&path, newer.to_string()));
+    }
     Ok(Checkpoint::newest(&bytes))
 }
 
@@ -164,32 +172,62 @@ impl<'a> Walk<'a> {
             .checkpoint
             .as_ref()
             .map_or(Offset(0), |known| known.first);
+        let mut removed = Vec::new();
         for name in names {
-            match SegmentFile::of_name(name) {
-                Some((SegmentFile::Log, base)) if base >= first => {
-                    let found = self.find_segment(base)?;
-                    self.segments.extend(found);
+            if let Some((SegmentFile::Log, base)) = SegmentFile::of_name(name) {
+                let found = self.find_segment(base)?;
+                match base >= first {
+                    true => self.segments.extend(found),
+                    false => removed.extend(found),
                 }
-                _ => {}
             }
+        }
+        if !removed.is_empty() && !self.knows_a_segment() {
+            // It would have them removed, and nothing shows that it is this partition's.
+            self.checkpoint = None;
+            removed.append(&mut self.segments);
+            self.segments = removed;
         }
         Ok(())
     }
 
+    /// Whether the segment that the checkpoint speaks of is there and is the one it means.
+    fn knows_a_segment(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|known| {
+            let found = self
+                .segments
+                .iter()
+                .find(|found| found.base == known.segment);
+            found.is_some_and(|found| found.salt == known.salt)
+        })
+    }
+
     fn find_segment(&self, base: Offset) -> Result<Option<FoundSegment>, DiskError> {
         let path = SegmentFile::Log.path(&self.open.directory, base);
-        let file = self.disk.open(path)?;
-        let bytes = self
-            .disk
-            .read(file, 0, SEGMENT_HEADER_BYTES as usize + STAMP_BYTES)?;
+        let file = self.disk.open(path.clone())?;
+        let bytes = self.disk.read(file, 0, SEGMENT_START_BYTES)?;
         let log_bytes = self.disk.length(file)?;
         self.disk.close(file)?;
-        let ours = |header: &SegmentHeader| {
-            header.base_offset == base
-                && header.topic == self.open.topic
-                && header.partition == self.open.partition
+        let header = match SegmentHeader::read(&bytes) {
+            Ok(header)
+                if header.topic != self.open.topic || header.partition != self.open.partition =>
+            {
+                return Err(DiskError::refused(
+                    &path,
+                    format!(
+                        "it is of partition {} of topic {}, not of partition {} of topic {}: \
+                         the files of two partitions were exchanged",
+                        header.partition, header.topic, self.open.partition, self.open.topic
+                    ),
+                ));
+            }
+            // That of the segment that the file held before it was recycled is no header.
+            Ok(header) => Some(header).filter(|header| header.base_offset == base),
+            Err(error) if error.is_newer() => {
+                return Err(DiskError::refused(&path, error.to_string()));
+            }
+            Err(_) => None,
         };
-        let header = SegmentHeader::read(&bytes).ok().filter(ours);
         // Behind a damaged header the first stamp tells the salt, if it is
         // one of this segment: a recycled file's has another base offset.
         let salt_of_stamp = || {
@@ -387,6 +425,7 @@ impl From<&DiskError> for StorageError {
     fn from(error: &DiskError) -> Self {
         match error.kind {
             DiskErrorKind::Full => Self::Full(error.to_string()),
+            DiskErrorKind::Refused => Self::Refused(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }

@@ -192,6 +192,8 @@ pub enum StorageError {
     },
     /// Stored bytes fail their checksum.
     Damaged(String),
+    /// What is stored is not this partition's, or a later version wrote it. It stays as it is.
+    Refused(String),
     /// The request cannot be right: a bad configuration, a range outside the
     /// data, a place that is not ready.
     Invalid(String),
@@ -204,6 +206,7 @@ impl fmt::Display for StorageError {
             | Self::Exhausted(text)
             | Self::Failed(text)
             | Self::Damaged(text)
+            | Self::Refused(text)
             | Self::Invalid(text) => f.write_str(text),
             Self::OutOfRange { offset, first, end } => {
                 write!(f, "offset {offset} is outside {first} to {end}")

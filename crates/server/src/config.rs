@@ -148,6 +148,12 @@ settings! {
     ///
     /// Make sure that the other server is dead: two servers destroy each other's data.
     take_over: bool = false, "yes or no";
+    /// Accept what the data directory has lost, and start in spite of it.
+    ///
+    /// Without it a start is refused where the internal partition does not know what lies beside it.
+    /// With it the server goes on with what can be rebuilt, moves what no record names to
+    /// `lost+found`, and no longer reports the losses that it remembered. To be given once.
+    accept_loss: bool = false, "yes or no";
 }
 
 /// Bounds of settings, and why.

@@ -369,6 +369,7 @@ fn open_node(
     options.server_version = env!("CARGO_PKG_VERSION").to_owned();
     options.pool = stores.pool;
     options.seed = random_u128();
+    options.accept_loss = config.accept_loss;
     let (node, start) = Node::open(options, executor::now(started))
         .map_err(|error| ServerError::Node(error.to_string()))?;
     for line in start.lines.iter().chain(&start.failed) {

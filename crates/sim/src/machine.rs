@@ -149,6 +149,7 @@ impl Machine {
             server_version: "simulated".to_owned(),
             pool: memory::Pool::new(16 << 20),
             seed: u128::from(self.random.number()) << 64 | u128::from(self.runs),
+            accept_loss: false,
             fault: self.plan.fault,
         };
         match Node::open(options, self.now(now)) {

@@ -92,3 +92,60 @@ fn a_directory_that_was_renamed_under_a_server_is_no_clean_end() {
     let _server = rig.serve(&[]);
     assert_eq!(rig.run(&["consume", "t", "-n", "c"]).json().len(), 3);
 }
+
+#[test]
+fn topics_that_vanished_are_findings_and_a_lost_table_is_refused_with_a_way_out() {
+    let rig = Rig::default();
+    let journal = |topic: &str| {
+        rig.run_with(&["produce", topic, "--journal", "journal"], "1\n2\n3\n")
+            .ok();
+    };
+    let audit = || rig.run(&["audit", "--journal", "journal", "--json"]);
+    let server = rig.serve(&[]);
+    for topic in ["kept", "deleted"] {
+        rig.run(&["topic", "create", topic]).ok();
+        journal(topic);
+    }
+    rig.run(&["topic", "delete", "deleted"]).ok();
+    let ran = audit().exits(0);
+    assert!(
+        ran.stderr.contains("topics that were deleted"),
+        "{}",
+        ran.stderr
+    );
+    server.terminate();
+
+    std::fs::rename(rig.path("data/internal"), rig.path("internal")).unwrap();
+    let ran = rig.run(&["serve", "data"]).exits(1);
+    for words in [
+        "nothing was changed",
+        "`internal` is missing",
+        "\"kept\"",
+        "--accept-loss",
+    ] {
+        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+    }
+    std::fs::rename(rig.path("data/topics"), rig.path("topics")).unwrap();
+    let server = rig.serve(&["--accept-loss"]);
+    let status = rig.run(&["status", "--interval", "0"]).ok();
+    assert!(status.contains("SET ASIDE: lost+found/"), "{status}");
+    let ran = audit().exits(3);
+    assert!(
+        ran.stdout.contains("no record says that it was deleted"),
+        "{}",
+        ran.stdout
+    );
+    server.terminate();
+
+    // Put back, it is all there.
+    std::fs::remove_dir_all(rig.path("data/internal")).unwrap();
+    std::fs::rename(rig.path("internal"), rig.path("data/internal")).unwrap();
+    for entry in std::fs::read_dir(rig.path("data/lost+found")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let (name, _) = name.rsplit_once('-').unwrap();
+        std::fs::rename(&path, rig.path("data/partitions").join(name)).unwrap();
+    }
+    let _server = rig.serve(&[]);
+    audit().exits(0);
+}

@@ -211,10 +211,10 @@ impl Stamp {
         if computed != stored {
             return Err(DecodeError::checksum(WHAT, 4, computed, stored));
         }
-        for at in (100..104).chain(112..STAMP_BYTES) {
+        for at in (64..88).chain(100..104).chain(112..STAMP_BYTES) {
             if bytes[at] != 0 {
                 let found = u64::from(bytes[at]);
-                return Err(DecodeError::value(WHAT, at, "reserved", found));
+                return Err(DecodeError::newer(WHAT, at, "reserved", found));
             }
         }
         Ok(Self {
@@ -342,7 +342,7 @@ impl Header {
         if computed != stored {
             return Err(DecodeError::checksum(WHAT, 4, computed, stored));
         }
-        let refuse = |at: usize, field, found: u64| Err(DecodeError::value(WHAT, at, field, found));
+        let refuse = |at: usize, field, found: u64| Err(DecodeError::newer(WHAT, at, field, found));
         if bytes[8] != FORMAT_VERSION {
             return refuse(8, "format version", u64::from(bytes[8]));
         }
@@ -353,8 +353,11 @@ impl Header {
             return refuse(12, "incompatible features", u64::from(u32_at(bytes, 12)));
         }
         let columns = u32_at(bytes, 20);
-        if columns & !column::KNOWN != 0 || columns & column::METADATA_BYTES == 0 {
+        if columns & !column::KNOWN != 0 {
             return refuse(20, "columns", u64::from(columns));
+        }
+        if columns & column::METADATA_BYTES == 0 {
+            return Err(DecodeError::value(WHAT, 20, "columns", u64::from(columns)));
         }
         if bytes[76..79] != [0; 3] {
             return refuse(
@@ -364,7 +367,13 @@ impl Header {
             );
         }
         if !(9..=30).contains(&bytes[79]) {
-            return refuse(79, "log2 of the block length", u64::from(bytes[79]));
+            let found = u64::from(bytes[79]);
+            return Err(DecodeError::value(
+                WHAT,
+                79,
+                "log2 of the block length",
+                found,
+            ));
         }
         if u64_at(bytes, 120) != 0 {
             return refuse(120, "reserved", u64_at(bytes, 120));
@@ -393,7 +402,8 @@ impl Header {
         if header.kind == BatchKind::Events
             && (header.event_count == 0 || header.last_offset_delta < header.event_count - 1)
         {
-            return refuse(28, "last offset delta", u64::from(header.last_offset_delta));
+            let found = u64::from(header.last_offset_delta);
+            return Err(DecodeError::value(WHAT, 28, "last offset delta", found));
         }
         Ok((header, stored))
     }

@@ -42,6 +42,14 @@ pub enum Problem {
         /// Its value.
         found: u64,
     },
+    /// A field of bytes whose checksum is right has a value that this version reserves: they
+    /// were written by a later version, and are no damage.
+    Newer {
+        /// The field's name.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+    },
     /// Text that is not UTF-8.
     Text,
 }
@@ -54,6 +62,20 @@ impl DecodeError {
             offset,
             problem: Problem::Value { field, found },
         }
+    }
+
+    /// A field of verified bytes with a value that is reserved for later versions.
+    pub fn newer(what: &'static str, offset: usize, field: &'static str, found: u64) -> Self {
+        Self {
+            what,
+            offset,
+            problem: Problem::Newer { field, found },
+        }
+    }
+
+    /// Whether the bytes are those of a later version.
+    pub fn is_newer(&self) -> bool {
+        matches!(self.problem, Problem::Newer { .. })
     }
 
     /// A stored checksum that differs from that of the bytes.
@@ -75,6 +97,10 @@ impl fmt::Display for DecodeError {
                 write!(f, "crc {computed:08x}, stored {stored:08x}")
             }
             Problem::Value { field, found } => write!(f, "{field} is {found:#x}"),
+            Problem::Newer { field, found } => write!(
+                f,
+                "{field} is {found:#x}: written by a newer version of Thalweg"
+            ),
             Problem::Text => write!(f, "text is not UTF-8"),
         }
     }

@@ -267,10 +267,16 @@ impl Codec for Record {
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "internal record";
         let kind = from.u16()?;
         let version = from.u16()?;
-        if version == 0 {
-            return Err(from.refuse("record version", 0));
+        if version != 1 {
+            return Err(DecodeError::newer(
+                WHAT,
+                2,
+                "record version",
+                version.into(),
+            ));
         }
         Ok(match kind {
             1 => Self::Topic(Codec::decode(from)?),
@@ -286,7 +292,7 @@ impl Codec for Record {
             11 => Self::Settled(Codec::decode(from)?),
             12 => Self::Returned(Codec::decode(from)?),
             13 => Self::Rejected(Codec::decode(from)?),
-            other => return Err(from.refuse("record type", u64::from(other))),
+            other => return Err(DecodeError::newer(WHAT, 0, "record type", other.into())),
         })
     }
 }

@@ -89,6 +89,11 @@ impl Single {
         self.storage.as_mut()
     }
 
+    /// The number of the next record.
+    pub fn end(&self) -> Offset {
+        self.end
+    }
+
     pub fn set_time(&mut self, unix_ns: u64) {
         self.unix_ns = unix_ns;
     }

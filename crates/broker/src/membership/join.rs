@@ -227,7 +227,7 @@ impl Node {
             let state = open.storage.state();
             let offset = match start {
                 Start::Cursor | Start::At(_) | Start::Time(_) => continue,
-                Start::Beginning => state.first,
+                Start::Beginning => self.beginning((record.topic, partition), state.first),
                 Start::Latest | Start::CursorOrLatest => open.visible,
             };
             let position = Position {

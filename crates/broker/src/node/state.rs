@@ -68,6 +68,10 @@ pub struct Node {
     /// Bytes of batches that wait for room, by connection.
     pub(crate) in_line: BTreeMap<LinkId, u64>,
     pub(crate) drain: Drain,
+    /// Topics whose files are being written, and whether they have changed meanwhile.
+    pub(crate) topic_files: BTreeMap<TopicId, bool>,
+    /// What starts remember.
+    pub(crate) start: crate::start::Remembered,
     /// The first storage that had failed when the drain was to close it.
     pub(crate) unclean: Option<String>,
     /// Storages that were called since they were last polled.
@@ -112,6 +116,10 @@ pub(crate) enum Purpose {
     Open(u64, StorageId),
     /// The end of a partition; told to the operator if it fails.
     Remove(String),
+    /// A topic's file is as the table is.
+    KeepTopic(TopicId),
+    /// How far the internal partition came.
+    KeepStart,
 }
 
 /// What a bulk operation is for.
@@ -217,6 +225,12 @@ impl Node {
             }
             (Some(Purpose::Remove(what)), JobResult::Removed(Err(error))) => {
                 self.report(format!("removing {what}: {error}"));
+            }
+            (Some(Purpose::KeepTopic(topic)), JobResult::Kept(result)) => {
+                self.topic_kept(topic, result);
+            }
+            (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
+                self.report(format!("what the next start compares is not kept: {error}"));
             }
             _ => {}
         }

@@ -33,6 +33,7 @@ pub struct Ground {
     /// The index of the partition that is told not to open.
     pub fail_open: Arc<Mutex<Option<u32>>>,
     pub limits: Limits,
+    pub accept_loss: bool,
     pub fault: Option<Fault>,
     pub run: u128,
 }
@@ -83,6 +84,7 @@ impl Ground {
             boot: 1,
             fail_open,
             limits: Limits::default(),
+            accept_loss: false,
             fault: None,
             run: 1,
         }
@@ -127,6 +129,7 @@ impl Ground {
             server_version: "test".into(),
             pool: memory::Pool::new(16 << 20),
             seed: self.run,
+            accept_loss: self.accept_loss,
             fault: self.fault,
         };
         let now = Now {

@@ -12,7 +12,7 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 11] = [
+const PROMISES: [(Promise, Fault); 12] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -33,6 +33,10 @@ const PROMISES: [(Promise, Fault); 11] = [
         Fault::KeepLeftovers,
     ),
     (a_quiet_topic_keeps_to_its_limits, Fault::NoRetentionTimer),
+    (
+        super::losses::what_no_topic_names_stays,
+        Fault::DeleteUnnamed,
+    ),
 ];
 
 #[test]

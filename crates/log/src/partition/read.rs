@@ -121,6 +121,8 @@ enum Find {
     Lost { first: Offset, end: Offset },
     /// There is no such offset.
     Beyond,
+    /// A later version wrote the batch that is next.
+    Newer(StorageError),
 }
 
 impl DiskLog {
@@ -225,6 +227,11 @@ impl DiskLog {
                     segment.index.add(finder.at.offset, position, distance);
                     finder.at.position += stamp.batch_bytes;
                     finder.at.offset = next;
+                }
+                Look::Newer(error) => {
+                    let path = SegmentFile::Log.path(&self.open.directory, finder.at.segment);
+                    let text = format!("batch at {position} of {}: {error}", path.display());
+                    return Find::Newer(StorageError::Refused(text));
                 }
                 Look::Bad {
                     batch_bytes: Some(bytes),

@@ -47,24 +47,25 @@ impl Walk<'_> {
         }
         .max(first);
         let (removed_from, removed_reason) = match &self.checkpoint {
+            // The oldest segments are lost: what is missing before the first offset from now
+            // on was not removed on purpose.
+            Some(known) if first > known.first => (known.first, Some(GapReason::Damaged)),
             Some(known) => (known.removed_from, known.removed_reason),
             None => (first, None),
         };
-        if let Some(reason) = removed_reason
+        if let Some(known) = &self.checkpoint
+            && let Some(reason) = known.removed_reason
             && !clean
         {
             // Whoever had to record it may have died before it did.
-            let known_first = self.checkpoint.as_ref().map_or(first, |known| known.first);
-            self.report.gaps.insert(
-                0,
-                Gap {
-                    incarnation: self.open.incarnation,
-                    first: removed_from,
-                    end: known_first,
-                    reason,
-                    time: self.open.unix_ns,
-                },
-            );
+            let gap = Gap {
+                incarnation: self.open.incarnation,
+                first: known.removed_from,
+                end: known.first,
+                reason,
+                time: self.open.unix_ns,
+            };
+            self.report.gaps.insert(0, gap);
         }
         let lost: u64 = self
             .report

@@ -2,6 +2,7 @@
 //! what is damage.
 
 use super::*;
+use wire::codec::DecodeError;
 
 /// Bytes that are searched for stamps at once.
 const SCAN_BYTES: usize = 1 << 20;
@@ -86,6 +87,7 @@ impl Walk<'_> {
     ) -> Result<Judged, DiskError> {
         let (stamp, header) = match look_at(window, position, self.segments[at].salt)? {
             Look::Batch(stamp, header) if stamp.base_offset == self.offset => (stamp, header),
+            Look::Newer(error) => return Err(self.newer(at, position, &error)),
             Look::Batch(..) | Look::Short(_) => return Ok(Judged::Bad { batch_bytes: None }),
             Look::Bad { batch_bytes } => return Ok(Judged::Bad { batch_bytes }),
         };
@@ -100,10 +102,12 @@ impl Walk<'_> {
         let Ok(batch) = Batch::read(bytes, Verify::Sections) else {
             return Ok(Judged::Hollow(stamp, header));
         };
-        if header.kind == BatchKind::Snapshot
-            && self.producers.restore(batch.metadata_section()).is_err()
-        {
-            return Ok(Judged::Hollow(stamp, header));
+        if header.kind == BatchKind::Snapshot {
+            match self.producers.restore(batch.metadata_section()) {
+                Ok(()) => {}
+                Err(error) if error.is_newer() => return Err(self.newer(at, position, &error)),
+                Err(_) => return Ok(Judged::Hollow(stamp, header)),
+            }
         }
         if verify {
             self.report.verified_bytes += stamp.batch_bytes;
@@ -119,6 +123,12 @@ impl Walk<'_> {
             }
         }
         Ok(Judged::Good(stamp, header))
+    }
+
+    /// A later version's batch is in this segment: nothing of it is touched.
+    fn newer(&self, at: usize, position: u64, error: &DecodeError) -> DiskError {
+        let path = SegmentFile::Log.path(&self.open.directory, self.segments[at].base);
+        DiskError::refused(&path, format!("batch at {position}: {error}"))
     }
 
     fn accept(&mut self, at: usize, position: u64, stamp: &Stamp, header: &Header, verify: bool) {

@@ -9,7 +9,8 @@ use crate::progress::{Beside, Progress};
 use client::journal::{JournalRecord, read_journal};
 use client::{ClientError, Driver, TopicHandle};
 use memory::{Buffer, Target};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -50,7 +51,19 @@ pub fn run(args: &AuditArgs) -> Result<ExitCode, Failure> {
     for name in &names {
         audit.topic(name)?;
     }
-    audit.finish(args.topics.is_empty())
+    if args.topics.is_empty() {
+        let subject = args.client.connection.subject();
+        let status = audit.driver.status().about(subject.as_str())?;
+        let status = serde_json::from_str(&status).map_err(|error| {
+            Failure::new(
+                Code::Failure,
+                subject,
+                format!("its status is no JSON: {error}"),
+            )
+        })?;
+        audit.server(&status)?;
+    }
+    audit.finish()
 }
 
 /// The journals that are meant: files, and all files in directories.
@@ -193,15 +206,56 @@ impl Audit {
         self.output.either(&value, &text)
     }
 
-    fn finish(mut self, all_topics: bool) -> Result<ExitCode, Failure> {
-        let known = |record: &&JournalRecord| self.totals.topics.contains(&record.topic);
-        let of_others = self.records.len() - self.records.iter().filter(known).count();
-        if all_topics && of_others > 0 {
-            // Deleting a topic is a wish, not a loss; but it is not passed over.
-            eprintln!(
-                "thalweg: journals: {of_others} records are of topics that are not there any more"
-            );
+    /// What the server says that it has lost or set aside, and topics of the journals that are
+    /// not there although nobody deleted them.
+    fn server(&mut self, status: &Value) -> Result<(), Failure> {
+        for text in super::status::losses(status) {
+            let value = json!({"type": "finding", "kind": "lost", "what": text});
+            self.find(&value, &text)?;
         }
+        let deleted = status["losses"]["deleted_topics"].as_array();
+        let deleted: Vec<&str> = deleted
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let mut events: BTreeMap<TopicId, u64> = BTreeMap::new();
+        let mut of_deleted = 0;
+        for record in &self.records {
+            if self.totals.topics.contains(&record.topic) {
+                continue;
+            }
+            match deleted.contains(&record.topic.to_string().as_str()) {
+                true => of_deleted += 1,
+                false => *events.entry(record.topic).or_default() += u64::from(record.count),
+            }
+        }
+        if of_deleted > 0 {
+            // Deleting a topic is a wish, not a loss; but it is not passed over.
+            eprintln!("thalweg: journals: {of_deleted} records are of topics that were deleted");
+        }
+        for (topic, events) in events {
+            let what = format!(
+                "{events} events of topic {topic} were acknowledged; the topic is not there, and \
+                 no record says that it was deleted"
+            );
+            let value = json!({
+                "type": "finding",
+                "kind": "lost",
+                "topic": topic.to_string(),
+                "what": what,
+            });
+            self.find(&value, &what)?;
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, value: &Value, text: &str) -> Result<(), Failure> {
+        self.totals.findings += 1;
+        self.output.either(value, text)
+    }
+
+    fn finish(mut self) -> Result<ExitCode, Failure> {
         let Totals {
             partitions,
             events,

@@ -44,6 +44,12 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     if output.is_json() {
         output.json(&status)?;
     } else {
+        for text in losses(&status) {
+            output.line(&text)?;
+        }
+        // Whoever needs the ids has them in the JSON.
+        let deleted = items(&status["losses"], "deleted_topics").count();
+        status["losses"]["deleted_topics"] = json!(deleted);
         for text in summary(&status) {
             output.line(&text)?;
             output.line("")?;
@@ -130,6 +136,17 @@ fn add_ages(status: &mut Value, driver: &Driver) {
             consumer["oldest_unacknowledged_ms"] = json!(oldest);
         }
     }
+}
+
+/// What was lost and what was set aside, a line each.
+pub fn losses(status: &Value) -> Vec<String> {
+    let losses = &status["losses"];
+    let damage = items(losses, "damage").filter_map(|damage| damage["what"].as_str());
+    let aside = items(losses, "lost_and_found").filter_map(Value::as_str);
+    let damage = damage.map(|what| format!("LOST: {what}"));
+    damage
+        .chain(aside.map(|name| format!("SET ASIDE: lost+found/{name}")))
+        .collect()
 }
 
 /// The topics and who reads them, a line each.

@@ -80,7 +80,7 @@ impl DiskLog {
         }
         if let Some(found) = self.gather(&mut job) {
             let token = job.token;
-            if let Found::Batches { next, .. } = &found {
+            if let Ok(Found::Batches { next, .. }) = &found {
                 if job.finder.at.offset == *next {
                     self.hint(job.finder.at);
                 }
@@ -88,10 +88,7 @@ impl DiskLog {
                     self.tail.is_read();
                 }
             }
-            return self.events.push_back(StorageEvent::Read {
-                token,
-                found: Ok(found),
-            });
+            return self.events.push_back(StorageEvent::Read { token, found });
         }
         let (position, bytes) = (job.finder.window.start, job.finder.needed);
         let base = job.finder.at.segment;
@@ -99,19 +96,19 @@ impl DiskLog {
     }
 
     /// Takes batches from the window; `None` if bytes are needed first.
-    fn gather(&mut self, job: &mut BatchesJob) -> Option<Found> {
+    fn gather(&mut self, job: &mut BatchesJob) -> Option<Result<Found, StorageError>> {
         loop {
             let more = !job.batches.is_empty();
             let next = job.finder.offset;
             if next >= job.read.end.min(self.written) {
-                return Some(job.found(next));
+                return Some(Ok(job.found(next)));
             }
             let crosses = more
                 && self
                     .bounds(job.finder.at.segment)
                     .is_none_or(|(_, limit)| next >= limit);
             if crosses {
-                return Some(job.found(next));
+                return Some(Ok(job.found(next)));
             }
             match self.find(&mut job.finder) {
                 Find::Here(stamp, header) => {
@@ -121,11 +118,11 @@ impl DiskLog {
                         false => header.prefix_bytes(),
                     };
                     if more && job.bytes + bytes > job.read.bytes_max {
-                        return Some(job.found(next));
+                        return Some(Ok(job.found(next)));
                     }
                     let Some(batch) = job.finder.window.slice(position, bytes) else {
                         if more {
-                            return Some(job.found(next));
+                            return Some(Ok(job.found(next)));
                         }
                         let left = self
                             .bounds(job.finder.at.segment)
@@ -136,13 +133,13 @@ impl DiskLog {
                     };
                     if Batch::read(&batch, Verify::Sections).is_err() {
                         if more {
-                            return Some(job.found(next));
+                            return Some(Ok(job.found(next)));
                         }
                         let first = job.finder.at.offset;
                         let end = first.plus(header.offset_count());
                         self.damaged(first, end);
                         let gap = self.gap(first, end, GapReason::Damaged);
-                        return Some(Found::Gap(gap));
+                        return Some(Ok(Found::Gap(gap)));
                     }
                     job.bytes += bytes;
                     job.batches.push(batch);
@@ -150,7 +147,7 @@ impl DiskLog {
                     job.finder.at.offset = job.finder.at.offset.plus(header.offset_count());
                     job.finder.offset = job.finder.at.offset;
                 }
-                _ if more => return Some(job.found(next)),
+                _ if more => return Some(Ok(job.found(next))),
                 Find::Need { position, bytes } => {
                     job.finder.need(position, bytes);
                     return None;
@@ -161,9 +158,10 @@ impl DiskLog {
                         false => GapReason::Damaged,
                     };
                     let gap = self.gap(first, end, reason);
-                    return Some(Found::Gap(gap));
+                    return Some(Ok(Found::Gap(gap)));
                 }
-                Find::Beyond => return Some(Found::Nothing),
+                Find::Newer(error) => return Some(Err(error)),
+                Find::Beyond => return Some(Ok(Found::Nothing)),
             }
         }
     }

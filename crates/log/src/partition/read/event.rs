@@ -181,6 +181,7 @@ impl DiskLog {
                 self.opened(event, Err(StorageError::Damaged(text)));
             }
             Find::Beyond => self.out_of_range(job),
+            Find::Newer(error) => self.opened(event, Err(error)),
             Find::Here(stamp, header) => {
                 // Another event of its batch was ahead of it.
                 if let Some(found) = self.opened_last(job.finder.offset) {

@@ -84,6 +84,17 @@ fn apply_name(change: &NameChange, names: &mut Names) {
             if let Some(node) = names.remove(from) {
                 names.insert(to.clone(), node);
             }
+            // What is in a directory goes with it.
+            let within: Vec<PathBuf> = names
+                .keys()
+                .filter(|name| name.starts_with(from))
+                .cloned()
+                .collect();
+            for name in within {
+                if let (Some(node), Ok(rest)) = (names.remove(&name), name.strip_prefix(from)) {
+                    names.insert(to.join(rest), node);
+                }
+            }
         }
     }
 }

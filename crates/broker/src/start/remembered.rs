@@ -1,0 +1,201 @@
+//! What starts remember beside the internal partition: how far it came, and what was lost.
+//!
+//! The file is `start.json`; its page is `docs/format/directory.md`.
+
+use crate::controller::Controller;
+use crate::node::{Job, JobId, Node, Output, Purpose};
+use crate::options::NodeError;
+use crate::small_file;
+use log::{Disk, DiskError};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// The version of the format that is written.
+const FORMAT: u64 = 1;
+/// Losses that are remembered; of more, the latest.
+const DAMAGE_MAX: usize = 256;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Remembered {
+    /// The internal partition had at least so many records.
+    pub internal_end: u64,
+    /// What was found lost, the oldest first.
+    pub damage: Vec<Damage>,
+    /// Whether the end of the run is written already.
+    pub is_ending: bool,
+}
+
+/// A loss that a start found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// When, nanoseconds since 1970.
+    pub time: u64,
+    /// What is lost, for people.
+    pub what: String,
+    /// Whether the operator has accepted it.
+    pub accepted: bool,
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("start.json")
+}
+
+impl Remembered {
+    /// Reads what the last start has left. Blocks. A file that is damaged is itself a loss.
+    pub fn read(disk: &dyn Disk, data: &Path, now: u64) -> Result<Self, NodeError> {
+        let path = path(data);
+        let Some(bytes) = small_file::read(disk, &path)? else {
+            return Ok(Self::default());
+        };
+        let document = small_file::from_bytes(&bytes);
+        if let Some(document) = &document
+            && document["format"] != FORMAT
+        {
+            return Err(NodeError::Invalid(format!(
+                "{}: its format is {}, this version knows format {FORMAT}: it was written by a \
+                 newer version of Thalweg",
+                path.display(),
+                document["format"]
+            )));
+        }
+        Ok(document
+            .and_then(|document| Self::of_document(&document))
+            .unwrap_or_else(|| {
+                let mut remembered = Self::default();
+                let what = "start.json is damaged: losses that it remembered are not known";
+                remembered.lose(what.to_owned(), now, false);
+                remembered
+            }))
+    }
+
+    fn of_document(document: &Value) -> Option<Self> {
+        let damage = document["damage"].as_array()?.iter().map(|damage| {
+            Some(Damage {
+                time: damage["time"].as_u64()?,
+                what: damage["what"].as_str()?.to_owned(),
+                accepted: damage["accepted"].as_bool()?,
+            })
+        });
+        Some(Self {
+            internal_end: document["internal_end"].as_u64()?,
+            damage: damage.collect::<Option<Vec<_>>>()?,
+            is_ending: false,
+        })
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        small_file::to_bytes(&json!({
+            "format": FORMAT,
+            "internal_end": self.internal_end,
+            "damage": self.damage.iter().map(|damage| json!({
+                "time": damage.time,
+                "what": damage.what,
+                "accepted": damage.accepted,
+            })).collect::<Vec<_>>(),
+        }))
+    }
+
+    /// Makes it survive a power loss. Blocks.
+    pub fn write(&self, disk: &dyn Disk, data: &Path) -> Result<(), DiskError> {
+        small_file::keep(disk, &path(data), Some(self.to_bytes()))
+    }
+
+    /// Remembers a loss, unless it is known.
+    pub fn lose(&mut self, what: String, time: u64, accepted: bool) {
+        if self.damage.iter().any(|known| known.what == what) {
+            return;
+        }
+        if self.damage.len() == DAMAGE_MAX {
+            self.damage.remove(0);
+        }
+        self.damage.push(Damage {
+            time,
+            what,
+            accepted,
+        });
+    }
+
+    /// The operator accepts what was lost so far.
+    pub fn accept(&mut self) {
+        for damage in &mut self.damage {
+            damage.accepted = true;
+        }
+    }
+
+    /// What was lost and nobody has accepted.
+    pub fn open_damage(&self) -> impl Iterator<Item = &Damage> {
+        self.damage.iter().filter(|damage| !damage.accepted)
+    }
+}
+
+impl Node {
+    /// Before the internal partition is closed: remembers how far it came. Whether that is
+    /// under way.
+    pub(crate) fn keep_start(&mut self) -> bool {
+        let end = self.controller.end().0;
+        if self.start.is_ending || end == self.start.internal_end {
+            return false;
+        }
+        self.start.is_ending = true;
+        // What failed may have taken what it had not synced with it.
+        if self.controller.failure().is_some() {
+            return false;
+        }
+        self.start.internal_end = end;
+        let job = JobId(self.next_id());
+        self.jobs.insert(job, Purpose::KeepStart);
+        self.outputs.push_back(Output::Job {
+            job,
+            work: Job::Keep {
+                disk: self.options.disk.clone(),
+                path: path(&self.options.directory),
+                bytes: Some(self.start.to_bytes()),
+            },
+        });
+        true
+    }
+
+    /// For the status: what was lost, what was set aside, and which topics were deleted.
+    pub(crate) fn losses_status(&self) -> Value {
+        let aside = super::aside::names(self.options.disk.as_ref(), &self.options.directory);
+        json!({
+            "damage": self.start.open_damage().map(|damage| json!({
+                "time": damage.time,
+                "what": damage.what,
+            })).collect::<Vec<_>>(),
+            "lost_and_found": aside,
+            "deleted_topics": self.controller.table().deleted()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_read_back_and_a_loss_is_told_once() {
+        let mut remembered = Remembered {
+            internal_end: 7,
+            ..Remembered::default()
+        };
+        remembered.lose("a".into(), 1, false);
+        remembered.accept();
+        remembered.lose("a".into(), 2, false);
+        remembered.lose("b".into(), 3, false);
+        let document = small_file::from_bytes(&remembered.to_bytes()).unwrap();
+        assert_eq!(Remembered::of_document(&document), Some(remembered.clone()));
+        let open: Vec<_> = remembered
+            .open_damage()
+            .map(|damage| &damage.what)
+            .collect();
+        assert_eq!(open, ["b"]);
+        for number in 0..2 * DAMAGE_MAX {
+            remembered.lose(number.to_string(), 4, false);
+        }
+        assert_eq!(remembered.damage.len(), DAMAGE_MAX);
+    }
+}

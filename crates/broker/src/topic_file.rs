@@ -1,0 +1,153 @@
+//! A file for each topic beside the internal partition, from which the table could be rebuilt.
+//!
+//! It is written after the record that it repeats is durable, so that a file of a topic that
+//! the table neither knows nor has seen deleted shows that the table is older or damaged. The
+//! page is `docs/format/directory.md`.
+
+use crate::controller::Controller;
+use crate::node::{Job, JobId, Node, Output, Purpose};
+use crate::options::NodeError;
+use crate::small_file;
+use crate::table::TopicEntry;
+use log::{Disk, DiskError};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use wire::TopicId;
+use wire::record::TopicRecord;
+
+/// The version of the format that is written.
+const FORMAT: u64 = 1;
+
+/// What a topic's file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TopicFile {
+    pub record: TopicRecord,
+    /// Storage kind and configuration of each partition.
+    pub partitions: Vec<(String, String)>,
+}
+
+/// What is at a place of such a file.
+#[derive(Debug)]
+pub(crate) enum Found {
+    File(TopicFile),
+    Damaged,
+}
+
+impl TopicFile {
+    pub fn of(entry: &TopicEntry) -> Self {
+        let partitions = entry.partitions.values();
+        let partitions =
+            partitions.map(|partition| (partition.storage.clone(), partition.config.clone()));
+        Self {
+            record: entry.record.clone(),
+            partitions: partitions.collect(),
+        }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let partitions = self.partitions.iter();
+        let partitions = partitions
+            .map(|(storage, config)| json!({"storage": storage, "config": config}))
+            .collect::<Vec<_>>();
+        small_file::to_bytes(&json!({
+            "format": FORMAT,
+            "topic": self.record.topic.to_string(),
+            "namespace": self.record.namespace,
+            "name": self.record.name,
+            "definition": self.record.definition,
+            "partitions": partitions,
+        }))
+    }
+
+    /// Reads the file at `path`, whose name says that it is of `topic`.
+    pub fn read(disk: &dyn Disk, path: &Path, topic: TopicId) -> Result<Found, NodeError> {
+        let bytes = small_file::read(disk, path)?.unwrap_or_default();
+        let Some(document) = small_file::from_bytes(&bytes) else {
+            return Ok(Found::Damaged);
+        };
+        if document["format"] != FORMAT {
+            return Err(NodeError::Invalid(format!(
+                "{}: its format is {}, this version knows format {FORMAT}: it was written by a \
+                 newer version of Thalweg",
+                path.display(),
+                document["format"]
+            )));
+        }
+        let read = Self::of_document(&document, topic);
+        Ok(read.map_or(Found::Damaged, Found::File))
+    }
+
+    fn of_document(document: &Value, topic: TopicId) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let partitions = document["partitions"].as_array()?.iter();
+        let partitions = partitions
+            .map(|partition| Some((text(&partition["storage"])?, text(&partition["config"])?)));
+        (document["topic"] == topic.to_string()).then_some(())?;
+        Some(Self {
+            record: TopicRecord {
+                namespace: text(&document["namespace"])?,
+                name: text(&document["name"])?,
+                topic,
+                definition: text(&document["definition"])?,
+            },
+            partitions: partitions.collect::<Option<Vec<_>>>()?,
+        })
+    }
+}
+
+/// Where the topics' files are.
+pub(crate) fn directory(data: &Path) -> PathBuf {
+    data.join("topics")
+}
+
+/// Where the file of a topic is.
+pub(crate) fn path(data: &Path, topic: TopicId) -> PathBuf {
+    directory(data).join(format!("{topic}.json"))
+}
+
+/// Whose file has this name.
+pub(crate) fn topic_of(name: &str) -> Option<TopicId> {
+    id(name.strip_suffix(".json")?)
+}
+
+/// The topic of this id in hexadecimal digits.
+pub(crate) fn id(text: &str) -> Option<TopicId> {
+    let id = TopicId(u128::from_str_radix(text, 16).ok()?);
+    (id.to_string() == text).then_some(id)
+}
+
+impl Node {
+    /// Makes a topic's file say what the table says, or removes it with the topic.
+    pub(crate) fn keep_topic_file(&mut self, topic: TopicId) {
+        if let Some(again) = self.topic_files.get_mut(&topic) {
+            *again = true;
+            return;
+        }
+        self.topic_files.insert(topic, false);
+        let entry = self.controller.table().topic(topic);
+        let bytes = entry.map(|entry| TopicFile::of(entry).to_bytes());
+        let job = JobId(self.next_id());
+        self.jobs.insert(job, Purpose::KeepTopic(topic));
+        self.outputs.push_back(Output::Job {
+            job,
+            work: Job::Keep {
+                disk: self.options.disk.clone(),
+                path: path(&self.options.directory, topic),
+                bytes,
+            },
+        });
+    }
+
+    /// A topic's file was written. Where it could not be, the next start tries again.
+    pub(crate) fn topic_kept(&mut self, topic: TopicId, result: Result<(), DiskError>) {
+        if let Err(error) = result {
+            self.report(format!(
+                "the file of topic {topic} is not written, without which it cannot be rebuilt \
+                 should the internal partition be lost: {error}"
+            ));
+        }
+        if self.topic_files.remove(&topic) == Some(true) {
+            self.keep_topic_file(topic);
+        }
+    }
+}
