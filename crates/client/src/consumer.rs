@@ -70,6 +70,15 @@ impl Consumer {
         if let Err(error) = topic::check_consumer_name(name) {
             return Pending::failed(ClientError::invalid(error));
         }
+        Self::begin_checked(topic, name, options)
+    }
+
+    /// One without a name, and so without a cursor: nothing can be acknowledged.
+    pub(crate) fn begin_anonymous(topic: &TopicHandle, options: ConsumerOptions) -> Pending<Self> {
+        Self::begin_checked(topic, "", options)
+    }
+
+    fn begin_checked(topic: &TopicHandle, name: &str, options: ConsumerOptions) -> Pending<Self> {
         if let Err(error) = options.check() {
             return Pending::failed(error);
         }
@@ -396,6 +405,61 @@ impl Consumer {
         }
     }
 
+    /// For a reader with a way of waiting of its own: the count of news, to be
+    /// given to [`Consumer::wait_for_news`].
+    pub(crate) fn news(&self) -> Result<u64, ClientError> {
+        Ok(self.open()?.shared.news())
+    }
+
+    /// Waits for news after `seen`; false when `deadline` has passed.
+    pub(crate) fn wait_for_news(&self, seen: u64, deadline: Deadline) -> Result<bool, ClientError> {
+        Ok(self.open()?.shared.wait(seen, deadline))
+    }
+
+    /// Events that are there, at most `max`; does not wait. `on_gap` is called for
+    /// each gap that was met among or behind them.
+    pub(crate) fn take_ready(
+        &self,
+        max: usize,
+        mut on_gap: impl FnMut(PartitionIndex, &Gap),
+    ) -> Result<Vec<ConsumedEvent>, ClientError> {
+        let open = self.open()?;
+        let mut events = Vec::new();
+        let mut puller = open.puller();
+        let failure = loop {
+            if events.len() >= max {
+                break None;
+            }
+            match puller.next() {
+                Ok(Some(event)) => events.push(event),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        let gaps = puller.take_gaps();
+        drop(puller);
+        gaps.iter()
+            .for_each(|(partition, gap)| on_gap(*partition, gap));
+        open.tell(gaps);
+        match failure {
+            // It comes again with the next one.
+            Some(error) if events.is_empty() => Err(error),
+            _ => Ok(events),
+        }
+    }
+
+    /// Fails if nothing will come any more, however long it is waited for.
+    pub(crate) fn standing(&self) -> Result<(), ClientError> {
+        let shared = &self.open()?.shared;
+        if let Some(failure) = shared.failure() {
+            return Err(failure);
+        }
+        match shared.mailbox.ended() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
     /// Why nothing will come any more of a partition, or of all, if so.
     pub(crate) fn failure(&self) -> Option<ClientError> {
         self.slot.get()?.shared.failure()
@@ -554,7 +618,10 @@ impl Open {
             on_gap: Mutex::default(),
             replier: Replier::new(topic, replier),
         };
-        let what = format!("the subscriptions of consumer {name} to {}", topic.name());
+        let what = match name {
+            "" => format!("the subscriptions of a read of {}", topic.name()),
+            _ => format!("the subscriptions of consumer {name} to {}", topic.name()),
+        };
         Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
     }
 

@@ -33,6 +33,8 @@ pub enum Fault {
     NoSeal,
     /// Take a queue from which nothing came for a moment for drained.
     NoneIsDrained,
+    /// Keep a bounded read from following its end into a later incarnation.
+    LostEnd,
 }
 
 #[cfg(feature = "testing")]

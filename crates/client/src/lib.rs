@@ -36,6 +36,7 @@ mod promise;
 mod puller;
 mod queue;
 mod read_ahead;
+mod reader;
 mod refusals;
 mod requester;
 mod runtime;
@@ -67,6 +68,7 @@ pub use promise::{Answered, Pending};
 pub use queue::{
     Drain, Drained, JobEnd, QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture,
 };
+pub use reader::{Bounds, Read, ReadEnd, ReadOptions, Reader};
 pub use requester::{
     CORRELATION_HEADER, Gather, Gathered, REPLIER_HEADER, REPLY_HEADER, Requester, RequesterOptions,
 };

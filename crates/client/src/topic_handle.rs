@@ -9,6 +9,7 @@ use crate::options::{ConsumerOptions, GroupMember, ProducerOptions};
 use crate::producer::Producer;
 use crate::promise::Pending;
 use crate::queue::{QueueConsumer, QueueConsumerOptions};
+use crate::reader::{ReadOptions, Reader};
 use crate::requester::{Requester, RequesterOptions};
 use memory::Target;
 use memory::fork::ForkSlot;
@@ -288,6 +289,23 @@ impl TopicHandle {
     /// [`TopicHandle::consumer`], not waited for.
     pub fn begin_consumer(&self, name: &str, options: ConsumerOptions) -> Pending<Consumer> {
         Consumer::begin(self, name, options)
+    }
+
+    /// Reads what the topic has now, or a part of that, and ends: where each
+    /// partition ends is asked of the server at the beginning. Without a name
+    /// and a cursor.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::UnknownPartition`] or [`ClientError::Invalid`]
+    /// for partitions and positions that can't be; [`ErrorCode::StorageFailed`]
+    /// if what a partition has is not known.
+    pub fn read(&self, options: ReadOptions) -> Result<Reader, ClientError> {
+        self.begin_read(options).wait()
+    }
+
+    /// [`TopicHandle::read`], not waited for.
+    pub fn begin_read(&self, options: ReadOptions) -> Pending<Reader> {
+        Reader::begin(self, options)
     }
 
     /// Joins the group `name`, which is made if it is not known: its members

@@ -134,8 +134,8 @@ pub struct TopicCreateArgs {
     /// What an acknowledgement survives: memory, written or synced [default: the strongest that the storage can give]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<String>,
-    /// Nothing fails if the topic is there already
-    #[arg(long)]
+    /// Nothing fails if the topic is there already; its definition stays as it is
+    #[arg(long, visible_alias = "exist-ok")]
     pub if_missing: bool,
     #[command(flatten)]
     pub client: Client,
@@ -370,6 +370,13 @@ pub enum QueueCommand {
     Describe(SharedArgs),
     /// Forget a queue without members, with all that was settled
     Delete(SharedArgs),
+    /// Work off a queue: print its events as lines of JSON, until nothing of it is left
+    ///
+    /// Each event is acknowledged once its line is written. Ends when the server says that nothing
+    /// of the queue is ready, leased to anybody, delayed or on its way to the dead letters, and
+    /// that held for the idle time; an outage does not end it. A queue that is not known is made.
+    /// Ctrl-C ends it cleanly.
+    Drain(DrainArgs),
     /// Show a queue's dead letters: which event, how often it was delivered, and why it is dead
     Dead(SharedArgs),
     /// Put a queue's dead letters into its topic again, for all consumers of the topic
@@ -391,6 +398,29 @@ pub struct SharedArgs {
     /// The group or queue
     #[arg(short, long)]
     pub name: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// The topic
+    pub topic: String,
+    /// The queue
+    #[arg(short, long)]
+    pub name: String,
+    /// For how long nothing has to be left of the queue, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub idle: f64,
+    /// End after this many events
+    #[arg(short, long, value_name = "COUNT")]
+    pub max: Option<u64>,
+    /// Print only the metadata of each event, as it is, and a line break
+    #[arg(long)]
+    pub plain: bool,
+    /// Print each event's data in base64
+    #[arg(long)]
+    pub data_base64: bool,
     #[command(flatten)]
     pub client: Client,
 }

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod consume;
 pub mod cursor;
 pub mod doctor;
+pub mod drain;
 pub mod man;
 pub mod produce;
 pub mod serve;

@@ -150,3 +150,61 @@ fn a_group_shows_who_owns_what() {
     group.close().unwrap();
     rig.run(&["group", "delete", "t", "-n", "share"]).ok();
 }
+
+#[test]
+fn a_queue_is_drained_when_nothing_is_left_to_anybody() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    // It is there: nothing fails, by either name of the flag.
+    for flag in ["--if-missing", "--exist-ok"] {
+        rig.run(&["topic", "create", "t", flag]).ok();
+    }
+    let lines = r#"{"metadata":1,"data_text":"some data"}
+{"metadata":2}
+{"metadata":3}"#;
+    rig.run_with(&["produce", "t", "--input", "events"], lines)
+        .ok();
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let options = QueueConsumerOptions {
+        prefetch_events: 1,
+        ..QueueConsumerOptions::default()
+    };
+    let queue = topic.queue("farm", options).unwrap();
+    let held = queue.pull(Some(WATCHDOG)).unwrap().expect("an event");
+    let unsettled = || {
+        let found = topic.describe_consumers("farm").unwrap();
+        let partition = &found[0].partitions[0];
+        partition.end.0 - partition.position.offset.0 - partition.settled
+    };
+    let drain = ["queue", "drain", "t", "-n", "farm", "--idle", "0.1"];
+    let drain = [&drain[..], &["--data-base64"]].concat();
+    let drained = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| rig.run(&drain).json());
+        while unsettled() > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It does not end while another member has an event.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!drain.is_finished(), "an event is still leased");
+        queue.wind_down(WATCHDOG);
+        held.return_to_queue(Duration::ZERO);
+        drain.join().unwrap()
+    });
+    let numbers: Vec<_> = drained
+        .iter()
+        .map(|line| line["metadata"].as_u64())
+        .collect();
+    assert_eq!(numbers, [Some(2), Some(3), Some(1)]);
+    assert_eq!(drained[2]["data_base64"], "c29tZSBkYXRh");
+    assert_eq!(unsettled(), 0);
+    let again = [
+        "queue", "drain", "t", "-n", "farm", "--idle", "0", "--plain",
+    ];
+    assert_eq!(rig.run(&again).ok(), "");
+    rig.run_with(&["produce", "t"], "4\n5\n6\n").ok();
+    let some = rig.run(&[&again[..], &["--max", "2"]].concat()).ok();
+    assert_eq!(some, "4\n5\n");
+    assert_eq!(rig.run(&again).ok(), "6\n");
+}

@@ -9,7 +9,7 @@ use wire::batch::{Batch, SECTIONS_START, Stamp, Verify};
 use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::record::Position;
+use wire::record::{GapReason, Position};
 use wire::*;
 
 pub(super) struct Subscription {
@@ -56,6 +56,7 @@ impl FakeServer {
                 let key = (subscribe.consumer.clone(), subscribe.partition.0);
                 let cursor = topic.cursors.get(&key).copied();
                 let position = match (subscribe.start, cursor) {
+                    (Start::At(at), _) if at.incarnation.0 == 0 => present(at.offset.0),
                     (Start::At(position), _) => position,
                     (Start::Cursor | Start::CursorOrLatest, Some(cursor)) => cursor,
                     (Start::Latest, _) | (Start::CursorOrLatest, None) => present(end),
@@ -143,21 +144,27 @@ impl FakeServer {
                 let gap = partition.gap.unwrap();
                 let mut bytes = wire::batch::gap_batch(topic.id, &gap).to_vec();
                 let header_crc = Batch::read(&bytes[..], Verify::Headers).unwrap().header_crc;
+                // After a power loss the next life has what was spared.
+                let (life, next) = match gap.reason {
+                    GapReason::PowerLoss => {
+                        let next = subscription.position.min(gap.first.0);
+                        (partition.incarnation, next)
+                    }
+                    _ => (gap.incarnation.0, 0),
+                };
                 Stamp {
                     batch_bytes: bytes.len() as u64,
-                    base_offset: gap.end,
+                    base_offset: match gap.reason {
+                        GapReason::PowerLoss => Offset(next),
+                        _ => gap.end,
+                    },
                     header_crc,
                     ..Stamp::default()
                 }
                 .write(&mut bytes);
                 subscription.incarnation = partition.incarnation;
-                subscription.position = 0;
-                messages.push(delivery(
-                    *id,
-                    gap.incarnation.0,
-                    vec![bytes.into()],
-                    partition,
-                ));
+                subscription.position = next;
+                messages.push(delivery(*id, life, vec![bytes.into()], partition));
                 busy = true;
             }
             for (base, batch) in &partition.batches {

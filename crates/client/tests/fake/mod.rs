@@ -142,6 +142,11 @@ impl FakeServer {
         self.partition(topic, partition).lose();
     }
 
+    /// As a power loss does it, of which this many batches were spared.
+    pub fn lose_power(&mut self, topic: &str, partition: usize, kept: usize) {
+        self.partition(topic, partition).lose_power(kept);
+    }
+
     /// Cuts all connections.
     pub fn cut(&mut self) {
         if let Some(cutter) = &self.cutter {

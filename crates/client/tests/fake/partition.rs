@@ -44,6 +44,25 @@ impl FakePartition {
         };
     }
 
+    /// Its host loses power: a new life begins with the first `kept` batches.
+    pub fn lose_power(&mut self, kept: usize) {
+        self.batches.truncate(kept);
+        let end = self.batches.last().map_or(0, |(base, batch)| {
+            let read = Batch::read(batch.clone(), Verify::Headers).unwrap();
+            base + read.header.offset_count()
+        });
+        self.events.truncate(end as usize);
+        self.producers.clear();
+        self.gap = Some(Gap {
+            incarnation: Incarnation(self.incarnation),
+            first: Offset(end),
+            end: Offset(end),
+            reason: GapReason::PowerLoss,
+            time: 1,
+        });
+        self.incarnation += 1;
+    }
+
     /// Stores a batch with its large data, or knows it again.
     pub fn append(
         &mut self,

@@ -8,8 +8,8 @@ use crate::output::Output;
 use crate::progress::{Beside, Progress};
 use bytes::Bytes;
 use client::{
-    ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataWanted, EventDataRef, EventInfo,
-    Target, TopicHandle,
+    Bounds, ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataWanted, EventDataRef,
+    EventInfo, Target, TopicHandle,
 };
 use jiff::{SignedDuration, Timestamp};
 use memory::Buffer;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::message::{PartitionDescription, Start};
-use wire::record::Position;
+use wire::record::{Gap, Position};
 use wire::view::DataView;
 use wire::{EventId, Offset, PartitionIndex};
 
@@ -45,10 +45,7 @@ pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let asked = interrupted.clone();
     interrupt::on_interrupt(move || asked.store(true, Ordering::Relaxed))?;
-    let ends = match args.follow {
-        true => BTreeMap::new(),
-        false => ends(&chosen),
-    };
+    let bounds = (!args.follow).then(|| Bounds::now(&chosen));
     let consumer = open(args, &topic, &chosen)?;
     let mut run = Run {
         args,
@@ -58,7 +55,8 @@ pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
         consumer,
         output: Output::new(args.client.json),
         left: args.max.unwrap_or(u64::MAX),
-        ends,
+        bounds,
+        gaps: Vec::new(),
         to_acknowledge: BTreeMap::new(),
     };
     let consumed = run.consume(&interrupted);
@@ -86,20 +84,6 @@ fn chosen(args: &ConsumeArgs, topic: &TopicHandle) -> Result<Vec<PartitionDescri
             })
     };
     args.partition.iter().map(find).collect()
-}
-
-/// Where each partition ends now, if there is anything to read in it.
-fn ends(chosen: &[PartitionDescription]) -> BTreeMap<PartitionIndex, Position> {
-    chosen
-        .iter()
-        .map(|partition| {
-            let end = Position {
-                incarnation: partition.incarnation,
-                offset: partition.watermarks.committed,
-            };
-            (partition.partition, end)
-        })
-        .collect()
 }
 
 /// A time of day, or one that lies so long before now: nanoseconds since 1970.
@@ -186,8 +170,10 @@ struct Run<'a> {
     output: Output,
     /// How many events may still be written.
     left: u64,
-    /// Partitions whose end as it was at the start has not been reached.
-    ends: BTreeMap<PartitionIndex, Position>,
+    /// Where each partition ended at the start, unless it goes on from there.
+    bounds: Option<Bounds>,
+    /// Gaps that were met and not written.
+    gaps: Vec<(PartitionIndex, Gap)>,
     /// The last event written of each partition.
     to_acknowledge: BTreeMap<PartitionIndex, EventId>,
 }
@@ -196,7 +182,7 @@ impl Run<'_> {
     fn consume(&mut self, interrupted: &AtomicBool) -> Result<(), Failure> {
         while self.left > 0 && !interrupted.load(Ordering::Relaxed) {
             self.write_gaps()?;
-            if !self.args.follow && self.is_at_end() {
+            if self.is_at_end() {
                 break;
             }
             let most = match self.args.data_dir {
@@ -208,8 +194,13 @@ impl Run<'_> {
                 .consumer
                 .pull_batch(max, Some(LOOK))
                 .about(&self.subject)?;
+            // What was lost among them may move the end.
+            self.note_gaps();
             for event in events {
-                self.write_event(event)?;
+                let bounds = self.bounds.as_mut();
+                if bounds.is_none_or(|bounds| bounds.admits(&event)) {
+                    self.write_event(event)?;
+                }
             }
             self.output.flush()?;
             self.acknowledge()?;
@@ -221,16 +212,23 @@ impl Run<'_> {
     /// Whether every partition has come to where it ended at the start.
     fn is_at_end(&mut self) -> bool {
         let consumer = &self.consumer;
-        self.ends.retain(|partition, end| {
-            consumer
-                .position(*partition)
-                .is_none_or(|position| position < *end)
-        });
-        self.ends.is_empty()
+        let position = |partition| consumer.position(partition);
+        let bounds = self.bounds.as_mut();
+        bounds.is_some_and(|bounds| bounds.is_reached(position))
+    }
+
+    fn note_gaps(&mut self) {
+        for (partition, gap) in self.consumer.take_gaps() {
+            if let Some(bounds) = &mut self.bounds {
+                bounds.note_gap(partition, &gap);
+            }
+            self.gaps.push((partition, gap));
+        }
     }
 
     fn write_gaps(&mut self) -> Result<(), Failure> {
-        for (partition, gap) in self.consumer.take_gaps() {
+        self.note_gaps();
+        for (partition, gap) in std::mem::take(&mut self.gaps) {
             let line = event_json::gap_line(partition, &gap);
             match self.args.plain {
                 // Not in the way of the events, but never unsaid.

@@ -33,6 +33,7 @@ pub fn queue(command: QueueCommand) -> Result<(), Failure> {
         QueueCommand::List(args) => list(ConsumerKind::Queue, &args),
         QueueCommand::Describe(args) => describe(ConsumerKind::Queue, &args),
         QueueCommand::Delete(args) => delete(ConsumerKind::Queue, &args),
+        QueueCommand::Drain(args) => super::drain::run(&args),
         QueueCommand::Dead(args) => dead(&args),
         QueueCommand::Redrive(args) => redrive(&args),
     }
