@@ -207,6 +207,11 @@ impl Node {
         }
     }
 
+    /// Whether the client of a connection has said who it is, and was let in.
+    pub fn knows_client(&self, link: LinkId) -> bool {
+        self.takes_requests(link)
+    }
+
     /// Whether requests of a connection are taken.
     pub(crate) fn takes_requests(&self, link: LinkId) -> bool {
         let session = self.sessions.get(&link);

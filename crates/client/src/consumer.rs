@@ -425,7 +425,9 @@ impl Consumer {
     ) -> Result<Vec<ConsumedEvent>, ClientError> {
         let open = self.open()?;
         let mut events = Vec::new();
-        let mut puller = open.puller();
+        let Some(mut puller) = open.puller(Deadline::after(Duration::ZERO))? else {
+            return Ok(events);
+        };
         let failure = loop {
             if events.len() >= max {
                 break None;

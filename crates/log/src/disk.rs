@@ -140,6 +140,17 @@ impl Operation {
         )
     }
 
+    /// Whether it needs a descriptor that is not open yet, if only for a moment.
+    pub fn opens(&self) -> bool {
+        matches!(
+            self,
+            Self::Create { .. }
+                | Self::Open { .. }
+                | Self::SyncDirectory { .. }
+                | Self::List { .. }
+        )
+    }
+
     /// The same operation on `file`, if it is one on an open file.
     pub fn with_file(mut self, id: FileId) -> Self {
         match &mut self {
@@ -250,6 +261,12 @@ impl fmt::Display for DiskError {
     }
 }
 
+/// What Linux says where the process, or the machine, has no descriptors left.
+const NO_DESCRIPTORS: [Option<i32>; 2] = [
+    Some(rustix::io::Errno::MFILE.raw_os_error()),
+    Some(rustix::io::Errno::NFILE.raw_os_error()),
+];
+
 impl DiskError {
     /// What was read of `path` is not to be touched, and why.
     pub(crate) fn refused(path: &std::path::Path, why: impl Into<String>) -> Self {
@@ -258,6 +275,12 @@ impl DiskError {
             attempt: format!("reading {}", path.display()),
             source: std::io::Error::other(why.into()),
         }
+    }
+
+    /// Whether descriptors lack. Nothing was done then, and the same operation
+    /// succeeds when some were closed: who carries out operations tries again.
+    pub fn lacks_descriptors(&self) -> bool {
+        NO_DESCRIPTORS.contains(&self.source.raw_os_error())
     }
 
     /// The same error for another who waited for the same thing.
@@ -289,6 +312,8 @@ impl std::error::Error for DiskError {
 ///   is promised to survive, in any order;
 /// - a `Write` either succeeds with every byte or fails; after a failure any
 ///   part may have been written;
+/// - where descriptors lack, an operation that [opens](Operation::opens) does nothing and says so
+///   ([`DiskError::lacks_descriptors`]);
 /// - a failed sync is reported to whoever asked for it, once; what it covered
 ///   may be lost although later syncs succeed.
 pub trait Disk: Send + Sync {

@@ -112,6 +112,11 @@ settings! {
     produce_credit_bytes: u64 = 16 << 20, "bytes";
     /// Members that one group or queue has at most, present or away.
     members_max: u32 = 4096, "count";
+    /// Connections at one address whose clients have not said who they are.
+    ///
+    /// Anybody who reaches a port can open connections and say nothing. Where one more comes, the
+    /// oldest of them is dropped; a client says who it is at once, and connects again if it was dropped.
+    pending_connections_max: u32 = 256, "count";
     /// Threads for disk operations that wait: syncs, opening and removing files, cold reads.
     disk_threads: u32 = 4, "count";
     /// Silence after which a sign of life is asked for; twice this is taken for death, milliseconds.
@@ -252,6 +257,11 @@ impl Config {
             ),
             ("produce_credit_bytes", self.produce_credit_bytes, 1),
             ("members_max", self.members_max.into(), 1),
+            (
+                "pending_connections_max",
+                self.pending_connections_max.into(),
+                1,
+            ),
             ("disk_threads", self.disk_threads.into(), 1),
             (
                 "heartbeat_ms",

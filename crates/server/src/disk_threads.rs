@@ -1,5 +1,7 @@
 //! A few threads for what waits: disk operations and jobs.
 
+use crate::executor::Report;
+use crate::rare_line::RareLine;
 use broker::node::{Job, JobId, JobResult, StorageId};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::thread::JoinHandle;
@@ -7,10 +9,15 @@ use net::Waker;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Tasks that wait for each thread. Beyond that whoever brings more waits:
 /// disks that are this far behind are the bottleneck anyway.
 const WAITING_PER_THREAD: usize = 1024;
+
+/// When an operation that found no descriptor is tried again. Others close
+/// theirs meanwhile; until then its partition waits, as behind a slow disk.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Something that waits.
 pub enum Task {
@@ -63,6 +70,9 @@ pub struct DiskThreads {
 struct Shared {
     disk: Arc<dyn Disk>,
     waker: Waker,
+    report: Report,
+    /// The line about descriptors that lack; locked for a moment.
+    no_descriptors: Mutex<RareLine>,
     /// Guards the tasks that wait and those that are done; held for a push
     /// or a pop only.
     queues: Mutex<Queues>,
@@ -79,6 +89,8 @@ struct Queues {
     /// turns: a sync does not stand behind all the data of another partition.
     bulk: VecDeque<Task>,
     bulk_next: bool,
+    /// What found no descriptor, in the order in which it is tried again.
+    later: VecDeque<(Instant, Task)>,
     done: Vec<Done>,
     ended: bool,
 }
@@ -109,6 +121,12 @@ impl Queues {
     fn count(&self) -> usize {
         self.waiting.len() + self.bulk.len()
     }
+
+    /// What is to be tried again by now.
+    fn pop_later(&mut self, now: Instant) -> Option<Task> {
+        let due = self.later.front().is_some_and(|(at, _)| *at <= now);
+        due.then(|| self.later.pop_front()).flatten().map(|it| it.1)
+    }
 }
 
 impl Shared {
@@ -123,10 +141,18 @@ impl Shared {
                 if queues.ended {
                     return;
                 }
-                if let Some(task) = queues.pop() {
+                let now = Instant::now();
+                if let Some(task) = queues.pop_later(now).or_else(|| queues.pop()) {
                     break task;
                 }
-                queues = self.work.wait(queues).expect("no holder panics here");
+                let retry = queues.later.front().map(|(at, _)| *at - now);
+                queues = match retry {
+                    None => self.work.wait(queues).expect("no holder panics here"),
+                    Some(retry) => {
+                        let waited = self.work.wait_timeout(queues, retry);
+                        waited.expect("no holder panics here").0
+                    }
+                };
             };
             drop(queues);
             self.room.notify_one();
@@ -135,10 +161,13 @@ impl Shared {
                     storage,
                     token,
                     operation,
-                } => Done::Operation {
-                    storage,
-                    token,
-                    result: self.disk.execute(operation),
+                } => match self.execute(storage, token, operation) {
+                    Some(result) => Done::Operation {
+                        storage,
+                        token,
+                        result,
+                    },
+                    None => continue,
                 },
                 Task::Job { job, work } => Done::Job {
                     job,
@@ -149,14 +178,57 @@ impl Shared {
             self.waker.wake();
         }
     }
+
+    /// `None` if there was no descriptor for it: then it is tried again later,
+    /// as often as need be. It fails for nobody, because a partition whose file
+    /// cannot be opened, or whose directory cannot be synced, is out of service
+    /// until it is opened anew.
+    fn execute(
+        &self,
+        storage: StorageId,
+        token: OperationToken,
+        operation: Operation,
+    ) -> Option<Result<Outcome, DiskError>> {
+        let again = operation.opens().then(|| operation.clone());
+        let result = self.disk.execute(operation);
+        let (Err(error), Some(operation)) = (&result, again) else {
+            return Some(result);
+        };
+        if !error.lacks_descriptors() {
+            return Some(result);
+        }
+        let now = Instant::now();
+        let mut line = self.no_descriptors.lock().expect("no holder panics here");
+        if let Some(count) = line.due(now) {
+            (self.report)(&format!(
+                "{error}; tried again until there are descriptors, {count} tries failed since the \
+                 last such line"
+            ));
+        }
+        drop(line);
+        let task = Task::Operation {
+            storage,
+            token,
+            operation,
+        };
+        self.queues().later.push_back((now + RETRY, task));
+        None
+    }
 }
 
 impl DiskThreads {
     /// Starts `count` threads; `waker` is rung when something is done.
-    pub fn start(disk: Arc<dyn Disk>, waker: Waker, count: u32) -> io::Result<Self> {
+    pub fn start(
+        disk: Arc<dyn Disk>,
+        waker: Waker,
+        report: Report,
+        count: u32,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             disk,
             waker,
+            report,
+            no_descriptors: Mutex::default(),
             queues: Mutex::default(),
             work: Condvar::new(),
             room: Condvar::new(),
@@ -213,7 +285,88 @@ impl Drop for DiskThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use log::FileId;
+    use log::{DiskErrorKind, FileId};
+    use net::Reactor;
+    use rustix::io::Errno;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A disk whose process has no descriptors for so many tries.
+    struct Poor {
+        left: AtomicU32,
+        errno: i32,
+    }
+
+    impl Disk for Poor {
+        fn execute(&self, operation: Operation) -> Result<Outcome, DiskError> {
+            let lacks = |left: u32| left.checked_sub(1);
+            match self
+                .left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, lacks)
+            {
+                Err(_) => Ok(Outcome::Done),
+                Ok(_) => Err(DiskError {
+                    kind: DiskErrorKind::Failed,
+                    attempt: operation.describe(|_| "a file".to_owned()),
+                    source: io::Error::from_raw_os_error(self.errno),
+                }),
+            }
+        }
+    }
+
+    /// What becomes of an operation, and the lines about it.
+    fn carried_out(disk: Poor, operation: Operation) -> (Result<Outcome, DiskError>, Vec<String>) {
+        let mut reactor = Reactor::new().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let told = lines.clone();
+        let report: Report = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let threads = DiskThreads::start(Arc::new(disk), reactor.waker(), report, 1).unwrap();
+        threads.submit(Task::Operation {
+            storage: StorageId(1),
+            token: OperationToken(0),
+            operation,
+        });
+        loop {
+            while reactor.next().is_some() {}
+            let mut done = Vec::new();
+            threads.take_done(&mut done);
+            if let Some(Done::Operation { result, .. }) = done.pop() {
+                let lines = lines.lock().unwrap().clone();
+                return (result, lines);
+            }
+            reactor.wait(None).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_finds_no_descriptor_is_tried_until_there_is_one() {
+        for errno in [Errno::MFILE.raw_os_error(), Errno::NFILE.raw_os_error()] {
+            for operation in [
+                Operation::Create { path: "a".into() },
+                Operation::Open { path: "a".into() },
+                Operation::SyncDirectory { path: "a".into() },
+                Operation::List { path: "a".into() },
+            ] {
+                let disk = Poor {
+                    left: 3.into(),
+                    errno,
+                };
+                let (result, lines) = carried_out(disk, operation);
+                assert!(matches!(result, Ok(Outcome::Done)), "{result:?}");
+                assert_eq!(lines.len(), 1, "{lines:?}");
+                assert!(lines[0].contains("tried again until there are descriptors"));
+            }
+        }
+    }
+
+    #[test]
+    fn another_failure_is_told_at_once() {
+        let disk = Poor {
+            left: 1.into(),
+            errno: Errno::IO.raw_os_error(),
+        };
+        let (result, lines) = carried_out(disk, Operation::Open { path: "a".into() });
+        assert!(result.is_err() && lines.is_empty());
+    }
 
     #[test]
     fn data_and_what_others_wait_for_have_turns() {

@@ -1,13 +1,16 @@
 //! Drives a node: links by a reactor, disk operations inline or on disk
 //! threads, time by the clock. One thread; one input at a time.
 
+use crate::descriptors::Descriptors;
 use crate::disk_threads::{DiskThreads, Done, Task};
+use crate::rare_line::RareLine;
+use crate::strangers::Strangers;
 use broker::node::{
     Input, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Now, Output, StorageId,
 };
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
-use net::{LinkEvent, Listener, NetError, Reactor, ReactorEvent};
+use net::{LinkEvent, Listener, ListenerId, NetError, Reactor, ReactorEvent};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -107,6 +110,12 @@ pub struct Executor {
     links: BTreeSet<net::LinkId>,
     /// Links of which the node was told that too much waits to be sent.
     crowded: BTreeSet<net::LinkId>,
+    /// Links of which the node has had no Hello.
+    strangers: Strangers,
+    descriptors: Descriptors,
+    /// Lines about connections that were dropped or could not be taken.
+    dropped: RareLine,
+    not_taken: RareLine,
     /// What is to be told to the network at the end of the turn.
     outbox: Vec<Output>,
     /// Operations that were done inline, not yet told.
@@ -142,6 +151,10 @@ pub struct Parts {
     pub wish: Arc<Wish>,
     /// The moment from which the node counts time.
     pub started: Instant,
+    /// How many clients at one listener may not have said who they are.
+    pub pending_connections_max: usize,
+    /// Which descriptors connections may have.
+    pub descriptors: Descriptors,
 }
 
 /// The time since `started`, and since 1970.
@@ -177,6 +190,10 @@ impl Executor {
             told: Duration::ZERO,
             links: BTreeSet::new(),
             crowded: BTreeSet::new(),
+            strangers: Strangers::new(parts.pending_connections_max),
+            descriptors: parts.descriptors,
+            dropped: RareLine::default(),
+            not_taken: RareLine::default(),
             outbox: Vec::new(),
             inline: VecDeque::new(),
             done: Vec::new(),
@@ -281,12 +298,69 @@ impl Executor {
     fn take(&mut self, event: ReactorEvent) {
         match event {
             // The link says `Up` or `Down` itself.
-            ReactorEvent::Accepted { .. } => {}
-            ReactorEvent::AcceptFailed { error, .. } => {
-                (self.report)(&format!("a connection could not be taken: {error}"));
-            }
+            ReactorEvent::Accepted { listener, link } => self.stranger_came(listener, link),
+            ReactorEvent::AcceptFailed { error, .. } => self.accept_failed(&error),
             ReactorEvent::Woken => self.take_done(),
             ReactorEvent::Link { link, event } => self.take_link_event(link, event),
+        }
+    }
+
+    /// Somebody connected, who may say nothing for a while: of those there are
+    /// not too many, and the disk keeps its descriptors.
+    fn stranger_came(&mut self, listener: ListenerId, link: net::LinkId) {
+        if let Some(oldest) = self.strangers.came(listener, link) {
+            self.drop_stranger(
+                oldest,
+                "pending_connections_max say nothing at its address already",
+            );
+        }
+        let excess = self.descriptors.connection_came();
+        self.drop_dispensable(excess, Some(link));
+    }
+
+    /// The listener goes on when a link is removed. Somebody who says nothing
+    /// is let go for that, for it is descriptors that lack most of the time.
+    fn accept_failed(&mut self, error: &NetError) {
+        if let Some(count) = self.not_taken.due(Instant::now()) {
+            let limit = self.descriptors.describe();
+            (self.report)(&format!(
+                "connections could not be taken, {count} since the last such line: {error}; {limit}"
+            ));
+        }
+        let excess = self.descriptors.none_left();
+        self.drop_dispensable(excess, None);
+    }
+
+    /// Lets so many go of those who say nothing, the newest last.
+    fn drop_dispensable(&mut self, count: u64, newest: Option<net::LinkId>) {
+        for _ in 0..count {
+            let Some(dispensable) = self.strangers.most_dispensable(newest) else {
+                return;
+            };
+            let limit = self.descriptors.describe();
+            self.drop_stranger(dispensable, &limit);
+        }
+    }
+
+    fn drop_stranger(&mut self, id: net::LinkId, why: &str) {
+        self.strangers.left(id);
+        let Some(link) = self.reactor.remove_link(id) else {
+            return;
+        };
+        if let Some(count) = self.dropped.due(Instant::now()) {
+            (self.report)(&format!(
+                "connections without a Hello were dropped, {count} since the last such line, the \
+                 last from {}: {why}",
+                link.peer().address
+            ));
+        }
+        drop(link);
+        self.crowded.remove(&id);
+        if self.links.remove(&id) {
+            self.handle(Input::LinkDown {
+                link: LinkId(id.0),
+                reason: NetError::Closed(why.to_owned()),
+            });
         }
     }
 
@@ -318,6 +392,7 @@ impl Executor {
             },
             LinkEvent::Down(reason) => {
                 self.reactor.remove_link(id);
+                self.strangers.left(id);
                 // A link that never stood is nothing to the node.
                 if !self.links.remove(&id) {
                     return;
@@ -326,6 +401,9 @@ impl Executor {
             }
         };
         self.handle(input);
+        if self.strangers.contains(id) && self.node.knows_client(link) {
+            self.strangers.left(id);
+        }
     }
 
     fn take_done(&mut self) {

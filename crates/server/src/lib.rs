@@ -8,6 +8,7 @@
 
 pub mod address;
 pub mod config;
+mod descriptors;
 mod directory;
 mod disk_threads;
 mod durable_file;
@@ -17,8 +18,10 @@ mod file_system;
 mod group_file;
 mod host;
 mod placement;
+mod rare_line;
 mod server;
 mod storages;
+mod strangers;
 
 pub use config::Config;
 pub use directory::{DataDirectory, TOKEN_BYTES};

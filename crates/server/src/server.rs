@@ -2,6 +2,7 @@
 
 use crate::address;
 use crate::config::Config;
+use crate::descriptors::{self, Descriptors};
 use crate::directory::DataDirectory;
 use crate::disk_threads::DiskThreads;
 use crate::error::{ConfigError, ServerError};
@@ -106,6 +107,10 @@ impl Server {
             report(caution);
         }
         if !embedded {
+            // A program that has a server within it sets its limits itself.
+            if let Some(line) = descriptors::raise_limit() {
+                report(&line);
+            }
             report_storage(&report, directory.path(), file_system);
         }
         // What memory partitions and readers give up is what the next ones
@@ -135,7 +140,8 @@ impl Server {
         reactor.set_spin(Duration::from_micros(config.spin_us.into()));
         let waker = reactor.waker();
         let threads = place("disk_cores", &config.disk_cores, || {
-            DiskThreads::start(disk.clone(), waker.clone(), config.disk_threads)
+            let count = config.disk_threads;
+            DiskThreads::start(disk.clone(), waker.clone(), report.clone(), count)
         })?;
         let wish = Arc::new(Wish::default());
         let executor = Executor::new(Parts {
@@ -148,6 +154,8 @@ impl Server {
             report: report.clone(),
             wish: wish.clone(),
             started,
+            pending_connections_max: config.pending_connections_max as usize,
+            descriptors: Descriptors::of_process(),
         })
         .map_err(net_system)?;
         let group_file = match &config.group_file {

@@ -82,9 +82,34 @@ impl Rig {
     /// As [`Rig::serve`], with a standard error that nobody reads: writing
     /// there fails.
     pub fn serve_without_log(&self, args: &[&str]) -> ServerProcess {
-        let mut server = self.unready(args);
+        let mut server = spawn(self.thalweg(&serve_args(args)));
         drop(server.child.as_mut().expect("it runs").stderr.take());
         self.until_ready(server)
+    }
+
+    /// As [`Rig::serve`], where the process may have so many files open.
+    pub fn serve_with_files(&self, files: u32, args: &[&str]) -> ServerProcess {
+        self.serve_by_shell(&format!("ulimit -n {files}"), args)
+    }
+
+    /// As [`Rig::serve_with_files`], of a limit that the process may raise.
+    pub fn serve_with_soft_files(&self, files: u32, args: &[&str]) -> ServerProcess {
+        self.serve_by_shell(&format!("ulimit -Sn {files}"), args)
+    }
+
+    /// A server of a shell that has done something first.
+    fn serve_by_shell(&self, first: &str, args: &[&str]) -> ServerProcess {
+        let server = self.thalweg(&serve_args(args));
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("{first}; exec \"$0\" \"$@\"")])
+            .arg(server.get_program())
+            .args(server.get_args())
+            .current_dir(self.directory.path());
+        for (name, _) in server.get_envs() {
+            shell.env_remove(name);
+        }
+        self.until_ready(with_log(spawn(shell)))
     }
 
     fn until_ready(&self, mut server: ServerProcess) -> ServerProcess {
@@ -114,31 +139,32 @@ impl Rig {
 
     /// Starts a server on `data`; it may not get far.
     pub fn serve_unready(&self, args: &[&str]) -> ServerProcess {
-        let mut server = self.unready(args);
-        let stderr = server.child.as_mut().expect("it runs").stderr.take();
-        server.log = collect(stderr.expect("it was asked for"));
-        server
+        with_log(spawn(self.thalweg(&serve_args(args))))
     }
+}
 
-    fn unready(&self, args: &[&str]) -> ServerProcess {
-        let args: Vec<&str> = ["serve", "data", "--json"]
-            .iter()
-            .chain(args)
-            .copied()
-            .collect();
-        let child = self
-            .thalweg(&args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
-        ServerProcess {
-            child: Some(child),
-            ready: Value::Null,
-            log: Log::default(),
-        }
+fn serve_args<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["serve", "data", "--json"], args].concat()
+}
+
+fn spawn(mut command: Command) -> ServerProcess {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    ServerProcess {
+        child: Some(child),
+        ready: Value::Null,
+        log: Log::default(),
     }
+}
+
+fn with_log(mut server: ServerProcess) -> ServerProcess {
+    let stderr = server.child.as_mut().expect("it runs").stderr.take();
+    server.log = collect(stderr.expect("it was asked for"));
+    server
 }
 
 /// What `wait` returns, or a failure if it does not return.
