@@ -39,6 +39,24 @@ fn named_pages(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("docs/") && word.ends_with(".md"))
 }
 
+/// The rows of docs/promises.md are numbered from 1 on, each with a number of its own.
+pub fn promises(files: &[File]) -> Vec<String> {
+    let path = "docs/promises.md";
+    let Some(page) = files.iter().find(|file| file.path == path) else {
+        return vec![format!("{path} is not there")];
+    };
+    let rows = page.text.lines().enumerate().filter_map(|(index, line)| {
+        let number = line.strip_prefix("| ")?.split(' ').next()?;
+        Some((index + 1, number.parse::<usize>().ok()?))
+    });
+    rows.zip(1..)
+        .filter(|((_, number), expected)| number != expected)
+        .map(|((line, number), expected)| {
+            format!("{path}:{line}: row {number} is the {expected}. of the table; number it so")
+        })
+        .collect()
+}
+
 /// Links between pages lead to files and headings that are there.
 pub fn links(files: &[File]) -> Vec<String> {
     let mut complaints = Vec::new();
@@ -219,6 +237,18 @@ mod tests {
         let said = pages(&files);
         assert_eq!(said.len(), 1, "{said:#?}");
         assert!(said[0].starts_with("a.rs:2: points to docs/gone.md"));
+    }
+
+    #[test]
+    fn two_promises_of_one_number_are_told() {
+        let page = "| promise | today |\n|---|---|\n| 1 order | yes |\n| 1 acks | yes |\n";
+        let said = promises(&[File::of("docs/promises.md", page)]);
+        assert_eq!(said.len(), 1, "{said:#?}");
+        assert!(
+            said[0].starts_with("docs/promises.md:4: row 1 "),
+            "{said:#?}"
+        );
+        assert!(promises(&[File::of("docs/promises.md", "| 1 order |\n| 2 acks |\n")]).is_empty());
     }
 
     #[test]

@@ -71,6 +71,11 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn promises_have_numbers_of_their_own() {
+    none(documents::promises(&tree::files()));
+}
+
+#[test]
 fn pages_that_are_named_are_there() {
     // The rules' own tests name pages that are not there.
     let mut files = tree::files();
