@@ -1,6 +1,10 @@
 """Runs the code of one page of the documentation, top to bottom.
 
-    python run_page.py PAGE.md
+    python run_page.py PAGE.md [TIMES]
+
+TIMES above 1 runs the page's code so often, one after the other with fresh names, in the
+same directory and beside what the page started the first time: a page can be followed
+again on a server that it was followed on before.
 
 Python blocks (```python) run one after the other in this interpreter, sharing
 their names as in a notebook; shell blocks (```sh) run in bash. Both start in
@@ -112,6 +116,23 @@ class Run:
         self.printed = ""
         self.started: list[tuple[Block, subprocess.Popen[bytes]]] = []
 
+    def through(self, blocks: list[Block]) -> str | None:
+        """Does the blocks in their order: what is wrong with the first that fails."""
+        self.names = {"__name__": "__main__"}
+        try:
+            for block in blocks:
+                try:
+                    self.do(block)
+                except BaseException as error:
+                    if not isinstance(error, PageError):
+                        traceback.print_exc()
+                    return f"line {block.line}: {type(error).__name__}: {error}"
+            return None
+        finally:
+            # Whatever the page left open, such as a producer, is closed before the
+            # server goes away, as it would be when a reader's interpreter ends.
+            self.names.clear()
+
     def do(self, block: Block) -> None:
         if block.action == "file":
             Path(block.argument).write_text(block.text)
@@ -177,24 +198,21 @@ class Run:
 
 def main() -> None:
     path = Path(sys.argv[1])
+    times = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     # `python`, `thalweg` and the like are those of this interpreter.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run = Run(path)
     failed = None
     try:
-        for block in blocks(path.read_text()):
-            try:
-                run.do(block)
-            except BaseException as error:
-                if not isinstance(error, PageError):
-                    traceback.print_exc()
-                failed = f"line {block.line}: {type(error).__name__}: {error}"
+        found = blocks(path.read_text())
+        again = [block for block in found if block.action != "background"]
+        for number in range(times):
+            failed = run.through(again if number else found)
+            if failed:
+                failed = f"time {number + 1} of {times}: {failed}" if times > 1 else failed
                 break
     except PageError as error:
         failed = str(error)
-    # Whatever the page left open, such as a producer, is closed before the
-    # server goes away, as it would be when a reader's interpreter ends.
-    run.names.clear()
     try:
         run.stop()
     except PageError as error:

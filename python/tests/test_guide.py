@@ -27,10 +27,10 @@ PAGES = [
 PAGE_SECONDS_MAX = 300
 
 
-def run_page(page: Path, directory: Path) -> tuple[int, str]:
-    """Runs a page in a directory: its exit status and what it printed."""
+def run_page(page: Path, directory: Path, times: int = 1) -> tuple[int, str]:
+    """Runs a page so many times in a directory: its exit status and what it printed."""
     process = subprocess.Popen(
-        [sys.executable, RUN_PAGE, page],
+        [sys.executable, RUN_PAGE, page, str(times)],
         cwd=directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -55,10 +55,24 @@ def test_page(page: Path, tmp_path: Path) -> None:
     assert status == 0, printed
 
 
-def run_text(directory: Path, text: str) -> tuple[int, str]:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.skipif(not hasattr(thalweg, "Driver"), reason="the package has no Driver yet")
+def test_page_followed_twice_on_one_server(page: Path, tmp_path: Path) -> None:
+    status, printed = run_page(page, tmp_path, times=2)
+    assert status == 0, printed
+
+
+def run_text(directory: Path, text: str, times: int = 1) -> tuple[int, str]:
     page = directory / "page.md"
     page.write_text(text)
-    return run_page(page, directory)
+    return run_page(page, directory, times)
+
+
+def test_a_page_that_can_be_followed_only_once_fails_the_second_time(tmp_path: Path) -> None:
+    text = "```python\nopen('made', 'x').close()\n```\n"
+    status, printed = run_text(tmp_path, text, times=2)
+    assert status == 1, printed
+    assert "page.md: time 2 of 2: line 2: FileExistsError" in printed
 
 
 def test_blocks_share_their_names_and_do_what_their_comments_say(tmp_path: Path) -> None:
