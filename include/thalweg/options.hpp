@@ -169,6 +169,15 @@ struct Partitions {
     explicit constexpr Partitions(size_t partitions) : count(partitions) {}
 };
 
+/*
+ * Whether createTopic opens a topic of that name that is there already, as it is; the
+ * other options change nothing of it then. Without it createTopic throws TopicExists.
+ */
+struct ExistOk {
+    bool value;
+    explicit constexpr ExistOk(bool exist_ok = true) : value(exist_ok) {}
+};
+
 /* How partitions are stored: "disk", "memory", or another kind with its configuration. */
 class Storage {
 public:

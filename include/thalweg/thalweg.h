@@ -277,6 +277,8 @@ void thalweg_driver_free(thalweg_driver *driver);
  *           a list with one for each partition), and the keys of
  *           docs/reference/topic-definition.md: validator,
  *           partition_selector, serializer, durability, retention, ...
+ *           exist_ok (false): a topic of that name that is there already is
+ *           opened as it is, and the other keys change nothing of it.
  * topic     NULL, or where a handle of it goes.
  *
  * Durable when it returns. Errors: THALWEG_SERVER_TOPIC_EXISTS,

@@ -184,6 +184,7 @@ struct TopicArguments {
     {
         object.add("partitions", std::to_string(partitions.count));
     }
+    void take(ExistOk exist_ok) { object.add("exist_ok", exist_ok.value ? "true" : "false"); }
     void take(const Storage &storage) { object.add("storage", storage.json()); }
     void take(Durability durability) { object.add("durability", detail::name(durability)); }
     void take(const Options &options) { object.merge(options.string()); }
@@ -316,7 +317,7 @@ public:
 
     /*
      * Makes a topic. Options in any order: Partitions, Storage, Validator,
-     * PartitionSelector, Serializer, Durability, Options.
+     * PartitionSelector, Serializer, Durability, ExistOk, Options.
      */
     template <class... Arguments>
     TopicHandle createTopic(const std::string &name, const Arguments &...options)

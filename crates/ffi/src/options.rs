@@ -153,6 +153,18 @@ impl Storage {
     }
 }
 
+/// Takes the key `exist_ok` out of a topic's `options`: whether a topic of the name that
+/// is there already is opened as it is.
+pub fn exist_ok(options: &mut Map<String, Value>) -> Result<bool, Failure> {
+    match options.remove("exist_ok") {
+        None => Ok(false),
+        Some(Value::Bool(exist_ok)) => Ok(exist_ok),
+        Some(other) => Err(Failure::invalid(format!(
+            "exist_ok is true or false, not {other}"
+        ))),
+    }
+}
+
 /// How many partitions, and how they are stored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]

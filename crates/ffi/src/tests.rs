@@ -3,3 +3,4 @@
 mod calls;
 mod events;
 mod sharing;
+mod topics;

@@ -9,7 +9,7 @@ use crate::loan::Loan;
 use crate::options::{self, Partitions};
 use crate::view::ThalwegSegment;
 use client::{
-    DataWanted, Definition, FetchRequest, Incarnation, Offset, PartitionDescription,
+    ClientError, DataWanted, Definition, FetchRequest, Incarnation, Offset, PartitionDescription,
     PartitionIndex, Position, Segment, Target, TopicDescription, TopicHandle,
 };
 use serde_json::{Map, Value, json};
@@ -36,7 +36,7 @@ impl Topic {
     }
 }
 
-/// Makes a topic; opens it if `topic` is given.
+/// Makes a topic, or with `exist_ok` takes the one that is there; opens it if `topic` is given.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_topic_create(
     driver: Option<&Driver>,
@@ -49,11 +49,19 @@ pub extern "C" fn thalweg_topic_create(
         let driver = given("driver", driver)?;
         let name = text("name", name)?;
         let mut options: Map<String, Value> = options::read("options of a topic", options)?;
+        let exist_ok = options::exist_ok(&mut options)?;
         let storage = Partitions::taken_from(&mut options)?.to_client()?;
         let definition = Definition::from_json(&Value::Object(options).to_string())
             .map_err(|error| Failure::invalid(error.to_string()))?;
         let client = &driver.connection.client;
-        let handle = client.create_topic(name, &definition, &storage)?;
+        let handle = match client.create_topic(name, &definition, &storage) {
+            Err(ClientError::Server(reply))
+                if exist_ok && reply.code == wire::ErrorCode::TopicExists =>
+            {
+                client.open_topic(name)?
+            }
+            made => made?,
+        };
         match topic {
             Some(topic) => Topic::give(Some(topic), handle, driver),
             None => Ok(()),
