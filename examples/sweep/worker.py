@@ -1,4 +1,4 @@
-"""One worker of the sweep: takes parameter sets until it is killed, or no more come.
+"""One worker of the sweep: takes parameter sets until it is killed, or all are done.
 
     python worker.py GROUP_FILE IDLE_SECONDS
 """
@@ -29,7 +29,8 @@ def main() -> None:
             sets.queue("sweep", prefetch=1, deliveries_max=50, session_timeout=1.0) as consumer,
             results.producer() as producer,
         ):
-            while (event := consumer.pull(timeout=idle)) is not None:
+            # Ends when no set is left, with nobody; never because the server is away.
+            for event in consumer.drain(idle):
                 number = event.metadata["number"]
                 try:
                     value = energy(event.metadata["coupling"])

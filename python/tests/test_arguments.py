@@ -49,6 +49,8 @@ NUMBERS: dict[str, set[str]] = {
     "flush": {"timeout"},
     "seek": {"partition", "position"},
     "position": {"partition"},
+    "read": {"start", "end", "credit_bytes"},
+    "drain": {"idle"},
     "wind_down": {"within"},
     "return_to_queue": {"delay"},
 }  # fmt: skip
@@ -79,6 +81,8 @@ OTHERS: dict[str, set[str]] = {
     "flush": set(),
     "seek": set(),
     "position": set(),
+    "read": {"partitions", "data", "allocator", "on_gap"},
+    "drain": set(),
     "wind_down": set(),
     "return_to_queue": {"reason"},
 }  # fmt: skip
@@ -103,6 +107,8 @@ METHODS: dict[str, Any] = {
     "flush": thalweg.Producer.flush,
     "seek": thalweg.Consumer.seek,
     "position": thalweg.Consumer.position,
+    "read": thalweg.Topic.read,
+    "drain": thalweg.QueueConsumer.drain,
     "wind_down": thalweg.QueueConsumer.wind_down,
     "return_to_queue": thalweg.QueueEvent.return_to_queue,
 }
@@ -176,6 +182,10 @@ def _calls(rig: Rig, name: str) -> dict[str, Callable[..., Any]]:
         with topic.queue(fresh()) as queue:
             queue.wind_down(**given)
 
+    def drained(**given: Any) -> None:
+        with topic.queue(fresh()) as queue:
+            queue.drain(**given)
+
     def moved(method: Callable[..., Any], *front: Any) -> Callable[..., Any]:
         return lambda **given: method(*front, **{"partition": 0, "position": 0, **given})
 
@@ -196,6 +206,8 @@ def _calls(rig: Rig, name: str) -> dict[str, Callable[..., Any]]:
         "flush": rig.producer.flush,
         "seek": moved(rig.reader.seek),
         "position": rig.reader.position,
+        "read": lambda **given: topic.read(**given).close(),
+        "drain": drained,
         "wind_down": wound_down,
         "return_to_queue": returned,
     }

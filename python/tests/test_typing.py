@@ -35,6 +35,10 @@ with thalweg.Driver("thalweg.json") as driver:
             task.return_to_queue(delay=1.5, reason="busy").result(timeout=1)
             replied: thalweg.Future = task.reply({"done": True}, np.zeros(3))
             extended: thalweg.Future[None] = task.extend()
+        for drained in worker.drain(idle=0.5):
+            drained.acknowledge()
+    with topic.read(start=3, end={0: 5}, partitions=[0]) as reader:
+        sizes: list[int] = [read.data_size for read in reader]
     with topic.requester(data=False) as requester:
         asked: thalweg.Future[thalweg.Event] = requester.request({"x": 1}, key="k", timeout=3)
         size = asked.result().data_size
@@ -48,6 +52,10 @@ async def main() -> None:
         print(event.id, id)
     async for task in worker:
         await task.acknowledge()
+    async for task in worker.drain():
+        await task.acknowledge()
+    async for event in topic.read():
+        print(event.id)
     reply = await requester.request({})
     print(reply.metadata, (await requester.broadcast({})).missing)
 """

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 if TYPE_CHECKING:
     from thalweg._thalweg import (
         Consumer,
+        Drain,
         Driver,
         Event,
         Future,
         Producer,
         QueueConsumer,
         QueueEvent,
+        Reader,
         Requester,
     )
 
@@ -76,3 +78,21 @@ async def next_event(consumer: Consumer | QueueConsumer) -> Event:
         if getattr(consumer, "winding_down", False):
             raise StopAsyncIteration
         await asyncio.wait((waiter,), timeout=_LOOK_SECONDS)
+
+
+@overload
+async def next_of_bounded(source: Drain) -> QueueEvent: ...
+@overload
+async def next_of_bounded(source: Reader) -> Event: ...
+async def next_of_bounded(source: Drain | Reader) -> Event:
+    """What ``async for`` runs over what ends by itself."""
+    loop = asyncio.get_running_loop()
+    while True:
+        waiter: asyncio.Future[None] = loop.create_future()
+        # Asked before looking, so that no wake-up falls between the two.
+        source._call_when_ready(partial(_wake, loop, waiter))
+        event, due = source._look()
+        if event is not None:
+            return event
+        seconds = _LOOK_SECONDS if due is None else min(due, _LOOK_SECONDS)
+        await asyncio.wait((waiter,), timeout=seconds)

@@ -22,9 +22,11 @@ __all__ = [
     "Future",
     "EventId",
     "Consumer",
+    "Reader",
     "Event",
     "QueueConsumer",
     "QueueEvent",
+    "Drain",
     "Requester",
     "DataView",
     "_unhex",
@@ -374,6 +376,35 @@ class Topic:
         The functions are called on a thread that pulls. Raises
         `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
         `Unreachable`.
+        """
+    def read(
+        self,
+        *,
+        start: Literal["beginning", "latest"] | int | EventId | datetime | None = None,
+        end: Literal["now"] | int | EventId | datetime | Mapping[int, int | EventId] | None = None,
+        partitions: Sequence[int] | None = None,
+        data: bool | _Selector | None = None,
+        allocator: _Allocator | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        credit_bytes: int | None = None,
+    ) -> Reader:
+        """Reads what the topic has now, or a part of that, and ends: without a name
+        and a cursor. Use it in a `with` block, or iterate to the end.
+
+        - `start`: `"beginning"` (also None), an offset (in each partition), the
+          `EventId` of the first event wanted, or an aware datetime.
+        - `end`: `"now"` ends behind what is visible when the read begins, so
+          also while events are pushed. Others end there too, or sooner: an
+          aware datetime before the first event that the server appended then or
+          later; an offset (in each partition) or an `EventId` (in its partition)
+          before that event; a dict has an offset or an `EventId` for each
+          partition that is to end sooner.
+        - `partitions`: the indices of those to read; None reads all.
+        - `data`, `allocator`, `on_gap`, `credit_bytes`: as for `consumer`.
+
+        The functions are called on a thread that iterates. Blocks until the server
+        has said where the topic ends. Raises `InvalidArgument`, `UnknownPartition`,
+        `StorageError` if what a partition has is not known, `Timeout`, `Unreachable`.
         """
     def group(
         self,
@@ -805,6 +836,55 @@ class Consumer:
     def _call_when_ready(self, function: Callable[[], object], /) -> None:
         """Calls `function()` once, when there is an event or the consumer is closed."""
 
+@final
+class Reader:
+    """Reads what a topic had when the read began, and ends. It has no name and no
+    cursor: nothing is acknowledged, and nobody else is concerned.
+
+    Made by `Topic.read`. Iterate over it, once; in a coroutine, `async for` does
+    the same. Events of one partition come in their order; partitions take turns.
+    `close`, the end of a `with` block, or letting go of it ends the read early.
+    Lost connections and restarts of the server are survived. Threads that share
+    one share the events. Not usable in a child after `os.fork()`, which raises
+    `Forked`: read anew there.
+
+    Iterating raises `Damaged`, `Closed` when the driver is closed, `ServerError`;
+    and what a selector or allocator raises: the next step asks again.
+    """
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Event: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, Event]: ...
+    def _call_when_ready(self, function: Callable[[], object], /) -> None:
+        """Calls `function()` once, when there may be an event, or the end."""
+    def _look(self) -> tuple[Event | None, float | None]:
+        """An event if there is one, and in how many seconds to look again if no
+        function is called before; raises `StopAsyncIteration` at the end.
+        """
+    @property
+    def gaps(self) -> list[Gap]:
+        """What was lost of that which was to be read, as it was met: a list of
+        `Gap`. Without `on_gap` each is a `GapWarning`, too.
+        """
+    def close(self) -> None:
+        """Ends the read. Iteration ends. Does not wait for the server; a second call
+        does nothing.
+        """
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+    @property
+    def topic(self) -> Topic:
+        """The topic that it reads."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+
 @disjoint_base
 class Event:
     """One event of a topic, as a consumer got it.
@@ -903,8 +983,8 @@ class QueueConsumer:
     """Gets single events of a topic, each under a lease: while it lasts, no other
     member of the queue gets the event.
 
-    Made by `Topic.queue`. Iterate over it, for ever; or call `pull`. In a
-    coroutine, `async for` does the same. Each event is to be settled by
+    Made by `Topic.queue`. Iterate over it, for ever; over `drain()`, until nothing
+    is left; or call `pull`. In a coroutine, `async for` does the same. Each event is to be settled by
     itself: acknowledged, returned, or rejected; use it in a `with` block. May be used by several
     threads, which share the events.
 
@@ -940,6 +1020,22 @@ class QueueConsumer:
     def __next__(self) -> QueueEvent: ...
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, QueueEvent]: ...
+    def drain(self, idle: float = 1.0) -> Drain:
+        """Its events until nothing of the queue is left: what a worker loops over
+        that is to end when the work is done, as in `for event in queue.drain()`. In a
+        coroutine, `async for` does the same.
+
+        It ends when the server says that nothing is ready, leased (to anybody,
+        this consumer included), delayed or on its way to the dead-letter topic,
+        and that held for `idle` seconds; or when the consumer is closed or winds
+        down. Lost connections and restarts of the server do not end it, however
+        long they take. Settle each event before the next one is asked for: what
+        this consumer holds keeps every worker's loop from its end, until its lease
+        expires. What is pushed after the end is not waited for: call `drain` again.
+
+        Raises what `pull` does, but not for a server that is away; and
+        `StorageError` if a partition failed, in which nobody knows what is left.
+        """
     @property
     def gaps(self) -> list[Gap]:
         """What was lost before it was settled, by retention or damage: a list of
@@ -1064,6 +1160,23 @@ class QueueEvent(Event):
         traceback: TracebackType | None = None,
         /,
     ) -> None: ...
+
+@final
+class Drain:
+    """The events of a queue until nothing of it is left: what `QueueConsumer.drain`
+    gives, which says when that is. To be iterated over once, in a coroutine with
+    `async for`. Threads that share one share the events.
+    """
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> QueueEvent: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, QueueEvent]: ...
+    def _call_when_ready(self, function: Callable[[], object], /) -> None:
+        """Calls `function()` once, when there may be an event, or the end."""
+    def _look(self) -> tuple[QueueEvent | None, float | None]:
+        """An event if there is one, and in how many seconds to look again if no
+        function is called before; raises `StopAsyncIteration` at the end.
+        """
 
 @final
 class Requester:

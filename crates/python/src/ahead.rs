@@ -18,6 +18,29 @@ use std::collections::VecDeque;
 #[pyclass(frozen, module = "thalweg._thalweg", name = "_Group")]
 pub struct Group(pub Vec<ConsumedEvent>);
 
+/// Events that are taken from the client at once, so that one costs little.
+const AHEAD_MAX: usize = 512;
+/// Bytes of data that these may hold.
+const AHEAD_BYTES_MAX: u64 = 4 << 20;
+
+/// How many events to take next, by the size of the last ones.
+pub fn fitting(events: &[ConsumedEvent]) -> Option<usize> {
+    let bytes: u64 = events.iter().map(held_bytes).sum();
+    let mean = bytes.checked_div(events.len() as u64)?;
+    let fitting = AHEAD_BYTES_MAX / mean.max(1);
+    Some(fitting.clamp(1, AHEAD_MAX as u64) as usize)
+}
+
+/// Bytes that an event in hand keeps, beyond its share of a batch.
+fn held_bytes(event: &ConsumedEvent) -> u64 {
+    let data = match event.data() {
+        client::EventDataRef::None => 0,
+        client::EventDataRef::Inline(bytes) => bytes.len(),
+        client::EventDataRef::Allocated(target) => target.len(),
+    };
+    (data + event.metadata().len()) as u64
+}
+
 /// A group, and which of its events comes next.
 struct Rest {
     group: Py<Group>,
@@ -25,7 +48,7 @@ struct Rest {
     end: u32,
 }
 
-/// The queue of one consumer.
+/// The queue of one consumer or reader.
 #[derive(Default)]
 pub struct Ahead(UnsafeCell<VecDeque<Rest>>);
 
@@ -36,11 +59,7 @@ unsafe impl Sync for Ahead {}
 impl Ahead {
     /// Looks at the queue. `look` must run no Python code, so it drops no
     /// group: an event can own memory of a Python object.
-    fn with<T>(
-        &self,
-        owner: &Bound<'_, Consumer>,
-        look: impl FnOnce(&mut VecDeque<Rest>) -> T,
-    ) -> T {
+    fn with<T, O>(&self, owner: &Bound<'_, O>, look: impl FnOnce(&mut VecDeque<Rest>) -> T) -> T {
         with_critical_section(owner.as_any(), || {
             // SAFETY: the critical section lets in one thread, and `look`
             // can't come back here because it runs no Python code.
@@ -50,7 +69,7 @@ impl Ahead {
 
     /// The next event: its group and its place there.
     #[inline]
-    pub fn pop(&self, owner: &Bound<'_, Consumer>) -> Option<(Py<Group>, u32)> {
+    pub fn pop<O>(&self, owner: &Bound<'_, O>) -> Option<(Py<Group>, u32)> {
         self.with(owner, |ahead| {
             let first = ahead.front_mut()?;
             let index = first.next;
@@ -64,9 +83,9 @@ impl Ahead {
 
     /// Puts events behind the others, one group or, if they are to be kept
     /// apart, a group each.
-    pub fn extend(
+    pub fn extend<O>(
         &self,
-        owner: &Bound<'_, Consumer>,
+        owner: &Bound<'_, O>,
         events: Vec<ConsumedEvent>,
         apart: bool,
     ) -> PyResult<()> {
@@ -79,7 +98,7 @@ impl Ahead {
         Ok(())
     }
 
-    fn push(&self, owner: &Bound<'_, Consumer>, events: Vec<ConsumedEvent>) -> PyResult<()> {
+    fn push<O>(&self, owner: &Bound<'_, O>, events: Vec<ConsumedEvent>) -> PyResult<()> {
         let end = events.len() as u32;
         if end == 0 {
             return Ok(());
@@ -107,7 +126,7 @@ impl Ahead {
     }
 
     /// Forgets all events.
-    pub fn clear(&self, owner: &Bound<'_, Consumer>) {
+    pub fn clear<O>(&self, owner: &Bound<'_, O>) {
         drop(self.with(owner, std::mem::take));
     }
 

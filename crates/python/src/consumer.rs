@@ -1,6 +1,6 @@
 //! `thalweg.Consumer`: events on their way in.
 
-use crate::ahead::Ahead;
+use crate::ahead::{self, Ahead};
 use crate::event::Event;
 use crate::future::{EventId, Future};
 use crate::gaps::Gaps;
@@ -19,11 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use wire::record::Position;
-
-/// Events that are taken from the client at once, so that one costs little.
-const AHEAD_MAX: usize = 512;
-/// Bytes of data that these may hold.
-const AHEAD_BYTES_MAX: u64 = 4 << 20;
 
 /// Receives the events of a topic, partition by partition in their order.
 ///
@@ -202,12 +197,9 @@ impl Consumer {
                 return Err(raised.unwrap_or(error));
             }
         };
-        let bytes: u64 = events.iter().map(held_bytes).sum();
         if !this.in_group
-            && let Some(mean) = bytes.checked_div(events.len() as u64)
+            && let Some(next) = ahead::fitting(&events)
         {
-            let fitting = AHEAD_BYTES_MAX / mean.max(1);
-            let next = fitting.clamp(1, AHEAD_MAX as u64) as usize;
             this.ahead_max.store(next, Ordering::Relaxed);
         }
         if let Some(parsed) = &this.parsed {
@@ -229,16 +221,6 @@ impl Consumer {
         }
         Ok(true)
     }
-}
-
-/// Bytes that an event in hand keeps, beyond its share of a batch.
-fn held_bytes(event: &ConsumedEvent) -> u64 {
-    let data = match event.data() {
-        client::EventDataRef::None => 0,
-        client::EventDataRef::Inline(bytes) => bytes.len(),
-        client::EventDataRef::Allocated(target) => target.len(),
-    };
-    (data + event.metadata().len()) as u64
 }
 
 #[pymethods]

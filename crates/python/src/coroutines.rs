@@ -24,6 +24,10 @@ bridge!(
     next_event
 );
 bridge!(
+    /// A coroutine that gives the next event of what comes to an end by itself.
+    next_of_bounded
+);
+bridge!(
     /// A coroutine that gives the object: `async with` begins.
     enter
 );

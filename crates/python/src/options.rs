@@ -2,13 +2,13 @@
 
 use crate::future::EventId;
 use crate::{error, wait};
-use client::{BatchPolicy, JobEnd, Linger};
+use client::{BatchPolicy, JobEnd, Linger, ReadEnd};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyString};
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use std::time::{Duration, SystemTime};
 use wire::message::Start;
 use wire::record::Position;
-use wire::{Durability, Incarnation, Offset};
+use wire::{Durability, Incarnation, Offset, PartitionIndex};
 
 /// Where an independent consumer begins.
 pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
@@ -48,6 +48,68 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
         return crate::producer::nanoseconds(start).map(Start::Time);
     };
     Ok(Start::At(position))
+}
+
+/// Where a bounded read ends.
+pub enum End {
+    Client(ReadEnd),
+    /// Before this offset in each partition.
+    Offset(Offset),
+}
+
+/// `end` of `Topic.read`.
+pub fn end(end: &Bound<'_, PyAny>) -> PyResult<End> {
+    let py = end.py();
+    let ends = if let Ok(name) = end.cast::<PyString>() {
+        return match name.to_str()? {
+            "now" => Ok(End::Client(ReadEnd::Now)),
+            other => Err(invalid(
+                py,
+                format!(
+                    "end is now, an offset, an EventId, an aware datetime or a dict of offsets \
+                     and EventIds by partition, not {other:?}"
+                ),
+            )),
+        };
+    } else if let Ok(ends) = end.cast::<PyDict>() {
+        let ends = ends.iter().map(|(partition, end)| {
+            let partition = PartitionIndex(partition.extract()?);
+            if let Ok(id) = end.cast::<EventId>() {
+                let id = id.get().0;
+                if id.partition != partition {
+                    let message = format!("event {id} is not in partition {partition}");
+                    return Err(invalid(py, message));
+                }
+                return Ok(before(id));
+            }
+            let position = Position {
+                incarnation: Incarnation(0),
+                offset: Offset(end.extract()?),
+            };
+            Ok((partition, position))
+        });
+        ends.collect::<PyResult<_>>()?
+    } else if let Ok(id) = end.cast::<EventId>() {
+        vec![before(id.get().0)]
+    } else if let Ok(offset) = end.extract() {
+        return Ok(End::Offset(Offset(offset)));
+    } else if end.is_instance_of::<PyInt>() {
+        let message =
+            format!("end as a number is the offset of an event, from 0 to 2**64 - 1, not {end}");
+        return Err(invalid(py, message));
+    } else {
+        let time = crate::producer::nanoseconds(end)?;
+        return Ok(End::Client(ReadEnd::Time(time)));
+    };
+    Ok(End::Client(ReadEnd::Before(ends)))
+}
+
+fn before(id: wire::EventId) -> (PartitionIndex, Position) {
+    let position = Position {
+        incarnation: id.incarnation,
+        offset: id.offset,
+    };
+    (id.partition, position)
 }
 
 pub fn invalid(py: Python<'_>, message: String) -> PyErr {

@@ -1,5 +1,6 @@
 //! `thalweg.QueueConsumer` and `thalweg.QueueEvent`: events under leases.
 
+use crate::drain::Drain;
 use crate::event::Event;
 use crate::future::{EventId, Future};
 use crate::gaps::Gaps;
@@ -16,12 +17,13 @@ use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// Gets single events of a topic, each under a lease: while it lasts, no other
 /// member of the queue gets the event.
 ///
-/// Made by `Topic.queue`. Iterate over it, for ever; or call `pull`. In a
-/// coroutine, `async for` does the same. Each event is to be settled by
+/// Made by `Topic.queue`. Iterate over it, for ever; over `drain()`, until nothing
+/// is left; or call `pull`. In a coroutine, `async for` does the same. Each event is to be settled by
 /// itself: acknowledged, returned, or rejected; use it in a `with` block. May be used by several
 /// threads, which share the events.
 ///
@@ -57,9 +59,9 @@ pub struct QueueConsumer {
 }
 
 /// What one look at the client gave.
-enum News {
+enum News<T> {
     Gaps(Vec<(wire::PartitionIndex, wire::record::Gap)>),
-    Events(Vec<client::QueueEvent>),
+    Pulled(T),
 }
 
 impl QueueConsumer {
@@ -104,6 +106,27 @@ impl QueueConsumer {
         max: usize,
         deadline: Deadline,
     ) -> PyResult<Vec<Py<QueueEvent>>> {
+        let pulled = self.pulled(py, deadline, |client, slice| {
+            let events = client.pull_batch(max, Some(slice))?;
+            // Nothing more comes to a program that is about to end.
+            let is_news = !events.is_empty() || client.is_winding_down();
+            Ok(is_news.then_some(events))
+        });
+        let events = pulled?.unwrap_or_default();
+        events
+            .into_iter()
+            .map(|event| self.event(py, event))
+            .collect()
+    }
+
+    /// Calls `pull` with slices of time, without the GIL, until it gives something
+    /// or `deadline` passes (`None`). Gaps are reported before each.
+    pub fn pulled<T: Send>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        mut pull: impl FnMut(&client::QueueConsumer, Duration) -> Result<Option<T>, ClientError> + Send,
+    ) -> PyResult<Option<T>> {
         let generation = memory::fork::generation();
         if self.generation.swap(generation, Ordering::Relaxed) != generation {
             self.ready.forget();
@@ -119,10 +142,7 @@ impl QueueConsumer {
                 if !gaps.is_empty() {
                     return Ok(Some(News::Gaps(gaps)));
                 }
-                let events = client.pull_batch(max, Some(slice))?;
-                // Nothing more comes to a program that is about to end.
-                let is_news = !events.is_empty() || client.is_winding_down();
-                Ok(is_news.then_some(News::Events(events)))
+                Ok(pull(&client, slice)?.map(News::Pulled))
             });
             // The last handle may be this one, if the consumer was closed meanwhile.
             // Only then: whoever lets the GIL go may wait long to have it again.
@@ -130,19 +150,14 @@ impl QueueConsumer {
                 py.detach(|| drop(client));
             }
             match news {
-                Ok(Some(News::Events(events))) => {
-                    return events
-                        .into_iter()
-                        .map(|event| self.event(py, event))
-                        .collect();
-                }
+                Ok(Some(News::Pulled(pulled))) => return Ok(Some(pulled)),
                 Ok(Some(News::Gaps(gaps))) => {
                     let topic = self.topic.bind(py).get();
                     for (partition, gap) in gaps {
                         self.gaps.report(py, topic.name(), partition, gap)?;
                     }
                 }
-                Ok(None) => return Ok(Vec::new()),
+                Ok(None) => return Ok(None),
                 Err(error) => {
                     let raised = self.parsed.as_ref().and_then(|parsed| parsed.take_raised());
                     return Err(raised.unwrap_or(error));
@@ -151,7 +166,8 @@ impl QueueConsumer {
         }
     }
 
-    fn event(&self, py: Python<'_>, mut event: client::QueueEvent) -> PyResult<Py<QueueEvent>> {
+    /// What was pulled, as Python sees it.
+    pub fn event(&self, py: Python<'_>, mut event: client::QueueEvent) -> PyResult<Py<QueueEvent>> {
         let mut leavings = (None, None);
         if let Some(parsed) = &self.parsed {
             parsed.landed(py, &mut event);
@@ -225,9 +241,30 @@ impl QueueConsumer {
         coroutines::next_event(slf)
     }
 
+    /// Its events until nothing of the queue is left: what a worker loops over
+    /// that is to end when the work is done, as in `for event in queue.drain()`. In a
+    /// coroutine, `async for` does the same.
+    ///
+    /// It ends when the server says that nothing is ready, leased (to anybody,
+    /// this consumer included), delayed or on its way to the dead-letter topic,
+    /// and that held for `idle` seconds; or when the consumer is closed or winds
+    /// down. Lost connections and restarts of the server do not end it, however
+    /// long they take. Settle each event before the next one is asked for: what
+    /// this consumer holds keeps every worker's loop from its end, until its lease
+    /// expires. What is pushed after the end is not waited for: call `drain` again.
+    ///
+    /// Raises what `pull` does, but not for a server that is away; and
+    /// `StorageError` if a partition failed, in which nobody knows what is left.
+    #[pyo3(signature = (idle = 1.0))]
+    fn drain(slf: &Bound<'_, Self>, idle: f64) -> PyResult<Drain> {
+        let idle = wait::number("idle", idle)?;
+        slf.get().open(slf.py())?;
+        Ok(Drain::new(slf.clone().unbind(), idle))
+    }
+
     /// Calls `function()` once, when there is an event or the consumer is closed.
     #[pyo3(signature = (function, /))]
-    fn _call_when_ready(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+    pub fn _call_when_ready(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
         let Some(client) = self.client().clone() else {
             return Ok(());
         };
@@ -315,13 +352,13 @@ impl QueueConsumer {
 
     /// Whether `close` was called.
     #[getter]
-    fn closed(&self) -> bool {
+    pub fn closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
     /// The queue's name.
     #[getter]
-    fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
@@ -522,10 +559,7 @@ impl QueueEvent {
             Some(text) if text.len().unwrap_or(0) > 0 => format!("{name}: {text}"),
             _ => name,
         };
-        drop(
-            self.event
-                .return_because(std::time::Duration::ZERO, &reason),
-        );
+        drop(self.event.return_because(Duration::ZERO, &reason));
         Ok(())
     }
 

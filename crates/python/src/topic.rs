@@ -6,9 +6,10 @@ use crate::consumer::Consumer;
 use crate::driver::Driver;
 use crate::event::Event;
 use crate::future::EventId;
-use crate::options::{batch_policy, invalid, milliseconds, start_of_new};
+use crate::options::{End, batch_policy, invalid, milliseconds, start_of_new};
 use crate::producer::{Policy, Producer};
 use crate::queue::QueueConsumer;
+use crate::reader::Reader;
 use crate::recipe::recipe;
 use crate::requester::Requester;
 use crate::select::{self, Parsed, Wanted};
@@ -16,7 +17,8 @@ use crate::view::DataView;
 use crate::{describe, error, json, lend, options, wait};
 use client::{
     AtBudget, ClientError, ConsumerOptions, DataMode, GroupMember, GroupOptions, Linger, Ordering,
-    ProducerOptions, QueueConsumerOptions, QueueOptions, RequesterOptions, TopicHandle,
+    ProducerOptions, QueueConsumerOptions, QueueOptions, ReadEnd, ReadOptions, RequesterOptions,
+    TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -373,6 +375,75 @@ impl Topic {
             false,
             recipe,
         ))
+    }
+
+    /// Reads what the topic has now, or a part of that, and ends: without a name
+    /// and a cursor. Use it in a `with` block, or iterate to the end.
+    ///
+    /// - `start`: `"beginning"` (also None), an offset (in each partition), the
+    ///   `EventId` of the first event wanted, or an aware datetime.
+    /// - `end`: `"now"` ends behind what is visible when the read begins, so
+    ///   also while events are pushed. Others end there too, or sooner: an
+    ///   aware datetime before the first event that the server appended then or
+    ///   later; an offset (in each partition) or an `EventId` (in its partition)
+    ///   before that event; a dict has an offset or an `EventId` for each
+    ///   partition that is to end sooner.
+    /// - `partitions`: the indices of those to read; None reads all.
+    /// - `data`, `allocator`, `on_gap`, `credit_bytes`: as for `consumer`.
+    ///
+    /// The functions are called on a thread that iterates. Blocks until the server
+    /// has said where the topic ends. Raises `InvalidArgument`, `UnknownPartition`,
+    /// `StorageError` if what a partition has is not known, `Timeout`, `Unreachable`.
+    #[pyo3(signature = (*, start = None, end = None, partitions = None, data = None,
+                        allocator = None, on_gap = None, credit_bytes = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn read(
+        slf: &Bound<'_, Self>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        partitions: Option<Vec<u32>>,
+        data: Option<&Bound<'_, PyAny>>,
+        allocator: Option<Py<PyAny>>,
+        on_gap: Option<Py<PyAny>>,
+        credit_bytes: Option<u64>,
+    ) -> PyResult<Reader> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut options = ReadOptions {
+            partitions,
+            ..ReadOptions::default()
+        };
+        if let Some(start) = start {
+            options.start = options::start(start)?;
+            this.check_start(start, options.partitions.as_deref())?;
+        }
+        let end = end.map_or(Ok(End::Client(ReadEnd::Now)), options::end)?;
+        if let Some(bytes) = credit_bytes {
+            options.credit_bytes = bytes;
+        }
+        let wanted = Wanted::new(this.is_raw(), data, allocator)?;
+        (options.data, options.allocator) = (wanted.data, wanted.allocator);
+        let client = this.call(py, move |handle| {
+            options.end = match end {
+                End::Client(end) => end,
+                End::Offset(offset) => {
+                    let position = Position {
+                        incarnation: Incarnation(0),
+                        offset,
+                    };
+                    let chosen = match &options.partitions {
+                        Some(partitions) => partitions.clone(),
+                        None => (0..handle.refresh()?.partitions.len() as u32).collect(),
+                    };
+                    let ends = chosen
+                        .into_iter()
+                        .map(|one| (PartitionIndex(one), position));
+                    ReadEnd::Before(ends.collect())
+                }
+            };
+            handle.read(options)
+        })?;
+        let topic = slf.clone().unbind();
+        Ok(Reader::new(py, client, topic, on_gap, wanted.parsed))
     }
 
     /// Joins a group: its members, in any number of programs, share the

@@ -155,7 +155,7 @@ impl Drain {
                     return Ok(true);
                 }
                 self.empty = Some(Empty { since, ends });
-                self.ask_at = Some(since + self.idle);
+                self.ask_at = Some(since.saturating_add(self.idle));
             }
             Ok(Left::Something) => {
                 self.empty = None;
