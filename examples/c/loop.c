@@ -172,7 +172,8 @@ int main(int argc, char **argv)
     /* Calls that block drive the network themselves, on this thread. */
     check(thalweg_driver_connect(argv[1], "{\"progress\": \"caller\"}", &driver, &error), &error,
           "connecting");
-    check(thalweg_topic_create(driver, "ticks", "{\"storage\": \"memory\"}", &topic, &error),
+    check(thalweg_topic_create(driver, "ticks", "{\"storage\": \"memory\", \"exist_ok\": true}",
+                               &topic, &error),
           &error, "making a topic");
     check(thalweg_producer_open(topic, NULL, &producer, &error), &error, "opening a producer");
     check(thalweg_consumer_open(topic, "loop", NULL, NULL, &consumer, &error), &error,

@@ -37,7 +37,7 @@ static void work(Queue &queue, const std::atomic<bool> &stop)
 
 static void ask(Driver &driver)
 {
-    auto topic = driver.createTopic("sums", Storage::Memory());
+    auto topic = driver.createTopic("farm-sums", ExistOk(), Storage::Memory());
     std::atomic<bool> stop{false};
     auto first = topic.queue("workers", Options(R"({"prefetch": 4})"));
     auto second = topic.queue("workers");
@@ -65,7 +65,7 @@ static void ask(Driver &driver)
 
 static void settle(Driver &driver)
 {
-    auto topic = driver.createTopic("tasks", Storage::Memory());
+    auto topic = driver.createTopic("farm-tasks", ExistOk(), Storage::Memory());
     auto producer = topic.producer();
     for (const char *task : {"good", "bad", "again"})
         producer.push("{\"task\": \"" + std::string(task) + "\"}").get();
@@ -91,7 +91,7 @@ static void settle(Driver &driver)
         }
     }
     queue.close();
-    const auto letter = driver.openTopic("tasks.dead").consumer("look").pull().get();
+    const auto letter = driver.openTopic("farm-tasks.dead").consumer("look").pull().get();
     for (const auto &[name, value] : letter.headers())
         if (name == "thalweg.reason")
             std::cout << "dead: " << letter.metadata().string() << ", " << value << "\n";
@@ -99,7 +99,7 @@ static void settle(Driver &driver)
 
 static void share(Driver &driver)
 {
-    auto topic = driver.createTopic("frames", Partitions{4}, Storage::Memory());
+    auto topic = driver.createTopic("farm-frames", ExistOk(), Partitions{4}, Storage::Memory());
     std::vector<uint32_t> assigned;
     GroupListener listener;
     listener.assigned = [&](const std::vector<uint32_t> &partitions) {
@@ -127,7 +127,9 @@ static void share(Driver &driver)
 
     // Who does not answer is named.
     auto again = requester.broadcast("{\"ready\": \"?\"}", {}, 60000, 1);
-    member.pull(60000)->reply("{\"ready\": true}").get();
+    const auto question = member.pull(60000);
+    question->reply("{\"ready\": true}").get();
+    question->acknowledge();
     const Gathered one = again.get();
     require(one.replies.size() == 1 && one.missing.size() == 1, "one of two is enough");
     std::cout << "; then " << one.missing[0].substr(0, one.missing[0].find('/'))

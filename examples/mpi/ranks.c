@@ -3,9 +3,10 @@
  *
  *   mpiexec -n 4 ranks GROUP_FILE
  *
- * Rank 0 makes a topic with one partition a rank. Every rank pushes its part of
- * each step as data that lies in the simulation's own array, then goes on
- * computing; it waits for a step only when it is about to overwrite the array.
+ * Rank 0 makes a topic with one partition a rank, or takes that of an earlier
+ * run with as many ranks. Every rank pushes its part of each step as data that
+ * lies in the simulation's own array, then goes on computing; it waits for a
+ * step only when it is about to overwrite the array.
  * At the end each rank reads its neighbour's partition back and checks it.
  */
 #include <mpi.h>
@@ -29,12 +30,14 @@ static double cell(int rank, int step, int index)
     return 1000.0 * rank + step + index / (double)CELLS;
 }
 
-static void produce(thalweg_topic *topic, int rank)
+/* Returns the offset of the first step: 0, or what an earlier run left behind. */
+static uint64_t produce(thalweg_topic *topic, int rank)
 {
     /* Two arrays in turn: one is computed while the other is on its way. */
     static double cells[2][CELLS];
     thalweg_future *futures[2] = {NULL, NULL};
     thalweg_producer *producer;
+    thalweg_event_id last;
     thalweg_error error;
 
     check(thalweg_producer_open(topic, NULL, &producer, &error), &error, "opening a producer");
@@ -61,21 +64,24 @@ static void produce(thalweg_topic *topic, int rank)
         check(thalweg_producer_push(producer, &message, future, &error), &error, "pushing");
     }
     check(thalweg_producer_flush(producer, -1, &error), &error, "flushing");
+    check(thalweg_future_id(futures[(STEPS - 1) % 2], &last, &error), &error, "asking for an id");
     thalweg_future_free(futures[0]);
     thalweg_future_free(futures[1]);
     thalweg_producer_free(producer);
+    return last.offset + 1 - STEPS;
 }
 
-/* Reads a rank's partition; returns how many steps are as they should be. */
-static int consume(thalweg_topic *topic, int rank)
+/* Reads a rank's partition from `first` on; returns how many steps are as they should be. */
+static int consume(thalweg_topic *topic, int rank, uint64_t first)
 {
     thalweg_consumer *consumer;
     thalweg_error error;
-    char name[32], options[64];
+    char name[32], options[96];
     int right = 0;
 
     snprintf(name, sizeof name, "reader-%d", rank);
-    snprintf(options, sizeof options, "{\"partitions\": [%d]}", rank);
+    snprintf(options, sizeof options, "{\"partitions\": [%d], \"start\": %llu}", rank,
+             (unsigned long long)first);
     check(thalweg_consumer_open(topic, name, options, NULL, &consumer, &error), &error,
           "opening a consumer");
     for (int step = 0; step < STEPS; step++) {
@@ -86,7 +92,8 @@ static int consume(thalweg_topic *topic, int rank)
             break;
         check(thalweg_event_info_of(event, &info, &error), &error, "looking at an event");
         const double *cells = info.data.base;
-        int same = info.data.size == CELLS * sizeof *cells && info.id.offset == (uint64_t)step;
+        int same = info.data.size == CELLS * sizeof *cells &&
+                   info.id.offset == first + (uint64_t)step;
         for (int index = 0; same && index < CELLS; index++)
             same = cells[index] == cell(rank, step, index);
         right += same;
@@ -102,6 +109,8 @@ int main(int argc, char **argv)
     thalweg_topic *topic;
     thalweg_error error;
     int rank, size, right, all = 0;
+    char name[32];
+    uint64_t first, theirs;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -111,19 +120,22 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     check(thalweg_driver_connect(argv[1], NULL, &driver, &error), &error, "connecting");
+    snprintf(name, sizeof name, "mpi-ranks-%d", size);
     if (rank == 0) {
-        char options[128];
+        char options[160];
         snprintf(options, sizeof options,
-                 "{\"partitions\": %d, \"durability\": \"written\", "
+                 "{\"exist_ok\": true, \"partitions\": %d, \"durability\": \"written\", "
                  "\"partition_selector\": {\"type\": \"explicit\"}}",
                  size);
-        check(thalweg_topic_create(driver, "simulation", options, NULL, &error), &error,
+        check(thalweg_topic_create(driver, name, options, NULL, &error), &error,
               "making a topic");
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    check(thalweg_topic_open(driver, "simulation", &topic, &error), &error, "opening the topic");
-    produce(topic, rank);
-    right = consume(topic, (rank + 1) % size);
+    check(thalweg_topic_open(driver, name, &topic, &error), &error, "opening the topic");
+    first = produce(topic, rank);
+    MPI_Sendrecv(&first, 1, MPI_UINT64_T, (rank + size - 1) % size, 0, &theirs, 1, MPI_UINT64_T,
+                 (rank + 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    right = consume(topic, (rank + 1) % size, theirs);
     MPI_Reduce(&right, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0)
         printf("%d ranks, %d of %d steps as they should be\n", size, all, size * STEPS);
