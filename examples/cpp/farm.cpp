@@ -23,7 +23,14 @@ static void require(bool holds, const char *what)
 static void work(Queue &queue, const std::atomic<bool> &stop)
 {
     while (!stop && !queue.windingDown()) {
-        const auto request = queue.pull(50);
+        std::optional<QueueEvent> request;
+        try {
+            request = queue.pull(50);
+        } catch (const Error &error) {
+            // A server that is away, or recovers, is no end.
+            if (!error.retryable())
+                throw;
+        }
         if (!request)
             continue;
         const DataView data = request->data();

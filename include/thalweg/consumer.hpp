@@ -322,8 +322,11 @@ public:
     }
 
     /*
-     * The next event: waits up to `timeout_ms` (negative: for ever), and gives
-     * nothing when that has passed. Throws what a selector or an allocator threw.
+     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * only if that has passed and nothing was there, of a consumer that is connected and subscribed.
+     * Throws Unreachable if it has passed and the server is away, and Recovering if
+     * it waits for members of before its start; the next pull goes on. Throws what a
+     * selector or an allocator threw.
      */
     std::optional<Event> pull(int64_t timeout_ms)
     {

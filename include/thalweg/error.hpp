@@ -50,6 +50,8 @@ struct Closed : Error { using Error::Error; };
 struct InvalidArgument : Error { using Error::Error; };
 struct BudgetExceeded : Error { using Error::Error; };
 struct Unreachable : Error { using Error::Error; };
+/* A queue or group waits for members of before the server's start, for `retryAfter()` at most. */
+struct Recovering : Error { using Error::Error; };
 struct WrongServer : Error { using Error::Error; };
 struct Damaged : Error { using Error::Error; };
 struct DataChanged : Error { using Error::Error; };
@@ -87,6 +89,7 @@ namespace detail {
     case THALWEG_SERVER_INVALID_SELECTION: throw InvalidArgument(error);
     case THALWEG_BUDGET: throw BudgetExceeded(error);
     case THALWEG_UNREACHABLE: throw Unreachable(error);
+    case THALWEG_RECOVERING: throw Recovering(error);
     case THALWEG_WRONG_SERVER:
     case THALWEG_SERVER_WRONG_SERVER: throw WrongServer(error);
     case THALWEG_DAMAGED:

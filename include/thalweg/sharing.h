@@ -97,8 +97,11 @@ int32_t thalweg_queue_open(thalweg_topic *topic, const char *name, const char *o
                            thalweg_error *error);
 
 /*
- * The next event, as thalweg_consumer_pull. Its lease runs from now on. NULL at
- * once when the program is about to end, see thalweg_queue_wind_down.
+ * The next event, as thalweg_consumer_pull. Its lease runs from now on. NULL only
+ * if the time has passed, the consumer was connected and a member, the queue gave
+ * out events, and none was ready for it (others may still have some); or at
+ * once when the program is about to end, see thalweg_queue_wind_down. While the
+ * queue recovers the error is THALWEG_RECOVERING.
  */
 int32_t thalweg_queue_pull(thalweg_queue *queue, int64_t timeout_ms, thalweg_event **event,
                            thalweg_error *error);

@@ -80,7 +80,7 @@ enum {
     THALWEG_INVALID_ARGUMENT = 3, /* what was given cannot be right */
     THALWEG_BUDGET = 4,           /* a budget of memory is full, and its policy is to fail */
     THALWEG_WRONG_SERVER = 5,     /* another server than the expected one answers */
-    THALWEG_UNREACHABLE = 6,      /* no server answers */
+    THALWEG_UNREACHABLE = 6,      /* no server answers, or not yet; retryable */
     THALWEG_DAMAGED = 7,          /* bytes arrived that fail their checksum */
     THALWEG_FORKED = 8,           /* the future belongs to the process that was forked from */
     THALWEG_IO = 9,               /* the operating system says no */
@@ -89,6 +89,7 @@ enum {
     THALWEG_NOT_EMBEDDED = 12,    /* the server in this process cannot start */
     THALWEG_PLUGIN_UNUSABLE = 13, /* the topic needs a plugin that cannot be had here */
     THALWEG_DATA_CHANGED = 14,    /* data that was borrowed was changed: see check_borrowed */
+    THALWEG_RECOVERING = 15,      /* a queue or group waits for members of before; retryable */
 
     THALWEG_SERVER_INTERNAL = 101,
     THALWEG_SERVER_MALFORMED = 102,
@@ -186,6 +187,8 @@ typedef struct thalweg_header {
            "shm:///run/t.sock" (shared memory, agreed on over the socket).
  * options   client_name (default: program and process id), namespace,
  *           connect_timeout_ms (10000), request_timeout_ms (120000),
+ *           reconnect_timeout_ms (none: how long a lost server may be away before
+ *             pulls, with and without a timeout, fail with THALWEG_UNREACHABLE),
  *           memory_bytes_max (536870912: producers and consumers have shares of
  *             it, and where they are too many a 512th each, beyond it),
  *           progress ("thread", or "caller": see thalweg_driver_progress),
@@ -237,6 +240,17 @@ int32_t thalweg_memory_new(thalweg_driver *driver, size_t size, thalweg_memory *
 
 /* Frees the memory; not while it is borrowed. NULL does nothing. */
 void thalweg_memory_free(thalweg_memory *memory);
+
+/*
+ * Has `callback(context, text)` called while a pull without a timeout is kept
+ * from events by the server, which is away or recovers: every 10 s, and once
+ * when the pull goes on; `text` says what it waits for and for how long, and is
+ * valid for the call. In place of the callback before; NULL, the default, ends
+ * that. Called on threads that pull; it must not use the consumer.
+ */
+int32_t thalweg_driver_on_waiting(thalweg_driver *driver,
+                                  void (*callback)(void *context, const char *text),
+                                  void *context, thalweg_error *error);
 
 /* The server's state, as JSON (docs/reference/status.md). Blocks. */
 int32_t thalweg_driver_status(thalweg_driver *driver, char **json, thalweg_error *error);
@@ -650,11 +664,15 @@ int32_t thalweg_consumer_open(thalweg_topic *topic, const char *name, const char
                               thalweg_consumer **consumer, thalweg_error *error);
 
 /*
- * The next event, to be freed. Waits up to `timeout_ms` (negative: for ever);
- * when that has passed, *event is NULL and the code THALWEG_OK: nothing is
- * lost by it. Errors: THALWEG_UNREACHABLE when the server has been away for
- * longer than connect_timeout_ms (it goes on once the server is back);
- * THALWEG_INVALID_ARGUMENT from a callback; THALWEG_DAMAGED, and the bytes are
+ * The next event, to be freed. Waits up to `timeout_ms` (negative: for ever).
+ * *event is NULL, and the code THALWEG_OK, only if that has passed, the consumer
+ * was connected and subscribed, and nothing was there for it. While the server is
+ * away the pull waits; when its time has passed, the error is THALWEG_UNREACHABLE
+ * (also just after the server came back, or after reconnect_timeout_ms),
+ * or THALWEG_RECOVERING in a group whose server was started anew and
+ * waits for members of before. The next pull goes on. With timeout 0 it looks at
+ * what has arrived, and fails in the same way while the server is known to be away.
+ * Other errors: THALWEG_INVALID_ARGUMENT from a callback; THALWEG_DAMAGED, and the bytes are
  * read again with the next pull.
  */
 int32_t thalweg_consumer_pull(thalweg_consumer *consumer, int64_t timeout_ms,

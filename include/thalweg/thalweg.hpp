@@ -405,6 +405,12 @@ public:
         return fd;
     }
 
+    /* Has `callback(context, text)` called while pulls wait: see thalweg_driver_on_waiting. */
+    void onWaiting(void (*callback)(void *context, const char *text), void *context = nullptr)
+    {
+        detail::call(thalweg_driver_on_waiting, handle_.get(), callback, context);
+    }
+
     ThreadPool makeThreadPool(ThreadCount count) const { return ThreadPool(count); }
     ThreadPool defaultThreadPool() const { return ThreadPool(); }
 

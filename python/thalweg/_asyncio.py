@@ -72,7 +72,7 @@ async def next_event(consumer: Consumer | QueueConsumer) -> Event:
         consumer._call_when_ready(partial(_wake, loop, waiter))
         if consumer.closed:
             raise StopAsyncIteration
-        event = consumer.pull(0)
+        event = consumer._look()
         if event is not None:
             return event
         if getattr(consumer, "winding_down", False):

@@ -70,6 +70,10 @@ class Driver:
     - `namespace`: the namespace of all names; empty is the default one.
     - `client_name`: for the server's log and `thalweg status`.
     - `connect_timeout`, `request_timeout`: seconds.
+    - `reconnect_timeout`: for how many seconds a lost server may be away before
+      pulls and iteration raise `Unreachable`; None is for ever. Whoever waits
+      without a deadline meanwhile is logged every 10 s as a warning of the
+      logger `thalweg`, and once when it goes on.
     - `memory_bytes_max`: bytes that producers and consumers hold together at
       most, 512 MiB by default. Each has a share: what it wants, or a quarter of
       what is left; where that is less than a 512th of all, each further one
@@ -87,6 +91,7 @@ class Driver:
         client_name: str | None = None,
         connect_timeout: float = 10.0,
         request_timeout: float = 120.0,
+        reconnect_timeout: float | None = None,
         memory_bytes_max: int | None = None,
     ) -> Self: ...
     @staticmethod
@@ -98,6 +103,7 @@ class Driver:
         client_name: str | None = None,
         connect_timeout: float = 10.0,
         request_timeout: float = 120.0,
+        reconnect_timeout: float | None = None,
         memory_bytes_max: int | None = None,
     ) -> Driver:
         """Runs a server in this process, on the data directory `path`, and
@@ -758,20 +764,25 @@ class Consumer:
     its cursor.
     """
     def pull(self, timeout: float | None = None) -> Event | None:
-        """The next event, or None if `timeout` seconds pass before there is one.
+        """The next event. None means one thing: the consumer was connected and
+        subscribed for `timeout` seconds, and nothing was there for it.
 
-        A timeout of 0 does not wait; None waits for ever. A pull that times
-        out loses nothing. What a selector or allocator raises is raised here,
+        While the server is away the pull waits. If its time passes meanwhile,
+        or just after the server came back, it raises `Unreachable`, and
+        `Recovering` in a group that waits for members of before the server's
+        start; both are `retryable`, lose nothing, and the next pull goes on. A timeout
+        of 0 looks at what has arrived, and raises in the same way; None waits
+        for ever. What a selector or allocator raises is raised here,
         and the event stays where it is: the next pull asks again.
 
-        Raises `Closed`, `Unreachable` when the server stays away, `Damaged`; in
+        Raises `Closed`, `Unreachable`, `Recovering`, `Damaged`; in
         a group what a callback raises, and `MemberFenced` once when the program
         stayed away for longer than its processing timeout (the next pull joins
         again), and for good when a successor of the same instance name took over.
         """
     def pull_batch(self, count: int, timeout: float | None = None) -> list[Event]:
         """Up to `count` events: those that lie ready, or else the first ones that
-        come within `timeout` seconds; an empty list if none do.
+        come within `timeout` seconds; an empty list where `pull` gives None.
         """
     def __iter__(self) -> Self: ...
     def __next__(self) -> Event: ...
@@ -833,6 +844,10 @@ class Consumer:
         traceback: TracebackType | None = None,
         /,
     ) -> Coroutine[Any, Any, None]: ...
+    def _look(self) -> Event | None:
+        """The next event, if it is here. None says nothing of what there is: the
+        server may be away.
+        """
     def _call_when_ready(self, function: Callable[[], object], /) -> None:
         """Calls `function()` once, when there is an event or the consumer is closed."""
 
@@ -1000,20 +1015,27 @@ class QueueConsumer:
     that the parent pulled are the parent's.
     """
     def pull(self, timeout: float | None = None) -> QueueEvent | None:
-        """The next event, or None if `timeout` seconds pass before there is one.
+        """The next event. None means one thing: the consumer was connected and a
+        member, the queue gave out events, and for `timeout` seconds none was
+        ready for it. Others may still have some, or have returned some with a
+        delay: an empty queue is not a finished one.
 
-        A timeout of 0 does not wait; None waits for ever. A pull that times
-        out loses nothing. What a selector or allocator raises is raised here,
+        While the server is away, or the queue recovers, the pull waits. If its time
+        passes meanwhile, or just after the server came back, it raises
+        `Unreachable` or `Recovering`; both are `retryable`, lose nothing, and
+        the next pull goes on. A timeout of 0 looks at what has arrived, and
+        raises in the same way; None waits for ever. A consumer that winds down
+        gives None at once. What a selector or allocator raises is raised here,
         and the event stays where it is: the next pull asks again.
 
-        Raises `Closed`, `Unreachable` when the server stays away, `Damaged`;
+        Raises `Closed`, `Unreachable`, `Recovering`, `Damaged`;
         `MemberFenced` once when the program stayed away for longer than its
         processing timeout (the next pull joins again), and for good when a
         successor of the same instance name took over.
         """
     def pull_batch(self, count: int, timeout: float | None = None) -> list[QueueEvent]:
         """Up to `count` events: those that lie ready, or else the first ones that
-        come within `timeout` seconds; an empty list if none do. The leases of
+        come within `timeout` seconds; an empty list where `pull` gives None. The leases of
         all of them run from now on.
         """
     def __iter__(self) -> Self: ...
@@ -1092,6 +1114,10 @@ class QueueConsumer:
         traceback: TracebackType | None = None,
         /,
     ) -> Coroutine[Any, Any, None]: ...
+    def _look(self) -> QueueEvent | None:
+        """The next event, if it is here. None says nothing of what there is: the
+        server may be away.
+        """
     def _call_when_ready(self, function: Callable[[], object], /) -> None:
         """Calls `function()` once, when there is an event or the consumer is closed."""
 

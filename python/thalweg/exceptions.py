@@ -25,6 +25,7 @@ __all__ = [
     "OutOfRange",
     "PluginError",
     "ProducerFenced",
+    "Recovering",
     "ServerError",
     "StorageError",
     "Timeout",
@@ -71,7 +72,23 @@ class Forked(Error):
 
 
 class Unreachable(Error, ConnectionError):
-    """Nobody answers at the address, or the group file is not there."""
+    """Nobody answers at the address, or the group file is not there.
+
+    Of a pull: the server is away, or was until just before, and so the pull
+    says nothing of what there is. The consumer goes on with the next pull.
+    """
+
+    retryable = True
+
+
+class Recovering(Error):
+    """The server was started anew. It gives out nothing of the queue, or keeps
+    partitions of the group, until members of before have come back or their
+    session timeout has passed: ``retry_after`` says how many seconds that are
+    at most. The pull says nothing of what there is; the next one goes on.
+    """
+
+    retryable = True
 
 
 class WrongServer(Error, ConnectionError):

@@ -6,6 +6,7 @@ mod assignment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topic::GroupOptions;
+use wire::codec::Appended;
 use wire::message::Assigned;
 use wire::{MemberId, PartitionIndex};
 
@@ -16,6 +17,8 @@ pub(crate) struct Group {
     owned: BTreeMap<PartitionIndex, Assignment>,
     /// What each member was told last, since it joined.
     told: BTreeMap<MemberId, Assigned>,
+    /// Owners of before the server's start that have not come back yet.
+    awaited: BTreeSet<MemberId>,
 }
 
 /// A partition that has an owner.
@@ -43,7 +46,19 @@ impl Group {
             options,
             owned: BTreeMap::new(),
             told: BTreeMap::new(),
+            awaited: BTreeSet::new(),
         }
+    }
+
+    /// The server was started: whoever owns something has to come back.
+    pub fn await_owners(&mut self) {
+        let owners = self.owned.values().map(|assignment| assignment.owner);
+        self.awaited = owners.collect();
+    }
+
+    /// Owners of before the start that have not come back, and are not gone.
+    pub fn awaited(&self) -> &BTreeSet<MemberId> {
+        &self.awaited
     }
 
     /// Owners as they are recorded.
@@ -107,6 +122,7 @@ fn nothing() -> Assigned {
     Assigned {
         partitions: Vec::new(),
         revoking: Vec::new(),
+        recovering_ms: Appended(0),
     }
 }
 

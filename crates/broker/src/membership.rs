@@ -11,6 +11,7 @@
 mod describe;
 mod join;
 mod presence;
+mod recovering;
 
 pub(crate) use join::JoinUnderWay;
 
@@ -249,6 +250,7 @@ impl Node {
             }
             if let Some(group) = shared.group_mut() {
                 group.restore(&owners);
+                group.await_owners();
             }
             let is_queue = shared.is_queue();
             self.shared.insert(id, shared);

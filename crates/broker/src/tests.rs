@@ -24,5 +24,6 @@ mod queue_restarts;
 mod queues;
 mod quiet;
 mod readers;
+mod recovering;
 mod sessions;
 mod topics;

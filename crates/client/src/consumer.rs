@@ -11,6 +11,7 @@ use crate::options::{ConsumerOptions, GroupMember, PartitionsCallback};
 use crate::promise::{Answered, Pending, Promise};
 use crate::puller::Puller;
 use crate::requester::Replier;
+use crate::standing::{Look, Patience, Pulled};
 use crate::topic_handle::TopicHandle;
 use memory::Deadline;
 use memory::fork::ForkSlot;
@@ -111,12 +112,22 @@ impl Consumer {
 
     /// The next event.
     ///
-    /// Waits up to `timeout` (`None`: for ever; 0 only looks) and gives
-    /// `None` when that has passed: nothing is lost by it.
+    /// Waits up to `timeout` (`None`: for ever; 0 only looks). `None` means one
+    /// thing: the consumer was connected and subscribed, and nothing was there
+    /// for it within that time. While the server is away a pull waits; only at
+    /// its end is that an error. Nothing is lost by either, and the next pull
+    /// goes on.
+    ///
+    /// A pull without a timeout reports every 10 s what it waits for, if the
+    /// driver has an [`crate::DriverOptions::on_waiting`].
     ///
     /// # Errors
-    /// - [`ClientError::Unreachable`] when the server has been away for longer
-    ///   than the driver's connect timeout; it goes on once the server is back;
+    /// - [`ClientError::Unreachable`] when `timeout` has passed and the server is
+    ///   away, or was until just before, or the subscription does not stand again;
+    ///   or, whatever `timeout` is, when the server has been away for longer than
+    ///   the driver's reconnect timeout;
+    /// - [`ClientError::Recovering`] when `timeout` has passed and the group waits
+    ///   for members of before the server's start;
     /// - [`ClientError::Invalid`] from the selector or the allocator, which
     ///   are asked again with the next pull; and when it is called within them;
     /// - [`ClientError::Damaged`] for bytes that fail their checksum; they are
@@ -124,20 +135,11 @@ impl Consumer {
     /// - [`ClientError::Server`] when a subscription has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<ConsumedEvent>, ClientError> {
         let open = self.open()?;
-        let deadline = Deadline::within(timeout);
-        if let Some(event) = open.try_pull(deadline)? {
+        let patience = Patience::within(timeout);
+        if let Some(event) = open.try_pull(patience.deadline())? {
             return Ok(Some(event));
         }
-        loop {
-            let seen = open.shared.news();
-            if let Some(event) = open.try_pull(deadline)? {
-                return Ok(Some(event));
-            }
-            open.health()?;
-            if !open.shared.wait(seen, deadline) {
-                return Ok(None);
-            }
-        }
+        Ok(open.next(&patience, Deadline::NEVER)?.event())
     }
 
     /// Events that are there, at least one and at most `max`; waits for the
@@ -150,30 +152,38 @@ impl Consumer {
         max: usize,
         timeout: Option<Duration>,
     ) -> Result<Vec<ConsumedEvent>, ClientError> {
-        let mut events = Vec::new();
         if max == 0 {
-            return Ok(events);
+            return Ok(Vec::new());
         }
-        events.extend(self.pull(timeout)?);
-        if events.is_empty() {
-            return Ok(events);
-        }
+        Ok(match self.pull(timeout)? {
+            Some(event) => self.open()?.fill(event, max),
+            None => Vec::new(),
+        })
+    }
+
+    /// One look of a [`Consumer::pull_batch`] that its caller cuts into several,
+    /// as one does that has other things to look at: waits for `look` at most,
+    /// and not longer than `patience` lasts.
+    ///
+    /// # Errors
+    /// As [`Consumer::pull`].
+    pub fn pull_look(
+        &self,
+        max: usize,
+        patience: &Patience,
+        look: Duration,
+    ) -> Result<Pulled<ConsumedEvent>, ClientError> {
         let open = self.open()?;
-        // What another thread pulls meanwhile is that one's.
-        let Some(mut puller) = open.puller(Deadline::after(Duration::ZERO))? else {
-            return Ok(events);
+        let look = Deadline::after(look).earlier(patience.deadline());
+        let next = match open.try_pull(look)? {
+            Some(event) => Look::Event(event),
+            None => open.next(patience, look)?,
         };
-        while events.len() < max {
-            match puller.next() {
-                Ok(Some(event)) => events.push(event),
-                // An error comes again with the next pull.
-                Ok(None) | Err(_) => break,
-            }
-        }
-        let gaps = puller.take_gaps();
-        drop(puller);
-        open.tell(gaps);
-        Ok(events)
+        Ok(match next {
+            Look::Event(event) => Pulled::Events(open.fill(event, max)),
+            Look::Nothing => Pulled::Nothing,
+            Look::NotYet => Pulled::NotYet,
+        })
     }
 
     /// Events up to and including `id` are done with, in its partition.
@@ -704,6 +714,54 @@ impl Open {
         drop(puller);
         self.tell(gaps);
         event
+    }
+
+    /// Waits for the next event, for one look that ends by `look`.
+    fn next(
+        &self,
+        patience: &Patience,
+        look: Deadline,
+    ) -> Result<Look<ConsumedEvent>, ClientError> {
+        let (standing, mailbox) = (&self.shared.standing, &self.shared.mailbox);
+        loop {
+            let seen = self.shared.news();
+            if let Some(event) = self.try_pull(look.earlier(patience.deadline()))? {
+                return Ok(Look::Event(event));
+            }
+            self.health()?;
+            let until = standing.wait_until(patience, look, mailbox);
+            if self.shared.wait(seen, until) {
+                continue;
+            }
+            if patience.has_passed() {
+                standing.verdict(mailbox)?;
+                return Ok(Look::Nothing);
+            }
+            if look.has_passed() {
+                return Ok(Look::NotYet);
+            }
+        }
+    }
+
+    /// The event and those that lie behind it, `max` at most.
+    fn fill(&self, first: ConsumedEvent, max: usize) -> Vec<ConsumedEvent> {
+        let mut events = Vec::with_capacity(max.min(4));
+        events.push(first);
+        // What another thread pulls meanwhile is that one's.
+        let Ok(Some(mut puller)) = self.puller(Deadline::after(Duration::ZERO)) else {
+            return events;
+        };
+        while events.len() < max {
+            match puller.next() {
+                Ok(Some(event)) => events.push(event),
+                // An error comes again with the next pull.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let gaps = puller.take_gaps();
+        drop(puller);
+        self.tell(gaps);
+        events
     }
 
     fn tell(&self, gaps: Vec<(PartitionIndex, Gap)>) {

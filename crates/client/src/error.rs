@@ -3,6 +3,7 @@
 use memory::BudgetError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use topic::{PluginError, SelectorError};
 use wire::{DirectoryId, ErrorCode, ErrorReply};
 
@@ -40,12 +41,22 @@ pub enum ClientError {
         /// More about it, in words.
         reason: String,
     },
-    /// No server answers.
+    /// No server answers, or a consumer's subscription does not stand yet. Of a
+    /// pull: it says nothing of what there is, and the next one goes on.
     Unreachable {
         /// Where, or the path of the group file.
         address: String,
         /// Why.
         reason: String,
+    },
+    /// The server was started anew, and gives out nothing of a queue, or keeps a
+    /// group's partitions, until members of before have come back or are gone.
+    /// It says nothing of what there is, and the next pull goes on.
+    Recovering {
+        /// Which consumer.
+        what: String,
+        /// How long that takes from now, at most.
+        left: Duration,
     },
     /// Bytes arrived that fail their checksum.
     Damaged {
@@ -78,6 +89,18 @@ impl ClientError {
         match self {
             Self::Server(reply) => Some(reply.code),
             _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without anything being changed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::Budget(_)
+            | Self::Unreachable { .. }
+            | Self::Recovering { .. } => true,
+            Self::Server(reply) => reply.retryable,
+            _ => false,
         }
     }
 
@@ -134,6 +157,12 @@ impl fmt::Display for ClientError {
             Self::Unreachable { address, reason } => {
                 write!(f, "no server is reached at {address}: {reason}")
             }
+            Self::Recovering { what, left } => write!(
+                f,
+                "{what} recovers: the server was started anew and waits for members of before, \
+                 for {:.1} s more at most",
+                left.as_secs_f64()
+            ),
             Self::Damaged { what } => write!(f, "damaged: {what}"),
             Self::DataChanged { event } => write!(
                 f,

@@ -35,6 +35,8 @@ pub enum Fault {
     NoneIsDrained,
     /// Keep a bounded read from following its end into a later incarnation.
     LostEnd,
+    /// Say that a queue has nothing while it recovers.
+    RecoveringIsNothing,
 }
 
 #[cfg(feature = "testing")]

@@ -7,6 +7,7 @@ use crate::mailbox::{Command, Mailbox};
 use crate::merge::{Head, Merge, Turn};
 use crate::options::ConsumerOptions;
 use crate::promise::Promise;
+use crate::standing::{Hindrance, Standing};
 use crate::topic_handle::TopicState;
 use crate::visits::Visits;
 use crate::watch::call_back;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 use wire::record::{Gap, Position};
 use wire::{Incarnation, PartitionIndex};
 
@@ -200,6 +202,7 @@ pub(crate) struct ConsumerShared {
     /// Of the client's own: begins to read data of what has arrived.
     begin_reading: OnceLock<OnReady>,
     pub visits: Visits,
+    pub standing: Standing,
 }
 
 impl ConsumerShared {
@@ -213,6 +216,7 @@ impl ConsumerShared {
     ) -> Self {
         Self {
             key: mailbox.next_key(),
+            standing: Standing::new(format!("consumer {name} of {}", topic.name)),
             name,
             topic,
             mailbox,
@@ -251,6 +255,13 @@ impl ConsumerShared {
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
             call_back(move || on_ready());
+        }
+    }
+
+    /// For the core: what keeps events from the consumer now, if something does.
+    pub fn note(&self, now: Duration, hindrance: Option<Hindrance>) {
+        if self.standing.note(now, hindrance) {
+            self.notify();
         }
     }
 

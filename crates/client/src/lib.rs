@@ -43,6 +43,7 @@ mod runtime;
 mod session;
 mod shelf;
 mod split_read;
+mod standing;
 mod threads;
 mod topic_handle;
 mod turns;
@@ -61,7 +62,8 @@ pub use letting_go::let_go;
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
-    Endpoint, GroupMember, Linger, Ordering, PartitionsCallback, ProducerOptions, Progress,
+    Endpoint, GroupMember, Linger, OnWaiting, Ordering, PartitionsCallback, ProducerOptions,
+    Progress,
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
@@ -72,6 +74,7 @@ pub use reader::{Bounds, Read, ReadEnd, ReadOptions, Reader};
 pub use requester::{
     CORRELATION_HEADER, Gather, Gathered, REPLIER_HEADER, REPLY_HEADER, Requester, RequesterOptions,
 };
+pub use standing::{Patience, Pulled, Waiting};
 pub use topic_handle::{FetchRequest, TopicHandle};
 pub use watch::call_back;
 

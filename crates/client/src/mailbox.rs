@@ -5,6 +5,7 @@ use crate::batch_queue::ProducerShared;
 use crate::clock::Clock;
 use crate::error::ClientError;
 use crate::feed::ConsumerShared;
+use crate::options::OnWaiting;
 use crate::promise::Promise;
 use crate::queue::QueueShared;
 use crate::turns::Turns;
@@ -210,7 +211,7 @@ pub(crate) struct Liveness {
 struct LivenessState {
     address: String,
     connected: bool,
-    /// Set while the server has been away for long.
+    /// Set while the server has been away for longer than the user will wait.
     lost: Option<ClientError>,
 }
 
@@ -229,6 +230,12 @@ impl Liveness {
     /// Where the server was reached last; empty if it never was.
     pub fn address(&self) -> String {
         self.lock().address.clone()
+    }
+
+    /// How long nothing was heard, at `now` on the core's clock.
+    pub fn silence(&self, now: Duration) -> Duration {
+        let heard = self.heard_ns.load(Ordering::Relaxed);
+        now.saturating_sub(Duration::from_nanos(heard))
     }
 
     pub fn disconnected(&self) {
@@ -292,6 +299,8 @@ pub(crate) struct Mailbox {
     /// Who drives the core, where there is a thread. The session owns it.
     watch: OnceLock<Weak<Watch>>,
     next_key: AtomicU64,
+    /// Hears what pulls without a deadline wait for. The user's.
+    on_waiting: OnceLock<Arc<OnWaiting>>,
     /// Set when the core has ended; nothing is answered any more.
     ended: OnceLock<ClientError>,
     pub liveness: Liveness,
@@ -309,6 +318,7 @@ impl Mailbox {
             turns: OnceLock::new(),
             watch: OnceLock::new(),
             next_key: AtomicU64::new(1),
+            on_waiting: OnceLock::new(),
             ended: OnceLock::new(),
             liveness: Liveness {
                 clock,
@@ -322,6 +332,16 @@ impl Mailbox {
     /// The clock of the core, which callers' threads read as well.
     pub fn clock(&self) -> &Clock {
         &self.liveness.clock
+    }
+
+    /// Who hears what pulls without a deadline wait for.
+    pub fn set_on_waiting(&self, on_waiting: Arc<OnWaiting>) {
+        // There is one of a session.
+        let _ = self.on_waiting.set(on_waiting);
+    }
+
+    pub fn on_waiting(&self) -> Option<&Arc<OnWaiting>> {
+        self.on_waiting.get()
     }
 
     /// A number for a producer or consumer, for the core's maps.

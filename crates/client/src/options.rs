@@ -1,6 +1,7 @@
 //! What can be chosen, with the defaults in one place.
 
 use crate::event::EventInfo;
+use crate::standing::Waiting;
 use bytes::Bytes;
 use memory::Target;
 use net::{Inproc, LinkOptions, Tcp, Transports, Unix};
@@ -62,6 +63,9 @@ pub enum Progress {
     Caller,
 }
 
+/// Hears what pulls without a deadline wait for.
+pub type OnWaiting = dyn Fn(&Waiting) + Send + Sync;
+
 /// What a driver can choose.
 #[derive(Clone)]
 pub struct DriverOptions {
@@ -69,9 +73,16 @@ pub struct DriverOptions {
     pub client_name: String,
     /// The namespace of all names; empty is the default one.
     pub namespace: String,
-    /// How long connecting may take, and how long a lost server may be away
-    /// before consumers are told. Default 10 s.
+    /// How long the first connection may take. Default 10 s.
     pub connect_timeout: Duration,
+    /// How long a lost server may be away before pulls fail with
+    /// [`crate::ClientError::Unreachable`], whatever time they were given; the
+    /// next one goes on once the server is back. Default: for ever.
+    pub reconnect_timeout: Option<Duration>,
+    /// Hears of consumers that are kept from events while somebody pulls without
+    /// a deadline: every 10 s, and once when they go on. Called on the thread
+    /// that pulls. Default: nobody.
+    pub on_waiting: Option<Arc<OnWaiting>>,
     /// How long the server may take over a request. Default 120 s.
     pub request_timeout: Duration,
     /// How addresses are reached. Default: TCP, unix sockets and in-process.
@@ -107,6 +118,8 @@ impl Default for DriverOptions {
             client_name: topic::fit_client_name(&format!("{program}:{}", std::process::id())),
             namespace: String::new(),
             connect_timeout: Duration::from_secs(10),
+            reconnect_timeout: None,
+            on_waiting: None,
             request_timeout: Duration::from_secs(120),
             transports: Arc::new(transports),
             memory_bytes_max: 512 << 20,
@@ -123,6 +136,7 @@ impl fmt::Debug for DriverOptions {
             .field("client_name", &self.client_name)
             .field("namespace", &self.namespace)
             .field("connect_timeout", &self.connect_timeout)
+            .field("reconnect_timeout", &self.reconnect_timeout)
             .field("request_timeout", &self.request_timeout)
             .field("memory_bytes_max", &self.memory_bytes_max)
             .field("progress", &self.progress)

@@ -28,6 +28,7 @@ use crate::mailbox::Command;
 use crate::options::{DataAllocator, DataMode};
 use crate::promise::{Pending, Promise, Reply};
 use crate::requester::Replier;
+use crate::standing::{Look, Patience, Pulled};
 use crate::topic_handle::TopicHandle;
 use memory::Deadline;
 use memory::fork::ForkSlot;
@@ -225,13 +226,24 @@ impl QueueConsumer {
 
     /// The next event.
     ///
-    /// Waits up to `timeout` (`None`: for ever; 0 only looks) and gives
-    /// `None` when that has passed: nothing is lost by it. Gives `None` at
-    /// once when the program is about to end ([`QueueConsumer::wind_down`]).
+    /// Waits up to `timeout` (`None`: for ever; 0 only looks). `None` means one
+    /// thing: the consumer was connected and a member, the queue gave out events,
+    /// and none was ready for it within that time. (Others may have some, or
+    /// have them returned with a delay.) While the server is away or the queue
+    /// recovers a pull waits; only at its end is that an error. Nothing is lost
+    /// by either, and the next pull goes on. A program that is about to end
+    /// ([`QueueConsumer::wind_down`]) is given `None` at once.
+    ///
+    /// A pull without a timeout reports every 10 s what it waits for, if the
+    /// driver has an [`crate::DriverOptions::on_waiting`].
     ///
     /// # Errors
-    /// - [`ClientError::Unreachable`] when the server has been away for longer
-    ///   than the driver's connect timeout; it goes on once the server is back;
+    /// - [`ClientError::Unreachable`] when `timeout` has passed and the server is
+    ///   away, or was until just before, or has not let the member in again; or,
+    ///   whatever `timeout` is, when the server has been away for longer than the
+    ///   driver's reconnect timeout;
+    /// - [`ClientError::Recovering`] when `timeout` has passed and the queue waits
+    ///   for members of before the server's start: it gives out nothing then;
     /// - [`ClientError::Invalid`] from the selector or the allocator, which
     ///   are asked again with the next pull; and when it is called within them;
     /// - [`ClientError::Damaged`] for bytes that fail their checksum; they are
@@ -241,23 +253,11 @@ impl QueueConsumer {
     ///   other codes when the membership has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<QueueEvent>, ClientError> {
         let open = self.open()?;
-        let deadline = Deadline::within(timeout);
-        if let Some(event) = open.try_pull(deadline)? {
+        let patience = Patience::within(timeout);
+        if let Some(event) = open.try_pull(patience.deadline())? {
             return Ok(Some(event));
         }
-        loop {
-            let seen = open.shared.news();
-            if let Some(event) = open.try_pull(deadline)? {
-                return Ok(Some(event));
-            }
-            if open.shared.is_stopped() {
-                return Ok(None);
-            }
-            open.health()?;
-            if !open.shared.wait(seen, deadline) {
-                return Ok(None);
-            }
-        }
+        Ok(open.next(&patience, Deadline::NEVER)?.event())
     }
 
     /// Events that are there, at least one and at most `max`; waits for the
@@ -270,33 +270,38 @@ impl QueueConsumer {
         max: usize,
         timeout: Option<Duration>,
     ) -> Result<Vec<QueueEvent>, ClientError> {
-        let mut events = Vec::new();
         if max == 0 {
-            return Ok(events);
+            return Ok(Vec::new());
         }
-        events.extend(self.pull(timeout)?);
-        if events.is_empty() {
-            return Ok(events);
-        }
+        Ok(match self.pull(timeout)? {
+            Some(event) => self.open()?.fill(event, max),
+            None => Vec::new(),
+        })
+    }
+
+    /// One look of a [`QueueConsumer::pull_batch`] that its caller cuts into
+    /// several, as one does that has other things to look at: waits for `look`
+    /// at most, and not longer than `patience` lasts.
+    ///
+    /// # Errors
+    /// As [`QueueConsumer::pull`].
+    pub fn pull_look(
+        &self,
+        max: usize,
+        patience: &Patience,
+        look: Duration,
+    ) -> Result<Pulled<QueueEvent>, ClientError> {
         let open = self.open()?;
-        // What another thread pulls meanwhile is that one's.
-        let Some(mut puller) = open.puller(Deadline::after(Duration::ZERO))? else {
-            return Ok(events);
+        let look = Deadline::after(look).earlier(patience.deadline());
+        let next = match open.try_pull(look)? {
+            Some(event) => Look::Event(event),
+            None => open.next(patience, look)?,
         };
-        while events.len() < max {
-            puller.ready(max - events.len(), |(event, held)| {
-                events.push(open.event(event, held));
-            });
-            if events.len() == max {
-                break;
-            }
-            match puller.next() {
-                Ok(Some((event, held))) => events.push(open.event(event, held)),
-                // An error comes again with the next pull.
-                Ok(None) | Err(_) => break,
-            }
-        }
-        Ok(events)
+        Ok(match next {
+            Look::Event(event) => Pulled::Events(open.fill(event, max)),
+            Look::Nothing => Pulled::Nothing,
+            Look::NotYet => Pulled::NotYet,
+        })
     }
 
     /// The program is about to end: nothing new is handed out from now on, and
@@ -318,7 +323,8 @@ impl QueueConsumer {
         self.slot.get().is_some_and(|open| open.shared.is_stopped())
     }
 
-    /// Events for ever, until a pull fails or the program is about to end.
+    /// Events for ever, until a pull fails or the program is about to end. An
+    /// outage of any length ends it only if the driver has a reconnect timeout.
     pub fn events(&self) -> impl Iterator<Item = Result<QueueEvent, ClientError>> {
         std::iter::from_fn(|| self.pull(None).transpose())
     }
@@ -536,19 +542,58 @@ impl Open {
         Ok(event.map(|(event, held)| self.event(event, held)))
     }
 
-    fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
-        QueueEvent::new(event, self.shared.clone(), held)
+    /// Waits for the next event, for one look that ends by `look`.
+    fn next(&self, patience: &Patience, look: Deadline) -> Result<Look<QueueEvent>, ClientError> {
+        let (standing, mailbox) = (&self.shared.standing, &self.shared.mailbox);
+        loop {
+            let seen = self.shared.news();
+            if let Some(event) = self.try_pull(look.earlier(patience.deadline()))? {
+                return Ok(Look::Event(event));
+            }
+            if self.shared.is_stopped() {
+                return Ok(Look::Nothing);
+            }
+            self.health()?;
+            let until = standing.wait_until(patience, look, mailbox);
+            if self.shared.wait(seen, until) {
+                continue;
+            }
+            if patience.has_passed() {
+                standing.verdict(mailbox)?;
+                return Ok(Look::Nothing);
+            }
+            if look.has_passed() {
+                return Ok(Look::NotYet);
+            }
+        }
     }
 
-    /// Fails if nothing will come any more, however long it is waited for.
-    fn standing(&self) -> Result<(), ClientError> {
-        if let Some(failure) = self.shared.failure() {
-            return Err(failure);
+    /// The event and those that lie behind it, `max` at most.
+    fn fill(&self, first: QueueEvent, max: usize) -> Vec<QueueEvent> {
+        let mut events = Vec::with_capacity(max.min(4));
+        events.push(first);
+        // What another thread pulls meanwhile is that one's.
+        let Ok(Some(mut puller)) = self.puller(Deadline::after(Duration::ZERO)) else {
+            return events;
+        };
+        while events.len() < max {
+            puller.ready(max - events.len(), |(event, held)| {
+                events.push(self.event(event, held));
+            });
+            if events.len() == max {
+                break;
+            }
+            match puller.next() {
+                Ok(Some((event, held))) => events.push(self.event(event, held)),
+                // An error comes again with the next pull.
+                Ok(None) | Err(_) => break,
+            }
         }
-        match self.shared.mailbox.ended() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        events
+    }
+
+    fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
+        QueueEvent::new(event, self.shared.clone(), held)
     }
 
     /// Whether waiting makes sense.

@@ -99,6 +99,9 @@ impl Session {
         clock: Clock,
     ) -> (Self, ClientCore, Arc<Promise>) {
         let mailbox = Mailbox::new(clock);
+        if let Some(on_waiting) = &options.on_waiting {
+            mailbox.set_on_waiting(on_waiting.clone());
+        }
         let connected = Promise::new(&mailbox);
         let core = ClientCore::new(
             endpoint.clone(),

@@ -275,7 +275,10 @@ fn what_waits_here_is_bounded_by_the_credit() {
 
 #[test]
 fn a_server_that_stays_away_is_reported_and_found_again() {
-    let mut world = World::new();
+    let mut world = World::with(DriverOptions {
+        reconnect_timeout: Some(10 * SECOND),
+        ..world::options()
+    });
     let topic = world.topic(1);
     let consumer = open(&mut world, &topic, ConsumerOptions::default());
     world.server.is_silent = true;

@@ -108,12 +108,19 @@ fn take_all(
 }
 
 fn one(consumer: &Consumer) -> Vec<ConsumedEvent> {
-    let pulled = consumer.pull(Some(Duration::ZERO)).unwrap();
-    pulled.into_iter().collect()
+    lately_away(consumer.pull_batch(1, Some(Duration::ZERO)))
 }
 
 fn seven(consumer: &Consumer) -> Vec<ConsumedEvent> {
-    consumer.pull_batch(7, Some(Duration::ZERO)).unwrap()
+    lately_away(consumer.pull_batch(7, Some(Duration::ZERO)))
+}
+
+/// No events yet, if the connection was lost and what there is may be on its way.
+fn lately_away(pulled: Result<Vec<ConsumedEvent>, ClientError>) -> Vec<ConsumedEvent> {
+    match pulled {
+        Err(ClientError::Unreachable { .. }) => Vec::new(),
+        pulled => pulled.unwrap(),
+    }
 }
 
 #[test]

@@ -141,7 +141,8 @@ fn a_revoked_partition_is_acknowledged_and_then_released() {
         if cut {
             world.server.cut();
         }
-        world.run_until(SECOND, |_| false);
+        // Until a second after it stands again a pull is told of the cut.
+        world.run_until(2 * SECOND, |_| false);
         let event = consumer.pull(Some(Duration::ZERO)).unwrap();
         assert!(event.is_none_or(|event| event.id().partition == PartitionIndex(0)));
         world.run_until(SECOND, |_| false);

@@ -27,8 +27,13 @@ fn queue(world: &mut World) -> &mut FakeQueue {
 
 fn pull(world: &mut World, consumer: &QueueConsumer) -> Result<Option<QueueEvent>, ClientError> {
     let mut outcome = Ok(None);
+    let patience = Patience::within(None);
     world.run_until(MINUTE, |_| {
-        outcome = consumer.pull(Some(Duration::ZERO));
+        outcome = match consumer.pull_look(1, &patience, Duration::ZERO) {
+            Ok(Pulled::Events(mut events)) => Ok(events.pop()),
+            Ok(Pulled::Nothing | Pulled::NotYet) => Ok(None),
+            Err(error) => Err(error),
+        };
         !matches!(outcome, Ok(None))
     });
     outcome

@@ -76,7 +76,8 @@ impl Consumer {
         match outcome {
             Err(failure) if failure.code == Code::Timeout as i32 => {
                 pull.abandon();
-                Ok(None)
+                // Whether that means that there was nothing, the consumer knows.
+                Ok(self.client.pull(Some(Duration::ZERO))?.map(Event::new))
             }
             outcome => outcome.map(|()| pull.take().map(Event::new)),
         }

@@ -3,9 +3,9 @@
 use crate::boundary::*;
 use crate::error::{Code, Failure};
 use crate::options;
-use client::{ClientError, Endpoint};
+use client::{ClientError, DriverOptions, Endpoint};
 use server::{Config, Server};
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a turn waits for something to do when nobody says.
 const TURN_MAX: Duration = Duration::from_secs(3600);
+
+/// A function of the user's that hears what pulls without a deadline wait for.
+#[derive(Clone, Copy)]
+struct OnWaiting {
+    call: extern "C" fn(*mut c_void, *const c_char),
+    context: UserPointer,
+}
 
 /// What all handles of a driver hold on to.
 pub struct Connection {
@@ -25,6 +32,7 @@ pub struct Connection {
     consumers: Mutex<Vec<Weak<client::Consumer>>>,
     /// Who is to leave its queue before the end.
     queues: Mutex<Vec<Weak<client::QueueConsumer>>>,
+    on_waiting: Arc<Mutex<Option<OnWaiting>>>,
 }
 
 /// `thalweg_driver`.
@@ -53,14 +61,30 @@ impl Connection {
         }
     }
 
-    fn new(client: client::Driver, server: Option<Server>) -> Arc<Self> {
-        Arc::new(Self {
+    /// Connects, and has what pulls wait for told to whom the program names.
+    fn open(
+        endpoint: Endpoint,
+        mut options: DriverOptions,
+        server: Option<Server>,
+    ) -> Result<Arc<Self>, Failure> {
+        let on_waiting: Arc<Mutex<Option<OnWaiting>>> = Arc::default();
+        let told = on_waiting.clone();
+        options.on_waiting = Some(Arc::new(move |waiting: &client::Waiting| {
+            let told = *lock(&told);
+            // Names of consumers and topics have no zero in them.
+            if let (Some(told), Ok(text)) = (told, CString::new(waiting.to_string())) {
+                (told.call)(told.context.0, text.as_ptr());
+            }
+        }));
+        let client = client::Driver::connect(endpoint, options)?;
+        Ok(Arc::new(Self {
             client,
+            on_waiting,
             server: Mutex::new(server),
             generation: ::memory::fork::generation(),
             consumers: Mutex::default(),
             queues: Mutex::default(),
-        })
+        }))
     }
 
     /// Has the consumer's acknowledgements sent when the driver is closed.
@@ -157,9 +181,8 @@ pub extern "C" fn thalweg_driver_connect(
                 ));
             }
         };
-        let client = client::Driver::connect(endpoint, options.to_client())?;
         driver.write(give(Driver {
-            connection: Connection::new(client, None),
+            connection: Connection::open(endpoint, options.to_client(), None)?,
         }));
         Ok(())
     })
@@ -196,9 +219,8 @@ pub extern "C" fn thalweg_driver_embedded(
             token: None,
             directory: Some(server.directory()),
         };
-        let client = client::Driver::connect(endpoint, options.to_client())?;
         driver.write(give(Driver {
-            connection: Connection::new(client, Some(server)),
+            connection: Connection::open(endpoint, options.to_client(), Some(server))?,
         }));
         Ok(())
     })
@@ -216,6 +238,24 @@ pub extern "C" fn thalweg_driver_close(
         driver
             .connection
             .close(limit(timeout_ms).unwrap_or(DRAIN_TIMEOUT))
+    })
+}
+
+/// Has a function hear what pulls without a deadline wait for.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_on_waiting(
+    driver: Option<&Driver>,
+    callback: Option<extern "C" fn(*mut c_void, *const c_char)>,
+    context: *mut c_void,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let connection = &given("driver", driver)?.connection;
+        *lock(&connection.on_waiting) = callback.map(|call| OnWaiting {
+            call,
+            context: UserPointer(context),
+        });
+        Ok(())
     })
 }
 

@@ -53,6 +53,7 @@ codes! {
     NotEmbedded = 12, c"the embedded server cannot start";
     PluginUnusable = 13, c"plugin cannot be used";
     DataChanged = 14, c"borrowed data was changed";
+    Recovering = 15, c"recovering";
 }
 
 /// A code in words.
@@ -128,7 +129,10 @@ impl Failure {
         Self {
             code: code as i32,
             // What was waited for may still come, and room may come free.
-            retryable: matches!(code, Code::Timeout | Code::Budget | Code::Unreachable),
+            retryable: matches!(
+                code,
+                Code::Timeout | Code::Budget | Code::Unreachable | Code::Recovering
+            ),
             retry_after_ms: 0,
             message: message.into(),
         }
@@ -187,6 +191,12 @@ impl From<ClientError> for Failure {
             ClientError::Budget(_) => Code::Budget,
             ClientError::WrongServer { .. } => Code::WrongServer,
             ClientError::Unreachable { .. } => Code::Unreachable,
+            ClientError::Recovering { left, .. } => {
+                return Self {
+                    retry_after_ms: left.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
+                    ..Self::new(Code::Recovering, message)
+                };
+            }
             ClientError::Damaged { .. } => Code::Damaged,
             ClientError::DataChanged { .. } => Code::DataChanged,
             ClientError::Forked => Code::Forked,

@@ -143,6 +143,8 @@ fn in_c(rust: &str) -> String {
         "thalweg_error *".to_owned()
     } else if rust == "Option<extern \"C\" fn(*mut c_void)>" {
         "thalweg_callback".to_owned()
+    } else if rust == "Option<extern \"C\" fn(*mut c_void, *const c_char)>" {
+        "thalweg_text_callback".to_owned()
     } else if let Some(inner) = inside("Out<'_, ", ">")
         .or_else(|| inside("Option<Box<", ">>"))
         .or_else(|| inside("Option<&mut ", ">"))
@@ -205,7 +207,9 @@ fn functions_have_the_types_of_the_header() {
         .concat();
     let functions = functions();
     assert!(functions.len() > 40, "only {} are found", functions.len());
-    let mut text = "typedef void (*thalweg_callback)(void *context);\n".to_owned();
+    let mut text = "typedef void (*thalweg_callback)(void *context);\n\
+                    typedef void (*thalweg_text_callback)(void *context, const char *text);\n"
+        .to_owned();
     for (name, parameters, result) in &functions {
         let declared = header.split_once(&format!("{name}(")).unwrap_or_else(|| {
             panic!("{name} is not in the header");

@@ -51,6 +51,8 @@ pub struct Driver {
     namespace: String,
     connect_timeout_ms: Option<u64>,
     request_timeout_ms: Option<u64>,
+    /// For ever, if it is not given.
+    reconnect_timeout_ms: Option<u64>,
     memory_bytes_max: Option<u64>,
     progress: Progress,
     /// How long to look before sleeping, where a processor can be spared for it.
@@ -77,6 +79,7 @@ impl Driver {
         options.namespace.clone_from(&self.namespace);
         options.connect_timeout = milliseconds(self.connect_timeout_ms, options.connect_timeout);
         options.request_timeout = milliseconds(self.request_timeout_ms, options.request_timeout);
+        options.reconnect_timeout = self.reconnect_timeout_ms.map(Duration::from_millis);
         options.progress = match self.progress {
             Progress::Thread => client::Progress::Thread,
             Progress::Caller => client::Progress::Caller,

@@ -6,7 +6,7 @@
 
 use crate::driver::Connection;
 use crate::error::{Code, Failure};
-use client::ConsumedEvent;
+use client::{ConsumedEvent, Patience, Pulled};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -150,16 +150,18 @@ impl Pulls {
         }
         queue.is_serving = true;
         drop(queue);
-        let pulled = self.consumer.pull(Some(Duration::ZERO));
+        // A future waits: while the server is away it is not resolved.
+        let patience = Patience::within(None);
+        let pulled = self.consumer.pull_look(1, &patience, Duration::ZERO);
         let mut queue = lock(&self.queue);
         queue.is_serving = false;
         let outcome = match pulled {
-            Ok(Some(event)) => {
+            Ok(Pulled::Events(events)) => events.into_iter().next().map(|event| {
                 let number = queue.taken;
                 queue.taken += 1;
-                Some(Outcome::Event(Box::new(Numbered { number, event })))
-            }
-            Ok(None) => None,
+                Outcome::Event(Box::new(Numbered { number, event }))
+            }),
+            Ok(Pulled::Nothing | Pulled::NotYet) => None,
             Err(error) => Some(Outcome::Failure(error.into())),
         };
         (queue, outcome)

@@ -28,6 +28,16 @@ impl Deadline {
         timeout.map_or(Self::NEVER, Self::after)
     }
 
+    /// The one of both that passes first.
+    pub fn earlier(self, other: Self) -> Self {
+        match (self.at, other.at) {
+            (Some(at), Some(others)) => Self {
+                at: Some(at.min(others)),
+            },
+            (at, others) => Self { at: at.or(others) },
+        }
+    }
+
     /// How long one may still wait: zero once it has passed, and
     /// [`Duration::MAX`] if it never does.
     pub fn left(self) -> Duration {

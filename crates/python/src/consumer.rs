@@ -9,15 +9,14 @@ use crate::recipe::Recipe;
 use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
+use crate::wait::EventWait;
 use crate::{coroutines, error, wait};
-use client::{ClientError, ConsumedEvent, ReplyData};
-use memory::Deadline;
+use client::{ClientError, ConsumedEvent, Pulled, ReplyData};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 use wire::record::Position;
 
 /// Receives the events of a topic, partition by partition in their order.
@@ -147,14 +146,13 @@ impl Consumer {
         Some(event.with_leavings(slf.py(), metadata, buffer))
     }
 
-    /// The next event; `None` if `timeout` passes before there is one.
-    fn next(slf: &Bound<'_, Self>, timeout: Option<Duration>) -> PyResult<Option<Event>> {
+    /// The next event; `None` if there was none for as long as is waited.
+    fn next(slf: &Bound<'_, Self>, wait: &EventWait) -> PyResult<Option<Event>> {
         if let Some(event) = Self::take_ahead(slf) {
             return Ok(Some(event));
         }
-        let deadline = Deadline::within(timeout);
         loop {
-            if !Self::fetch_ahead(slf, deadline)? {
+            if !Self::fetch_ahead(slf, wait)? {
                 return Ok(None);
             }
             // Another thread may have been faster.
@@ -165,7 +163,7 @@ impl Consumer {
     }
 
     /// Takes events and gaps from the client; `false` if there are none in time.
-    fn fetch_ahead(slf: &Bound<'_, Self>, deadline: Deadline) -> PyResult<bool> {
+    fn fetch_ahead(slf: &Bound<'_, Self>, wait: &EventWait) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let generation = memory::fork::generation();
         if this.generation.load(Ordering::Relaxed) != generation {
@@ -174,17 +172,21 @@ impl Consumer {
         let client = this.open(py)?;
         // A number that only guides: nothing is ordered by it.
         let max = this.ahead_max.load(Ordering::Relaxed);
-        let pulled = wait::until(py, deadline, |slice| {
+        let pulled = wait::until(py, wait.deadline(), |slice| {
             if this.closed.load(Ordering::Relaxed) {
                 return Err(ClientError::Closed);
             }
-            let events = client.pull_batch(max, Some(slice))?;
+            let (events, is_over) = match client.pull_look(max, &wait.patience(), slice)? {
+                Pulled::Events(events) => (events, true),
+                Pulled::Nothing => (Vec::new(), true),
+                Pulled::NotYet => (Vec::new(), false),
+            };
             let gaps = client.take_gaps();
             let raised = || {
                 let parsed = this.parsed.as_ref().filter(|_| this.in_group);
                 parsed.is_some_and(|parsed| parsed.has_raised())
             };
-            let is_news = !events.is_empty() || !gaps.is_empty() || raised();
+            let is_news = is_over || !gaps.is_empty() || raised();
             Ok(is_news.then_some((events, gaps)))
         });
         // The last handle may be this one, if the consumer was closed meanwhile.
@@ -197,6 +199,7 @@ impl Consumer {
                 return Err(raised.unwrap_or(error));
             }
         };
+        let is_nothing = events.is_empty() && gaps.is_empty();
         if !this.in_group
             && let Some(next) = ahead::fitting(&events)
         {
@@ -219,29 +222,35 @@ impl Consumer {
             let topic = this.topic.bind(py).get();
             this.gaps.report(py, topic.name(), partition, gap)?;
         }
-        Ok(true)
+        Ok(!is_nothing)
     }
 }
 
 #[pymethods]
 impl Consumer {
-    /// The next event, or None if `timeout` seconds pass before there is one.
+    /// The next event. None means one thing: the consumer was connected and
+    /// subscribed for `timeout` seconds, and nothing was there for it.
     ///
-    /// A timeout of 0 does not wait; None waits for ever. A pull that times
-    /// out loses nothing. What a selector or allocator raises is raised here,
+    /// While the server is away the pull waits. If its time passes meanwhile,
+    /// or just after the server came back, it raises `Unreachable`, and
+    /// `Recovering` in a group that waits for members of before the server's
+    /// start; both are `retryable`, lose nothing, and the next pull goes on. A timeout
+    /// of 0 looks at what has arrived, and raises in the same way; None waits
+    /// for ever. What a selector or allocator raises is raised here,
     /// and the event stays where it is: the next pull asks again.
     ///
-    /// Raises `Closed`, `Unreachable` when the server stays away, `Damaged`; in
+    /// Raises `Closed`, `Unreachable`, `Recovering`, `Damaged`; in
     /// a group what a callback raises, and `MemberFenced` once when the program
     /// stayed away for longer than its processing timeout (the next pull joins
     /// again), and for good when a successor of the same instance name took over.
     #[pyo3(signature = (timeout = None))]
     fn pull(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<Event>> {
-        Self::next(slf, wait::seconds("timeout", timeout)?)
+        let timeout = wait::seconds("timeout", timeout)?;
+        Self::next(slf, &EventWait::within(timeout))
     }
 
     /// Up to `count` events: those that lie ready, or else the first ones that
-    /// come within `timeout` seconds; an empty list if none do.
+    /// come within `timeout` seconds; an empty list where `pull` gives None.
     #[pyo3(signature = (count, timeout = None))]
     fn pull_batch(
         slf: &Bound<'_, Self>,
@@ -249,13 +258,14 @@ impl Consumer {
         timeout: Option<f64>,
     ) -> PyResult<Vec<Event>> {
         let mut events = Vec::new();
-        let mut timeout = wait::seconds("timeout", timeout)?;
+        let mut wait = EventWait::within(wait::seconds("timeout", timeout)?);
         while events.len() < count {
-            match Self::next(slf, timeout)? {
+            match Self::next(slf, &wait)? {
                 Some(event) => events.push(event),
                 None => break,
             }
-            timeout = Some(Duration::ZERO);
+            // What lies behind the first one, whatever became of the server.
+            wait = EventWait::Look;
         }
         Ok(events)
     }
@@ -271,7 +281,7 @@ impl Consumer {
         if slf.get().closed() {
             return Ok(None);
         }
-        match Self::next(slf, None) {
+        match Self::next(slf, &EventWait::within(None)) {
             // Another thread closed it while this one waited.
             Err(_) if slf.get().closed() => Ok(None),
             outcome => outcome,
@@ -284,6 +294,12 @@ impl Consumer {
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         coroutines::next_event(slf)
+    }
+
+    /// The next event, if it is here. None says nothing of what there is: the
+    /// server may be away.
+    fn _look(slf: &Bound<'_, Self>) -> PyResult<Option<Event>> {
+        Self::next(slf, &EventWait::Look)
     }
 
     /// Calls `function()` once, when there is an event or the consumer is closed.

@@ -37,6 +37,10 @@ use wire::message::PartitionStorage;
 /// - `namespace`: the namespace of all names; empty is the default one.
 /// - `client_name`: for the server's log and `thalweg status`.
 /// - `connect_timeout`, `request_timeout`: seconds.
+/// - `reconnect_timeout`: for how many seconds a lost server may be away before
+///   pulls and iteration raise `Unreachable`; None is for ever. Whoever waits
+///   without a deadline meanwhile is logged every 10 s as a warning of the
+///   logger `thalweg`, and once when it goes on.
 /// - `memory_bytes_max`: bytes that producers and consumers hold together at
 ///   most, 512 MiB by default. Each has a share: what it wants, or a quarter of
 ///   what is left; where that is less than a 512th of all, each further one
@@ -94,6 +98,7 @@ struct Options<'a> {
     client_name: Option<String>,
     connect_timeout: f64,
     request_timeout: f64,
+    reconnect_timeout: Option<f64>,
     memory_bytes_max: Option<u64>,
 }
 
@@ -112,10 +117,28 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
     };
     options.connect_timeout = wait::number("connect_timeout", given.connect_timeout)?;
     options.request_timeout = wait::number("request_timeout", given.request_timeout)?;
+    options.reconnect_timeout = wait::seconds("reconnect_timeout", given.reconnect_timeout)?;
+    options.on_waiting = Some(Arc::new(log_waiting));
     if let Some(bytes) = given.memory_bytes_max {
         options.memory_bytes_max = bytes;
     }
     Ok(options)
+}
+
+/// What a pull waits for that has no deadline goes to the logger `thalweg`.
+fn log_waiting(waiting: &client::Waiting) {
+    Python::attach(|py| {
+        let logger = || {
+            py.import("logging")?
+                .call_method1("getLogger", ("thalweg",))
+        };
+        let said = logger().and_then(|logger: Bound<'_, PyAny>| {
+            logger.call_method1("warning", ("%s", waiting.to_string()))
+        });
+        if let Err(reason) = said {
+            reason.write_unraisable(py, None);
+        }
+    });
 }
 
 /// The name of the running program and its process id.
@@ -295,7 +318,7 @@ impl Driver {
     #[new]
     #[pyo3(signature = (group_file = None, *, address = None, token = None, namespace = "",
                         client_name = None, connect_timeout = 10.0, request_timeout = 120.0,
-                        memory_bytes_max = None))]
+                        reconnect_timeout = None, memory_bytes_max = None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -306,6 +329,7 @@ impl Driver {
         client_name: Option<String>,
         connect_timeout: f64,
         request_timeout: f64,
+        reconnect_timeout: Option<f64>,
         memory_bytes_max: Option<u64>,
     ) -> PyResult<Self> {
         let arguments = PyDict::new(py);
@@ -319,6 +343,7 @@ impl Driver {
         arguments.set_item("client_name", &client_name)?;
         arguments.set_item("connect_timeout", connect_timeout)?;
         arguments.set_item("request_timeout", request_timeout)?;
+        arguments.set_item("reconnect_timeout", reconnect_timeout)?;
         arguments.set_item("memory_bytes_max", memory_bytes_max)?;
         let endpoint = match (group_file, address) {
             (Some(path), None) if token.is_none() => Endpoint::GroupFile(path),
@@ -338,6 +363,7 @@ impl Driver {
             client_name,
             connect_timeout,
             request_timeout,
+            reconnect_timeout,
             memory_bytes_max,
         };
         let options = driver_options(py, given)?;
@@ -360,7 +386,8 @@ impl Driver {
     /// because another one owns the directory.
     #[staticmethod]
     #[pyo3(signature = (path, *, settings = None, namespace = "", client_name = None,
-                        connect_timeout = 10.0, request_timeout = 120.0, memory_bytes_max = None))]
+                        connect_timeout = 10.0, request_timeout = 120.0,
+                        reconnect_timeout = None, memory_bytes_max = None))]
     #[allow(clippy::too_many_arguments)]
     fn embedded(
         py: Python<'_>,
@@ -370,6 +397,7 @@ impl Driver {
         client_name: Option<String>,
         connect_timeout: f64,
         request_timeout: f64,
+        reconnect_timeout: Option<f64>,
         memory_bytes_max: Option<u64>,
     ) -> PyResult<Self> {
         let given = Options {
@@ -377,6 +405,7 @@ impl Driver {
             client_name,
             connect_timeout,
             request_timeout,
+            reconnect_timeout,
             memory_bytes_max,
         };
         let options = driver_options(py, given)?;

@@ -4,6 +4,7 @@
 use client::ClientError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use std::time::Duration;
 use wire::{ErrorCode, ErrorReply};
 
 /// An instance of the class of `thalweg.exceptions` that is called `class`.
@@ -39,12 +40,21 @@ pub fn raise(py: Python<'_>, error: ClientError) -> PyErr {
         ClientError::Budget(_) => "BudgetExceeded",
         ClientError::WrongServer { .. } => "WrongServer",
         ClientError::Unreachable { .. } => "Unreachable",
+        ClientError::Recovering { left, .. } => return recovering(py, &error, *left),
         ClientError::Damaged { .. } => "Damaged",
         ClientError::DataChanged { .. } => "DataChanged",
         ClientError::Forked => "Forked",
         ClientError::Io { .. } => "StorageError",
     };
     new(py, class, error.to_string())
+}
+
+fn recovering(py: Python<'_>, error: &ClientError, left: Duration) -> PyErr {
+    let made = instance(py, "Recovering", error.to_string()).and_then(|value| {
+        value.setattr("retry_after", left.as_secs_f64())?;
+        Ok(PyErr::from_value(value))
+    });
+    made.unwrap_or_else(|error| error)
 }
 
 /// The same for an error of a push, whose one argument is the event.

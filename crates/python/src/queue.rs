@@ -9,8 +9,9 @@ use crate::recipe::Recipe;
 use crate::reply::Reply;
 use crate::select::Parsed;
 use crate::topic::Topic;
+use crate::wait::EventWait;
 use crate::{coroutines, error, wait};
-use client::{ClientError, QueueOptions, ReplyData};
+use client::{ClientError, Pulled, QueueOptions, ReplyData};
 use memory::Deadline;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -99,18 +100,15 @@ impl QueueConsumer {
         client.ok_or_else(|| error::new(py, "Closed", "the consumer is closed".into()))
     }
 
-    /// Up to `max` events, as they lie ready; none if `deadline` passes before.
-    fn take(
-        &self,
-        py: Python<'_>,
-        max: usize,
-        deadline: Deadline,
-    ) -> PyResult<Vec<Py<QueueEvent>>> {
-        let pulled = self.pulled(py, deadline, |client, slice| {
-            let events = client.pull_batch(max, Some(slice))?;
-            // Nothing more comes to a program that is about to end.
-            let is_news = !events.is_empty() || client.is_winding_down();
-            Ok(is_news.then_some(events))
+    /// Up to `max` events, as they lie ready; none if there were none for as long
+    /// as is waited.
+    fn take(&self, py: Python<'_>, max: usize, wait: &EventWait) -> PyResult<Vec<Py<QueueEvent>>> {
+        let pulled = self.pulled(py, wait.deadline(), |client, slice| {
+            Ok(match client.pull_look(max, &wait.patience(), slice)? {
+                Pulled::Events(events) => Some(events),
+                Pulled::Nothing => Some(Vec::new()),
+                Pulled::NotYet => None,
+            })
         });
         let events = pulled?.unwrap_or_default();
         events
@@ -184,24 +182,31 @@ impl QueueConsumer {
 
 #[pymethods]
 impl QueueConsumer {
-    /// The next event, or None if `timeout` seconds pass before there is one.
+    /// The next event. None means one thing: the consumer was connected and a
+    /// member, the queue gave out events, and for `timeout` seconds none was
+    /// ready for it. Others may still have some, or have returned some with a
+    /// delay: an empty queue is not a finished one.
     ///
-    /// A timeout of 0 does not wait; None waits for ever. A pull that times
-    /// out loses nothing. What a selector or allocator raises is raised here,
+    /// While the server is away, or the queue recovers, the pull waits. If its time
+    /// passes meanwhile, or just after the server came back, it raises
+    /// `Unreachable` or `Recovering`; both are `retryable`, lose nothing, and
+    /// the next pull goes on. A timeout of 0 looks at what has arrived, and
+    /// raises in the same way; None waits for ever. A consumer that winds down
+    /// gives None at once. What a selector or allocator raises is raised here,
     /// and the event stays where it is: the next pull asks again.
     ///
-    /// Raises `Closed`, `Unreachable` when the server stays away, `Damaged`;
+    /// Raises `Closed`, `Unreachable`, `Recovering`, `Damaged`;
     /// `MemberFenced` once when the program stayed away for longer than its
     /// processing timeout (the next pull joins again), and for good when a
     /// successor of the same instance name took over.
     #[pyo3(signature = (timeout = None))]
     fn pull(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<QueueEvent>>> {
         let timeout = wait::seconds("timeout", timeout)?;
-        Ok(self.take(py, 1, Deadline::within(timeout))?.pop())
+        Ok(self.take(py, 1, &EventWait::within(timeout))?.pop())
     }
 
     /// Up to `count` events: those that lie ready, or else the first ones that
-    /// come within `timeout` seconds; an empty list if none do. The leases of
+    /// come within `timeout` seconds; an empty list where `pull` gives None. The leases of
     /// all of them run from now on.
     #[pyo3(signature = (count, timeout = None))]
     fn pull_batch(
@@ -214,7 +219,7 @@ impl QueueConsumer {
         if count == 0 {
             return Ok(Vec::new());
         }
-        self.take(py, count, Deadline::within(timeout))
+        self.take(py, count, &EventWait::within(timeout))
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -225,7 +230,7 @@ impl QueueConsumer {
         if self.closed() {
             return Ok(None);
         }
-        match self.take(py, 1, Deadline::within(None)) {
+        match self.take(py, 1, &EventWait::within(None)) {
             Ok(mut events) => Ok(events.pop()),
             // Another thread closed it while this one waited.
             Err(_) if self.closed() => Ok(None),
@@ -260,6 +265,12 @@ impl QueueConsumer {
         let idle = wait::number("idle", idle)?;
         slf.get().open(slf.py())?;
         Ok(Drain::new(slf.clone().unbind(), idle))
+    }
+
+    /// The next event, if it is here. None says nothing of what there is: the
+    /// server may be away.
+    fn _look(&self, py: Python<'_>) -> PyResult<Option<Py<QueueEvent>>> {
+        Ok(self.take(py, 1, &EventWait::Look)?.pop())
     }
 
     /// Calls `function()` once, when there is an event or the consumer is closed.

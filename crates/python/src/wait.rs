@@ -4,7 +4,7 @@
 //! thread asks. So a wait is cut into slices, between which it asks.
 
 use crate::{error, lend, over};
-use client::ClientError;
+use client::{ClientError, Patience};
 use memory::Deadline;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -47,6 +47,38 @@ pub fn milliseconds(name: &str, value: Option<f64>) -> PyResult<Option<Duration>
 fn no_time(name: &str, unit: &str, value: f64) -> PyErr {
     let reason = format!("{name} is a number of {unit} from 0, not {value}");
     Python::attach(|py| error::new(py, "InvalidArgument", reason))
+}
+
+/// How long whoever wants events waits for them.
+pub enum EventWait {
+    /// Takes what is here, and says nothing of what else there is.
+    Look,
+    /// As a pull does.
+    For(Patience),
+}
+
+impl EventWait {
+    /// As a pull with this timeout.
+    pub fn within(timeout: Option<Duration>) -> Self {
+        Self::For(Patience::within(timeout))
+    }
+
+    /// What the client is told of it.
+    pub fn patience(&self) -> Patience {
+        match self {
+            Self::Look => Patience::within(None),
+            Self::For(patience) => *patience,
+        }
+    }
+
+    /// For [`until`]: the client itself ends a pull, after it has judged what
+    /// it means that nothing was there.
+    pub fn deadline(&self) -> Deadline {
+        match self {
+            Self::Look => Deadline::after(Duration::ZERO),
+            Self::For(_) => Deadline::NEVER,
+        }
+    }
 }
 
 /// Calls `wait` with ever new slices of time until it returns a value or an

@@ -245,7 +245,7 @@ impl AnswererActor {
         let event = match pulled {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(false),
-            Err(ClientError::Unreachable { .. } | ClientError::Timeout { .. }) => return Ok(false),
+            Err(error) if error.is_retryable() => return Ok(false),
             Err(error) => {
                 if error.code() != Some(ErrorCode::StorageFailed) || !self.plan.disk_fails {
                     return Violation::because(format!("{name} cannot pull: {error}"));

@@ -7,8 +7,7 @@ use crate::program::Program;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use client::{
-    ClientError, Consumer, ConsumerOptions, DataMode, DataView, Pending, Position, Start, Stride,
-    TopicHandle,
+    Consumer, ConsumerOptions, DataMode, DataView, Pending, Position, Start, Stride, TopicHandle,
 };
 use net::testing::sim::SimNet;
 use std::collections::{BTreeMap, VecDeque};
@@ -306,7 +305,7 @@ impl ConsumerActor {
         let event = match pulled {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(false),
-            Err(ClientError::Unreachable { .. } | ClientError::Timeout { .. }) => return Ok(false),
+            Err(error) if error.is_retryable() => return Ok(false),
             Err(error) => {
                 let failed = error.code() == Some(ErrorCode::StorageFailed);
                 if !(failed && self.plan.disk_fails) {

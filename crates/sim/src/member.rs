@@ -315,7 +315,7 @@ impl MemberActor {
         let event = match pulled {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(false),
-            Err(ClientError::Unreachable { .. } | ClientError::Timeout { .. }) => return Ok(false),
+            Err(error) if error.is_retryable() => return Ok(false),
             Err(error) => {
                 let code = error.code();
                 let fenced = code == Some(ErrorCode::MemberFenced);

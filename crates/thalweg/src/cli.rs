@@ -1,6 +1,6 @@
 //! The commands and their arguments.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, seconds};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -276,6 +276,9 @@ pub struct ConsumeArgs {
     /// Go on when the end is reached, until Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
+    /// How long the server may be away, seconds; then end with an error [default: for ever, with a note every 10 s]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub reconnect_timeout: Option<f64>,
     /// Leave the cursors where they are
     #[arg(long)]
     pub no_ack: bool,

@@ -3,7 +3,7 @@
 use crate::failure::{About, Failure};
 use bytes::Bytes;
 use clap::Args;
-use client::{Driver, DriverOptions, Endpoint};
+use client::{Driver, DriverOptions, Endpoint, Waiting};
 use fabric::{Shm, ShmOptions};
 use net::Transports;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub struct Connection {
     timeout: f64,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds >= 0.0 => Ok(seconds),
         _ => Err("must be a number of seconds from 0 on".to_owned()),
@@ -75,6 +75,12 @@ impl Connection {
 
     /// Connects.
     pub fn driver(&self) -> Result<Driver, Failure> {
+        self.driver_that_waits(None)
+    }
+
+    /// Connects, for a command that waits for events: as long as the server is
+    /// away, but no longer than so many seconds, if that is given.
+    pub fn driver_that_waits(&self, reconnect_timeout: Option<f64>) -> Result<Driver, Failure> {
         let endpoint = match &self.address {
             None => Endpoint::GroupFile(self.group_file.clone()),
             Some(address) => Endpoint::Address {
@@ -88,6 +94,8 @@ impl Connection {
             namespace: self.namespace.clone(),
             connect_timeout: duration(self.connect_timeout),
             request_timeout: self.timeout(),
+            reconnect_timeout: reconnect_timeout.map(duration),
+            on_waiting: Some(Arc::new(|waiting: &Waiting| eprintln!("note: {waiting}"))),
             plugins: Arc::new(plugin::Loader::from_environment()),
             ..driver_options()
         };

@@ -124,7 +124,9 @@ impl<T> About<T> for Result<T, ClientError> {
         self.map_err(|error| {
             let code = match &error {
                 ClientError::Timeout { .. } => Code::Timeout,
-                ClientError::Unreachable { .. } | ClientError::WrongServer { .. } => Code::NoServer,
+                ClientError::Unreachable { .. }
+                | ClientError::Recovering { .. }
+                | ClientError::WrongServer { .. } => Code::NoServer,
                 ClientError::Invalid(_) | ClientError::UnknownPartition(_) => Code::Usage,
                 _ => Code::Failure,
             };

@@ -274,6 +274,23 @@ pub trait Codec: Sized {
     }
 }
 
+/// A number that was appended to a message when others that lack it were about:
+/// a message that ends before it says 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Appended(pub u32);
+
+impl Codec for Appended {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.0);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.rest() {
+            [] => Ok(Self(0)),
+            _ => from.u32().map(Self),
+        }
+    }
+}
+
 macro_rules! integer_codec {
     ($($type:ident $put:ident),*) => {$(
         impl Codec for $type {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
+use wire::codec::Appended;
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, HEARTBEAT_ANSWER};
 use wire::message::*;
 use wire::record::{ConsumerKind, Gap, GapReason, Position};
@@ -55,11 +56,7 @@ impl Examples {
     }
 
     fn message<T: Codec + PartialEq + Debug>(&mut self, value: T) {
-        let name = std::any::type_name::<T>()
-            .rsplit(':')
-            .next()
-            .unwrap()
-            .to_owned();
+        let name = name_of::<T>();
         let bytes = value.to_bytes();
         self.check(&name, &bytes);
         let back = T::from_bytes("golden", &self.golden[&name]).expect("golden bytes decode");
@@ -72,6 +69,28 @@ impl Examples {
             assert!(cut.is_err(), "{name} cut at {end}");
         }
     }
+
+    /// A message to which `field` was appended: `before`, which lacks it, has
+    /// the bytes of before, and is read still.
+    fn appended<T: Codec + PartialEq + Debug>(&mut self, field: &str, before: T, value: T) {
+        let name = name_of::<T>();
+        let bytes = before.to_bytes();
+        let end = bytes.len() - size_of::<u32>();
+        self.check(&name, &bytes[..end]);
+        let back = T::from_bytes("golden", &self.golden[&name]).expect("golden bytes decode");
+        assert_eq!(back, before, "{name} without {field}");
+        for cut in end + 1..bytes.len() {
+            assert!(T::from_bytes("golden", &bytes[..cut]).is_err());
+        }
+        self.check(&format!("{name} {field}"), &value.to_bytes());
+        assert_eq!(T::from_bytes("golden", &value.to_bytes()), Ok(value));
+    }
+}
+
+/// What a message is called in the file.
+fn name_of<T>() -> String {
+    let name = std::any::type_name::<T>().rsplit(':').next();
+    name.unwrap().to_owned()
 }
 
 fn region() -> Region {
@@ -324,6 +343,7 @@ fn assigned() -> Assigned {
     Assigned {
         partitions: vec![PartitionIndex(0), PartitionIndex(3)],
         revoking: vec![PartitionIndex(3)],
+        recovering_ms: Appended(0),
     }
 }
 
@@ -347,16 +367,22 @@ fn sharing(examples: &mut Examples) {
         inline_data: true,
         held: vec![lease()],
     });
-    examples.message(Joined {
+    let joined = |recovering_ms| Joined {
         options: "{}".into(),
         settled: vec![lease()],
         expired: vec![lease()],
-    });
+        recovering_ms: Appended(recovering_ms),
+    };
+    examples.appended("recovering_ms", joined(0), joined(7500));
     examples.message(Leave {
         consumer: "farm".into(),
         member,
     });
-    examples.message(assigned());
+    let recovering = Assigned {
+        recovering_ms: Appended(7500),
+        ..assigned()
+    };
+    examples.appended("recovering_ms", assigned(), recovering);
     examples.message(Release {
         consumer: "farm".into(),
         member,
@@ -486,7 +512,8 @@ fn frame(kind: FrameKind) -> (u8, u64, Vec<u8>, &'static [u8]) {
         K::Heartbeat => (HEARTBEAT_ANSWER, 0, Vec::new(), b""),
         K::GoAway => (0, 0, error().to_bytes(), b""),
         K::Ended => (0, 6, error().to_bytes(), b""),
-        K::Assigned => (0, 7, assigned().to_bytes(), b""),
+        // Without what was appended to the message.
+        K::Assigned => (0, 7, assigned().to_bytes()[..20].to_vec(), b""),
         K::Leased => (0, 7, b"leased".to_vec(), b"two batches"),
         K::BulkRead => (0, 1, bulk_read().to_bytes(), b""),
         K::BulkData => (0, 1, bulk_data().to_bytes(), b"the bytes"),

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import time
+from typing import Any
 
 import thalweg
 
@@ -39,6 +40,14 @@ def produce(driver: thalweg.Driver, journal: int, number: int, _: int) -> None:
             os.write(journal, b"pushed %d\n" % n)
 
 
+def next_of(consumer: Any) -> Any:
+    """The next event, if one comes soon; the server may be away, or recover."""
+    try:
+        return consumer.pull(timeout=0.2)
+    except (thalweg.Unreachable, thalweg.Recovering):
+        return None
+
+
 def work(driver: thalweg.Driver, journal: int, number: int, place: int) -> None:
     chance = random.Random(number)
     queue = driver.open_topic("work").queue(
@@ -46,7 +55,7 @@ def work(driver: thalweg.Driver, journal: int, number: int, place: int) -> None:
     )
     with queue:
         while not ending:
-            event = queue.pull(timeout=0.2)
+            event = next_of(queue)
             if event is None:
                 continue
             pulled, n = time.monotonic_ns(), event.metadata["n"]
@@ -73,7 +82,7 @@ def read(driver: thalweg.Driver, journal: int, _: int, place: int) -> None:
     try:
         with group:
             while not ending:
-                event = group.pull(timeout=0.2)
+                event = next_of(group)
                 if event is None:
                     continue
                 os.write(journal, b"read %d\n" % event.metadata["n"])

@@ -41,7 +41,9 @@ class Inbox:
         self._used_at = 0.0
 
     def take(self, timeout: float | None = None) -> Taken | None:
-        """The next message, or None if `timeout` seconds pass before there is one."""
+        """The next message, or None if `timeout` seconds pass before there is one. A
+        server that is away, or recovers, is waited for: that is no message.
+        """
         with self._lock:
             consumer = self._consumer
             if consumer is None:
@@ -53,6 +55,9 @@ class Inbox:
         event = None
         try:
             event = consumer.pull(timeout)
+        except (thalweg.Unreachable, thalweg.Recovering):
+            # The time has passed; whoever takes asks again.
+            event = None
         finally:
             with self._lock:
                 self._waiting -= 1

@@ -217,7 +217,11 @@ class Consumer:
                     return None
                 self._has_partition = True
             if self._held is None:
-                self._held = self._native.pull(timeout)
+                try:
+                    self._held = self._native.pull(timeout)
+                except (thalweg.Unreachable, thalweg.Recovering):
+                    # A future says only that its event has not come yet.
+                    return None
             native = self._held
             if native is None:
                 return None

@@ -9,7 +9,7 @@ use crate::session::{Refused, malformed, refuse};
 use net::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::codec::Reader;
+use wire::codec::{Appended, Reader};
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{AssignmentRecord, ConsumerKind, Record};
@@ -149,6 +149,7 @@ impl Node {
             return;
         };
         group.told.remove(&member);
+        group.awaited.remove(&member);
         let owned = group.owned.iter();
         let freed: Vec<PartitionIndex> = owned
             .filter(|(_, assignment)| assignment.owner == member)
@@ -175,6 +176,7 @@ impl Node {
             return;
         };
         group.told.remove(&old);
+        group.awaited.remove(&old);
         let mut inherited = Vec::new();
         for (partition, assignment) in &mut group.owned {
             if assignment.owner == old {
@@ -194,6 +196,7 @@ impl Node {
     pub(crate) fn group_member_present(&mut self, id: SharedId, member: MemberId) {
         if let Some(group) = self.group_mut(id) {
             group.told.remove(&member);
+            group.awaited.remove(&member);
         }
         self.balance_group(id);
     }
@@ -312,6 +315,7 @@ impl Node {
     /// Tells each member whose connection stands what it owns, if that has changed.
     pub(crate) fn tell_assigned(&mut self, id: SharedId) {
         let twice = self.planted(Fault::GrantTwice);
+        let recovering_ms = self.recovering_ms(id);
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
@@ -329,13 +333,19 @@ impl Node {
         let mut all = group.assigned();
         let mut messages = Vec::new();
         for (member, asker) in members {
-            let assigned = all.remove(&member).unwrap_or_else(super::nothing);
+            let mut assigned = all.remove(&member).unwrap_or_else(super::nothing);
+            // That the time passes is no news.
+            assigned.recovering_ms = Appended(recovering_ms.min(1));
             let count = |told: &Assigned| told.partitions.len();
             if twice && group.told.get(&member).map_or(0, count) > count(&assigned) {
                 continue;
             }
             if group.told.get(&member) != Some(&assigned) {
-                let message = Message::control(FrameKind::Assigned, asker.id, assigned.to_bytes());
+                let now = Assigned {
+                    recovering_ms: Appended(recovering_ms),
+                    ..assigned.clone()
+                };
+                let message = Message::control(FrameKind::Assigned, asker.id, now.to_bytes());
                 group.told.insert(member, assigned);
                 messages.push((asker.link, message));
             }

@@ -7,7 +7,7 @@ use crate::node::{Asker, Decided, Node};
 use crate::session::{Refused, Stage, malformed, refuse};
 use crate::topics::{Slot, undecided};
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
-use wire::codec::Reader;
+use wire::codec::{Appended, Reader};
 use wire::message::*;
 use wire::record::*;
 use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, Sequence, TopicId};
@@ -403,6 +403,7 @@ impl Node {
             options,
             settled,
             expired,
+            recovering_ms: Appended(self.tell_recovering(id, member, asker)),
         };
         self.reply_long(asker, joined.to_bytes());
         // Not before its leases are sorted: what it does not name is given back.

@@ -9,7 +9,7 @@ use super::staging::Staging;
 use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::membership::{SharedId, SharedKind};
-use crate::node::{Node, StorageId};
+use crate::node::{Asker, Node, StorageId};
 use crate::timers::Timer;
 use crate::topics::Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +43,8 @@ pub(crate) struct Queue {
     /// Members of before the start that have not come back yet. Nothing is
     /// given out while there are any: they may hold what looks free.
     pub awaited: BTreeSet<MemberId>,
+    /// Who was told, by its answer, that there are some.
+    pub told_recovering: BTreeMap<MemberId, Asker>,
     /// Those who have room. One that cannot be sent anything now may be among
     /// them, until it is found out.
     pub hungry: BTreeSet<MemberId>,
@@ -94,6 +96,7 @@ impl Queue {
             record_at: Duration::ZERO,
             quiet_until: Duration::ZERO,
             awaited: BTreeSet::new(),
+            told_recovering: BTreeMap::new(),
             hungry: BTreeSet::new(),
             members_changed: true,
             from_before: BTreeSet::new(),
@@ -190,6 +193,8 @@ impl Node {
         let lapsed = queue.loads.take_lapsed();
         self.leases_lapsed(id, lapsed);
         self.serve_queue(id);
+        // Behind the first events, if they are at hand.
+        self.tell_recovered(id);
         self.write_dead_letters(id);
         self.record_queue(id);
         self.arm_queue(id);

@@ -166,6 +166,7 @@ impl Node {
             return;
         };
         queue.awaited.remove(&member);
+        queue.told_recovering.remove(&member);
         queue.members_changed = true;
         queue.from_before.remove(&member);
         queue.paces.remove(&member);

@@ -42,6 +42,7 @@ pub(super) struct Connection {
     client_name: String,
     namespace: String,
     connect_timeout: Duration,
+    reconnect_timeout: Option<Duration>,
     session: SessionId,
     phase: Phase,
     attempt: u64,
@@ -76,6 +77,7 @@ impl Connection {
             client_name: options.client_name.clone(),
             namespace: options.namespace.clone(),
             connect_timeout: options.connect_timeout,
+            reconnect_timeout: options.reconnect_timeout,
             session,
             phase: Phase::Waiting(Duration::ZERO),
             attempt: 0,
@@ -328,6 +330,9 @@ impl Connection {
                     context.now.saturating_add(self.connect_timeout),
                     Timer::Connection,
                 );
+                if let Some(timeout) = self.reconnect_timeout {
+                    context.arm(context.now.saturating_add(timeout), Timer::Connection);
+                }
                 self.begin_round(context, outputs);
             }
             Phase::Connecting { address, .. } | Phase::Greeting { address, .. } => {
@@ -346,7 +351,8 @@ impl Connection {
     ) -> Option<String> {
         let now = context.now;
         let is_up = matches!(self.phase, Phase::Up { .. });
-        if self.was_up && !is_up && now >= self.down_since.saturating_add(self.connect_timeout) {
+        let patience = self.reconnect_timeout.unwrap_or(Duration::MAX);
+        if self.was_up && !is_up && now >= self.down_since.saturating_add(patience) {
             let error = self.last_failure();
             context.mailbox.liveness.lose(error);
         }

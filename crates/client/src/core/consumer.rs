@@ -11,6 +11,7 @@ use crate::faults::{Fault, planted};
 use crate::feed::{Arrival, ConsumerShared};
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
+use crate::standing::Hindrance;
 use net::{Message, Received};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +42,11 @@ struct Subscription {
     /// Told when the subscription stands.
     promise: Option<Arc<Promise>>,
     stands: bool,
+    /// It was lost with its connection, or ended by the server: until it stands
+    /// again, nobody here knows what there is.
+    is_lost: bool,
+    /// Why the server ended or refused it, if it is to be tried again.
+    refusal: Option<ErrorReply>,
 }
 
 pub(super) struct ConsumerCore {
@@ -81,6 +87,20 @@ impl ConsumerCore {
         self.shared.notify();
     }
 
+    /// Notes what keeps events from the consumer, for those who pull.
+    pub fn note(&self, wire: &Wire<'_>) {
+        let of_group = self.group.as_ref().map(|group| group.hindrance(wire));
+        let hindrance = of_group.unwrap_or_else(|| wire.hindrance());
+        let lost = || self.subscriptions.values().find(|one| one.is_lost);
+        let hindrance = hindrance.or_else(|| {
+            Some(match &lost()?.refusal {
+                Some(refusal) => Hindrance::of_refusal(refusal),
+                None => Hindrance::Unanswered,
+            })
+        });
+        self.shared.note(wire.now(), hindrance);
+    }
+
     fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
         wire.context.arm(at, Timer::Consumer(self.shared.key));
     }
@@ -113,12 +133,14 @@ impl ConsumerCore {
             Ok(None) => {}
             Ok(Some(_)) => {
                 let member = group.member();
+                group.untold();
                 self.cursors.set_mover(wire, member);
                 if let Some(promise) = self.promise.take() {
                     promise.resolve(Ok(Reply::default()));
                 }
             }
         }
+        self.note(wire);
     }
 
     /// The server says what the member owns.
@@ -131,7 +153,7 @@ impl ConsumerCore {
         }
         let assigned = Assigned::from_bytes("assigned", head)
             .map_err(|error| format!("an assignment of {}: {error}", self.shared.name))?;
-        let news = group.assigned(&assigned);
+        let news = group.assigned(wire.now(), &assigned);
         let granted = group.granted();
         self.cursors.lost(&news.lost);
         self.unread(wire, &news.ended);
@@ -140,6 +162,7 @@ impl ConsumerCore {
             self.subscribe(wire, partition);
         }
         self.release(wire);
+        self.note(wire);
         Ok(())
     }
 
@@ -188,6 +211,7 @@ impl ConsumerCore {
         {
             let end = group.membership.ended(wire, error);
             self.over(wire, end);
+            self.note(wire);
         }
     }
 
@@ -235,6 +259,7 @@ impl ConsumerCore {
         {
             group.membership.begin_anew(wire);
             self.join(wire);
+            self.note(wire);
         }
     }
 
@@ -255,6 +280,8 @@ impl ConsumerCore {
                 retry_at: None,
                 promise: None,
                 stands: false,
+                is_lost: false,
+                refusal: None,
             };
             self.subscriptions.insert(*partition, subscription);
             // Known from now on, though nothing has arrived.
@@ -351,6 +378,8 @@ impl ConsumerCore {
         match subscribed {
             Ok(subscribed) => {
                 subscription.stands = true;
+                subscription.is_lost = false;
+                subscription.refusal = None;
                 if subscription.next.is_none() {
                     subscription.next = Some(subscribed.position);
                     self.shared
@@ -360,6 +389,7 @@ impl ConsumerCore {
                     promise.resolve(Ok(Reply::default()));
                 }
                 self.tell_if_open();
+                self.note(wire);
             }
             Err(error) => self.ended(wire, partition, error),
         }
@@ -379,14 +409,17 @@ impl ConsumerCore {
             return;
         };
         subscription.id = None;
+        subscription.is_lost = true;
         if self.group.is_some() && error.code == ErrorCode::MemberFenced {
             // It is another member's: what this one owns, it is told.
-            return;
+            return self.note(wire);
         }
         if error.retryable || error.code == ErrorCode::Draining {
             let wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
             let at = wire.now() + wait;
             subscription.retry_at = Some(at);
+            subscription.refusal = Some(error);
+            self.note(wire);
             return self.arm(wire, at);
         }
         let error = ClientError::Server(error);
@@ -493,25 +526,31 @@ impl ConsumerCore {
     pub fn connected(&mut self, wire: &mut Wire<'_>) {
         if self.group.is_some() {
             // Everything else when it is a member again.
-            return self.join(wire);
+            self.join(wire);
+            return self.note(wire);
         }
         let partitions: Vec<u32> = self.subscriptions.keys().copied().collect();
         for partition in partitions {
             self.subscribe(wire, partition);
         }
         self.cursors.connected(wire);
+        self.note(wire);
     }
 
+    /// The connection is lost: [`Wire::is_up`] says so already.
     pub fn disconnected(&mut self, wire: &mut Wire<'_>) {
         for subscription in self.subscriptions.values_mut() {
             subscription.id = None;
             subscription.retry_at = None;
+            subscription.is_lost = true;
+            subscription.refusal = None;
         }
         self.cursors.disconnected();
         if let Some(group) = &mut self.group {
             group.membership.disconnected(wire.now());
             self.cursors.set_mover(wire, None);
         }
+        self.note(wire);
     }
 
     /// Time has passed.
@@ -554,6 +593,7 @@ impl ConsumerCore {
         if let Some(reason) = group.membership.timer(wire, visits) {
             group.membership.leave(wire, Route::Ignored);
             self.lose_all(wire);
+            self.note(wire);
             self.shared.visits.miss(ClientError::Server(reason));
             self.shared.notify();
         }

@@ -6,8 +6,10 @@ use super::membership::{Membership, Terms};
 use super::wire_session::{Route, Wire};
 use crate::feed::{Change, ConsumerShared};
 use crate::options::GroupMember;
+use crate::standing::Hindrance;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::{Assigned, Method, Release, Start};
 use wire::record::ConsumerKind;
@@ -39,6 +41,11 @@ pub(super) struct Group {
     pub membership: Membership,
     shared: Arc<ConsumerShared>,
     owned: BTreeMap<u32, Owned>,
+    /// Whether the server has said what it owns since it joined last.
+    is_told: bool,
+    /// Until when partitions are kept for members of before the server's
+    /// start, at most.
+    recovers_until: Option<Duration>,
 }
 
 impl Group {
@@ -68,7 +75,26 @@ impl Group {
             membership: Membership::new(wire, terms, key, timer),
             shared,
             owned: BTreeMap::new(),
+            is_told: false,
+            recovers_until: None,
         }
+    }
+
+    /// What keeps events from the member, besides its subscriptions.
+    pub fn hindrance(&self, wire: &Wire<'_>) -> Option<Hindrance> {
+        self.membership
+            .hindrance(wire)
+            .or_else(|| (!self.is_told).then_some(Hindrance::Unanswered))
+            .or_else(|| {
+                let recovers = self.recovers_until;
+                recovers.map(|until| Hindrance::Recovering { until })
+            })
+    }
+
+    /// It is to be told anew what it owns.
+    pub fn untold(&mut self) {
+        self.is_told = false;
+        self.recovers_until = None;
     }
 
     /// Who acknowledges, if the server knows him now.
@@ -86,7 +112,10 @@ impl Group {
     }
 
     /// The server says what the member owns.
-    pub fn assigned(&mut self, assigned: &Assigned) -> News {
+    pub fn assigned(&mut self, now: Duration, assigned: &Assigned) -> News {
+        self.is_told = true;
+        let recovering = Duration::from_millis(assigned.recovering_ms.0.into());
+        self.recovers_until = (!recovering.is_zero()).then(|| now + recovering);
         let mut news = News::default();
         let (owned, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.owned)
             .into_iter()

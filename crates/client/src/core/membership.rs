@@ -14,6 +14,7 @@
 
 use super::Timer;
 use super::wire_session::{Request, Route, Wire};
+use crate::standing::Hindrance;
 use bytes::Bytes;
 use std::time::Duration;
 use wire::codec::Codec;
@@ -80,6 +81,8 @@ pub(super) struct Membership {
     phase: Phase,
     /// Since when it is apart, after it was present.
     away_since: Option<Duration>,
+    /// Why the server did not let it in, when it was to come back later.
+    refusal: Option<ErrorReply>,
     /// When the next sign of life is due, and the next look for the program.
     sign_at: Duration,
     look_at: Duration,
@@ -100,6 +103,7 @@ impl Membership {
             lives: 0,
             phase: Phase::Apart(None),
             away_since: None,
+            refusal: None,
             sign_at: now,
             look_at: now,
             visits: 0,
@@ -112,6 +116,15 @@ impl Membership {
 
     pub fn is_present(&self) -> bool {
         matches!(self.phase, Phase::Present(_))
+    }
+
+    /// What keeps it from being a member now, if something does.
+    pub fn hindrance(&self, wire: &Wire<'_>) -> Option<Hindrance> {
+        wire.hindrance().or_else(|| match &self.refusal {
+            _ if self.is_present() => None,
+            Some(refusal) => Some(Hindrance::of_refusal(refusal)),
+            None => Some(Hindrance::Unanswered),
+        })
     }
 
     pub fn is_over(&self) -> bool {
@@ -187,6 +200,7 @@ impl Membership {
             Ok(joined) => {
                 self.phase = Phase::Present(id);
                 self.away_since = None;
+                self.refusal = None;
                 self.before = self.member;
                 Ok(Some(joined))
             }
@@ -204,6 +218,7 @@ impl Membership {
             let at = wire.now() + wait;
             self.phase = Phase::Apart(Some(at));
             self.arm(wire, at);
+            self.refusal = Some(error);
             return End::Interrupted;
         }
         // One whose instance name a successor has is refused when it joins.

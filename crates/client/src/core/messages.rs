@@ -45,7 +45,16 @@ impl ClientCore {
             FrameKind::Ended => return self.route_ended(id, error_of(&message.head), link),
             FrameKind::Heartbeat => return wire.heartbeat(message.flags),
             // It closes soon; what it still answers is welcome.
-            FrameKind::GoAway => return,
+            FrameKind::GoAway => {
+                wire.goes_away();
+                for consumer in self.consumers.values() {
+                    consumer.note(&wire);
+                }
+                for queue in self.queues.values() {
+                    queue.note(&wire);
+                }
+                return;
+            }
             other => {
                 let reason = format!("a {other:?} frame is not expected of a server");
                 return self.disconnect(reason, &mut Some(link));

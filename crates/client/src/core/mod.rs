@@ -401,7 +401,7 @@ impl ClientCore {
             consumer.disconnected(&mut wire);
         }
         for queue in self.queues.values_mut() {
-            queue.disconnected(wire.now());
+            queue.disconnected(&mut wire);
         }
         self.connection
             .lost(&mut self.context, reason, &mut self.outputs);

@@ -11,6 +11,7 @@ use crate::error::ClientError;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
 use crate::queue::QueueShared;
+use crate::standing::Hindrance;
 use delivery::of_batch;
 use net::Received;
 use sent::{Extension, SentSettle};
@@ -54,6 +55,8 @@ pub(super) struct QueueCore {
     extensions: Vec<Extension>,
     /// How long leases last.
     lease: Duration,
+    /// Until when the queue waits for members of before the server's start, at most.
+    recovers_until: Option<Duration>,
     /// When leases are looked after.
     look_at: Option<Duration>,
     /// When settlements that nobody hurries for are looked at, as long as there are some.
@@ -102,6 +105,7 @@ impl QueueCore {
             last_sequence: 0,
             extensions: Vec::new(),
             lease: Duration::ZERO,
+            recovers_until: None,
             look_at: None,
             watch_at: None,
             closing: None,
@@ -121,6 +125,14 @@ impl QueueCore {
 
     pub fn notify(&self) {
         self.shared.notify();
+    }
+
+    /// Notes what keeps events from the consumer, for those who pull.
+    pub fn note(&self, wire: &Wire<'_>) {
+        let recovers = self.recovers_until;
+        let recovers = recovers.map(|until| Hindrance::Recovering { until });
+        let hindrance = self.membership.hindrance(wire).or(recovers);
+        self.shared.note(wire.now(), hindrance);
     }
 
     fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
@@ -149,6 +161,8 @@ impl QueueCore {
             Ok(None) => {}
             Ok(Some(joined)) => {
                 self.shared.set_ordered(is_ordered(&joined));
+                let recovering = Duration::from_millis(joined.recovering_ms.0.into());
+                self.recovers_until = (!recovering.is_zero()).then(|| wire.now() + recovering);
                 self.come_back(&joined);
                 if let Some(promise) = self.promise.take() {
                     let head = head.expect("it was read from it");
@@ -161,6 +175,7 @@ impl QueueCore {
                 self.end_in_time(wire);
             }
         }
+        self.note(wire);
     }
 
     /// What the server knows of the leases that were named.
@@ -177,6 +192,7 @@ impl QueueCore {
         if self.membership.is_its(id) {
             let end = self.membership.ended(wire, error);
             self.over(wire, end);
+            self.note(wire);
         }
     }
 
@@ -254,6 +270,10 @@ impl QueueCore {
             }
         }
         self.lease = Duration::from_millis(u64::from(leased.lease_ms));
+        // A queue that gives out events, or says that it could, has recovered.
+        if self.recovers_until.take().is_some() {
+            self.note(wire);
+        }
         self.shared.arrive(batches, gaps, wire.now() + self.lease);
         self.look_later(wire);
         Ok(())
@@ -381,7 +401,8 @@ impl QueueCore {
             }
             Err(error) if error.code == ErrorCode::MemberFenced => {
                 let end = self.membership.ended(wire, error);
-                return self.over(wire, end);
+                self.over(wire, end);
+                return self.note(wire);
             }
             outcome => {
                 let sent = self.sent.remove(&sequence).expect("found above");
@@ -452,10 +473,14 @@ impl QueueCore {
     /// There is a connection.
     pub fn connected(&mut self, wire: &mut Wire<'_>) {
         self.join(wire);
+        self.note(wire);
     }
 
-    pub fn disconnected(&mut self, now: Duration) {
-        self.membership.disconnected(now);
+    /// The connection is lost: [`Wire::is_up`] says so already.
+    pub fn disconnected(&mut self, wire: &mut Wire<'_>) {
+        self.membership.disconnected(wire.now());
+        self.recovers_until = None;
+        self.note(wire);
         for sent in self.sent.values_mut() {
             sent.id = None;
             sent.retry_at = None;
@@ -579,6 +604,7 @@ impl QueueCore {
     fn leave_absent(&mut self, wire: &mut Wire<'_>, reason: ErrorReply) {
         self.membership.leave(wire, Route::Ignored);
         self.lose_all(wire);
+        self.note(wire);
         self.shared.absent(ClientError::Server(reason));
     }
 
@@ -587,6 +613,7 @@ impl QueueCore {
         if self.closing.is_none() && !self.is_over && self.membership.is_over() {
             self.membership.begin_anew(wire);
             self.join(wire);
+            self.note(wire);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Context, Timer};
 use crate::mailbox::Counters;
+use crate::standing::Hindrance;
 use bytes::Bytes;
 use net::{Lane, Link, Message};
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub(super) struct WireSession {
     heartbeat: Duration,
     last_heard: Duration,
     asked: bool,
+    /// The server has said that it ends.
+    is_ending: bool,
 }
 
 impl WireSession {
@@ -78,6 +81,7 @@ impl WireSession {
             heartbeat: Duration::from_millis(u64::from(welcome.heartbeat_ms.max(1))),
             last_heard: now,
             asked: false,
+            is_ending: false,
         }
     }
 }
@@ -120,6 +124,21 @@ impl<'a> Wire<'a> {
             Some(link) => Some(&mut **link),
             None => None,
         }
+    }
+
+    /// Whether the server gives out nothing new: there is no connection, or it
+    /// has said that it ends.
+    pub fn hindrance(&self) -> Option<Hindrance> {
+        match &self.context.session {
+            Some(session) if session.is_ending => Some(Hindrance::Ending),
+            Some(_) if self.link.is_some() => None,
+            _ => Some(Hindrance::Away),
+        }
+    }
+
+    /// The server says that it ends.
+    pub fn goes_away(&mut self) {
+        self.session().is_ending = true;
     }
 
     fn session(&mut self) -> &mut WireSession {

@@ -9,6 +9,7 @@ use super::{Open, QueueConsumer, QueueEvent};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::promise::Pending;
+use crate::standing::Patience;
 use memory::Deadline;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Drain {
             if open.shared.is_stopped() {
                 return Ok(Drained::Done);
             }
-            open.standing()?;
+            open.health()?;
             if self.look(consumer, &open)? {
                 return Ok(Drained::Done);
             }
@@ -110,6 +111,9 @@ impl Drain {
                 Some(due) if due < deadline.left() => Deadline::after(due),
                 _ => deadline,
             };
+            // What it waits for is reported, now and then.
+            let (standing, mailbox) = (&open.shared.standing, &open.shared.mailbox);
+            let until = standing.wait_until(&Patience::within(None), until, mailbox);
             let is_news = open.shared.wait(seen, until);
             if !is_news && planted(Fault::NoneIsDrained) {
                 return Ok(Drained::Done);

@@ -13,6 +13,7 @@ use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::promise::{Pending, Promise};
 use crate::requester::Replier;
+use crate::standing::{Hindrance, Standing};
 use crate::topic_handle::TopicState;
 use crate::visits::Visits;
 use crate::watch::call_back;
@@ -116,6 +117,7 @@ pub(crate) struct QueueShared {
     arrived: Signal,
     on_ready: Mutex<Option<OnReady>>,
     pub visits: Visits,
+    pub standing: Standing,
 }
 
 impl QueueShared {
@@ -130,6 +132,7 @@ impl QueueShared {
         Self {
             key: mailbox.next_key(),
             title: format!("consumer {name} of {}", topic.name).into(),
+            standing: Standing::new(format!("consumer {name} of {}", topic.name)),
             name: name.to_owned(),
             topic,
             wants_inline_data: options.data.brings_inline_data(false),
@@ -166,6 +169,13 @@ impl QueueShared {
         let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
         if let Some(on_ready) = on_ready {
             call_back(move || on_ready());
+        }
+    }
+
+    /// For the core: what keeps events from the consumer now, if something does.
+    pub fn note(&self, now: Duration, hindrance: Option<Hindrance>) {
+        if self.standing.note(now, hindrance) {
+            self.notify();
         }
     }
 

@@ -49,8 +49,13 @@ pub fn open(world: &mut World, topic: &TopicHandle, options: ConsumerOptions) ->
 
 pub fn pull(world: &mut World, consumer: &Consumer) -> Result<Option<ConsumedEvent>, ClientError> {
     let mut outcome = Ok(None);
+    let patience = Patience::within(None);
     world.run_until(MINUTE, |_| {
-        outcome = consumer.pull(Some(Duration::ZERO));
+        outcome = match consumer.pull_look(1, &patience, Duration::ZERO) {
+            Ok(Pulled::Events(mut events)) => Ok(events.pop()),
+            Ok(Pulled::Nothing | Pulled::NotYet) => Ok(None),
+            Err(error) => Err(error),
+        };
         !matches!(outcome, Ok(None))
     });
     outcome

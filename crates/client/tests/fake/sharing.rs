@@ -6,7 +6,7 @@ use bytes::Bytes;
 use net::{Lane, Message};
 use std::collections::BTreeMap;
 use wire::batch::{Batch, Verify};
-use wire::codec::Reader;
+use wire::codec::{Appended, Reader};
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::ConsumerKind;
@@ -92,6 +92,10 @@ pub struct FakeQueue {
     pub extended: Vec<Lease>,
     /// Members to be told that they are none any more, when it is their turn.
     expelled: Vec<(u64, u64)>,
+    /// While it is not 0 nothing is given out, and who joins is told so.
+    pub recovering_ms: u32,
+    /// Members to be told that the queue has recovered.
+    recovered: Vec<MemberId>,
 }
 
 impl FakeQueue {
@@ -118,6 +122,12 @@ impl FakeQueue {
             self.expelled.extend(member.at);
         }
         self.expire();
+    }
+
+    /// Whoever was awaited is back, or gone.
+    pub fn recover(&mut self) {
+        self.recovering_ms = 0;
+        self.recovered = self.members.keys().copied().collect();
     }
 
     /// The server was restarted: answers are forgotten.
@@ -226,6 +236,7 @@ impl FakeQueue {
             options,
             settled,
             expired,
+            recovering_ms: Appended(self.recovering_ms),
         }
     }
 }
@@ -263,6 +274,7 @@ impl FakeServer {
                         options: join.options,
                         settled: Vec::new(),
                         expired: Vec::new(),
+                        recovering_ms: Appended(0),
                     };
                     return reply(conn, id, joined.to_bytes());
                 }
@@ -401,6 +413,7 @@ impl FakeServer {
                         let assigned = Assigned {
                             partitions: group.owned.clone(),
                             revoking: group.revoking.clone(),
+                            recovering_ms: Appended(0),
                         };
                         Message::control(FrameKind::Assigned, id, assigned.to_bytes())
                     }
@@ -454,6 +467,11 @@ fn lease_to(
 ) -> Option<Message> {
     let join = &queue.members[&member].join;
     let (most, inline_data) = (join.prefetch_events as usize, join.inline_data);
+    if queue.recovering_ms > 0 {
+        return None;
+    }
+    let has_recovered = queue.recovered.contains(&member);
+    queue.recovered.retain(|one| *one != member);
     let held = queue.count(|fate| matches!(fate, Fate::Leased(who, _) if who == member));
     let mut room = most.saturating_sub(held);
     let mut batches = Vec::new();
@@ -501,7 +519,7 @@ fn lease_to(
             batches.push(Bytes::from(bytes));
         }
     }
-    if batches.is_empty() {
+    if batches.is_empty() && !has_recovered {
         return None;
     }
     let leased = Leased {

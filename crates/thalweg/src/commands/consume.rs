@@ -9,7 +9,7 @@ use crate::progress::{Beside, Progress};
 use bytes::Bytes;
 use client::{
     Bounds, ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataWanted, EventDataRef,
-    EventInfo, Target, TopicHandle,
+    EventInfo, Patience, Pulled, Target, TopicHandle,
 };
 use jiff::{SignedDuration, Timestamp};
 use memory::Buffer;
@@ -35,7 +35,7 @@ const EVENTS_WITH_DATA_MAX: usize = 4;
 const PIECE_BYTES: u64 = 16 << 20;
 
 pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
-    let driver = args.client.connection.driver()?;
+    let driver = (args.client.connection).driver_that_waits(args.reconnect_timeout)?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
     let chosen = chosen(args, &topic)?;
     if let Some(directory) = &args.data_dir {
@@ -190,10 +190,13 @@ impl Run<'_> {
                 None => EVENTS_MAX,
             };
             let max = most.min(self.left.try_into().unwrap_or(most));
-            let events = self
-                .consumer
-                .pull_batch(max, Some(LOOK))
-                .about(&self.subject)?;
+            // An outage is waited out, and reported.
+            let patience = Patience::within(None);
+            let look = self.consumer.pull_look(max, &patience, LOOK);
+            let events = match look.about(&self.subject)? {
+                Pulled::Events(events) => events,
+                Pulled::Nothing | Pulled::NotYet => Vec::new(),
+            };
             // What was lost among them may move the end.
             self.note_gaps();
             for event in events {

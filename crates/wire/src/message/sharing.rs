@@ -2,7 +2,7 @@
 //! that this is about are on the page `docs/concept/sharing.md`.
 
 use super::{Start, Subscribe};
-use crate::codec::{Codec, DecodeError, Reader, Write, record};
+use crate::codec::{Appended, Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
 use crate::message::MoveCursors;
 use crate::record::{ConsumerKind, Position};
@@ -58,6 +58,10 @@ record! {
         /// Of the leases that it named, those that are not its any more; of a
         /// member of this run, settled ones as well.
         pub expired: Vec<Lease>,
+        /// How long a queue may still give out nothing, because it waits for
+        /// members of before the server's start, milliseconds. 0 if it does not
+        /// wait, or the sender does not know this field.
+        pub recovering_ms: Appended,
     }
 }
 
@@ -78,6 +82,10 @@ record! {
         pub partitions: Vec<PartitionIndex>,
         /// Those of them that it is to finish and release.
         pub revoking: Vec<PartitionIndex>,
+        /// How long partitions may still be kept for members of before the
+        /// server's start, milliseconds. 0 if none are, or the sender does not
+        /// know this field.
+        pub recovering_ms: Appended,
     }
 }
 

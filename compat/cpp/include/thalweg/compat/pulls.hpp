@@ -190,7 +190,7 @@ private:
         lock.unlock();
         std::optional<Event> event;
         try {
-            event = consumer_.pull(0);
+            event = look();
             if (!event && !(deadline && Clock::now() >= *deadline))
                 event = pull_until(deadline);
         } catch (const Cancelled &) {
@@ -210,6 +210,17 @@ private:
         else if (!closed_)
             return deadline && Clock::now() >= *deadline;
         return false;
+    }
+
+    /* An event, if it is here. A server that is away says nothing of what there is. */
+    std::optional<Event> look()
+    {
+        try {
+            return consumer_.pull(0);
+        } catch (const Unreachable &) {
+        } catch (const Recovering &) {
+        }
+        return std::nullopt;
     }
 
     /* Waits for an event without holding the lock, so that close() can end it. */
