@@ -51,8 +51,10 @@ fn consumer(topic: &TopicHandle, name: &str) -> Consumer {
     topic.consumer(name, ConsumerOptions::default()).unwrap()
 }
 
+/// As the system has it: the standard library does not know the client's threads.
 fn thread_name() -> String {
-    std::thread::current().name().unwrap_or_default().to_owned()
+    let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+    name.trim_end().to_owned()
 }
 
 /// How often the threads of this process's clients have gone to sleep.
