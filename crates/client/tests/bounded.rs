@@ -32,7 +32,7 @@ fn step(world: &mut World, reader: &Reader, max: usize) -> Option<Vec<usize>> {
     });
     assert!(done, "the read neither goes on nor ends");
     match outcome {
-        Read::Events(events) => Some(events.iter().map(|one| reading::number(one)).collect()),
+        Read::Events(events) => Some(events.iter().map(reading::number).collect()),
         _ => None,
     }
 }
