@@ -195,7 +195,9 @@ def test_raw_metadata_is_bytes_both_ways(driver: thalweg.Driver, name: str) -> N
         event = pull(consumer)
         event.reply(event.metadata + b"ed", b"data")
         reply = asked.result(60)
-        assert (reply.metadata, reply.data_size, bytes(reply.data)) == (b"\x00asked", 4, b"")
+        assert (reply.metadata, reply.data_size) == (b"\x00asked", 4)
+        with pytest.raises(thalweg.InvalidArgument, match="were not read"):
+            bytes(reply.data)
 
 
 def test_requests_in_coroutines(topic: thalweg.Topic) -> None:

@@ -40,7 +40,7 @@ use wire::message::PartitionStorage;
 /// - `reconnect_timeout`: for how many seconds a lost server may be away before
 ///   pulls and iteration raise `Unreachable`; None is for ever. Whoever waits
 ///   without a deadline meanwhile is logged every 10 s as a warning of the
-///   logger `thalweg`, and once when it goes on.
+///   logger `thalweg`, and when it waits once more after that, that it goes on.
 /// - `memory_bytes_max`: bytes that producers and consumers hold together at
 ///   most, 512 MiB by default. Each has a share: what it wants, or a quarter of
 ///   what is left; where that is less than a 512th of all, each further one

@@ -227,6 +227,10 @@ impl Leases {
                 known.bytes = bytes;
             }
         }
+        // A frame without leases says that the queue has recovered.
+        if handed.is_empty() {
+            return Ok(());
+        }
         self.check_prefetch(given, handed.len() as u64)
     }
 
