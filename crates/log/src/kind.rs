@@ -303,7 +303,7 @@ impl StorageKind for DiskKind {
     }
 
     fn check(&self, config: &str) -> Result<(), String> {
-        DiskSettings::parse(config).map(|_| ())
+        DiskSettings::check_new(config)
     }
 
     fn durability_max(&self) -> Durability {

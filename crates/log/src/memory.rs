@@ -24,7 +24,7 @@ pub struct MemorySettings {
     /// Most bytes that a partition holds, metadata and data. Beyond it a
     /// retention by bytes or count drops the oldest batches; without one an
     /// append is refused, for good if nothing will ever make room for it. One
-    /// batch larger than this is let in alone. Default 1 GiB.
+    /// batch larger than this is let in alone. At least 1; default 1 GiB.
     pub bytes_max: u64,
     /// How many producers are remembered. Default 4096.
     pub producers_max: usize,
@@ -52,7 +52,16 @@ impl StorageKind for MemoryKind {
     }
 
     fn check(&self, config: &str) -> Result<(), String> {
-        parse_config::<MemorySettings>("memory", config).map(|_| ())
+        let settings: MemorySettings = parse_config("memory", config)?;
+        for (name, value) in [
+            ("bytes_max", settings.bytes_max),
+            ("producers_max", settings.producers_max as u64),
+        ] {
+            if value == 0 {
+                return Err(format!("memory storage: {name} is 0, at least 1 is needed"));
+            }
+        }
+        Ok(())
     }
 
     fn durability_max(&self) -> Durability {
@@ -691,5 +700,26 @@ impl Storage for MemoryLog {
 
     fn poll_event(&mut self) -> Option<StorageEvent> {
         self.events.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_holds_nothing_is_refused() {
+        let check = |config: &str| MemoryKind.check(config);
+        assert_eq!(check(""), Ok(()));
+        assert_eq!(check(r#"{"bytes_max": 1}"#), Ok(()));
+        assert_eq!(
+            check(r#"{"bytes_max": 0}"#),
+            Err("memory storage: bytes_max is 0, at least 1 is needed".to_owned())
+        );
+        let refusal = check(r#"{"producers_max": 0}"#).unwrap_err();
+        assert!(refusal.contains("producers_max is 0"), "{refusal}");
+        for wrong in ["-1", "1.5", "18446744073709551616", "NaN", "1e999"] {
+            assert!(check(&format!(r#"{{"bytes_max": {wrong}}}"#)).is_err());
+        }
     }
 }

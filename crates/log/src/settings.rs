@@ -3,13 +3,16 @@
 use crate::producers::ProducerLimits;
 use serde::Deserialize;
 
+/// The largest `segment_bytes` of a new partition: what is beyond is a mistake.
+const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
 /// Configuration of the storage kind `disk`, as JSON in the topic's
 /// definition. Unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiskSettings {
     /// A segment is followed by another when its log and data reach this. It
-    /// holds at least one batch, however large. Default 256 MiB.
+    /// holds at least one batch, however large. Default 256 MiB, at most 1 TiB.
     pub segment_bytes: u64,
     /// Under `written`: after so many bytes a sync is begun in the
     /// background. Default 64 MiB.
@@ -101,6 +104,21 @@ impl DiskSettings {
         Ok(settings)
     }
 
+    /// Checks the configuration of partitions that are to be made. Those that
+    /// were made with a larger number before can still be opened.
+    ///
+    /// # Errors
+    /// Says which key or value is wrong.
+    pub(crate) fn check_new(config: &str) -> Result<(), String> {
+        let bytes = Self::parse(config)?.segment_bytes;
+        match bytes > SEGMENT_BYTES_MAX {
+            true => Err(format!(
+                "disk storage: segment_bytes is {bytes}, {SEGMENT_BYTES_MAX} (1 TiB) at most"
+            )),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn producer_limits(&self) -> ProducerLimits {
         ProducerLimits {
             count_max: self.producers_max,
@@ -138,5 +156,22 @@ mod tests {
             error,
             "disk storage: segment_bytes is 1, at least 1024 is needed"
         );
+    }
+
+    #[test]
+    fn a_segment_of_a_size_that_no_file_has_is_refused() {
+        let most = format!(r#"{{"segment_bytes": {SEGMENT_BYTES_MAX}}}"#);
+        assert_eq!(DiskSettings::check_new(&most), Ok(()));
+        for bytes in [SEGMENT_BYTES_MAX + 1, 1 << 63, u64::MAX] {
+            let config = format!(r#"{{"segment_bytes": {bytes}}}"#);
+            assert_eq!(
+                DiskSettings::check_new(&config),
+                Err(format!(
+                    "disk storage: segment_bytes is {bytes}, 1099511627776 (1 TiB) at most"
+                ))
+            );
+            // One that was made so is not lost.
+            assert!(DiskSettings::parse(&config).is_ok());
+        }
     }
 }
