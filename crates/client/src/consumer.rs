@@ -796,7 +796,7 @@ impl Open {
         mut puller: Having<'_, Puller>,
         partition: PartitionIndex,
         position: Position,
-        promise: Option<Arc<Promise>>,
+        promise: Option<Promise>,
     ) {
         puller.restart(partition.0, position);
         self.shared.mailbox.send(Command::Resubscribe {

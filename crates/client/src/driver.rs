@@ -588,7 +588,7 @@ struct PartsToRead {
     done: Parts,
     /// Where the outcome of all is put, and who is told then.
     outcome: Arc<Mutex<Option<Result<Parts, ClientError>>>>,
-    promise: Arc<Promise>,
+    promise: Promise,
 }
 
 impl PartsToRead {

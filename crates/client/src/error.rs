@@ -116,6 +116,14 @@ impl ClientError {
         }
     }
 
+    /// Whoever drove has panicked.
+    pub(crate) fn panicked() -> Self {
+        Self::io(
+            "the client's network has ended",
+            std::io::Error::other("what drives it panicked, which is a bug of the client's"),
+        )
+    }
+
     pub(crate) fn damaged(error: impl fmt::Display) -> Self {
         Self::Damaged {
             what: error.to_string(),

@@ -50,6 +50,25 @@ pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }
 
+#[cfg(feature = "testing")]
+static PANICS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Has whoever drives a client of this process panic over the next call of its API,
+/// once: on whichever thread that is.
+#[cfg(feature = "testing")]
+pub fn plant_panic() {
+    PANICS.store(true, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Panics if that was planted. Never outside of tests.
+#[inline]
+pub(crate) fn panic_if_planted() {
+    #[cfg(feature = "testing")]
+    if PANICS.swap(false, std::sync::atomic::Ordering::SeqCst) {
+        panic!("a planted panic");
+    }
+}
+
 /// Whether this fault was planted. Never outside of tests.
 #[inline]
 pub(crate) fn planted(fault: Fault) -> bool {

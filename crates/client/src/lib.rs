@@ -55,7 +55,7 @@ pub use driver::Driver;
 pub use error::ClientError;
 pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo, ReplyData};
 #[cfg(feature = "testing")]
-pub use faults::{Fault, plant};
+pub use faults::{Fault, plant, plant_panic};
 pub use fetched::FetchedBatches;
 pub use future::{FlushFuture, PushFuture};
 pub use letting_go::let_go;

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::error::ClientError;
 use crate::feed::ConsumerShared;
 use crate::options::OnWaiting;
-use crate::promise::Promise;
+use crate::promise::{Promise, Slot};
 use crate::queue::QueueShared;
 use crate::turns::Turns;
 use crate::watch::{Bystander, Watch};
@@ -31,7 +31,7 @@ pub(crate) struct CallRequest {
     pub timeout: Duration,
     /// What is asked for, for errors.
     pub what: String,
-    pub promise: Arc<Promise>,
+    pub promise: Promise,
 }
 
 /// Whose seek a call is. Those of one partition are sent one behind the
@@ -67,10 +67,10 @@ pub(crate) enum Command {
     OpenProducer {
         producer: Arc<ProducerShared>,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// Nobody wants the answer to this call any more.
-    Cancel(Arc<Promise>),
+    Cancel(Arc<Slot>),
     /// A topic may have been altered: they are looked at soon.
     LookAtTopics,
     /// The producer has batches to look at.
@@ -84,7 +84,7 @@ pub(crate) enum Command {
         /// Chance, of which a group's member's ids are made.
         seed: u128,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// That much of a partition's batches was taken by the consumer.
     Consumed {
@@ -97,7 +97,7 @@ pub(crate) enum Command {
         consumer: u64,
         partition: PartitionIndex,
         position: Position,
-        promise: Option<Arc<Promise>>,
+        promise: Option<Promise>,
     },
     /// The consumer has acknowledgements to send, when the interval is over.
     Acknowledge {
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     FlushAcknowledgements {
         consumer: u64,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// A consumer's seek of a partition, which was counted among those that
     /// hold its acknowledgements.
@@ -128,7 +128,7 @@ pub(crate) enum Command {
         /// Chance, of which the member's ids are made.
         seed: u128,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// A queue's consumer has settlements to send.
     Settle(u64),
@@ -139,7 +139,7 @@ pub(crate) enum Command {
     ExtendLease {
         queue: u64,
         lease: Lease,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// The program is back at its queue, and was told that its member had left.
     RejoinQueue(u64),
@@ -153,17 +153,17 @@ pub(crate) enum Command {
     CloseQueue {
         queue: u64,
         timeout: Duration,
-        promise: Option<Arc<Promise>>,
+        promise: Option<Promise>,
     },
     /// The promise is to be resolved when all that was settled is durable.
     FlushQueue {
         queue: u64,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// The promise is to be resolved after that time.
     Alarm {
         after: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     },
     /// A description of the topic with more partitions was seen.
     TopicGrew(TopicId),
@@ -524,7 +524,10 @@ fn refuse(command: Command, error: &ClientError) {
         | Command::WindDownQueue { .. }
         | Command::RejoinGroup(_)
         | Command::Release { .. } => None,
-        Command::Cancel(promise) => Some(promise),
+        Command::Cancel(slot) => {
+            slot.resolve(Err(error.clone()));
+            None
+        }
         Command::Acknowledge { .. }
         | Command::LookAtTopics
         | Command::KickProducer(_)

@@ -6,7 +6,8 @@ use crate::watch::{call_back, call_here};
 use bytes::Bytes;
 use memory::{Deadline, Signal, Target};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -42,8 +43,15 @@ impl Reply {
     }
 }
 
+/// The side of whoever is to answer: it is put into its [`Slot`] once. If the
+/// last one is dropped without an answer, by a panic for instance, that is an
+/// error for whoever waits.
+pub(crate) struct Promise(Arc<Slot>);
+
 /// Where a [`Reply`] is put once.
-pub(crate) struct Promise {
+pub(crate) struct Slot {
+    /// How many [`Promise`]s there are of it.
+    promises: AtomicUsize,
     state: Mutex<State>,
     done: Signal,
     /// The process that made it: in a child nobody will ever resolve it.
@@ -64,18 +72,66 @@ struct State {
 
 impl Promise {
     /// One that whoever is behind `mailbox` will resolve.
-    pub fn new(mailbox: &Arc<Mailbox>) -> Arc<Self> {
+    pub fn new(mailbox: &Arc<Mailbox>) -> Self {
         Self::of(Arc::downgrade(mailbox))
     }
 
-    fn of(mailbox: Weak<Mailbox>) -> Arc<Self> {
-        Arc::new(Self {
+    fn of(mailbox: Weak<Mailbox>) -> Self {
+        Self(Arc::new(Slot {
+            promises: AtomicUsize::new(1),
             state: Mutex::default(),
             done: Signal::new(),
             generation: memory::fork::generation(),
             mailbox,
             awaited: OnceLock::new(),
-        })
+        }))
+    }
+
+    /// Where its answer will be.
+    pub fn slot(&self) -> &Arc<Slot> {
+        &self.0
+    }
+}
+
+impl Deref for Promise {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.0
+    }
+}
+
+impl Clone for Promise {
+    fn clone(&self) -> Self {
+        // As an `Arc`'s count: one is there, so it cannot be at 0 meanwhile.
+        self.promises.fetch_add(1, Ordering::Relaxed);
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        // What the others of it did is seen by the last one.
+        if self.promises.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.break_off();
+        }
+    }
+}
+
+impl Slot {
+    /// Nobody is left who could answer.
+    fn break_off(&self) {
+        // In a child nobody waits for it, and its lock may be held for ever.
+        if self.generation != memory::fork::generation() || self.lock().is_there() {
+            return;
+        }
+        let mailbox = self.mailbox.upgrade();
+        let ended = mailbox.and_then(|mailbox| mailbox.ended().cloned());
+        let error = ended.unwrap_or_else(|| match std::thread::panicking() {
+            true => ClientError::panicked(),
+            false => ClientError::Closed,
+        });
+        self.resolve(Err(error));
     }
 
     /// Has it noted there if the program waits for it, before it is there.
@@ -211,29 +267,29 @@ impl State {
 /// Whether the answer of a [`Pending`] is there, for those who do not take it.
 #[derive(Clone)]
 pub struct Answered {
-    promise: Arc<Promise>,
+    slot: Arc<Slot>,
 }
 
 impl Answered {
-    /// What tells of `promise`.
-    pub(crate) fn of(promise: Arc<Promise>) -> Self {
-        Self { promise }
+    /// What tells of a promise with this slot.
+    pub(crate) fn of(slot: Arc<Slot>) -> Self {
+        Self { slot }
     }
 
     /// Waits until the answer is there; false if `timeout` passes before.
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.promise.wait_until_there(timeout)
+        self.slot.wait_until_there(timeout)
     }
 
     /// As [`Pending::on_done`].
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise
+        self.slot
             .on_done_awaited(Box::new(move || call_back(callback)));
     }
 
     /// As [`Pending::cancel`].
     pub fn cancel(&self) {
-        self.promise.cancel();
+        self.slot.cancel();
     }
 }
 
@@ -283,7 +339,7 @@ type Convert<T> = Box<dyn FnOnce(Reply) -> Result<T, ClientError> + Send>;
 /// The call has a deadline of its own, after which it resolves to
 /// [`ClientError::Timeout`].
 pub struct Pending<T> {
-    promise: Arc<Promise>,
+    slot: Arc<Slot>,
     convert: Option<Convert<T>>,
     what: What,
     timeout: Duration,
@@ -291,13 +347,13 @@ pub struct Pending<T> {
 
 impl<T> Pending<T> {
     pub(crate) fn new(
-        promise: Arc<Promise>,
+        promise: Promise,
         what: impl Into<What>,
         timeout: Duration,
         convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
     ) -> Self {
         Self {
-            promise,
+            slot: promise.slot().clone(),
             convert: Some(Box::new(convert)),
             what: what.into(),
             timeout,
@@ -321,7 +377,7 @@ impl<T> Pending<T> {
     {
         let convert = self.convert.take().expect("not taken yet");
         Pending {
-            promise: self.promise,
+            slot: self.slot,
             convert: Some(Box::new(move |reply| next(convert(reply)?))),
             what: self.what,
             timeout: self.timeout,
@@ -371,8 +427,8 @@ impl<T> Pending<T> {
     where
         T: 'static,
     {
-        let promise = self.promise.clone();
-        promise.on_done(Box::new(move || {
+        let slot = self.slot.clone();
+        slot.on_done(Box::new(move || {
             let answer = self.try_get();
             take(answer.unwrap_or(Err(ClientError::Closed)));
         }));
@@ -390,23 +446,23 @@ impl<T> Pending<T> {
     /// all memory that was lent for it is free then. The server may have done
     /// what it was asked for, or do so yet. Never blocks.
     pub fn cancel(&self) {
-        self.promise.cancel();
+        self.slot.cancel();
     }
 
     /// What tells of the answer, and lives on when it was taken.
     pub fn answered(&self) -> Answered {
-        Answered::of(self.promise.clone())
+        Answered::of(self.slot.clone())
     }
 
     /// The answer, if it is there. It can be taken once.
     pub fn try_get(&mut self) -> Option<Result<T, ClientError>> {
-        let reply = self.promise.try_take()?;
+        let reply = self.slot.try_take()?;
         Some(self.finish(reply))
     }
 
     /// Calls `callback` once when the answer is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise
+        self.slot
             .on_done_awaited(Box::new(move || call_back(callback)));
     }
 
@@ -414,26 +470,26 @@ impl<T> Pending<T> {
     /// whichever thread tells; never if it is there. So it is not called from
     /// here, and locks may be held.
     pub(crate) fn on_news(&self, callback: Box<dyn FnOnce() + Send>) {
-        drop(self.promise.on_resolved(callback));
+        drop(self.slot.on_resolved(callback));
     }
 
     /// Calls `callback`, which is one of ours, when the answer is there, on
     /// whichever thread reports it; at once if it is there.
     pub(crate) fn on_answer(&self, callback: Box<dyn FnOnce() + Send>) {
-        self.promise.on_done(callback);
+        self.slot.on_done(callback);
     }
 
     /// Waits for the answer up to `timeout` (`None`: the call's deadline), and
     /// gives `None` when that has passed: it may be waited for again.
     pub fn wait_for(&mut self, timeout: Option<Duration>) -> Option<Result<T, ClientError>> {
         let timeout = timeout.unwrap_or(self.timeout.saturating_add(GRACE));
-        let reply = self.promise.wait(timeout)?;
+        let reply = self.slot.wait(timeout)?;
         Some(self.finish(reply))
     }
 
     /// Waits for the answer, up to the call's deadline.
     pub fn wait(mut self) -> Result<T, ClientError> {
-        match self.promise.wait(self.timeout.saturating_add(GRACE)) {
+        match self.slot.wait(self.timeout.saturating_add(GRACE)) {
             Some(reply) => self.finish(reply),
             None => Err(ClientError::Timeout {
                 what: format!("{}: the client's own thread does not answer", self.what),
@@ -446,12 +502,12 @@ impl<T> Future for Pending<T> {
     type Output = Result<T, ClientError>;
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(reply) = self.promise.try_take() {
+        if let Some(reply) = self.slot.try_take() {
             return Poll::Ready(self.finish(reply));
         }
-        self.promise.note_awaited();
-        self.promise.lock().waker = Some(context.waker().clone());
-        match self.promise.try_take() {
+        self.slot.note_awaited();
+        self.slot.lock().waker = Some(context.waker().clone());
+        match self.slot.try_take() {
             Some(reply) => Poll::Ready(self.finish(reply)),
             None => Poll::Pending,
         }

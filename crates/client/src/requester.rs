@@ -88,7 +88,7 @@ struct Waiting {
 struct Request {
     /// On the client's clock.
     deadline: Duration,
-    promise: Arc<Promise>,
+    promise: Promise,
     slot: Slot,
     what: Arc<str>,
     /// How long after its beginning the deadline is.
@@ -226,7 +226,7 @@ impl Requester {
         what: &Arc<str>,
         slot: Slot,
         is_broadcast: bool,
-    ) -> Result<(Arc<Promise>, u64), ClientError> {
+    ) -> Result<(Promise, u64), ClientError> {
         if self.generation != memory::fork::generation() {
             return Err(ClientError::Forked);
         }

@@ -113,10 +113,7 @@ impl Runtime {
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(self)));
         if outcome.is_err() {
-            let error = ClientError::io(
-                "the client's network has ended",
-                std::io::Error::other("what drives it panicked, which is a bug of the client's"),
-            );
+            let error = ClientError::panicked();
             let end = AssertUnwindSafe(|| self.core.abandon(error));
             let _ = catch_unwind(end);
         }

@@ -97,7 +97,7 @@ impl Session {
         options: &DriverOptions,
         id: SessionId,
         clock: Clock,
-    ) -> (Self, ClientCore, Arc<Promise>) {
+    ) -> (Self, ClientCore, Promise) {
         let mailbox = Mailbox::new(clock);
         if let Some(on_waiting) = &options.on_waiting {
             mailbox.set_on_waiting(on_waiting.clone());

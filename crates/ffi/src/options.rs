@@ -591,6 +591,7 @@ impl Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
     use std::ffi::CString;
 
     fn refusal<T: DeserializeOwned + Default>(json: &str) -> String {
@@ -618,6 +619,92 @@ mod tests {
             );
         }
         assert!(refusal::<Driver>("{").contains("line 1"));
+    }
+
+    /// What options say with one key of this value; an error if they cannot be read.
+    fn with<T: DeserializeOwned + Default, C>(
+        key: &str,
+        value: &str,
+        to_client: impl Fn(&T) -> Result<C, Failure>,
+    ) -> Result<(), Failure> {
+        let json = CString::new(format!(r#"{{"{key}": {value}}}"#)).unwrap();
+        let options: T = read("options", json.as_ptr())?;
+        to_client(&options).map(drop)
+    }
+
+    /// Every option that is a number, with what makes options of it alone, and
+    /// the largest number that it can be.
+    #[test]
+    fn numbers_that_cannot_be() {
+        type Given = fn(&str, &str) -> Result<(), Failure>;
+        let driver: Given = |key, value| with(key, value, |it: &Driver| Ok(it.to_client()));
+        let producer: Given = |key, value| with(key, value, Producer::to_client);
+        let consumer: Given = |key, value| with(key, value, Consumer::to_client);
+        let group: Given = |key, value| with(key, value, Group::to_client);
+        let queue: Given = |key, value| with(key, value, Queue::to_client);
+        let requester: Given = |key, value| with(key, value, Requester::to_client);
+        let partitions: Given = |key, value| with(key, value, Partitions::to_client);
+        let (count, bytes) = (u64::from(u32::MAX), u64::MAX);
+        let options: &[(Given, &[&str], u64)] = &[
+            (driver, &["connect_timeout_ms", "request_timeout_ms"], bytes),
+            (driver, &["memory_bytes_max", "spin_us"], bytes),
+            (
+                producer,
+                &["batch", "batch_bytes", "inline_bytes_max"],
+                count,
+            ),
+            (producer, &["batches_in_flight", "budget_bytes"], bytes),
+            (producer, &["block_timeout_ms", "ack_timeout_ms"], bytes),
+            (producer, &["threads"], bytes),
+            (consumer, &["start", "credit_bytes"], bytes),
+            (
+                consumer,
+                &["acknowledge_interval_ms", "merge_wait_ms"],
+                bytes,
+            ),
+            (
+                group,
+                &["session_timeout_ms", "processing_timeout_ms"],
+                bytes,
+            ),
+            (group, &["revoke_timeout_ms", "credit_bytes"], bytes),
+            (group, &["acknowledge_interval_ms"], bytes),
+            (queue, &["lease_ms", "session_timeout_ms"], bytes),
+            (queue, &["processing_timeout_ms", "prefetch_bytes"], bytes),
+            (queue, &["wind_down_ms"], bytes),
+            (queue, &["deliveries_max", "prefetch"], count),
+            (requester, &["budget_bytes", "block_timeout_ms"], bytes),
+            (requester, &["inline_bytes_max"], count),
+            (partitions, &["partitions"], 4096),
+        ];
+        for (given, keys, most) in options {
+            for key in *keys {
+                for value in [1, 1 << 31, 1 << 32, 1 << 63, u64::MAX] {
+                    let taken = given(key, &value.to_string());
+                    assert_eq!(taken.is_ok(), value <= *most, "{key}: {value}: {taken:?}");
+                }
+                for value in [
+                    "-1",
+                    "0.5",
+                    "NaN",
+                    "Infinity",
+                    "1e999",
+                    "18446744073709551616",
+                ] {
+                    let refusal = given(key, value).expect_err(key);
+                    assert_eq!(refusal.code, Code::InvalidArgument as i32, "{refusal:?}");
+                }
+            }
+        }
+        // Numbers of milliseconds and seconds that need not be whole.
+        for (given, key) in [(producer, "linger_ms"), (queue, "job_end")] {
+            for value in ["0", "0.5", "2147483648", "4294967296"] {
+                assert!(given(key, value).is_ok(), "{key}: {value}");
+            }
+            for value in ["-1", "NaN", "Infinity", "1e999", "1e300"] {
+                assert!(given(key, value).is_err(), "{key}: {value}");
+            }
+        }
     }
 
     #[test]

@@ -101,6 +101,47 @@ fn an_unknown_storage_kind_leaves_nothing_behind() {
 }
 
 #[test]
+fn numbers_that_cannot_be() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    for many in ["4097", "20000000", "2147483648", "4294967295"] {
+        for command in ["create", "add-partitions"] {
+            refused(
+                rig.run(&["topic", command, "t", "--partitions", many]),
+                2,
+                &["--partitions: ", many, "4096 at most"],
+            );
+        }
+    }
+    rig.run(&["topic", "create", "t"]).ok();
+    let long = "9".repeat(100_000);
+    let numbers: &[(&[&str], &str)] = &[
+        (&["topic", "create", "u"], "--partitions"),
+        (&["produce", "t"], "--linger-ms"),
+        (&["produce", "t"], "--batch-count"),
+        (&["produce", "t"], "--batch-bytes"),
+        (&["produce", "t"], "--partition"),
+        (&["consume", "t"], "--max"),
+        (&["consume", "t"], "--partition"),
+        (&["consume", "t"], "--timeout"),
+        (&["status"], "--interval"),
+        (&["status"], "--connect-timeout"),
+    ];
+    for (command, option) in numbers {
+        for wrong in ["-1", "nan", "18446744073709551616.5", &long] {
+            let given = format!("{option}={wrong}");
+            let ended = rig.run(&[command, &[&given[..]][..]].concat());
+            assert!(
+                !ended.stderr.contains("panicked"),
+                "{given:.40}: {}",
+                ended.stderr
+            );
+        }
+    }
+    rig.run(&["topic", "list"]).ok();
+}
+
+#[test]
 fn a_durability_that_storage_cannot_give() {
     let rig = Rig::default();
     let _server = rig.serve(&[]);

@@ -4,8 +4,9 @@
 use super::Timer;
 use super::wire_session::{Request, Route, Wire};
 use crate::error::ClientError;
+use crate::faults::panic_if_planted;
 use crate::mailbox::{CallRequest, Seek};
-use crate::promise::{Promise, Reply};
+use crate::promise::{Reply, Slot};
 use memory::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,6 +74,7 @@ fn is_repeatable(method: Method) -> bool {
 
 impl Calls {
     pub fn begin(&mut self, wire: &mut Wire<'_>, request: CallRequest, seek: Option<Seek>) {
+        panic_if_planted();
         self.last_key += 1;
         let key = self.last_key;
         let deadline = wire.now().saturating_add(request.timeout);
@@ -192,9 +194,9 @@ impl Calls {
 
     /// Nobody wants the answer any more. A seek stays, for acknowledgements
     /// wait for its answer.
-    pub fn cancel(&mut self, wire: &mut Wire<'_>, promise: &Arc<Promise>) {
+    pub fn cancel(&mut self, wire: &mut Wire<'_>, slot: &Arc<Slot>) {
         let is_it =
-            |call: &Call| call.seek.is_none() && Arc::ptr_eq(&call.request.promise, promise);
+            |call: &Call| call.seek.is_none() && Arc::ptr_eq(call.request.promise.slot(), slot);
         let key = self.calls.iter().find(|(_, call)| is_it(call));
         if let Some((&key, _)) = key {
             let call = self.give_up(wire, key);

@@ -9,7 +9,6 @@ use crate::error::ClientError;
 use crate::mailbox::Command;
 use crate::promise::{Promise, Reply};
 use net::Link;
-use std::sync::Arc;
 use wire::TopicId;
 use wire::codec::Codec;
 use wire::message::Method;
@@ -32,7 +31,7 @@ impl ClientCore {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
         match command {
             Command::Call(call) => self.calls.begin(&mut wire, call, None),
-            Command::Cancel(promise) => self.calls.cancel(&mut wire, &promise),
+            Command::Cancel(slot) => self.calls.cancel(&mut wire, &slot),
             Command::OpenProducer {
                 producer,
                 timeout,
@@ -215,7 +214,7 @@ impl ClientCore {
     }
 }
 
-fn refuse(promise: Option<Arc<Promise>>) {
+fn refuse(promise: Option<Promise>) {
     if let Some(promise) = promise {
         promise.resolve(Err(ClientError::Closed));
     }

@@ -40,7 +40,7 @@ struct Subscription {
     generation: u64,
     retry_at: Option<Duration>,
     /// Told when the subscription stands.
-    promise: Option<Arc<Promise>>,
+    promise: Option<Promise>,
     stands: bool,
     /// It was lost with its connection, or ended by the server: until it stands
     /// again, nobody here knows what there is.
@@ -53,7 +53,7 @@ pub(super) struct ConsumerCore {
     shared: Arc<ConsumerShared>,
     subscriptions: BTreeMap<u32, Subscription>,
     /// Resolved when all subscriptions stand for the first time.
-    promise: Option<Arc<Promise>>,
+    promise: Option<Promise>,
     open_deadline: Duration,
     pub cursors: Cursors,
     /// What says which partitions are to be read, if it is a group's member.
@@ -67,7 +67,7 @@ impl ConsumerCore {
         start: Start,
         seed: u128,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     ) -> Self {
         let open_deadline = wire.now().saturating_add(timeout);
         wire.context.arm(open_deadline, Timer::Consumer(shared.key));
@@ -500,7 +500,7 @@ impl ConsumerCore {
         wire: &mut Wire<'_>,
         partition: PartitionIndex,
         position: Position,
-        promise: Option<Arc<Promise>>,
+        promise: Option<Promise>,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(&partition.0) else {
             if let Some(promise) = promise {

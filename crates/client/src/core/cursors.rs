@@ -22,7 +22,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Somebody waits for everything that was acknowledged to be durable.
 struct Flush {
-    promise: Arc<Promise>,
+    promise: Promise,
     timeout: Duration,
     deadline: Duration,
 }
@@ -101,7 +101,7 @@ impl Cursors {
     }
 
     /// They are to be sent at once: somebody waits for it.
-    pub fn flush(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Arc<Promise>) {
+    pub fn flush(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Promise) {
         if let Some(error) = &self.refused {
             promise.resolve(Err(error.clone()));
             return;

@@ -164,12 +164,12 @@ pub struct ClientCore {
     /// Queues whose settlements go with whatever is sent, for as long as the
     /// core looks at them now and then.
     quiet: BTreeSet<u64>,
-    alarms: BTreeMap<u64, Arc<Promise>>,
+    alarms: BTreeMap<u64, Promise>,
     topics: Topics,
     outputs: VecDeque<Output>,
     commands: Vec<Command>,
     /// Resolved when the first connection stands, or cannot be made.
-    connected: Option<Arc<Promise>>,
+    connected: Option<Promise>,
     started: bool,
     ended: bool,
 }
@@ -183,7 +183,7 @@ impl ClientCore {
         options: &DriverOptions,
         session: SessionId,
         mailbox: Arc<Mailbox>,
-        connected: Arc<Promise>,
+        connected: Promise,
     ) -> Self {
         Self {
             context: Context {

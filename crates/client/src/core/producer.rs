@@ -79,7 +79,7 @@ pub(super) struct ProducerCore {
     /// OpenProducer was sent and not answered.
     asked: bool,
     /// Resolved when the producer is open for the first time.
-    promise: Option<Arc<Promise>>,
+    promise: Option<Promise>,
     open_deadline: Duration,
     partitions: BTreeMap<u32, PartitionFlow>,
     take: Take,
@@ -102,7 +102,7 @@ impl ProducerCore {
         wire: &mut Wire<'_>,
         shared: Arc<ProducerShared>,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     ) -> Self {
         let mut core = Self {
             open_deadline: wire.now().saturating_add(timeout),

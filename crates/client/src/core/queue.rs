@@ -39,7 +39,7 @@ const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
 /// The consumer's handle is gone, or it is closed.
 struct Closing {
-    promise: Option<Arc<Promise>>,
+    promise: Option<Promise>,
     deadline: Duration,
     has_left: bool,
 }
@@ -48,7 +48,7 @@ pub(super) struct QueueCore {
     shared: Arc<QueueShared>,
     membership: Membership,
     /// Resolved when it is a member for the first time.
-    promise: Option<Arc<Promise>>,
+    promise: Option<Promise>,
     open_deadline: Duration,
     sent: BTreeMap<u64, SentSettle>,
     last_sequence: u64,
@@ -63,7 +63,7 @@ pub(super) struct QueueCore {
     watch_at: Option<Duration>,
     closing: Option<Closing>,
     /// Resolved when everything that was settled is durable.
-    flushes: Vec<Arc<Promise>>,
+    flushes: Vec<Promise>,
     /// When nothing new is taken any more, and when it leaves.
     stop_at: Option<Duration>,
     leave_at: Option<Duration>,
@@ -76,7 +76,7 @@ impl QueueCore {
         shared: Arc<QueueShared>,
         seed: u128,
         timeout: Duration,
-        promise: Arc<Promise>,
+        promise: Promise,
     ) -> Self {
         let options = &shared.options;
         let terms = Terms {
@@ -414,12 +414,7 @@ impl QueueCore {
     }
 
     /// The program wants a lease extended.
-    pub fn extend(
-        &mut self,
-        wire: &mut Wire<'_>,
-        leases: Vec<Lease>,
-        promise: Option<Arc<Promise>>,
-    ) {
+    pub fn extend(&mut self, wire: &mut Wire<'_>, leases: Vec<Lease>, promise: Option<Promise>) {
         self.extensions.push(Extension {
             id: None,
             leases,
@@ -618,7 +613,7 @@ impl QueueCore {
     }
 
     /// The consumer is closed: it leaves when everything that was settled is durable.
-    pub fn close(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Option<Arc<Promise>>) {
+    pub fn close(&mut self, wire: &mut Wire<'_>, timeout: Duration, promise: Option<Promise>) {
         if self.is_over {
             return resolve(promise, Ok(()));
         }
@@ -649,7 +644,7 @@ impl QueueCore {
     }
 
     /// Somebody waits for everything that was settled by now.
-    pub fn flush(&mut self, wire: &mut Wire<'_>, promise: Arc<Promise>) {
+    pub fn flush(&mut self, wire: &mut Wire<'_>, promise: Promise) {
         self.flushes.push(promise);
         self.shared.set_awaited(true);
         if self.is_over || self.membership.is_over() {
@@ -723,11 +718,11 @@ impl QueueCore {
     }
 }
 
-fn resolve(promise: Option<Arc<Promise>>, outcome: Result<(), ClientError>) {
+fn resolve(promise: Option<Promise>, outcome: Result<(), ClientError>) {
     resolve_with(promise, outcome.map(|()| Reply::default()));
 }
 
-fn resolve_with(promise: Option<Arc<Promise>>, outcome: Result<Reply, ClientError>) {
+fn resolve_with(promise: Option<Promise>, outcome: Result<Reply, ClientError>) {
     if let Some(promise) = promise {
         promise.resolve(outcome);
     }

@@ -31,7 +31,7 @@ pub(crate) struct Replier {
 enum Making {
     None,
     /// Somebody has begun to.
-    Begun(Arc<Promise>),
+    Begun(Promise),
     /// Told to whoever replies next; then it is tried again.
     Failed(ClientError),
     Made(Arc<Producer>),
@@ -65,7 +65,7 @@ impl Replier {
         let mut making = self.making();
         match &*making {
             Making::Made(_) | Making::Failed(_) => return None,
-            Making::Begun(promise) => return Some(Answered::of(promise.clone())),
+            Making::Begun(promise) => return Some(Answered::of(promise.slot().clone())),
             Making::None => {}
         }
         let mailbox = match self.topic.driver.session() {
@@ -87,7 +87,7 @@ impl Replier {
             };
             told.resolve(Ok(Reply::default()));
         });
-        Some(Answered::of(promise))
+        Some(Answered::of(promise.slot().clone()))
     }
 
     fn begin_producer(&self) -> Pending<Producer> {

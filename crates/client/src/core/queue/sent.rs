@@ -28,7 +28,7 @@ pub(super) struct Extension {
     pub(super) leases: Vec<Lease>,
     pub(super) sent_at: Duration,
     /// Who asked for it, if it was the program.
-    pub(super) promise: Option<Arc<Promise>>,
+    pub(super) promise: Option<Promise>,
 }
 
 impl SentSettle {
