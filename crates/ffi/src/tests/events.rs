@@ -468,10 +468,10 @@ fn becomes_of_a_lent_buffer(changes: bool) -> (i32, String) {
         ),
     };
     thalweg_future_free(boxed(future));
-    thalweg_producer_free(boxed(producer));
-    // Of a producer that has failed, closing the driver says so once more.
+    // Of a producer that is there and has failed, closing the driver says so once more.
     let closed = thalweg_driver_close(at(setup.driver), WATCHDOG_MS, None);
     assert_eq!(closed, outcome.0);
+    thalweg_producer_free(boxed(producer));
     thalweg_topic_free(boxed(setup.topic));
     thalweg_driver_free(boxed(setup.driver));
     outcome
