@@ -119,19 +119,19 @@ impl Drop for Promise {
 }
 
 impl Slot {
-    /// Nobody is left who could answer.
+    /// Nobody is left who could answer, because of a panic. Who is forgotten
+    /// otherwise has been answered, or nobody waits for it.
     fn break_off(&self) {
         // In a child nobody waits for it, and its lock may be held for ever.
-        if self.generation != memory::fork::generation() || self.lock().is_there() {
+        if !std::thread::panicking()
+            || self.generation != memory::fork::generation()
+            || self.lock().is_there()
+        {
             return;
         }
         let mailbox = self.mailbox.upgrade();
         let ended = mailbox.and_then(|mailbox| mailbox.ended().cloned());
-        let error = ended.unwrap_or_else(|| match std::thread::panicking() {
-            true => ClientError::panicked(),
-            false => ClientError::Closed,
-        });
-        self.resolve(Err(error));
+        self.resolve(Err(ended.unwrap_or_else(ClientError::panicked)));
     }
 
     /// Has it noted there if the program waits for it, before it is there.
