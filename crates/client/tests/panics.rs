@@ -1,6 +1,8 @@
 //! A bug that panics where a driver is driven: every wait ends with an error that
 //! says so, and other drivers go on. One test, for the panic is any driver's.
 
+#![cfg(feature = "testing")]
+
 use client::*;
 use std::sync::Arc;
 use std::time::Duration;
