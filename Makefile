@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help setup wheel install demo test kill kill-sharing bench bench-peers bench-scenarios tomography clean
+.PHONY: help check setup wheel install demo test kill kill-sharing bench bench-peers bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -13,6 +13,9 @@ demo: ## a pipeline from instrument to picture, with a kill in the middle
 
 test: setup ## every check of the repository
 	@scripts/test
+
+check: setup ## what to run before each commit: format, lints, unit tests, rules, some seeds
+	@scripts/check
 
 kill: setup ## kill the server ROUNDS=200 times under load, and audit what it kept
 	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),200) scripts/kill
