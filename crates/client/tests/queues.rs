@@ -263,6 +263,47 @@ fn a_member_that_was_expelled_joins_afresh_and_its_settlements_fail() {
 }
 
 #[test]
+fn a_member_that_comes_back_keeps_twenty_thousand_ranges_of_events() {
+    const KEPT: usize = 20_000;
+    const EVENTS: usize = KEPT + 100;
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..EVENTS, 1000, 0);
+    let options = QueueConsumerOptions {
+        prefetch_events: EVENTS as u32,
+        ..QueueConsumerOptions::default()
+    };
+    let consumer = join(&mut world, &topic, options);
+    let mut events = Vec::new();
+    // Here each event has a lease of its own, so that it is a range by itself.
+    world.run_until(MINUTE, |_| {
+        events.extend(consumer.pull_batch(EVENTS, Some(Duration::ZERO)).unwrap());
+        events.len() == EVENTS
+    });
+    world.server.cut();
+    queue(&mut world).restart();
+    world.run_until(SECOND, |_| false);
+    let is_kept = |event: &QueueEvent| number(event) < KEPT;
+    let futures: Vec<_> = events
+        .iter()
+        .map(|one| (is_kept(one), one.acknowledge()))
+        .collect();
+    for (is_kept, future) in &futures {
+        let result = settled(&mut world, future);
+        assert_eq!(is_expired(&result), !is_kept, "{result:?}");
+    }
+    assert_eq!(queue(&mut world).count(|fate| fate == Fate::Settled), KEPT);
+    // Nothing is lost: the others come again, and nothing was counted.
+    for at in KEPT..EVENTS {
+        let event = pull(&mut world, &consumer).unwrap().expect("an event");
+        assert_eq!((number(&event), event.deliveries()), (at, 1));
+        let done = event.acknowledge();
+        settled(&mut world, &done).unwrap();
+    }
+    close(&mut world, consumer);
+}
+
+#[test]
 fn a_static_member_whose_successor_came_is_fenced_for_good() {
     let mut world = World::new();
     let topic = world.topic(1);

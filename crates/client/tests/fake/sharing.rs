@@ -4,7 +4,7 @@
 use super::{Asked, Conn, FakeServer, FakeTopic, reply, send_error, unknown};
 use bytes::Bytes;
 use net::{Lane, Message};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::batch::{Batch, Verify};
 use wire::codec::{Appended, Reader};
 use wire::frame::FrameKind;
@@ -182,7 +182,7 @@ impl FakeQueue {
 
     fn join(&mut self, join: Join, at: (u64, u64)) -> Joined {
         let (mut settled, mut expired) = (Vec::new(), Vec::new());
-        let mut kept = Vec::new();
+        let mut kept = BTreeSet::new();
         for lease in &join.held {
             for key in Self::covered(lease) {
                 let one = Lease {
@@ -193,7 +193,7 @@ impl FakeQueue {
                 match self.events[&key].fate {
                     Fate::Settled => settled.push(one),
                     Fate::Leased(member, id) if member == join.member && id == lease.lease => {
-                        kept.push(key);
+                        kept.insert(key);
                     }
                     _ => expired.push(one),
                 }
@@ -422,14 +422,17 @@ impl FakeServer {
             let (queues, partitions) = (&mut topic.queues, &topic.partitions);
             for queue in queues.values_mut() {
                 for (index, partition) in partitions.iter().enumerate() {
-                    for offset in 0..partition.events.len() as u64 {
+                    let index = index as u32;
+                    let known = queue.events.range((index, 0)..=(index, u64::MAX));
+                    let next = known.last().map_or(0, |((_, offset), _)| offset + 1);
+                    for offset in next..partition.events.len() as u64 {
                         let event = FakeEvent {
                             fate: Fate::Waiting,
                             deliveries: 0,
                             delay_ms: 0,
                             reason: String::new(),
                         };
-                        queue.events.entry((index as u32, offset)).or_insert(event);
+                        queue.events.insert((index, offset), event);
                     }
                 }
                 queue.expelled.retain(|(serial, id)| {
@@ -474,6 +477,9 @@ fn lease_to(
     queue.recovered.retain(|one| *one != member);
     let held = queue.count(|fate| matches!(fate, Fate::Leased(who, _) if who == member));
     let mut room = most.saturating_sub(held);
+    if room == 0 || queue.count(|fate| fate == Fate::Waiting) == 0 {
+        return None;
+    }
     let mut batches = Vec::new();
     let mut leases: Vec<Lease> = Vec::new();
     for (index, partition) in partitions.iter().enumerate() {
