@@ -47,12 +47,7 @@ pub enum BatchKind {
     Events = 1,
     /// Offsets that hold no event any more, and why.
     Gap = 2,
-    /// A group of batches becomes visible. Reserved.
-    Commit = 3,
-    /// A group of batches is dropped. Reserved.
-    Abort = 4,
-    /// Consensus membership. Reserved.
-    Membership = 5,
+    // 3 to 5 (commit, abort, membership) are of later versions.
     /// Nothing; takes no offset.
     NoOp = 6,
     /// State that replaces the replay of what came before; takes no offset.
@@ -64,9 +59,6 @@ impl BatchKind {
         Some(match value {
             1 => Self::Events,
             2 => Self::Gap,
-            3 => Self::Commit,
-            4 => Self::Abort,
-            5 => Self::Membership,
             6 => Self::NoOp,
             7 => Self::Snapshot,
             _ => return None,
