@@ -12,6 +12,7 @@ mod group_storm;
 mod groups;
 mod hostile;
 mod internal;
+mod later_version;
 mod line;
 mod losses;
 mod members;

@@ -151,3 +151,30 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_as_it_was() {
+        const KEPT: &str = include_str!("../tests/golden/v1/topic.json");
+        let topic = TopicId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        let file = TopicFile {
+            record: TopicRecord {
+                namespace: "beamline".into(),
+                name: "frames".into(),
+                topic,
+                definition: "{\"durability\":\"synced\"}".into(),
+            },
+            partitions: vec![
+                ("disk".into(), "{}".into()),
+                ("memory".into(), String::new()),
+            ],
+        };
+        assert_eq!(String::from_utf8(file.to_bytes()).unwrap(), KEPT);
+        let document = small_file::from_bytes(KEPT.as_bytes()).unwrap();
+        assert_eq!(TopicFile::of_document(&document, topic), Some(file));
+        assert_eq!(TopicFile::of_document(&document, TopicId(7)), None);
+    }
+}

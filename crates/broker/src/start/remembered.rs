@@ -198,4 +198,22 @@ mod tests {
         }
         assert_eq!(remembered.damage.len(), DAMAGE_MAX);
     }
+
+    #[test]
+    fn the_file_is_written_as_it_was() {
+        const KEPT: &str = include_str!("../../tests/golden/v1/start.json");
+        let mut remembered = Remembered {
+            internal_end: 42,
+            ..Remembered::default()
+        };
+        remembered.lose(
+            "topic \"a\" is lost".into(),
+            1_700_000_000_000_000_000,
+            true,
+        );
+        remembered.lose("3 records".into(), 1_700_000_000_000_000_001, false);
+        assert_eq!(String::from_utf8(remembered.to_bytes()).unwrap(), KEPT);
+        let document = small_file::from_bytes(KEPT.as_bytes()).unwrap();
+        assert_eq!(Remembered::of_document(&document), Some(remembered));
+    }
 }

@@ -14,14 +14,14 @@ use wire::*;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Every file, with its bytes.
-fn files(ground: &Ground) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn files(ground: &Ground) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = ground.disk.paths().into_iter();
     paths
         .map(|path| (path.clone(), ground.disk.content(&path).unwrap()))
         .collect()
 }
 
-fn below(ground: &Ground, directory: &str) -> Vec<PathBuf> {
+pub(super) fn below(ground: &Ground, directory: &str) -> Vec<PathBuf> {
     let paths = ground.disk.paths().into_iter();
     paths.filter(|path| path.starts_with(directory)).collect()
 }
@@ -50,7 +50,7 @@ fn remove_all(ground: &Ground, directory: &str) {
         .unwrap();
 }
 
-fn truncate(ground: &Ground, path: &Path, bytes: u64) {
+pub(super) fn truncate(ground: &Ground, path: &Path, bytes: u64) {
     let file = open(ground, path);
     ground
         .disk
@@ -59,7 +59,7 @@ fn truncate(ground: &Ground, path: &Path, bytes: u64) {
     ground.disk.execute(Operation::Close { file }).unwrap();
 }
 
-fn overwrite(ground: &Ground, path: &Path, position: u64, bytes: &[u8]) {
+pub(super) fn overwrite(ground: &Ground, path: &Path, position: u64, bytes: &[u8]) {
     let file = open(ground, path);
     let bytes = vec![Bytes::copy_from_slice(bytes)];
     ground
@@ -89,14 +89,14 @@ fn restore(ground: &Ground, directory: &str, content: &BTreeMap<PathBuf, Vec<u8>
     }
 }
 
-fn internal_logs(ground: &Ground) -> Vec<PathBuf> {
+pub(super) fn internal_logs(ground: &Ground) -> Vec<PathBuf> {
     let paths = below(ground, "/data/internal").into_iter();
     paths
         .filter(|path| path.extension().is_some_and(|end| end == "log"))
         .collect()
 }
 
-fn fill(world: &mut World) {
+pub(super) fn fill(world: &mut World) {
     let link = world.connect();
     for (index, name) in NAMES.into_iter().enumerate() {
         let topic = world.create(link, name, "{}", &["disk"]).unwrap().topic;
@@ -104,7 +104,7 @@ fn fill(world: &mut World) {
     }
 }
 
-fn stop(mut world: World, ground: &mut Ground, cleanly: bool) {
+pub(super) fn stop(mut world: World, ground: &mut Ground, cleanly: bool) {
     if cleanly {
         world.input(Input::Drain);
         assert!(world.drained);
