@@ -36,6 +36,7 @@ mod requests;
 mod selection;
 mod session;
 mod small_file;
+mod space;
 mod start;
 mod status;
 mod subscription;
@@ -51,6 +52,7 @@ pub use faults::Fault;
 pub use node::Node;
 pub use options::{Limits, NodeError, NodeOptions, StartReport};
 pub use session::HEARTBEAT_ANSWER;
+pub use space::FileSystemSpace;
 
 #[cfg(test)]
 mod tests;

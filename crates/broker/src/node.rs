@@ -115,6 +115,8 @@ pub enum Input {
         /// How it went.
         result: JobResult,
     },
+    /// What there is of bytes where the data directory lies, looked at now and then.
+    FileSystem(crate::FileSystemSpace),
     /// Time has passed, or nothing else: a timer may be due.
     Timer,
     /// The operator wants the node to end: finish what was taken, refuse the rest.

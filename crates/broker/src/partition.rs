@@ -8,6 +8,7 @@ use crate::membership::SharedId;
 use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::overflow::Room;
 use crate::session::refuse;
+use crate::space::PartitionSpace;
 use crate::timers::Timer;
 use crate::transfer::TransferId;
 use log::producers::Verdict;
@@ -68,6 +69,8 @@ pub(crate) struct Partition {
     pub leaving: Option<Leaving>,
     /// What becomes of batches for which there is no room.
     pub room: Room,
+    /// Whether the storage takes events for now.
+    pub space: PartitionSpace,
 }
 
 /// How a partition ends.
@@ -143,6 +146,7 @@ impl Partition {
             ticked_at: Duration::ZERO,
             leaving: None,
             room: Room::default(),
+            space: PartitionSpace::default(),
         }
     }
 
@@ -271,6 +275,8 @@ impl Node {
                 self.give_up_misplaced(id);
                 self.touched.insert(id);
             }
+            StorageEvent::Full(why) => self.storage_is_full(id, why),
+            StorageEvent::HasSpace => self.storage_has_space(id),
             StorageEvent::Lost(gap) => {
                 // It made room.
                 self.touched.insert(id);
@@ -412,6 +418,7 @@ impl Node {
             partition.ticked_at = self.now.monotonic;
             partition.storage.tick(self.now.unix_ns);
             self.touched.insert(id);
+            self.report_space(id);
         }
     }
 

@@ -124,6 +124,7 @@ impl Node {
             topic_files: BTreeMap::new(),
             start,
             unclean: None,
+            below: crate::space::Below::default(),
             touched: BTreeSet::new(),
             controller_touched: true,
             controller_failed: false,

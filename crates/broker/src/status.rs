@@ -46,6 +46,7 @@ impl Node {
             "version": self.options.server_version,
             "draining": self.drain.is_begun(),
             "losses": self.losses_status(),
+            "file_system": self.below.status(),
             "copied_bytes": memory::copies::bytes(),
             "data_budget": {
                 "limit_bytes": self.data.limit(),
@@ -80,6 +81,7 @@ impl Node {
                         status["bytes"] = json!(state.bytes);
                         status["subscriptions"] = json!(partition.subscriptions.len());
                         status["failure"] = json!(state.failure);
+                        status["full"] = partition.space.status();
                         let (events, bytes) = partition.room.waiting(&state);
                         let drops = partition.room.drops;
                         status["overflow"] = json!({

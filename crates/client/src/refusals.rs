@@ -26,6 +26,11 @@ impl Refusals {
         self.lock().remove(&partition);
     }
 
+    /// Why no batch of `partition` is stored for now.
+    pub fn standing(&self, partition: u32) -> Option<ErrorReply> {
+        self.lock().get(&partition).cloned()
+    }
+
     /// What a wait for `partition` adds to its error.
     pub fn describe(&self, partition: u32) -> String {
         match self.lock().get(&partition) {

@@ -206,8 +206,13 @@ fn who_waits_in_vain_is_told_what_the_server_refuses() {
     // And the producer, at the ack timeout.
     assert!(resolve(&mut world, MINUTE, &futures));
     let ack = futures[0].try_get().unwrap().unwrap_err();
-    for error in [flush, push, room, ack] {
+    assert_eq!(ack.code(), Some(ErrorCode::StorageFull));
+    assert!(ack.is_retryable());
+    assert!(ack.to_string().contains("for 5.0 s"), "{ack}");
+    for error in [&flush, &push, &room] {
         assert!(error.is_timeout(), "{error}");
+    }
+    for error in [flush, push, room, ack] {
         assert!(error.to_string().contains(reason), "{error}");
     }
 }

@@ -114,6 +114,8 @@ pub struct MemoryLog {
     removed: Option<Gap>,
     now: u64,
     closing: bool,
+    /// Something was refused, and nothing has left since.
+    full: bool,
     events: VecDeque<StorageEvent>,
 }
 
@@ -186,6 +188,7 @@ impl MemoryLog {
             removed: None,
             now,
             closing: false,
+            full: false,
             events: VecDeque::new(),
         }
     }
@@ -204,6 +207,24 @@ impl MemoryLog {
     /// Makes room for `bytes` more of a batch whose data, reserved before,
     /// takes `own` bytes.
     fn make_room(&mut self, bytes: u64, own: u64) -> Result<(), StorageError> {
+        let made = self.try_to_make_room(bytes, own);
+        if let Err(error) = &made {
+            self.full = true;
+            self.events.push_back(StorageEvent::Full(error.to_string()));
+        } else {
+            self.has_space();
+        }
+        made
+    }
+
+    /// Something was let in, or has left.
+    fn has_space(&mut self) {
+        if std::mem::take(&mut self.full) {
+            self.events.push_back(StorageEvent::HasSpace);
+        }
+    }
+
+    fn try_to_make_room(&mut self, bytes: u64, own: u64) -> Result<(), StorageError> {
         if self.has_room(bytes, own) {
             return Ok(());
         }
@@ -267,6 +288,7 @@ impl MemoryLog {
                 reason,
                 time: self.now,
             };
+            self.has_space();
             self.removed = Some(gap);
             self.events.push_back(StorageEvent::Lost(gap));
             self.events.push_back(StorageEvent::Progress);
@@ -568,6 +590,7 @@ impl Storage for MemoryLog {
         if let Some(found) = self.places.remove(&place) {
             self.bytes -= found.layout.table_position;
             self.reserved -= found.layout.table_position;
+            self.has_space();
         }
     }
 

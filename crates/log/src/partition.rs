@@ -523,6 +523,7 @@ impl Storage for DiskLog {
         self.data_tail.tick(self.now);
         self.files.close_retired();
         self.trim_spares();
+        self.probe_if_due();
         self.roll_if_due();
         self.apply_retention();
         self.advance();
@@ -532,7 +533,9 @@ impl Storage for DiskLog {
         let tails = [self.tail.next_tick(), self.data_tail.next_tick()];
         let tails = tails.into_iter().flatten();
         let retention = [self.next_retention(), self.next_roll(), self.next_trim()];
-        retention.into_iter().flatten().chain(tails).min()
+        let probe = self.space.next_probe().filter(|_| self.failure.is_none());
+        let others = tails.chain(probe);
+        retention.into_iter().flatten().chain(others).min()
     }
 
     fn close(&mut self) {

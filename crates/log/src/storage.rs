@@ -164,6 +164,11 @@ pub enum StorageEvent {
         /// The verified bytes, in order; as many pieces as the storage likes.
         pieces: Result<Vec<Bytes>, StorageError>,
     },
+    /// There is no space for events: appends are refused until [`StorageEvent::HasSpace`].
+    /// The storage looks for space by itself. For operators.
+    Full(String),
+    /// There is space again.
+    HasSpace,
     /// Events were removed or found damaged; the broker records it.
     Lost(Gap),
     /// A `close` is done: all is as durable as the storage can make it.

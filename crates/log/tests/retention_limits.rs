@@ -214,3 +214,46 @@ fn a_backlog_that_is_spared_does_not_end_in_a_thousand_segments() {
     // Of the least length there were 1333.
     assert!(count < 800, "{count} segments");
 }
+
+/// Both files of a partition, with all that it took, fill the disk: what a lower limit
+/// drops is there for the next events, in the one segment that there was, too.
+#[test]
+fn a_limit_that_is_lowered_on_a_full_disk_makes_room() {
+    for external in [false, true] {
+        let mut ground = Ground::new(Retention::default(), Durability::Synced);
+        ground.fill(60, 100_000, external, SECOND);
+        ground.disk.set_space(Some(ground.disk_bytes() + 50_000));
+        let refused = |ground: &mut Ground| {
+            let event = EventSpec {
+                metadata: b"m".to_vec(),
+                data: vec![0; 2_000_000],
+                external,
+            };
+            let next = ground.next;
+            let durability = Durability::Synced;
+            let _ = ground
+                .driven
+                .append(origin(next), &[event], durability, ground.now);
+            ground.driven.storage.state().end == Offset(next)
+        };
+        assert!(refused(&mut ground), "external: {external}");
+        let events = ground.driven.take_events();
+        let full = |event: &StorageEvent| matches!(event, StorageEvent::Full(_));
+        assert!(events.iter().any(full), "{events:?}");
+        // Nobody appends: it looks for space by itself, and finds none.
+        ground.pass(10 * SECOND);
+        let events = ground.driven.take_events();
+        let has_space = |event: &StorageEvent| matches!(event, StorageEvent::HasSpace);
+        assert!(!events.iter().any(has_space), "{events:?}");
+        ground.set(bytes(1_000_000));
+        ground.pass(10 * SECOND);
+        let events = ground.driven.take_events();
+        assert!(
+            events.iter().any(has_space),
+            "external: {external}: {events:?}"
+        );
+        assert!(ground.kept() <= 12, "{} are kept", ground.kept());
+        ground.assert_readable();
+        assert!(!refused(&mut ground), "external: {external}");
+    }
+}

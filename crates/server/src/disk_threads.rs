@@ -1,13 +1,16 @@
 //! A few threads for what waits: disk operations and jobs.
 
 use crate::executor::Report;
+use crate::file_system;
 use crate::rare_line::RareLine;
+use broker::FileSystemSpace;
 use broker::node::{Job, JobId, JobResult, StorageId};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::thread::JoinHandle;
 use net::Waker;
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -37,6 +40,8 @@ pub enum Task {
         /// What.
         work: Job,
     },
+    /// A look at the file system that this lies on.
+    FileSystem(PathBuf),
 }
 
 /// What came of a [`Task`].
@@ -57,6 +62,8 @@ pub enum Done {
         /// How it went.
         result: JobResult,
     },
+    /// What there is of bytes, if the file system says so.
+    FileSystem(Option<FileSystemSpace>),
 }
 
 /// The threads. Dropping them lets each end the task that it is at, and
@@ -173,6 +180,7 @@ impl Shared {
                     job,
                     result: work.run(),
                 },
+                Task::FileSystem(path) => Done::FileSystem(file_system::space(&path)),
             };
             self.queues().done.push(done);
             self.waker.wake();

@@ -12,6 +12,7 @@ use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
 use net::{LinkEvent, Listener, ListenerId, NetError, Reactor, ReactorEvent};
 use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,6 +36,8 @@ const CLOSING: Duration = Duration::from_secs(5);
 const CROWDED_WAIT: Duration = Duration::from_millis(1);
 /// How often memory that lies idle is looked for.
 const IDLE_MEMORY: Duration = Duration::from_secs(10);
+/// How often the file system of the data directory is looked at.
+const LOOK_AT_FILE_SYSTEM: Duration = Duration::from_secs(10);
 /// How often farewells are tried to be sent at the end.
 const FAREWELL_TURNS: u32 = 1000;
 
@@ -123,6 +126,10 @@ pub struct Executor {
     done: Vec<Done>,
     draining: Option<Draining>,
     drained: bool,
+    /// Where the data directory is.
+    directory: PathBuf,
+    /// When its file system is looked at next; `None` while a disk thread does.
+    look_at_file_system_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -143,6 +150,8 @@ pub struct Parts {
     pub disk: Arc<dyn Disk>,
     /// Carry out the others.
     pub threads: DiskThreads,
+    /// Where the data directory is.
+    pub directory: PathBuf,
     /// Where buffers come from; what it keeps and nobody needs is given back.
     pub pool: Pool,
     /// Where lines for the operator go.
@@ -199,6 +208,8 @@ impl Executor {
             done: Vec::new(),
             draining: None,
             drained: false,
+            directory: parts.directory,
+            look_at_file_system_at: Some(Instant::now()),
         })
     }
 
@@ -250,6 +261,9 @@ impl Executor {
             if let Some(left) = self.give_back_idle_memory(now) {
                 timeout = Some(timeout.map_or(left, |at| at.min(left)));
             }
+            if let Some(left) = self.look_at_file_system(now) {
+                timeout = Some(timeout.map_or(left, |at| at.min(left)));
+            }
             self.reactor.wait(timeout)?;
         }
     }
@@ -262,6 +276,19 @@ impl Executor {
             self.give_back_at = now + IDLE_MEMORY;
         }
         (self.pool.kept_bytes() > 0).then(|| self.give_back_at - now)
+    }
+
+    /// Has a disk thread look at the file system if it is time: that may block.
+    /// Says in how long to come again.
+    fn look_at_file_system(&mut self, now: Instant) -> Option<Duration> {
+        let at = self.look_at_file_system_at?;
+        if now < at {
+            return Some(at - now);
+        }
+        self.look_at_file_system_at = None;
+        let path = self.directory.clone();
+        self.threads.submit(Task::FileSystem(path));
+        None
     }
 
     /// Takes everything that has happened, and sends what came of it.
@@ -410,7 +437,7 @@ impl Executor {
         let mut done = std::mem::take(&mut self.done);
         self.threads.take_done(&mut done);
         for done in done.drain(..) {
-            self.handle(match done {
+            let input = match done {
                 Done::Operation {
                     storage,
                     token,
@@ -421,7 +448,15 @@ impl Executor {
                     result,
                 },
                 Done::Job { job, result } => Input::JobDone { job, result },
-            });
+                Done::FileSystem(space) => {
+                    self.look_at_file_system_at = Some(Instant::now() + LOOK_AT_FILE_SYSTEM);
+                    match space {
+                        Some(space) => Input::FileSystem(space),
+                        None => continue,
+                    }
+                }
+            };
+            self.handle(input);
         }
         self.done = done;
     }

@@ -1,6 +1,7 @@
 //! What a data directory lies on, and what a sync costs there.
 
 use crate::error::ServerError;
+use broker::FileSystemSpace;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -172,6 +173,17 @@ impl FileSystem {
     }
 }
 
+/// What there is of bytes where `directory` lies; `None` if that is not to be had.
+pub fn space(directory: &Path) -> Option<FileSystemSpace> {
+    let found = rustix::fs::statvfs(directory).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    let used = found.f_blocks.saturating_sub(found.f_bfree);
+    Some(FileSystemSpace {
+        free_bytes: bytes(found.f_bavail),
+        total_bytes: bytes(used.saturating_add(found.f_bavail)),
+    })
+}
+
 /// The median of a few 4 KiB appends with fdatasync in `directory`.
 pub fn measure_sync(directory: &Path) -> Result<Duration, ServerError> {
     const ROUNDS: usize = 5;
@@ -219,6 +231,9 @@ mod tests {
     fn a_sync_is_measured_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         FileSystem::of(directory.path()).unwrap();
+        let there = space(directory.path()).unwrap();
+        assert!(there.free_bytes > 0 && there.free_bytes <= there.total_bytes);
+        assert_eq!(space(&directory.path().join("missing")), None);
         assert!(measure_sync(directory.path()).unwrap() > Duration::ZERO);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }

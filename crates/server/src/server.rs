@@ -150,6 +150,7 @@ impl Server {
             listeners,
             disk,
             threads,
+            directory: directory.path().to_owned(),
             pool,
             report: report.clone(),
             wish: wish.clone(),

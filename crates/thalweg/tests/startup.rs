@@ -78,6 +78,48 @@ fn a_start_needs_no_free_byte() {
     assert!(status.success(), "{log}");
 }
 
+/// On a real file system that others have filled: producers, operators and the log say
+/// so, and production goes on without a restart once a topic is deleted.
+#[test]
+fn a_full_disk_is_named_and_goes_on_when_a_topic_is_deleted() {
+    let rig = Rig::default();
+    let Some(disk) = Tmpfs::over(&rig, "16m") else {
+        return;
+    };
+    let server = rig.serve(&[]);
+    let line = format!("\"{}\"\n", "x".repeat(1000));
+    for topic in ["old", "t"] {
+        rig.run(&["topic", "create", topic]).ok();
+        rig.run_with(&["produce", topic], line.repeat(3000)).ok();
+    }
+    disk.fill();
+    let produce = ["produce", "t", "--timeout", "3"];
+    let ran = rig.run_with(&produce, line.repeat(17_000));
+    assert!(!ran.status.success());
+    assert!(
+        ran.stderr.contains("storage is full: t/0: "),
+        "{}",
+        ran.stderr
+    );
+    server.wait_for_log("t/0: storage is full");
+    let status = rig.run(&["status", "--json"]).json().pop().unwrap();
+    let topics = status["topics"].as_array().unwrap();
+    let topic = topics.iter().find(|topic| topic["name"] == "t").unwrap();
+    assert!(
+        topic["partitions"][0]["full"]["since_ms"].as_u64() > Some(0),
+        "{topic}"
+    );
+    assert!(status["file_system"]["total_bytes"].as_u64() >= Some(15 << 20));
+    let text = rig.run(&["status"]).ok();
+    assert!(text.contains("STORAGE IS FULL: t/0 for "), "{text}");
+    rig.run(&["topic", "delete", "old"]).ok();
+    server.wait_for_log("t/0: storage has room again");
+    rig.run_with(&produce, line.repeat(1000)).ok();
+    server.wait_for_log("the file system of the data directory is ");
+    let (status, log) = server.terminate();
+    assert!(status.success(), "{log}");
+}
+
 #[test]
 fn a_directory_that_was_renamed_under_a_server_is_no_clean_end() {
     let rig = Rig::default();

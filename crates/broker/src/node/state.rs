@@ -74,6 +74,8 @@ pub struct Node {
     pub(crate) start: crate::start::Remembered,
     /// The first storage that had failed when the drain was to close it.
     pub(crate) unclean: Option<String>,
+    /// What the data directory lies on, as far as the executor told.
+    pub(crate) below: crate::space::Below,
     /// Storages that were called since they were last polled.
     pub(crate) touched: BTreeSet<StorageId>,
     pub(crate) controller_touched: bool,
@@ -178,6 +180,7 @@ impl Node {
                 }
             }
             Input::JobDone { job, result } => self.job_done(job, result),
+            Input::FileSystem(space) => self.file_system_seen(space),
             Input::Timer => self.catch_up(),
             Input::Drain => {
                 self.catch_up();

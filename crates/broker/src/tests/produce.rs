@@ -632,6 +632,69 @@ fn a_full_disk_refuses_and_loses_nothing() {
     assert_eq!(world.texts(link, subscription).len(), 2);
 }
 
+/// The operator is told when a partition is full, and when it goes on: in the log, and
+/// in the status as long as it lasts. Space is found although nothing is appended.
+#[test]
+fn a_full_disk_is_told_to_the_operator_until_there_is_room() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a"]);
+    let full = |world: &World| world.node.status()["topics"][0]["partitions"][0]["full"].clone();
+    let told = |world: &World, text: &str| {
+        let lines = world.lines.iter().filter(|line| line.contains(text));
+        lines.count()
+    };
+    assert_eq!(full(&world), serde_json::Value::Null);
+    ground.disk.set_space(Some(0));
+    let text = "x".repeat(500_000);
+    let second = batch(topic, 5, 0, 1, &[&text]);
+    let mut since = None;
+    for _ in 0..5 {
+        let id = world.produce(link, topic, &second);
+        assert!(world.error(link, id).is_some());
+        world.pass(Duration::from_secs(1));
+        let status = full(&world);
+        let reason = status["reason"].as_str().unwrap();
+        assert!(reason.contains("no space left"), "{reason}");
+        assert!(status["since_ms"].as_u64() > Some(0));
+        assert_eq!(
+            &status["since_ms"],
+            since.get_or_insert(status["since_ms"].clone())
+        );
+    }
+    assert_eq!(told(&world, "t/0: storage is full"), 1);
+    assert_eq!(told(&world, "t/0: storage has room again"), 0);
+    ground.disk.set_space(None);
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(1));
+    }
+    assert_eq!(full(&world), serde_json::Value::Null);
+    assert_eq!(told(&world, "t/0: storage has room again"), 1);
+    world.stored(link, topic, (5, 1), &["b"]);
+}
+
+#[test]
+fn a_file_system_that_is_nearly_full_is_told_to_the_operator() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    assert_eq!(world.node.status()["file_system"], serde_json::Value::Null);
+    let mut see = |free_bytes| {
+        world.input(crate::node::Input::FileSystem(crate::FileSystemSpace {
+            free_bytes,
+            total_bytes: 1000,
+        }));
+        assert_eq!(world.node.status()["file_system"]["free_bytes"], free_bytes);
+        world
+            .lines
+            .iter()
+            .filter(|line| line.contains("% full"))
+            .count()
+    };
+    assert_eq!((see(500), see(99), see(50), see(500)), (0, 1, 1, 1));
+}
+
 #[test]
 fn a_full_memory_partition_says_so_for_good_and_names_its_bound() {
     let mut ground = Ground::new();

@@ -653,12 +653,25 @@ impl ProducerCore {
             true => "whether they were stored is not known",
             false => "they were not sent",
         };
+        let name = &self.shared.topic.name;
+        let waited = self.shared.options.ack_timeout.as_secs_f64();
+        // Who has room to make is not sought among those who are slow.
+        if let Some(reply) = self.shared.refusals.standing(partition)
+            && reply.code == ErrorCode::StorageFull
+        {
+            let message = format!(
+                "{}; {events} events in {batches} batches ({bytes} bytes) of {name}/{partition} \
+                 were not acknowledged for {waited:.1} s; {fate}, and the producer takes nothing \
+                 more",
+                reply.message
+            );
+            return ClientError::Server(ErrorReply { message, ..reply });
+        }
         ClientError::Timeout {
             what: format!(
                 "the acknowledgement of {events} events in {batches} batches ({bytes} bytes) of \
-                 {}/{partition} for {:.1} s; {}{}; {fate}, and the producer takes nothing more",
-                self.shared.topic.name,
-                self.shared.options.ack_timeout.as_secs_f64(),
+                 {name}/{partition} for {waited:.1} s; {}{}; {fate}, and the producer takes \
+                 nothing more",
                 wire.context.mailbox.liveness.describe(wire.now()),
                 self.shared.refusals.describe(partition),
             ),

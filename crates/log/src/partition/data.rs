@@ -302,6 +302,7 @@ impl DiskLog {
             return false;
         }
         let Err(error) = result else {
+            self.data_found_space(Ok(()));
             return true;
         };
         // No batch names this place, and none will: what is in it does not
@@ -310,6 +311,7 @@ impl DiskLog {
         let error = match error.kind {
             DiskErrorKind::Full => {
                 self.remove_spares(0);
+                self.data_found_space(Err(&error));
                 StorageError::Full(error.to_string())
             }
             _ => StorageError::Failed(error.to_string()),

@@ -97,7 +97,9 @@ impl DiskLog {
         let active = self.segments.back();
         let is_long =
             active.is_some_and(|active| active.base < self.end && active.length() > segment_bytes);
-        if is_long && self.may_roll() {
+        // Where there is no space, too: what the sealed segment gives back may be
+        // all there is to get. Should its successor find none, it is taken back.
+        if is_long && self.refusal().is_none() && self.undo.is_none() {
             self.roll(None);
         }
     }

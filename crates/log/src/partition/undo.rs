@@ -24,12 +24,24 @@ enum Step {
     Removing,
 }
 
+/// How often a partition without space looks for some while nothing is appended.
+const PROBE_EVERY_NS: u64 = 1_000_000_000;
+
+/// So much has to be there for external data to be taken for possible again.
+const DATA_PROBE_BYTES: u64 = 1 << 20;
+
 /// Whether there is space.
 #[derive(Default)]
 pub(super) struct Space {
     /// A write found none; asking for some has not succeeded since.
     none: Option<StorageError>,
+    /// How much the batch needs that found none.
+    needed: u64,
     probing: bool,
+    /// When it was asked for last.
+    probed_at: u64,
+    /// Data found none. A place is no promise of space, so that the next data decides.
+    none_for_data: bool,
     pub(super) last_allocation: u64,
 }
 
@@ -37,6 +49,12 @@ impl Space {
     /// Whether a write has found none, and none has been found since.
     pub(super) fn is_none(&self) -> bool {
         self.none.is_some()
+    }
+
+    /// When space is looked for next without an append.
+    pub(super) fn next_probe(&self) -> Option<u64> {
+        let wanted = (self.is_none() || self.none_for_data) && !self.probing;
+        wanted.then(|| self.probed_at.saturating_add(PROBE_EVERY_NS))
     }
 }
 
@@ -48,24 +66,81 @@ impl DiskLog {
             return Some(undo.error.clone());
         }
         let none = self.space.none.clone()?;
-        if !self.space.probing {
-            self.space.probing = true;
-            let active = self.active();
-            let (log, bytes) = (active.log, active.end + batch_bytes);
-            let allocate = Operation::Allocate {
-                file: THIS_FILE,
-                bytes,
-            };
-            self.files.submit_to(log, allocate, Purpose::Probed);
-        }
+        self.space.needed = self.space.needed.max(batch_bytes);
+        self.probe();
         Some(none)
+    }
+
+    /// Looks for space if there was none, and nobody has looked for a while.
+    pub(super) fn probe_if_due(&mut self) {
+        let due = self.space.next_probe().is_some_and(|at| at <= self.now);
+        if due && self.undo.is_none() && self.refusal().is_none() {
+            self.probe();
+        }
+    }
+
+    fn probe(&mut self) {
+        if self.space.probing {
+            return;
+        }
+        self.space.probing = true;
+        self.space.probed_at = self.now;
+        let needed = self.space.needed;
+        let active = self.active();
+        let (log, bytes) = (active.log, active.end + needed);
+        let allocate = Operation::Allocate {
+            file: THIS_FILE,
+            bytes,
+        };
+        self.files.submit_to(log, allocate, Purpose::Probed);
     }
 
     pub(super) fn probed(&mut self, result: Result<Outcome, DiskError>) {
         self.space.probing = false;
         if result.is_ok() {
             self.space.none = None;
+            self.space.none_for_data = false;
+            self.space.needed = 0;
+            self.events.push_back(StorageEvent::HasSpace);
         }
+    }
+
+    /// External data was written, or found no space.
+    pub(super) fn data_found_space(&mut self, space: Result<(), &DiskError>) {
+        match space {
+            Err(error) => {
+                self.space.none_for_data = true;
+                self.space.needed = self.space.needed.max(DATA_PROBE_BYTES);
+                self.space.probed_at = self.now;
+                let text = error.to_string();
+                self.events.push_back(StorageEvent::Full(text));
+                self.give_back_allocated();
+            }
+            Ok(()) if self.space.none_for_data => {
+                self.space.none_for_data = false;
+                if !self.space.is_none() {
+                    self.space.needed = 0;
+                    self.events.push_back(StorageEvent::HasSpace);
+                }
+            }
+            Ok(()) => {}
+        }
+    }
+
+    /// Gives back what was allocated for batches to come: the next segment, whose
+    /// beginning lets retention drop this one, needs less.
+    fn give_back_allocated(&mut self) {
+        let active = self.active();
+        if active.allocated <= active.end || active.allocating {
+            return;
+        }
+        active.allocated = active.end;
+        let (log, bytes) = (active.log, active.end);
+        let set_length = Operation::SetLength {
+            file: THIS_FILE,
+            bytes,
+        };
+        self.files.submit_to(log, set_length, Purpose::Ignored);
     }
 
     pub(super) fn begin_undo(&mut self, number: u64, error: &DiskError) {
@@ -106,10 +181,11 @@ impl DiskLog {
             return;
         };
         let (segment, position, from) = (refused.segment, refused.start, refused.first);
-        self.take_back(segment, position, from);
+        let needed = refused.bytes;
+        self.take_back(segment, position, from, needed);
     }
 
-    fn take_back(&mut self, segment: Offset, position: u64, from: Offset) {
+    fn take_back(&mut self, segment: Offset, position: u64, from: Offset, needed: u64) {
         // A segment whose very start found no space is not there at all.
         let first_removed = match position {
             0 => segment,
@@ -163,6 +239,9 @@ impl DiskLog {
         undo.step = Step::Cutting;
         let error = undo.error.clone();
         self.space.none = Some(error.clone());
+        self.space.needed = self.space.needed.max(needed);
+        self.space.probed_at = self.now;
+        self.events.push_back(StorageEvent::Full(error.to_string()));
         self.events.push_back(StorageEvent::Refused { from, error });
         self.progress();
     }

@@ -44,7 +44,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     if output.is_json() {
         output.json(&status)?;
     } else {
-        for text in losses(&status) {
+        for text in losses(&status).into_iter().chain(space(&status)) {
             output.line(&text)?;
         }
         // Whoever needs the ids has them in the JSON.
@@ -147,6 +147,33 @@ pub fn losses(status: &Value) -> Vec<String> {
     damage
         .chain(aside.map(|name| format!("SET ASIDE: lost+found/{name}")))
         .collect()
+}
+
+/// Partitions that are full, and how full the file system is, a line each.
+fn space(status: &Value) -> Vec<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ms = now.map_or(0, |now| now.as_millis() as u64);
+    let mut lines = Vec::new();
+    for topic in items(status, "topics") {
+        for partition in items(topic, "partitions") {
+            let full = &partition["full"];
+            if let Some(since) = full["since_ms"].as_u64() {
+                lines.push(format!(
+                    "STORAGE IS FULL: {}/{} for {} s: {}",
+                    topic["name"].as_str().unwrap_or("-"),
+                    partition["partition"],
+                    now_ms.saturating_sub(since) / 1000,
+                    full["reason"].as_str().unwrap_or("no reason is known")
+                ));
+            }
+        }
+    }
+    let below = &status["file_system"];
+    if let (Some(free), Some(total)) = (below["free_bytes"].as_u64(), below["total_bytes"].as_u64())
+    {
+        lines.push(format!("file system: {free} of {total} bytes are free"));
+    }
+    lines
 }
 
 /// The topics and who reads them, a line each.
