@@ -416,7 +416,8 @@ void thalweg_future_free(thalweg_future *future);
 /* ---------------------------------------------------------- producer --- */
 
 /*
- * Opens a producer. Blocks up to `request_timeout_ms`.
+ * Opens a producer. Blocks up to `request_timeout_ms`, or `ack_timeout_ms` if
+ * that is less.
  *
  * options   name (kept across restarts of the program; opening it again fences
  *             the one before),

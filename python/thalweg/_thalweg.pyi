@@ -315,7 +315,8 @@ class Topic:
         - `journal`: a file to which every acknowledged batch is appended, for
           `thalweg audit`.
         - `ack_timeout`: seconds until an acknowledgement that does not come is
-          an error.
+          an error. Opening the producer takes no longer either, or as long as
+          the driver's `request_timeout`, if that is less.
         - `threads`: with 0, `push` validates and serializes, and raises what is
           wrong; with more, so many threads do, and the future raises it. Worth
           it for schemas and plugins that take long, not for those in Python.

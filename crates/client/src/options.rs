@@ -219,7 +219,8 @@ pub struct ProducerOptions {
     /// event is not stored. Default no.
     pub check_borrowed: bool,
     /// How long an ack may take, after which the outcome is unknown and the
-    /// producer has failed. Default 120 s.
+    /// producer has failed. Opening the producer takes no longer either, or as
+    /// long as [`DriverOptions::request_timeout`], if that is less. Default 120 s.
     pub ack_timeout: Duration,
     /// Threads of the producer's that validate and serialize. Default 0:
     /// whoever pushes does, and is told of a refusal by the push itself. With

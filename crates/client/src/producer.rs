@@ -83,7 +83,8 @@ impl Open {
         }
         session.register(&shared);
         let promise = Promise::new(&session.mailbox);
-        let timeout = topic.driver.request_timeout();
+        // Whoever gives an event up after so long does not wait longer to push one.
+        let timeout = topic.driver.request_timeout().min(options.ack_timeout);
         session.mailbox.send(Command::OpenProducer {
             producer: shared.clone(),
             timeout,

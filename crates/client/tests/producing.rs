@@ -107,6 +107,32 @@ fn batches_are_retained_and_flow_while_the_server_is_away() {
 }
 
 #[test]
+fn opening_a_producer_takes_no_longer_than_an_ack_may() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    world.server.is_silent = true;
+    world.server.cut();
+    let begun = world.now();
+    let options = ProducerOptions {
+        ack_timeout: 3 * SECOND,
+        ..small_batches()
+    };
+    let opening = topic.begin_producer(options);
+    let error = world.wait(opening).unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    let text = error.to_string();
+    for part in [
+        "producer of events",
+        "(3.0 s)",
+        "sim://server",
+        "last sign of life 3.",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(world.now() - begun, 3 * SECOND);
+}
+
+#[test]
 fn an_ack_that_does_not_come_fails_the_producer_and_says_what_is_not_known() {
     let mut world = World::new();
     let topic = world.topic(1);

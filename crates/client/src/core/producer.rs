@@ -80,6 +80,7 @@ pub(super) struct ProducerCore {
     asked: bool,
     /// Resolved when the producer is open for the first time.
     promise: Option<Promise>,
+    open_timeout: Duration,
     open_deadline: Duration,
     partitions: BTreeMap<u32, PartitionFlow>,
     take: Take,
@@ -105,6 +106,7 @@ impl ProducerCore {
         promise: Promise,
     ) -> Self {
         let mut core = Self {
+            open_timeout: timeout,
             open_deadline: wire.now().saturating_add(timeout),
             shared,
             state: State::Opening,
@@ -603,8 +605,9 @@ impl ProducerCore {
         if self.promise.is_some() {
             if now >= self.open_deadline {
                 let what = format!(
-                    "a producer of {} to be opened; {}",
+                    "a producer of {} to be opened ({:.1} s); {}",
                     self.shared.topic.name,
+                    self.open_timeout.as_secs_f64(),
                     wire.context.mailbox.liveness.describe(now)
                 );
                 return self.fail(wire, &ClientError::Timeout { what });
