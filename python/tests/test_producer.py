@@ -465,3 +465,20 @@ def test_threads_push_together(topic: thalweg.Topic) -> None:
     events = [event.metadata for event in consumed(topic, 4000)]
     for thread in range(4):
         assert [event["i"] for event in events if event["thread"] == thread] == list(range(1000))
+
+
+def test_a_full_storage_is_named_when_the_ack_timeout_ends(server: Any) -> None:
+    driver = server.connect()
+    # What is too old leaves, so that there may be room again: the producer waits.
+    storage = ("memory", {"bytes_max": 10_000})
+    topic = driver.create_topic("t", storage=storage, retention="1d")
+    producer = topic.producer(ack_timeout=1)
+    producer.push({"n": 0}, b"x" * 9000).result()
+    with pytest.raises(thalweg.StorageError, match="^storage is full: t/0: ") as raised:
+        producer.push({"n": 1}, b"x" * 9000).result()
+    assert raised.value.retryable
+    assert raised.value.code == "storage is full"
+    partition = driver.status()["topics"][0]["partitions"][0]
+    assert "bytes_max" in partition["full"]["reason"]
+    with pytest.raises(thalweg.StorageError):
+        driver.close()

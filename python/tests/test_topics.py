@@ -87,6 +87,16 @@ def test_a_topic_may_need_a_plugin_that_is_not_here(driver: thalweg.Driver, name
         topic.producer()
 
 
+def test_what_is_kept_is_told_in_words(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=4, retention="40GB, 7d")
+    kept = {"total_bytes": 40_000_000_000, "age_ms": 604_800_000}
+    assert topic.definition["retention"] == kept
+    described = driver.alter_topic(name, retention={"bytes": "512MiB", "age": "12h"})
+    assert described.definition["retention"] == {"bytes": 512 << 20, "age_ms": 43_200_000}
+    described = driver.alter_topic(name, retention="30m")
+    assert described.definition["retention"] == {"age_ms": 1_800_000}
+
+
 @pytest.mark.parametrize(
     ("definition", "reason"),
     [
@@ -95,7 +105,9 @@ def test_a_topic_may_need_a_plugin_that_is_not_here(driver: thalweg.Driver, name
         ({"partition_selector": "sticky"}, "sticky"),
         ({"partition_selector": {"type": "field_range", "field": "a", "boundaries": [1, 0]}}, "ascend"),
         ({"validator": thalweg.Plugin("energy")}, "name:library.so"),
-        ({"retention": {"age": 1}}, "age"),
+        ({"retention": {"age": 1}}, "age.*such as .*7d"),
+        ({"retention": {"bytes": "10 gigs"}}, "bytes.*such as .*10GB.*found .*10 gigs"),
+        ({"retention": "40G"}, "such as .*40GB,7d"),
         ({"metadata_bytes_max": 0}, "metadata_bytes_max"),
         ({"storage": "tape"}, "tape"),
         ({"storage": "memory", "durability": "synced"}, "memory"),

@@ -131,7 +131,7 @@ class Driver:
         | None = None,
         serializer: Literal["json", "raw", "msgpack"] | dict[str, Any] | Plugin | None = None,
         durability: _Durability | None = None,
-        retention: dict[str, int] | None = None,
+        retention: str | dict[str, int | str] | None = None,
         keep_until_acknowledged: Sequence[str] | None = None,
         overflow: Literal["grow", "block", "reject", "drop_oldest", "drop_newest"]
         | dict[str, Any]
@@ -162,8 +162,10 @@ class Driver:
         - `durability`: what an acknowledgement survives: `"memory"` nothing,
           `"written"` the death of the server, `"synced"` power loss; None is
           the strongest that the storage allows.
-        - `retention`: what is kept at most of each partition: a dict of
-          `bytes`, `age_ms`, `count`; None keeps everything.
+        - `retention`: what is kept at most: the size of the topic, an age, or
+          both (`"40GB"`, `"7d"`, `"40GB,7d"`); or a dict of `total_bytes` of the
+          topic, and of each partition `bytes`, `age` or `age_ms`, `count`, sizes
+          as numbers or text such as `"512MiB"`. None keeps everything.
         - `keep_until_acknowledged`: names of consumers; what one of them has not
           acknowledged is kept, whatever `retention` says. Without `retention`
           the rest is dropped.

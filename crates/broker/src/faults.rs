@@ -47,6 +47,8 @@ pub enum Fault {
     DropUnacknowledged,
     /// Look at limits of retention only when something is appended.
     NoRetentionTimer,
+    /// Let each partition keep what all together may.
+    TotalForEach,
     /// Keep what all have acknowledged.
     KeepAcknowledged,
     /// Let an acknowledgement move the positions of other groups as well.

@@ -6,14 +6,13 @@ use crate::faults::Fault;
 use crate::node::{Node, StorageId};
 use crate::partition::Partition;
 use crate::table::TopicEntry;
-use crate::topics::Slot;
-use topic::Definition;
+use crate::topics::{Slot, Topic};
+use topic::{Definition, Retention};
 use wire::record::{GapReason, Position};
 use wire::{Offset, PartitionIndex, TopicId};
 
-/// A definition's retention, as storages know it.
-pub(crate) fn retention_of(definition: &Definition) -> log::Retention {
-    let retention = definition.retention();
+/// A definition's retention, as the storage of one of so many partitions knows it.
+fn retention_of(definition: &Definition, retention: Retention) -> log::Retention {
     log::Retention {
         bytes: retention.bytes,
         age_ns: retention.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
@@ -23,6 +22,30 @@ pub(crate) fn retention_of(definition: &Definition) -> log::Retention {
 }
 
 impl Node {
+    /// What a partition of a topic keeps. One that is being made counts as soon as the
+    /// table names it: until then the shares of the others are larger.
+    fn limits(&self, topic: TopicId, definition: &Definition) -> Retention {
+        let entry = self.controller.table().topic(topic);
+        let partitions = match self.planted(Fault::TotalForEach) {
+            true => 1,
+            false => entry.map_or(1, |entry| entry.partitions.len()),
+        };
+        definition.retention().of_partition(partitions)
+    }
+
+    /// The same, as its storage knows it.
+    pub(crate) fn storage_limits(&self, topic: TopicId, definition: &Definition) -> log::Retention {
+        retention_of(definition, self.limits(topic, definition))
+    }
+
+    /// A topic has got partitions: who shares with them has less.
+    pub(crate) fn share_total(&mut self, topic: TopicId) {
+        let shares = |topic: &Topic| topic.definition.retention().total_bytes.is_some();
+        if self.topics.get(&topic).is_some_and(shares) {
+            self.keep_topic(topic);
+        }
+    }
+
     /// A consumer of a topic has moved, or is gone, in these partitions.
     pub(crate) fn consumer_moved(
         &mut self,
@@ -68,6 +91,10 @@ impl Node {
     pub(crate) fn keep_partition(&mut self, id: StorageId, definition: &Definition) {
         let drops = self.planted(Fault::DropUnacknowledged);
         let faults = (drops, self.planted(Fault::KeepAcknowledged));
+        let Some(key) = self.partitions.get(&id).map(|partition| partition.key) else {
+            return;
+        };
+        let bound = self.limits(key.topic, definition);
         let Some(partition) = self.partitions.get_mut(&id) else {
             return;
         };
@@ -85,11 +112,12 @@ impl Node {
             _ => keep_from,
         };
         let state = partition.storage.state();
+        let policy = definition.overflow();
         partition
             .room
-            .set(definition, keep_from.unwrap_or(state.end), &state);
+            .set(policy, bound, keep_from.unwrap_or(state.end), &state);
         partition.storage.set_retention(
-            retention_of(definition),
+            retention_of(definition, bound),
             keep_from.unwrap_or(Offset(u64::MAX)),
         );
         // Without a limit nobody wants more than what is not acknowledged.

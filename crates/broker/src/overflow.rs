@@ -16,7 +16,7 @@ use log::StorageState;
 use log::producers::Verdict;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use topic::{Definition, Overflow, Retention};
+use topic::{Overflow, Retention};
 use wire::batch::Header;
 use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
@@ -197,8 +197,13 @@ fn range(header: &Header) -> (Sequence, Sequence) {
 
 impl Room {
     /// What holds from now on, and where everybody is who is waited for.
-    pub fn set(&mut self, definition: &Definition, keep_from: Offset, state: &StorageState) {
-        let (policy, bound) = (definition.overflow(), definition.retention());
+    pub fn set(
+        &mut self,
+        policy: Overflow,
+        bound: Retention,
+        keep_from: Offset,
+        state: &StorageState,
+    ) {
         let is_new = (policy, bound) != (self.policy, self.bound);
         (self.policy, self.bound) = (policy, bound);
         if policy == Overflow::Grow {

@@ -3,7 +3,6 @@
 use crate::controller::{ControlError, Controller};
 use crate::describe::{no_topic, unknown_topic};
 use crate::judge::Judge;
-use crate::keep::retention_of;
 use crate::node::{Asker, Decided, Job, JobId, Node, Output, Purpose, StorageId};
 use crate::partition::{Partition, PartitionKey};
 use crate::session::{Refused, malformed, refuse};
@@ -269,7 +268,7 @@ impl Node {
             incarnation: record.incarnation,
             durability,
             config: record.config.clone(),
-            retention: retention_of(definition),
+            retention: self.storage_limits(record.topic, definition),
             boot_id: self.options.boot_id.clone(),
             unix_ns: self.now.unix_ns,
             create: false,
@@ -417,6 +416,7 @@ impl Node {
             topic.partitions.extend(slots);
         }
         self.share_partitions(making.topic);
+        self.share_total(making.topic);
         self.keep_topic_file(making.topic);
         match self.description(making.topic) {
             Some(description) => self.reply_long(making.asker, description.to_bytes()),

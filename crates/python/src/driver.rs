@@ -448,8 +448,10 @@ impl Driver {
     /// - `durability`: what an acknowledgement survives: `"memory"` nothing,
     ///   `"written"` the death of the server, `"synced"` power loss; None is
     ///   the strongest that the storage allows.
-    /// - `retention`: what is kept at most of each partition: a dict of
-    ///   `bytes`, `age_ms`, `count`; None keeps everything.
+    /// - `retention`: what is kept at most: the size of the topic, an age, or
+    ///   both (`"40GB"`, `"7d"`, `"40GB,7d"`); or a dict of `total_bytes` of the
+    ///   topic, and of each partition `bytes`, `age` or `age_ms`, `count`, sizes
+    ///   as numbers or text such as `"512MiB"`. None keeps everything.
     /// - `keep_until_acknowledged`: names of consumers; what one of them has not
     ///   acknowledged is kept, whatever `retention` says. Without `retention`
     ///   the rest is dropped.
@@ -480,7 +482,7 @@ impl Driver {
         partition_selector: Option<&Bound<'_, PyAny>>,
         serializer: Option<&Bound<'_, PyAny>>,
         durability: Option<&str>,
-        retention: Option<&Bound<'_, PyDict>>,
+        retention: Option<&Bound<'_, PyAny>>,
         keep_until_acknowledged: Option<Vec<String>>,
         overflow: Option<&Bound<'_, PyAny>>,
         metadata_bytes_max: Option<u64>,

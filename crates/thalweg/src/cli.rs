@@ -134,6 +134,10 @@ pub struct TopicCreateArgs {
     /// What an acknowledgement survives: memory, written or synced [default: the strongest that the storage can give]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<String>,
+    /// What is kept at most: the topic's size, an age or both, as in 40GB,7d; or JSON with bytes, total_bytes,
+    /// age, count [default: everything]
+    #[arg(long, value_name = "TEXT|JSON")]
+    pub retention: Option<String>,
     /// Nothing fails if the topic is there already; its definition stays as it is
     #[arg(long, visible_alias = "exist-ok")]
     pub if_missing: bool,
@@ -172,8 +176,9 @@ pub struct TopicAlterArgs {
     /// What is checked of metadata: its type, or JSON with its settings
     #[arg(long, value_name = "TYPE|JSON")]
     pub validator: Option<String>,
-    /// What is kept at most of each partition: JSON with bytes, age_ms, count; {} is everything
-    #[arg(long, value_name = "JSON")]
+    /// What is kept at most: the topic's size, an age or both, as in 40GB,7d; or JSON with bytes, total_bytes,
+    /// age, count; {} is everything
+    #[arg(long, value_name = "TEXT|JSON")]
     pub retention: Option<String>,
     /// What these consumers have not acknowledged is kept; an empty list is nobody
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]

@@ -171,6 +171,32 @@ fn a_topic_is_altered_while_it_is_in_use() {
 }
 
 #[test]
+fn what_a_topic_keeps_is_told_in_words() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let kept = |args: &[&str]| {
+        let topic = rig.run(&[args, &["--json"]].concat()).json().remove(0);
+        topic["definition"]["retention"].clone()
+    };
+    let create = ["topic", "create", "t", "--partitions", "4", "--retention"];
+    assert_eq!(
+        kept(&[&create[..], &["40GB,7d"]].concat()),
+        serde_json::json!({"total_bytes": 40_000_000_000u64, "age_ms": 604_800_000})
+    );
+    let alter = ["topic", "alter", "t", "--retention"];
+    assert_eq!(
+        kept(&[&alter[..], &[r#"{"bytes":"512MiB","age":"90s"}"#]].concat()),
+        serde_json::json!({"bytes": 512 << 20, "age_ms": 90_000})
+    );
+    let wrong = rig.run(&[&alter[..], &["40 gigs"]].concat()).exits(1);
+    assert!(wrong.stderr.contains("40GB,7d"), "{}", wrong.stderr);
+    let create = ["topic", "create", "u", "--retention", "7 weeks"];
+    let wrong = rig.run(&create).exits(2);
+    assert!(wrong.stderr.contains("--retention"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("40GB,7d"), "{}", wrong.stderr);
+}
+
+#[test]
 fn events_of_every_shape_round_trip_as_lines() {
     let rig = Rig::default();
     let _server = with_topic(&rig);

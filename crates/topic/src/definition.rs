@@ -90,17 +90,21 @@ pub struct Definition {
     validate_on_server: bool,
 }
 
-/// How much of a partition is kept: what exceeds any of the limits is
-/// dropped, oldest first. Without a limit everything is kept.
+/// How much is kept, of each partition or of all together: what exceeds any of the
+/// limits is dropped, oldest first. Without a limit everything is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Retention {
-    /// Bytes stored, data included.
+    /// Bytes stored of a partition, data included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Bytes stored of the topic, data included. Each partition has an equal share,
+    /// rounded down; partitions that are added make the shares smaller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
     /// Age since the append, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
-    /// Number of events.
+    /// Number of events of a partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
 }
@@ -109,6 +113,23 @@ impl Retention {
     /// Whether nothing is ever dropped.
     pub fn keeps_all(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What holds for each partition of a topic that has so many.
+    pub fn of_partition(self, partitions: usize) -> Self {
+        let share = self
+            .total_bytes
+            .map(|total| (total / partitions.max(1) as u64).max(1));
+        Self {
+            bytes: self.bytes.into_iter().chain(share).min(),
+            total_bytes: None,
+            ..self
+        }
+    }
+
+    /// Whether the bytes have a bound.
+    fn bounds_bytes(&self) -> bool {
+        self.bytes.or(self.total_bytes).is_some()
     }
 }
 
@@ -353,11 +374,13 @@ impl DefinitionBuilder {
         let definition = self.definition;
         let Retention {
             bytes,
+            total_bytes,
             age_ms,
             count,
         } = definition.retention;
         for (key, limit) in [
             ("retention.bytes", bytes),
+            ("retention.total_bytes", total_bytes),
             ("retention.age_ms", age_ms),
             ("retention.count", count),
         ] {
@@ -417,10 +440,12 @@ fn check_overflow(definition: &Definition) -> Result<(), DefinitionError> {
         let key = "overflow.retry_after_ms";
         check_range(key, RETRY_AFTER_MS_RANGE, retry_after_ms.into())?;
     }
-    let Retention { bytes, count, .. } = definition.retention;
+    let retention = definition.retention;
     let needs = match overflow {
         Overflow::Grow => return Ok(()),
-        _ if bytes.is_none() && count.is_none() => "a bound: retention.bytes or retention.count",
+        _ if !retention.bounds_bytes() && retention.count.is_none() => {
+            "a bound: retention.bytes, retention.total_bytes or retention.count"
+        }
         _ if definition.keep_until_acknowledged.is_empty() => {
             "consumers to wait for: keep_until_acknowledged"
         }

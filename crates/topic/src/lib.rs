@@ -16,6 +16,7 @@ mod name;
 mod overflow;
 mod pattern;
 mod plugin;
+mod quantity;
 mod schema;
 mod selector;
 mod serializer;

@@ -24,6 +24,7 @@ fn full() -> Definition {
         .durability(Durability::Written)
         .retention(Retention {
             bytes: Some(1 << 40),
+            total_bytes: None,
             age_ms: Some(86_400_000),
             count: Some(1_000_000),
         })
@@ -465,17 +466,17 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"retention": 5}"#,
             "retention",
-            "expected an object, found 5",
+            "expected an object or text such as \"40GB\", \"7d\" or \"40GB,7d\", found 5",
         ),
         (
-            r#"{"retention": {"age": 5}}"#,
-            "retention.age",
-            "unknown key; known here: bytes, age_ms, count",
+            r#"{"retention": {"hours": 5}}"#,
+            "retention.hours",
+            "unknown key; known here: bytes, total_bytes, age_ms, age, count",
         ),
         (
             r#"{"retention": {"bytes": 0}}"#,
             "retention.bytes",
-            "expected an integer from 1 to 9223372036854775807, found 0",
+            "expected an integer from 1 to 9223372036854775807, or a size such as \"10GB\" or \"512MiB\", found 0",
         ),
         (
             r#"{"retention": {"count": -1}}"#,
@@ -490,12 +491,12 @@ fn bad_definitions_are_refused_with_key_and_reason() {
         (
             r#"{"retention": {"bytes": 9223372036854775808}}"#,
             "retention.bytes",
-            "expected an integer from 1 to 9223372036854775807, found 9223372036854775808",
+            "expected an integer from 1 to 9223372036854775807, or a size such as \"10GB\" or \"512MiB\", found 9223372036854775808",
         ),
         (
-            r#"{"retention": {"bytes": "1 GiB"}}"#,
+            r#"{"retention": {"bytes": "1 gig"}}"#,
             "retention.bytes",
-            "expected an integer from 1 to 9223372036854775807, found \"1 GiB\"",
+            "expected an integer from 1 to 9223372036854775807, or a size such as \"10GB\" or \"512MiB\", found \"1 gig\"",
         ),
         (
             r#"{"metadata_bytes_max": 0}"#,
@@ -648,7 +649,7 @@ fn a_definition_inside_another_file_is_checked_too() {
     assert_eq!(
         error.unwrap_err().to_string(),
         "topic definition: key \"retention.bytes\": expected an integer from 1 to \
-         9223372036854775807, found 0"
+         9223372036854775807, or a size such as \"10GB\" or \"512MiB\", found 0"
     );
 }
 
@@ -726,4 +727,97 @@ fn the_examples_of_the_page_are_true() {
     for key in stored.as_object().unwrap().keys() {
         assert!(page.contains(&format!("\n| `{key}` |")), "{key}");
     }
+}
+
+#[test]
+fn retention_is_told_in_words_and_kept_in_numbers() {
+    let read = |retention: serde_json::Value| {
+        Definition::from_json(&json!({ "retention": retention }).to_string())
+            .map(|definition| definition.retention())
+            .map_err(|error| error.to_string())
+    };
+    let of = |total_bytes, age_ms| Retention {
+        total_bytes,
+        age_ms,
+        ..Retention::default()
+    };
+    let gb = 1_000_000_000;
+    let day = 86_400_000;
+    for (text, expected) in [
+        (json!("40GB"), of(Some(40 * gb), None)),
+        (json!("7d"), of(None, Some(7 * day))),
+        (json!("7d, 40GB"), of(Some(40 * gb), Some(7 * day))),
+        (
+            json!({"total_bytes": "40GB", "age": "7d"}),
+            of(Some(40 * gb), Some(7 * day)),
+        ),
+        (json!({"total_bytes": 7, "age_ms": 5}), of(Some(7), Some(5))),
+    ] {
+        assert_eq!(read(text.clone()), Ok(expected), "{text}");
+    }
+    let each = read(json!({"bytes": "512MiB", "count": 3})).unwrap();
+    assert_eq!((each.bytes, each.count), (Some(512 << 20), Some(3)));
+    let found = |text: &str| format!("found {:?}", text);
+    for (retention, key, part) in [
+        (json!("10 gigs"), "retention", found("10 gigs")),
+        (json!("40GB,7d,1h"), "retention", found("40GB,7d,1h")),
+        (
+            json!("0GB"),
+            "retention",
+            "such as \"40GB\", \"7d\"".to_owned(),
+        ),
+        (json!(40), "retention", "such as \"40GB\"".to_owned()),
+        (
+            json!({"bytes": "10G"}),
+            "retention.bytes",
+            "a size such as \"10GB\" or \"512MiB\", found \"10G\"".to_owned(),
+        ),
+        (
+            json!({"total_bytes": 0}),
+            "retention.total_bytes",
+            found("")[..6].to_owned(),
+        ),
+        (
+            json!({"age": 7}),
+            "retention.age",
+            "a time such as \"7d\", \"12h\", \"30m\" or \"90s\", found 7".to_owned(),
+        ),
+        (
+            json!({"age_ms": "7d"}),
+            "retention.age_ms",
+            "an integer".to_owned(),
+        ),
+        (
+            json!({"age": "7d", "age_ms": 7}),
+            "retention.age",
+            "age_ms".to_owned(),
+        ),
+        (
+            json!({"count": "7"}),
+            "retention.count",
+            "an integer".to_owned(),
+        ),
+    ] {
+        let error = read(retention.clone()).unwrap_err();
+        assert!(
+            error.contains(&format!("{key:?}")) && error.contains(&part),
+            "{error}"
+        );
+    }
+    // What is stored are numbers, which every reader of definitions knows.
+    let text = r#"{"retention": "40GB,7d"}"#;
+    let stored = Definition::from_json(text).unwrap().to_json();
+    assert!(stored.contains(r#""retention":{"total_bytes":40000000000,"age_ms":604800000}"#));
+}
+
+#[test]
+fn a_total_is_shared_by_the_partitions() {
+    let retention = Retention {
+        bytes: Some(300),
+        total_bytes: Some(1000),
+        ..Retention::default()
+    };
+    let shares = [0, 1, 3, 4, 7, 2000].map(|count| retention.of_partition(count).bytes);
+    assert_eq!(shares, [300, 300, 300, 250, 142, 1].map(Some));
+    assert_eq!(Retention::default().of_partition(3), Retention::default());
 }

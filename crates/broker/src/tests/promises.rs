@@ -12,7 +12,7 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 12] = [
+const PROMISES: [(Promise, Fault); 13] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -33,6 +33,7 @@ const PROMISES: [(Promise, Fault); 12] = [
         Fault::KeepLeftovers,
     ),
     (a_quiet_topic_keeps_to_its_limits, Fault::NoRetentionTimer),
+    (a_total_holds_for_all_partitions, Fault::TotalForEach),
     (
         super::losses::what_no_topic_names_stays,
         Fault::DeleteUnnamed,
@@ -449,6 +450,62 @@ fn a_quiet_topic_keeps_to_its_limits(mut ground: Ground) -> Result<(), String> {
             first == Offset(10),
             &format!("{kind}: kept from {first} on"),
         )?;
+    }
+    Ok(())
+}
+
+/// However many partitions share what a topic keeps, and whenever they came; also of a
+/// node that is started anew.
+fn a_total_holds_for_all_partitions(mut ground: Ground) -> Result<(), String> {
+    const TOTAL: u64 = 4_000_000;
+    let mut world = ground.start();
+    let mut link = world.connect();
+    let definition = format!(r#"{{"retention":{{"total_bytes":{TOTAL}}}}}"#);
+    let topic = world
+        .create(link, "t", &definition, &["disk", "disk"])
+        .map_err(|error| error.to_string())?
+        .topic;
+    let text = "x".repeat(50_000);
+    for (round, partitions) in [2, 2, 4].into_iter().enumerate() {
+        if partitions == 4 {
+            let add = AddPartitions {
+                partitions: vec![storage("disk"), storage("disk")],
+            };
+            let added: Result<TopicDescription, _> =
+                world.call(link, Method::AddPartitions, topic, &add);
+            added.map_err(|error| error.to_string())?;
+        }
+        let kept = |world: &mut World| -> Result<Vec<u64>, String> {
+            let described = world.describe(link, "t").map_err(|e| e.to_string())?;
+            Ok(described.partitions.iter().map(|one| one.bytes).collect())
+        };
+        for sequence in 0..100 {
+            for partition in 0..partitions {
+                let producer = 10 * (round as u128 + 1) + u128::from(partition);
+                let produce = Produce {
+                    partition: PartitionIndex(partition),
+                    durability: Durability::Memory,
+                    regions: Vec::new(),
+                };
+                let event = batch(topic, producer, 0, sequence, &[&text]);
+                world.request(link, Method::Produce, topic, &produce, &event);
+            }
+        }
+        world.pass(Duration::from_secs(2));
+        let bytes = kept(&mut world)?;
+        let share = TOTAL / u64::from(partitions);
+        // A segment, an eighth of the share, and a batch may be more.
+        let most = share + share / 8 + 60_000;
+        check(
+            bytes.iter().all(|kept| *kept <= most && *kept > share / 2),
+            &format!("{partitions} partitions keep {bytes:?}, each {share}"),
+        )?;
+        if round == 0 {
+            drop(world);
+            ground.kill();
+            world = ground.start();
+            link = world.connect();
+        }
     }
     Ok(())
 }

@@ -135,10 +135,12 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
         ),
         ("--serializer", "serializer", &args.serializer),
         ("--durability", "durability", &args.durability),
+        ("--retention", "retention", &args.retention),
     ] {
         let Some(value) = value else { continue };
         let part = match key {
             "durability" => Value::from(value.as_str()),
+            "retention" => retention(value)?,
             _ => part(option, value)?,
         };
         let mut document: Value =
@@ -159,16 +161,23 @@ fn part(option: &str, value: &str) -> Result<Value, Failure> {
     part.map_err(|error| Failure::usage(option, format!("not JSON: {error}")))
 }
 
+/// What is kept: in words, which the definition's reader understands, or JSON.
+fn retention(text: &str) -> Result<Value, Failure> {
+    if !text.trim_start().starts_with('{') {
+        return Ok(Value::from(text));
+    }
+    serde_json::from_str(text)
+        .map_err(|error| Failure::usage("--retention", format!("not JSON: {error}")))
+}
+
 fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
     let mut changes = serde_json::Map::new();
     let mut change = |key: &str, value| changes.insert(key.to_owned(), value);
     if let Some(validator) = &args.validator {
         change("validator", part("--validator", validator)?);
     }
-    if let Some(retention) = &args.retention {
-        let value = serde_json::from_str(retention)
-            .map_err(|error| Failure::usage("--retention", format!("not JSON: {error}")))?;
-        change("retention", value);
+    if let Some(text) = &args.retention {
+        change("retention", retention(text)?);
     }
     if let Some(names) = &args.keep_until_acknowledged {
         let names: Vec<_> = names.iter().filter(|name| !name.is_empty()).collect();

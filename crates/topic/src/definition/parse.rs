@@ -10,6 +10,7 @@ use crate::field::FieldPath;
 use crate::overflow::{Overflow, RETRY_AFTER_MS_DEFAULT};
 use crate::pattern::Pattern;
 use crate::plugin::PluginRef;
+use crate::quantity::{SIZE_EXAMPLES, TIME_EXAMPLES, size, time_ms};
 use crate::schema::Schema;
 use crate::selector::{
     FieldHash, FieldRange, MissingFromHash, MissingFromRange, Outside, SelectorKind,
@@ -87,12 +88,17 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
             .map_err(|reason: String| DefinitionError::new("durability", reason))?;
         builder = builder.durability(durability);
     }
-    if let Some(object) = root.object("retention")? {
-        object.only(&["bytes", "age_ms", "count"])?;
-        builder = builder.retention(Retention {
-            bytes: object.integer("bytes", RETENTION_RANGE)?,
-            age_ms: object.integer("age_ms", RETENTION_RANGE)?,
-            count: object.integer("count", RETENTION_RANGE)?,
+    if let Some(value) = root.get("retention") {
+        builder = builder.retention(match value {
+            Value::String(text) => retention_in_words(text)?,
+            Value::Object(members) => retention(&Object {
+                path: "retention",
+                members,
+            })?,
+            other => {
+                let what = format!("an object or {RETENTION_EXAMPLES}");
+                return Err(expected("retention", &what, other));
+            }
         });
     }
     if let Some(names) = root.strings("keep_until_acknowledged")? {
@@ -111,6 +117,72 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         builder = builder.validate_on_server(yes);
     }
     Ok(builder)
+}
+
+const RETENTION_EXAMPLES: &str = "text such as \"40GB\", \"7d\" or \"40GB,7d\"";
+
+/// What the whole topic keeps: a size, a time, or both with a comma between.
+fn retention_in_words(text: &str) -> Result<Retention> {
+    let refuse = || {
+        let found = Value::from(text);
+        Err(expected("retention", RETENTION_EXAMPLES, &found))
+    };
+    let in_range = |limit: u64| (RETENTION_RANGE.0..=RETENTION_RANGE.1).contains(&limit);
+    let mut retention = Retention::default();
+    for part in text.split(',') {
+        let (place, limit) = match (size(part), time_ms(part)) {
+            (Some(bytes), _) => (&mut retention.total_bytes, bytes),
+            (None, Some(ms)) => (&mut retention.age_ms, ms),
+            (None, None) => return refuse(),
+        };
+        if !in_range(limit) || place.replace(limit).is_some() {
+            return refuse();
+        }
+    }
+    Ok(retention)
+}
+
+fn retention(object: &Object<'_>) -> Result<Retention> {
+    object.only(&["bytes", "total_bytes", "age_ms", "age", "count"])?;
+    let age_ms = object.integer("age_ms", RETENTION_RANGE)?;
+    let age = object.get("age").map(|value| {
+        let text = value.as_str();
+        in_words(object, "age", TIME_EXAMPLES, value, text.and_then(time_ms))
+    });
+    if age.is_some() && age_ms.is_some() {
+        let reason = "is there beside \"age_ms\": name one of them";
+        return Err(DefinitionError::new(object.key("age"), reason));
+    }
+    Ok(Retention {
+        bytes: bytes(object, "bytes")?,
+        total_bytes: bytes(object, "total_bytes")?,
+        age_ms: age.transpose()?.or(age_ms),
+        count: object.integer("count", RETENTION_RANGE)?,
+    })
+}
+
+/// A number of bytes, or a size in words.
+fn bytes(object: &Object<'_>, key: &str) -> Result<Option<u64>> {
+    let Some(value) = object.get(key) else {
+        return Ok(None);
+    };
+    let number = value.as_u64().or_else(|| value.as_str().and_then(size));
+    let (min, max) = RETENTION_RANGE;
+    let what = format!("an integer from {min} to {max}, or {SIZE_EXAMPLES}");
+    in_words(object, key, &what, value, number).map(Some)
+}
+
+fn in_words(
+    object: &Object<'_>,
+    key: &str,
+    what: &str,
+    value: &Value,
+    number: Option<u64>,
+) -> Result<u64> {
+    let (min, max) = RETENTION_RANGE;
+    number
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| expected(&object.key(key), what, value))
 }
 
 fn overflow(object: &Object<'_>) -> Result<Overflow> {
