@@ -192,8 +192,8 @@ typedef struct thalweg_header {
  *           memory_bytes_max (536870912: producers and consumers have shares of
  *             it, and where they are too many a 512th each, beyond it),
  *           progress ("thread", or "caller": see thalweg_driver_progress),
-           spin_us (0: how long to look for answers before sleeping, for lowest
-             latency over shared memory where a processor can be spared),
+ *           spin_us (0: how long to look for answers before sleeping, for lowest
+ *             latency over shared memory where a processor can be spared),
  *           token (for an address: the group file's, in hexadecimal).
  *
  * The connection is made again by itself when it is lost, to the same data

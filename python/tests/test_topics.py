@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,23 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         thalweg.Driver(tmp_path / "absent.json", connect_timeout=0.1)
     with pytest.raises(ConnectionError):
         thalweg.Driver(address=f"unix://{tmp_path}/absent.sock", connect_timeout=0.1)
+
+
+def test_a_missing_or_wrong_token_is_not_allowed(shared_server: Any, tmp_path: Path) -> None:
+    server = type(shared_server)(tmp_path, "tcp://127.0.0.1:0")
+    server.start()
+    try:
+        server.connect().close()
+        group = json.loads(server.group_file.read_text())
+        (address,) = (at for at in group["endpoints"] if at.startswith("tcp"))
+        with pytest.raises(thalweg.NotAllowed, match="the server asks for a token: ") as raised:
+            thalweg.Driver(address=address)
+        assert address in str(raised.value)
+        with pytest.raises(thalweg.NotAllowed, match="token is not this server's"):
+            thalweg.Driver(address=address, token=bytes(32))
+        thalweg.Driver(address=address, token=group["token"]).close()
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize(

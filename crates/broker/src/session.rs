@@ -330,8 +330,8 @@ impl Node {
             return Ok(());
         }
         let reason = match hello.mechanism.as_str() {
-            "token" => "the token is not this server's".into(),
-            "" => "a token is needed: the transport does not say who the client is".into(),
+            "token" => "the token is not this server's: its present group file has it".into(),
+            "" => "the server asks for a token: give its group file, or the token in it".into(),
             other => format!("mechanism {other:?} is not known; token is"),
         };
         Err(refuse(ErrorCode::NotAuthenticated, reason))

@@ -42,29 +42,56 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
 }
 
-#[test]
-fn another_server_or_a_wrong_token_is_refused_by_name() {
-    let expecting = |directory, token| Endpoint::Address {
+fn expecting(directory: Option<DirectoryId>, token: Option<&'static [u8]>) -> Endpoint {
+    Endpoint::Address {
         address: "sim://server".into(),
-        token,
+        token: token.map(Bytes::from_static),
         directory,
-    };
+    }
+}
+
+fn is_not_allowed(error: &ClientError) -> bool {
+    error.code() == Some(ErrorCode::NotAuthenticated) && error.to_string().contains("sim://server")
+}
+
+#[test]
+fn another_server_is_refused_by_name() {
     let mut world = World::at(expecting(Some(DirectoryId(0xbad)), None), options());
     let error = connect(&mut world).unwrap_err();
     assert!(matches!(error, ClientError::WrongServer { .. }), "{error}");
     assert!(error.to_string().contains("sim://server"), "{error}");
-    let token = Some(Bytes::from_static(b"right"));
-    let mut world = World::at(
-        expecting(None, Some(Bytes::from_static(b"wrong"))),
-        options(),
-    );
-    world.server.token = token.clone();
-    let error = connect(&mut world).unwrap_err();
-    assert!(matches!(error, ClientError::WrongServer { .. }), "{error}");
-    assert!(error.to_string().contains("not authenticated"), "{error}");
-    let mut world = World::at(expecting(None, token.clone()), options());
-    world.server.token = token;
+}
+
+#[test]
+fn a_missing_or_wrong_token_is_not_allowed_and_tried_no_more() {
+    for token in [None, Some(&b"wrong"[..])] {
+        let mut world = World::at(expecting(None, token), options());
+        world.server.token = Some(Bytes::from_static(b"right"));
+        let error = connect(&mut world).unwrap_err();
+        assert!(is_not_allowed(&error), "{error}");
+        assert!(!error.to_string().contains("directory"), "{error}");
+        assert!(world.now() < SECOND);
+    }
+    let mut world = World::at(expecting(None, Some(b"right")), options());
+    world.server.token = Some(Bytes::from_static(b"right"));
     connect(&mut world).unwrap();
+}
+
+#[test]
+fn a_token_that_is_valid_no_more_ends_pulls_at_once() {
+    let mut world = World::at(expecting(None, Some(b"right")), options());
+    world.server.token = Some(Bytes::from_static(b"right"));
+    let topic = world.topic(1);
+    let consumer = topic.begin_consumer("reader", ConsumerOptions::default());
+    let consumer = world.wait(consumer).unwrap();
+    let begun = world.now();
+    world.server.token = Some(Bytes::from_static(b"another"));
+    world.server.cut();
+    assert!(world.run_until(MINUTE, |world| world.ended));
+    assert!(world.now() - begun <= SECOND);
+    let look = consumer.pull_look(1, &Patience::within(None), Duration::ZERO);
+    let error = look.unwrap_err();
+    assert!(is_not_allowed(&error), "{error}");
 }
 
 #[test]

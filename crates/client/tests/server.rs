@@ -6,6 +6,7 @@ use client::*;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::ErrorCode;
 
 /// Against hangs only.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -190,4 +191,20 @@ fn a_stale_group_file_is_an_error_that_names_the_address() {
         error.to_string().contains(&server.endpoints()[0]),
         "{error}"
     );
+}
+
+#[test]
+fn a_group_file_with_another_token_is_not_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = start(directory.path(), &["tcp://127.0.0.1:0"]);
+    let path = directory.path().join("group.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut file = group_file::GroupFile::parse(&text).unwrap();
+    file.endpoints.retain(|address| address.starts_with("tcp"));
+    file.token = Bytes::from_static(b"another");
+    let stale = directory.path().join("stale.json");
+    std::fs::write(&stale, file.to_json()).unwrap();
+    let error = Driver::connect(Endpoint::GroupFile(stale), DriverOptions::default()).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotAuthenticated), "{error}");
+    assert!(error.to_string().contains(&file.endpoints[0]), "{error}");
 }

@@ -266,9 +266,14 @@ fn a_wrong_token() {
         "--address",
         &server.endpoints()[0],
     ];
-    let ran = rig.run(&[&args[..], &["--connect-timeout", "0.5"]].concat());
-    assert!(!ran.status.success());
+    let ran = rig.run(&args);
+    assert_eq!(ran.status.code(), Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("not authenticated"), "{}", ran.stderr);
+    let ran = rig.run(&["topic", "list", "--address", &server.endpoints()[0]]);
+    assert_eq!(ran.status.code(), Some(1), "{}", ran.stderr);
+    let asks = "not authenticated: the server asks for a token: ";
+    assert!(ran.stderr.contains(asks), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("directory"), "{}", ran.stderr);
     std::fs::copy(rig.path("data/token"), rig.path("token")).unwrap();
     rig.run(&args).ok();
 }

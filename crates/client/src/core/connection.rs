@@ -14,13 +14,16 @@ use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
 use wire::message::{Hello, PROTOCOL_VERSION, Role, Welcome};
-use wire::{DirectoryId, ErrorCode, SessionId};
+use wire::{DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// How long one address may take to answer before the next one is tried.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Waits between rounds of attempts grow between these.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// For so long a server that was just started may not have written its group
+/// file yet, so that a token from the file before is refused.
+const TOKEN_GRACE: Duration = Duration::from_secs(2);
 
 /// How far the present attempt has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub(super) struct Connection {
     down_since: Duration,
     /// Since when only foreign servers answer.
     foreign_since: Option<Duration>,
+    /// Since when the group file's token is refused.
+    token_refused_since: Option<Duration>,
     /// Why the last attempt failed.
     failure: Option<ClientError>,
     /// The failure is one that time does not heal.
@@ -87,6 +92,7 @@ impl Connection {
             backoff: BACKOFF_MIN,
             down_since: Duration::ZERO,
             foreign_since: None,
+            token_refused_since: None,
             failure: None,
             is_final: false,
             was_up: false,
@@ -235,10 +241,11 @@ impl Connection {
             FrameKind::ErrorReply => {
                 let error = error_of(&message.head);
                 match error.code {
-                    ErrorCode::WrongServer | ErrorCode::NotAuthenticated => {
+                    ErrorCode::WrongServer => {
                         let found = None;
                         self.foreign(context, address, found, &error.to_string());
                     }
+                    ErrorCode::NotAuthenticated => self.token_refused(context, &address, error),
                     ErrorCode::Unsupported | ErrorCode::NotAuthorized => {
                         self.failure = Some(ClientError::Server(error));
                         self.is_final = true;
@@ -272,6 +279,7 @@ impl Connection {
         self.directory = Some(welcome.directory);
         self.was_up = true;
         self.foreign_since = None;
+        self.token_refused_since = None;
         self.failure = None;
         self.backoff = BACKOFF_MIN;
         self.candidates.clear();
@@ -286,6 +294,19 @@ impl Connection {
 
     fn unreachable(&mut self, address: String, reason: String) {
         self.failure = Some(ClientError::Unreachable { address, reason });
+    }
+
+    /// The server does not take the token. The one of an address stays what it
+    /// is; the one of a group file may be a stale file's, which is read again.
+    fn token_refused(&mut self, context: &mut Context, address: &str, error: ErrorReply) {
+        if matches!(self.endpoint, Endpoint::Address { .. }) {
+            self.is_final = true;
+        } else if self.token_refused_since.is_none() {
+            self.token_refused_since = Some(context.now);
+            context.arm(context.now + TOKEN_GRACE, Timer::Connection);
+        }
+        let message = format!("{} (at {address})", error.message);
+        self.failure = Some(ClientError::Server(ErrorReply { message, ..error }));
     }
 
     /// Another server answers than the one that is expected. With a group
@@ -381,13 +402,17 @@ impl Connection {
 
     /// Why nothing will come of it any more, if that is so: the connect
     /// timeout has passed without a first connection, or for as long only
-    /// foreign servers have answered.
+    /// foreign servers have answered, or the token is refused.
     pub fn hopeless(&self, context: &Context) -> Option<ClientError> {
         if matches!(self.phase, Phase::Up { .. }) {
             return None;
         }
         let passed = |since: Duration| context.now >= since.saturating_add(self.connect_timeout);
+        let is_refused = self
+            .token_refused_since
+            .is_some_and(|since| context.now >= since + TOKEN_GRACE);
         let hopeless = self.is_final
+            || is_refused
             || (!self.was_up && passed(self.down_since))
             || self.foreign_since.is_some_and(passed);
         hopeless.then(|| self.last_failure())
