@@ -27,7 +27,7 @@ def main() -> None:
     # Neighbouring angles tell little that is new: an interlaced order lets the
     # picture sharpen early.
     order = sorted(range(options.angles), key=lambda i: int(f"{i:08b}"[::-1], 2))
-    with thalweg.Driver(options.group_file) as driver:
+    with thalweg.Driver(options.group_file, connect_timeout=60) as driver:
         topic = driver.open_topic("projections")
         with topic.producer(name="detector", journal=options.journal) as producer:
             for index, step in enumerate(order):

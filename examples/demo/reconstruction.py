@@ -55,7 +55,7 @@ def main() -> None:
 
     count, latencies, bytes_read, bytes_whole = 0, [], 0, 0
     slices: np.ndarray | None = None
-    with thalweg.Driver(options.group_file) as driver:
+    with thalweg.Driver(options.group_file, connect_timeout=60) as driver:
         projections = driver.open_topic("projections")
         published = driver.open_topic("slices")
         with (

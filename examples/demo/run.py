@@ -85,7 +85,7 @@ def main() -> None:
     server = Server(scratch / "data", group_file)
     programs: list[subprocess.Popen[str]] = []
     try:
-        with thalweg.Driver(group_file) as driver:
+        with thalweg.Driver(group_file, connect_timeout=60) as driver:
             driver.create_topic("projections", partitions=1, storage="disk")
             driver.create_topic("slices", partitions=1, storage="disk")
             journals = [output / "detector.journal", output / "reconstruction.journal"]

@@ -50,7 +50,7 @@ def main() -> None:
     latencies: list[float] = []
     last: dict[str, object] = {}
     finished: set[int] = set()
-    with thalweg.Driver(options.group_file) as driver:
+    with thalweg.Driver(options.group_file, connect_timeout=60) as driver:
         with driver.open_topic("slices").consumer("viewer") as consumer:
             while len(finished) < options.slices:
                 event = consumer.pull()

@@ -180,7 +180,9 @@ typedef struct thalweg_header {
 /* ------------------------------------------------------------ driver --- */
 
 /*
- * Connects to a server. Blocks up to `connect_timeout_ms`.
+ * Connects to a server. Blocks up to `connect_timeout_ms`. A group file that
+ * is not there is an error at once, unless `connect_timeout_ms` is given: then
+ * it is waited for as long.
  *
  * endpoint  the path of the group file that `thalweg serve` writes, or an
  *           address, such as "tcp://127.0.0.1:7000", "unix:///run/t.sock" or

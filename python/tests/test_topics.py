@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,44 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         thalweg.Driver(address=f"unix://{tmp_path}/absent.sock", connect_timeout=0.1)
 
 
+def test_a_group_file_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(thalweg.Unreachable, match=r"absent.json: No such file .* connect_timeout"):
+        thalweg.Driver(tmp_path / "absent.json")
+    for given in ["tcp://localhost", "tcp://localhost:http", "localhost:9000", "telnet://there:1"]:
+        with pytest.raises(thalweg.InvalidArgument, match=given):
+            thalweg.Driver(address=given)
+    with pytest.raises(thalweg.InvalidArgument, match="give it as the address"):
+        thalweg.Driver("tcp://localhost:9000")
+    # Each of them was the default connect timeout of ten seconds.
+    assert time.monotonic() - begun < 10
+
+
+def test_a_group_file_that_comes_later_is_waited_for(server: Any, tmp_path: Path) -> None:
+    server.connect().close()
+    later = tmp_path / "later.json"
+    with ThreadPoolExecutor() as pool:
+        connecting = pool.submit(thalweg.Driver, later, connect_timeout=60)
+        written = tmp_path / "written.json"
+        written.write_bytes(server.group_file.read_bytes())
+        written.rename(later)
+        connecting.result().close()
+
+
+def test_a_driver_finds_the_group_file_of_the_environment(
+    shared_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shared_server.connect().close()
+    monkeypatch.setenv("THALWEG_GROUP_FILE", str(shared_server.group_file))
+    thalweg.Driver().close()
+    monkeypatch.delenv("THALWEG_GROUP_FILE")
+    monkeypatch.chdir(shared_server.group_file.parent)
+    thalweg.Driver().close()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(thalweg.Unreachable, match="thalweg.json"):
+        thalweg.Driver()
+
+
 def test_a_missing_or_wrong_token_is_not_allowed(shared_server: Any, tmp_path: Path) -> None:
     server = type(shared_server)(tmp_path, "tcp://127.0.0.1:0")
     server.start()
@@ -189,9 +229,9 @@ def test_a_missing_or_wrong_token_is_not_allowed(shared_server: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"group_file": "a", "address": "b"}, {"group_file": "a", "token": b"c"}]
+    "arguments", [{"group_file": "a", "address": "b"}, {"group_file": "a", "token": b"c"}]
 )
-def test_a_driver_needs_one_way_to_connect(arguments: dict[str, Any]) -> None:
+def test_a_driver_has_one_way_to_connect(arguments: dict[str, Any]) -> None:
     with pytest.raises(thalweg.InvalidArgument):
         thalweg.Driver(**arguments)
 

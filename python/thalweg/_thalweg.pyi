@@ -54,7 +54,8 @@ class Driver:
     """A connection to a server, from which topics come.
 
     `Driver("thalweg.json")` connects by the group file that `thalweg serve`
-    writes; `Driver(address="tcp://host:port", token=…)` without one, the token
+    writes, and `Driver()` by the one that the environment names
+    (`THALWEG_GROUP_FILE`), or by `thalweg.json`; `Driver(address="tcp://host:port", token=…)` without one, the token
     being the group file's, as bytes or hexadecimal; `Driver.embedded(path)`
     runs the server in this process.
 
@@ -69,7 +70,10 @@ class Driver:
 
     - `namespace`: the namespace of all names; empty is the default one.
     - `client_name`: for the server's log and `thalweg status`.
-    - `connect_timeout`, `request_timeout`: seconds.
+    - `connect_timeout`: seconds until the first connection has to be there; a
+      group file that is not there yet is waited for as long. By default 10, and
+      a group file that is not there is an error at once.
+    - `request_timeout`: seconds that the server may take over a request.
     - `reconnect_timeout`: for how many seconds a lost server may be away before
       pulls and iteration raise `Unreachable`; None is for ever. Whoever waits
       without a deadline meanwhile is logged every 10 s as a warning of the
@@ -89,7 +93,7 @@ class Driver:
         token: bytes | str | None = None,
         namespace: str = "",
         client_name: str | None = None,
-        connect_timeout: float = 10.0,
+        connect_timeout: float | None = None,
         request_timeout: float = 120.0,
         reconnect_timeout: float | None = None,
         memory_bytes_max: int | None = None,

@@ -95,7 +95,7 @@ impl DriverOptions {
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         topic::check_namespace(&self.namespace).map_err(ClientError::invalid)?;
         topic::check_client_name(&self.client_name).map_err(ClientError::invalid)?;
-        some_time("connect_timeout", self.connect_timeout, "10 s")?;
+        some_time("connect_timeout", self.connect_within(), "10 s")?;
         some_time("request_timeout", self.request_timeout, "120 s")?;
         some_bytes("memory_bytes_max", self.memory_bytes_max, "512 MiB")?;
         if self.spin > SPIN_MAX {

@@ -4,6 +4,7 @@ use crate::check;
 use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::error::ClientError;
+use crate::group_file::GroupFile;
 use crate::landing::{Landing, ReadBack};
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
@@ -41,17 +42,48 @@ struct Inner {
     slot: ForkSlot<Session>,
 }
 
+/// What another try does not help: an address that can't be one, and a group
+/// file that is not there, unless its caller waits for it.
+fn check_endpoint(endpoint: &Endpoint, options: &DriverOptions) -> Result<(), ClientError> {
+    let path = match endpoint {
+        Endpoint::Address { address, .. } => {
+            let checked = options.transports.check(address);
+            return checked.map_err(ClientError::invalid);
+        }
+        Endpoint::GroupFile(path) => path,
+    };
+    if !path.exists() && path.to_string_lossy().contains("://") {
+        return Err(ClientError::Invalid(format!(
+            "{} is an address, not the path of a group file: give it as the address",
+            path.display()
+        )));
+    }
+    match GroupFile::read(path) {
+        Err(reason) if options.connect_timeout.is_none() => Err(ClientError::Unreachable {
+            address: endpoint.to_string(),
+            reason: format!(
+                "{reason}. Give the path of the file that the server writes when it starts, or a \
+                 connect_timeout to wait for it"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
 impl Driver {
     /// Connects to the server.
     ///
-    /// Tries until the connect timeout, reading a group file again each time.
+    /// Tries until the connect timeout, reading a group file again each time; a
+    /// group file that is not there is waited for only if
+    /// [`DriverOptions::connect_timeout`] is given.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] or [`ClientError::WrongServer`], naming
     /// the address; [`ClientError::Server`] if the server refuses;
-    /// [`ClientError::Invalid`] for options that cannot be.
+    /// [`ClientError::Invalid`] for options and addresses that cannot be.
     pub fn connect(endpoint: Endpoint, options: DriverOptions) -> Result<Self, ClientError> {
         options.check()?;
+        check_endpoint(&endpoint, &options)?;
         let driver = Self {
             inner: Arc::new(Inner {
                 endpoint,
@@ -77,7 +109,7 @@ impl Driver {
             Session::without_thread(&endpoint, &options, SessionId(seed), Clock::simulated());
         let slot = ForkSlot::new();
         let _ = slot.get_or_make(|| Ok::<_, ClientError>(session));
-        let timeout = options.connect_timeout;
+        let timeout = options.connect_within();
         let what = format!("a connection to {endpoint}");
         let driver = Self {
             inner: Arc::new(Inner {

@@ -63,6 +63,9 @@ pub enum Progress {
     Caller,
 }
 
+/// How long the first connection may take if nothing else is asked for.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Hears what pulls without a deadline wait for.
 pub type OnWaiting = dyn Fn(&Waiting) + Send + Sync;
 
@@ -73,8 +76,10 @@ pub struct DriverOptions {
     pub client_name: String,
     /// The namespace of all names; empty is the default one.
     pub namespace: String,
-    /// How long the first connection may take. Default 10 s.
-    pub connect_timeout: Duration,
+    /// How long the first connection may take. If it is given, a group file that
+    /// is not there yet is waited for as long. Default: 10 s, and a group file
+    /// that is not there is an error at once.
+    pub connect_timeout: Option<Duration>,
     /// How long a lost server may be away before pulls fail with
     /// [`crate::ClientError::Unreachable`], whatever time they were given; the
     /// next one goes on once the server is back. Default: for ever.
@@ -103,6 +108,13 @@ pub struct DriverOptions {
     pub spin: Duration,
 }
 
+impl DriverOptions {
+    /// How long the first connection may take.
+    pub(crate) fn connect_within(&self) -> Duration {
+        self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
+    }
+}
+
 impl Default for DriverOptions {
     fn default() -> Self {
         let program = std::env::args_os().next().unwrap_or_default();
@@ -117,7 +129,7 @@ impl Default for DriverOptions {
         Self {
             client_name: topic::fit_client_name(&format!("{program}:{}", std::process::id())),
             namespace: String::new(),
-            connect_timeout: Duration::from_secs(10),
+            connect_timeout: None,
             reconnect_timeout: None,
             on_waiting: None,
             request_timeout: Duration::from_secs(120),

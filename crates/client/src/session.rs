@@ -87,7 +87,7 @@ impl Session {
             }
         }
         let what = format!("a connection to {endpoint}");
-        Pending::new(connected, what, options.connect_timeout, |_| Ok(())).wait()?;
+        Pending::new(connected, what, options.connect_within(), |_| Ok(())).wait()?;
         Ok(session)
     }
 

@@ -76,7 +76,7 @@ fn a_drivers_options_are_checked_before_anybody_is_asked() {
     for (said, change) in [
         (
             "connect_timeout is 0",
-            (|o| o.connect_timeout = Duration::ZERO) as fn(&mut DriverOptions),
+            (|o| o.connect_timeout = Some(Duration::ZERO)) as fn(&mut DriverOptions),
         ),
         ("request_timeout is 0", |o| {
             o.request_timeout = Duration::ZERO

@@ -42,6 +42,34 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
 }
 
+#[test]
+fn what_cannot_be_there_is_an_error_at_once() {
+    let connect = |endpoint| {
+        Driver::connect(endpoint, options())
+            .map(|_| ())
+            .unwrap_err()
+    };
+    for address in [
+        "tcp://localhost",
+        "tcp://:9",
+        "localhost:9",
+        "telnet://there:1",
+    ] {
+        let error = connect(Endpoint::address(address));
+        assert!(matches!(error, ClientError::Invalid(_)), "{error}");
+        assert!(error.to_string().contains(address), "{error}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("absent.json");
+    let error = connect(Endpoint::GroupFile(absent));
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    for part in ["absent.json: No such file", "connect_timeout"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let error = connect(Endpoint::GroupFile("tcp://there:1".into()));
+    assert!(matches!(error, ClientError::Invalid(_)), "{error}");
+}
+
 fn expecting(directory: Option<DirectoryId>, token: Option<&'static [u8]>) -> Endpoint {
     Endpoint::Address {
         address: "sim://server".into(),

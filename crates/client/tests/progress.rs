@@ -279,7 +279,7 @@ fn a_server_that_is_not_there_is_told_in_time() {
     let _server = start(directory.path(), "tcp://127.0.0.1:0");
     let endpoint = Endpoint::address("inproc://nowhere");
     let options = DriverOptions {
-        connect_timeout: Duration::from_millis(50),
+        connect_timeout: Some(Duration::from_millis(50)),
         progress: Progress::Caller,
         ..DriverOptions::default()
     };

@@ -171,7 +171,7 @@ fn a_stale_group_file_is_an_error_that_names_the_address() {
     let mut file = group_file::GroupFile::parse(&text).unwrap();
     drop(server);
     let options = DriverOptions {
-        connect_timeout: Duration::from_millis(300),
+        connect_timeout: Some(Duration::from_millis(300)),
         ..DriverOptions::default()
     };
     // Its server is gone.

@@ -315,7 +315,7 @@ fn a_timeout_without_an_end_is_for_ever() {
     const EVER: Duration = Duration::MAX;
     let running = Running::start();
     let options = DriverOptions {
-        connect_timeout: EVER,
+        connect_timeout: Some(EVER),
         request_timeout: EVER,
         ..DriverOptions::default()
     };

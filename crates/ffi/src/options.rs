@@ -77,7 +77,7 @@ impl Driver {
             options.client_name.clone_from(name);
         }
         options.namespace.clone_from(&self.namespace);
-        options.connect_timeout = milliseconds(self.connect_timeout_ms, options.connect_timeout);
+        options.connect_timeout = self.connect_timeout_ms.map(Duration::from_millis);
         options.request_timeout = milliseconds(self.request_timeout_ms, options.request_timeout);
         options.reconnect_timeout = self.reconnect_timeout_ms.map(Duration::from_millis);
         options.progress = match self.progress {

@@ -395,6 +395,16 @@ pub trait Transport: Send + Sync {
     /// Waits for connections at `address`.
     fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError>;
 
+    /// Whether `address`, of this scheme, has the form that it must have. Asks
+    /// nobody whether it exists.
+    ///
+    /// # Errors
+    /// [`NetError::Address`], which says what is wrong.
+    fn check(&self, address: &str) -> Result<(), NetError> {
+        let _ = address;
+        Ok(())
+    }
+
     /// Memory from which this transport sends with fewer copies than from
     /// elsewhere, if it has such.
     fn allocate(&self, bytes: usize) -> Option<Allocation> {

@@ -56,6 +56,18 @@ impl Transport for Tcp {
         }))
     }
 
+    fn check(&self, address: &str) -> Result<(), NetError> {
+        let rest = address::rest(SCHEME, address)?;
+        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, ""));
+        match !host.is_empty() && port.parse::<u16>().is_ok() {
+            true => Ok(()),
+            false => Err(NetError::Address(format!(
+                "{address} is no address of TCP: it is a host and a port, as in \
+                 {SCHEME}://127.0.0.1:9000"
+            ))),
+        }
+    }
+
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
         let stream = mio::net::TcpStream::connect(resolve(address)?)
             .map_err(|error| NetError::Refused(format!("connecting to {address}: {error}")))?;

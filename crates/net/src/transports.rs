@@ -51,6 +51,14 @@ impl Transports {
         self.find(address)?.listen(address)
     }
 
+    /// As [`Transport::check`], by whom the address belongs to.
+    ///
+    /// # Errors
+    /// As [`Transports::connect`].
+    pub fn check(&self, address: &str) -> Result<(), NetError> {
+        self.find(address)?.check(address)
+    }
+
     /// Memory for what is to be sent to `address`: of its transport, if that
     /// has any that is better than ordinary memory.
     pub fn allocate(&self, address: &str, bytes: usize) -> Allocation {

@@ -21,7 +21,8 @@ use wire::message::PartitionStorage;
 /// A connection to a server, from which topics come.
 ///
 /// `Driver("thalweg.json")` connects by the group file that `thalweg serve`
-/// writes; `Driver(address="tcp://host:port", token=…)` without one, the token
+/// writes, and `Driver()` by the one that the environment names
+/// (`THALWEG_GROUP_FILE`), or by `thalweg.json`; `Driver(address="tcp://host:port", token=…)` without one, the token
 /// being the group file's, as bytes or hexadecimal; `Driver.embedded(path)`
 /// runs the server in this process.
 ///
@@ -36,7 +37,10 @@ use wire::message::PartitionStorage;
 ///
 /// - `namespace`: the namespace of all names; empty is the default one.
 /// - `client_name`: for the server's log and `thalweg status`.
-/// - `connect_timeout`, `request_timeout`: seconds.
+/// - `connect_timeout`: seconds until the first connection has to be there; a
+///   group file that is not there yet is waited for as long. By default 10, and
+///   a group file that is not there is an error at once.
+/// - `request_timeout`: seconds that the server may take over a request.
 /// - `reconnect_timeout`: for how many seconds a lost server may be away before
 ///   pulls and iteration raise `Unreachable`; None is for ever. Whoever waits
 ///   without a deadline meanwhile is logged every 10 s as a warning of the
@@ -92,11 +96,20 @@ impl Driver {
     }
 }
 
+/// The group file where none is named: as for the command `thalweg`.
+fn usual_group_file() -> PathBuf {
+    let named = std::env::var_os("THALWEG_GROUP_FILE").filter(|path| !path.is_empty());
+    named.unwrap_or_else(|| "thalweg.json".into()).into()
+}
+
+/// How long the first connection of an unpickled driver may take.
+const CONNECT_TIMEOUT_S: f64 = 10.0;
+
 /// The options that all ways to connect share.
 struct Options<'a> {
     namespace: &'a str,
     client_name: Option<String>,
-    connect_timeout: f64,
+    connect_timeout: Option<f64>,
     request_timeout: f64,
     reconnect_timeout: Option<f64>,
     memory_bytes_max: Option<u64>,
@@ -115,7 +128,7 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
         Some(name) => name,
         None => topic::fit_client_name(&program(py)?),
     };
-    options.connect_timeout = wait::number("connect_timeout", given.connect_timeout)?;
+    options.connect_timeout = wait::seconds("connect_timeout", given.connect_timeout)?;
     options.request_timeout = wait::number("request_timeout", given.request_timeout)?;
     options.reconnect_timeout = wait::seconds("reconnect_timeout", given.reconnect_timeout)?;
     options.on_waiting = Some(Arc::new(log_waiting));
@@ -317,7 +330,7 @@ fn reporter(py: Python<'_>) -> PyResult<server::Report> {
 impl Driver {
     #[new]
     #[pyo3(signature = (group_file = None, *, address = None, token = None, namespace = "",
-                        client_name = None, connect_timeout = 10.0, request_timeout = 120.0,
+                        client_name = None, connect_timeout = None, request_timeout = 120.0,
                         reconnect_timeout = None, memory_bytes_max = None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -327,11 +340,15 @@ impl Driver {
         token: Option<&Bound<'_, PyAny>>,
         namespace: &str,
         client_name: Option<String>,
-        connect_timeout: f64,
+        connect_timeout: Option<f64>,
         request_timeout: f64,
         reconnect_timeout: Option<f64>,
         memory_bytes_max: Option<u64>,
     ) -> PyResult<Self> {
+        let group_file = match (group_file, &address) {
+            (None, None) => Some(usual_group_file()),
+            (given, _) => given,
+        };
         let arguments = PyDict::new(py);
         if let Some(path) = &group_file {
             // Whoever gets it may run in another directory.
@@ -341,7 +358,9 @@ impl Driver {
         arguments.set_item("token", token)?;
         arguments.set_item("namespace", namespace)?;
         arguments.set_item("client_name", &client_name)?;
-        arguments.set_item("connect_timeout", connect_timeout)?;
+        // Whoever gets it may come while the server is started again.
+        let connect_within = connect_timeout.unwrap_or(CONNECT_TIMEOUT_S);
+        arguments.set_item("connect_timeout", connect_within)?;
         arguments.set_item("request_timeout", request_timeout)?;
         arguments.set_item("reconnect_timeout", reconnect_timeout)?;
         arguments.set_item("memory_bytes_max", memory_bytes_max)?;
@@ -353,7 +372,7 @@ impl Driver {
                 directory: None,
             },
             _ => {
-                let message = "a driver needs the path of a group file, or an address, which may \
+                let message = "a driver has the path of a group file, or an address, which may \
                                have a token";
                 return Err(invalid(py, message.into()));
             }
@@ -403,7 +422,7 @@ impl Driver {
         let given = Options {
             namespace,
             client_name,
-            connect_timeout,
+            connect_timeout: Some(connect_timeout),
             request_timeout,
             reconnect_timeout,
             memory_bytes_max,

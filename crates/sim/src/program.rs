@@ -54,7 +54,7 @@ impl Program {
         };
         let options = DriverOptions {
             client_name: name.clone(),
-            connect_timeout: Duration::from_secs(20),
+            connect_timeout: Some(Duration::from_secs(20)),
             request_timeout: Duration::from_secs(30),
             transports: transports.clone(),
             ..DriverOptions::default()

@@ -39,9 +39,10 @@ pub struct Connection {
         default_value = ""
     )]
     namespace: String,
-    /// How long to wait for a connection, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
-    connect_timeout: f64,
+    /// How long to wait for a connection, and for the group file, seconds [default: 10, and not for
+    /// the group file]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    connect_timeout: Option<f64>,
     /// How long to wait for an answer, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
@@ -92,7 +93,7 @@ impl Connection {
         let options = DriverOptions {
             client_name: format!("thalweg {}", std::process::id()),
             namespace: self.namespace.clone(),
-            connect_timeout: duration(self.connect_timeout),
+            connect_timeout: self.connect_timeout.map(duration),
             request_timeout: self.timeout(),
             reconnect_timeout: reconnect_timeout.map(duration),
             on_waiting: Some(Arc::new(|waiting: &Waiting| eprintln!("note: {waiting}"))),

@@ -141,7 +141,7 @@ impl Counter {
 
 fn connect(rig: &Rig) -> Driver {
     let options = DriverOptions {
-        connect_timeout: WATCHDOG,
+        connect_timeout: Some(WATCHDOG),
         ..DriverOptions::default()
     };
     Driver::connect(Endpoint::GroupFile(rig.group_file()), options).unwrap()

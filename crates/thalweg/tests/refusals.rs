@@ -254,6 +254,18 @@ fn a_foreign_group_file() {
 }
 
 #[test]
+fn a_server_that_cannot_be_there() {
+    let rig = Rig::default();
+    // Neither is waited for.
+    let ran = rig.run(&["topic", "list", "-g", "absent.json"]);
+    refused(ran, 5, &["absent.json: No such file", "connect_timeout"]);
+    let ran = rig.run(&["topic", "list", "--address", "tcp://localhost"]);
+    refused(ran, 2, &["tcp://localhost is no address of TCP"]);
+    let ran = rig.run(&["topic", "list", "-g", "tcp://localhost:1"]);
+    refused(ran, 2, &["give it as the address"]);
+}
+
+#[test]
 fn a_wrong_token() {
     let rig = Rig::default();
     let server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);

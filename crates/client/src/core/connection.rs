@@ -81,7 +81,7 @@ impl Connection {
             endpoint,
             client_name: options.client_name.clone(),
             namespace: options.namespace.clone(),
-            connect_timeout: options.connect_timeout,
+            connect_timeout: options.connect_within(),
             reconnect_timeout: options.reconnect_timeout,
             session,
             phase: Phase::Waiting(Duration::ZERO),
