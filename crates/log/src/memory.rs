@@ -5,6 +5,7 @@ use crate::disk::{DiskError, Operation, Outcome};
 use crate::producers::{ProducerLimits, ProducerTable, Verdict};
 use crate::settings::parse_config;
 use crate::storage::*;
+use ::memory::Packer;
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -117,6 +118,24 @@ pub struct MemoryLog {
     /// Something was refused, and nothing has left since.
     full: bool,
     events: VecDeque<StorageEvent>,
+    packer: Packer,
+}
+
+/// What a batch takes beside its bytes: its entry in a queue that grows by doubling, and
+/// the owner of its memory.
+const BATCH_BYTES: u64 = (size_of::<Stored>() * 3 / 2 + Packer::PIECE_BYTES) as u64;
+/// What external data takes beside its bytes: the directory of its chunks, and for each
+/// block its checksum.
+const DATA_BYTES: u64 = 640;
+const CHECKSUM_BYTES: u64 = 4;
+/// What is no longer than this is copied where it would take much more than it is long.
+const PACKED_BYTES_MAX: usize = 16 << 10;
+/// How much of small batches is held at least: as one piece of memory.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Whether so many bytes are worth a copy that takes less than `memory_bytes`.
+fn wastes(bytes: usize, memory_bytes: usize) -> bool {
+    bytes <= PACKED_BYTES_MAX && memory_bytes - bytes > bytes / 4
 }
 
 struct Stored {
@@ -190,6 +209,7 @@ impl MemoryLog {
             closing: false,
             full: false,
             events: VecDeque::new(),
+            packer: Packer::new(CHUNK_BYTES),
         }
     }
 
@@ -279,6 +299,9 @@ impl MemoryLog {
             self.bytes -= oldest.bytes;
             self.first = oldest.next;
             self.batches.pop_front();
+        }
+        if self.batches.capacity() > 4 * self.batches.len() + 64 {
+            self.batches.shrink_to(2 * self.batches.len());
         }
         if self.first > from {
             let gap = Gap {
@@ -496,6 +519,10 @@ impl MemoryLog {
 }
 
 impl Data {
+    fn bytes(&self) -> u64 {
+        self.chunks.values().map(|chunk| chunk.len() as u64).sum()
+    }
+
     /// Shows the pieces of chunks between two positions.
     fn each(&self, from: u64, end: u64, mut each: impl FnMut(Bytes)) {
         if end <= from {
@@ -558,6 +585,10 @@ impl Storage for MemoryLog {
         if end.is_none_or(|end| end > found.layout.table_position) {
             return self.place_failed(place, "is smaller than what is written to it");
         }
+        let bytes = match wastes(bytes.len(), bytes.len().next_multiple_of(4096)) {
+            true => self.packer.pack(&bytes),
+            false => bytes,
+        };
         found.data.chunks.insert(position, bytes);
         self.events.push_back(StorageEvent::DataWritten {
             place,
@@ -600,7 +631,7 @@ impl Storage for MemoryLog {
                 "the partition is being closed".into(),
             ));
         }
-        let batch_bytes = append.batch.len() as u64;
+        let mut batch_bytes = append.batch.len() as u64 + BATCH_BYTES;
         let data = match append.place {
             None => None,
             Some(place) => {
@@ -612,15 +643,22 @@ impl Storage for MemoryLog {
                 Some(place)
             }
         };
+        if let Some(place) = data {
+            let blocks = self.places[&place].layout.block_count;
+            batch_bytes += DATA_BYTES + CHECKSUM_BYTES * blocks;
+        }
         let own = data.map_or(0, |place| self.places[&place].layout.table_position);
         self.make_room(batch_bytes, own)?;
         let data = data.and_then(|place| self.places.remove(&place));
-        let data_bytes = data.as_ref().map_or(0, |found| found.layout.table_position);
-        self.reserved -= data_bytes;
+        // What was reserved has holes, which take nothing here.
+        let reserved = data.as_ref().map_or(0, |found| found.layout.table_position);
+        let data_bytes = data.as_ref().map_or(0, |found| found.data.bytes());
+        self.reserved -= reserved;
+        self.bytes -= reserved;
         let base_offset = self.end;
         let mut batch = append.batch;
         let stamp = Stamp {
-            batch_bytes,
+            batch_bytes: batch.len() as u64,
             base_offset,
             append_time: append.append_time,
             leader_epoch: append.leader_epoch,
@@ -630,7 +668,15 @@ impl Storage for MemoryLog {
         };
         stamp.write(&mut batch);
         self.now = self.now.max(append.append_time);
-        self.bytes += batch_bytes;
+        // Small ones lie side by side, for alone each takes whole pages.
+        let batch = match wastes(batch.len(), batch.memory_bytes()) {
+            true => self.packer.pack(&batch),
+            false => {
+                batch.give_back_unused();
+                batch.freeze()
+            }
+        };
+        self.bytes += batch_bytes + data_bytes;
         self.producers
             .appended(&append.header, base_offset, append.append_time);
         self.end = base_offset.plus(append.header.offset_count());
@@ -639,7 +685,7 @@ impl Storage for MemoryLog {
             next: self.end,
             append_time: append.append_time,
             header: append.header,
-            batch: batch.freeze(),
+            batch,
             data: data.map(|found| Arc::new(found.data)),
             bytes: batch_bytes + data_bytes,
         });

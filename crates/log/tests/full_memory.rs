@@ -7,7 +7,7 @@ use wire::*;
 
 /// Room for ten of these, and a little.
 const EVENT_BYTES: usize = 1000;
-const SETTINGS: &str = r#"{"bytes_max": 14000}"#;
+const SETTINGS: &str = r#"{"bytes_max": 20000}"#;
 
 fn open(retention: Retention) -> Driven {
     open_with(SETTINGS, retention)
@@ -82,7 +82,7 @@ fn it_is_exhausted_where_nothing_makes_room() {
     assert!(count >= 10, "{count}");
     assert!(matches!(error, StorageError::Exhausted(_)), "{error:?}");
     let text = error.to_string();
-    for part in ["14000 bytes (bytes_max)", "no retention will make room"] {
+    for part in ["20000 bytes (bytes_max)", "no retention will make room"] {
         assert!(text.contains(part), "{text}");
     }
     let error = append(&mut partition, count, true).unwrap_err();
@@ -97,7 +97,7 @@ fn who_keeps_the_newest_is_never_blocked_for_good() {
     // More than it may hold, just below it, and with the sixteenth above it.
     for retention in [
         by_bytes(1 << 30),
-        by_bytes(13_500),
+        by_bytes(19_500),
         by_count(1000),
         by_count(11),
     ] {
@@ -106,20 +106,20 @@ fn who_keeps_the_newest_is_never_blocked_for_good() {
             let external = sequence % 3 == 0;
             append(&mut partition, sequence, external).unwrap();
             let state = partition.storage.state();
-            assert!(state.bytes <= 14_000, "{} bytes are held", state.bytes);
+            assert!(state.bytes <= 20_000, "{} bytes are held", state.bytes);
             let kept = state.end.0 - state.first.0;
             assert!(kept >= sequence.min(4), "{kept} are kept at {sequence}");
         }
         // One that is larger than all it may hold is let in alone.
         let end = partition.storage.state().end;
-        append_bytes(&mut partition, end.0, 20_000, false).unwrap();
+        append_bytes(&mut partition, end.0, 30_000, false).unwrap();
         assert_eq!(partition.storage.state().first, end);
     }
 }
 
 #[test]
 fn what_others_reserved_costs_no_batch() {
-    for retention in [by_bytes(6_000), by_count(4)] {
+    for retention in [by_bytes(8_000), by_count(4)] {
         let mut partition = open_with(r#"{"bytes_max": 200000}"#, retention);
         let place = reserve(&mut partition, 100_000);
         for sequence in 0..4 {
@@ -191,7 +191,7 @@ fn it_is_full_as_long_as_time_may_make_room() {
 #[test]
 fn it_is_full_while_data_is_on_its_way() {
     let mut partition = open(Retention::default());
-    let place = reserve(&mut partition, 13_500);
+    let place = reserve(&mut partition, 19_500);
     let error = append(&mut partition, 0, false).unwrap_err();
     assert!(matches!(error, StorageError::Full(_)), "{error:?}");
     partition.storage.abandon(place);
@@ -200,12 +200,12 @@ fn it_is_full_while_data_is_on_its_way() {
 
 #[test]
 fn it_is_full_while_what_comes_will_be_dropped_in_its_turn() {
-    for retention in [by_bytes(6_500), by_count(5)] {
+    for retention in [by_bytes(8_500), by_count(5)] {
         let mut partition = open(retention);
         for sequence in 0..5 {
             append(&mut partition, sequence, false).unwrap();
         }
-        let place = reserve(&mut partition, 7_500);
+        let place = reserve(&mut partition, 11_000);
         let error = append_bytes(&mut partition, 5, 9_000, false).unwrap_err();
         assert!(matches!(error, StorageError::Full(_)), "{error:?}");
         partition.storage.abandon(place);

@@ -33,7 +33,7 @@ fn gap_count(storage: &mut dyn Storage) -> usize {
 #[test]
 fn retention_needs_no_tick_and_few_records() {
     let by_bytes = Retention {
-        bytes: Some(1_000_000),
+        bytes: Some(1_600_000),
         ..Retention::default()
     };
     let by_count = Retention {
@@ -43,7 +43,7 @@ fn retention_needs_no_tick_and_few_records() {
     for retention in [by_bytes, by_count] {
         let mut storage = fill("", retention, 5000);
         let state = storage.state();
-        assert!(state.bytes < 1_500_000, "{} bytes are held", state.bytes);
+        assert!(state.bytes < 2_100_000, "{} bytes are held", state.bytes);
         assert!(state.end.0 - state.first.0 >= 700);
         let gaps = gap_count(&mut *storage);
         assert!((10..=100).contains(&gaps), "{gaps} gap records");

@@ -19,7 +19,7 @@ const SMALL_ARENA_BYTES: usize = 2 << 20;
 const LARGE_ARENA_BYTES: usize = 32 << 20;
 
 /// A mapping; unmapped when the last block of it is dropped.
-struct Arena {
+pub(crate) struct Arena {
     mapped: NonNull<u8>,
     mapped_bytes: usize,
     /// Where the first block begins.
@@ -27,13 +27,13 @@ struct Arena {
 }
 
 // SAFETY: an arena is an address range; its memory is reached through blocks
-// alone, which are disjoint.
+// and pieces alone, which are disjoint.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    fn map(bytes: usize, huge: bool) -> Option<Self> {
+    pub fn map(bytes: usize, huge: bool) -> Option<Self> {
         let slack = if huge { HUGE_PAGE_BYTES } else { 0 };
         let mapped_bytes = bytes.checked_add(slack)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -62,6 +62,11 @@ impl Arena {
             base,
         })
     }
+
+    /// Where its memory begins; at least as much as was asked for is behind.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
 }
 
 impl Drop for Arena {
@@ -85,6 +90,18 @@ impl Block {
         // SAFETY: the range is this block's, page by page, and nobody else
         // reads it; private anonymous pages read as zeros afterwards.
         unsafe { libc::madvise(self.start().cast(), self.bytes, libc::MADV_DONTNEED) };
+    }
+
+    /// The same for what is behind the first `bytes`, as far as these are whole pages.
+    pub fn cool_behind(&mut self, bytes: usize) {
+        let from = bytes.next_multiple_of(PAGE_BYTES);
+        if from >= self.bytes {
+            return;
+        }
+        // SAFETY: `from` is within the block, which begins at a page.
+        let start = unsafe { self.start().add(from) };
+        // SAFETY: as in `cool`, of the rest of the block.
+        unsafe { libc::madvise(start.cast(), self.bytes - from, libc::MADV_DONTNEED) };
     }
 
     pub fn bytes(&self) -> usize {

@@ -295,6 +295,19 @@ impl Buffer {
         }
     }
 
+    /// Gives the system what the buffer takes beyond its bytes, for somebody who keeps it
+    /// for long. Does nothing if that is less than a quarter of them, as it mostly is.
+    pub fn give_back_unused(&mut self) {
+        let bytes = self.bytes;
+        if let Memory::Pooled {
+            block: Some(block), ..
+        } = &mut self.memory
+            && block.bytes() - bytes > bytes / 4
+        {
+            block.cool_behind(bytes);
+        }
+    }
+
     /// The bytes, shared from now on; the memory returns to its pool when
     /// the last share is dropped.
     pub fn freeze(self) -> Bytes {
