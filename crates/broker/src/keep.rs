@@ -113,9 +113,7 @@ impl Node {
         };
         let state = partition.storage.state();
         let policy = definition.overflow();
-        partition
-            .room
-            .set(policy, bound, keep_from.unwrap_or(state.end), &state);
+        partition.room.set(policy, bound, keep_from, &state);
         partition.storage.set_retention(
             retention_of(definition, bound),
             keep_from.unwrap_or(Offset(u64::MAX)),

@@ -37,6 +37,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Room {
     policy: Overflow,
     bound: Retention,
+    /// The position that everybody has reached who is waited for, if somebody is.
+    waited_from: Option<Offset>,
+    /// Measured where a bound is held against it.
     backlog: Backlog,
     /// Events and bytes of batches that are let in and wait for their data.
     coming: (u64, u64),
@@ -196,14 +199,17 @@ fn range(header: &Header) -> (Sequence, Sequence) {
 }
 
 impl Room {
-    /// What holds from now on, and where everybody is who is waited for.
+    /// What holds from now on, and where everybody is who is waited for, if
+    /// somebody is.
     pub fn set(
         &mut self,
         policy: Overflow,
         bound: Retention,
-        keep_from: Offset,
+        waited_from: Option<Offset>,
         state: &StorageState,
     ) {
+        self.waited_from = waited_from;
+        let keep_from = waited_from.unwrap_or(state.end);
         let is_new = (policy, bound) != (self.policy, self.bound);
         (self.policy, self.bound) = (policy, bound);
         if policy == Overflow::Grow {
@@ -231,8 +237,15 @@ impl Room {
         self.policy
     }
 
-    /// Events and bytes that somebody is waited for.
+    /// Events and bytes that somebody is waited for. Where no bound is held
+    /// against them, the bytes are taken to be spread evenly over the events.
     pub fn waiting(&self, state: &StorageState) -> (u64, u64) {
+        if self.policy == Overflow::Grow {
+            let mut backlog = Backlog::default();
+            backlog.restart(self.waited_from.unwrap_or(state.end), state);
+            let above = state.end.0.saturating_sub(backlog.from.max(state.first).0);
+            return (above, backlog.bytes);
+        }
         let from = self.backlog.from.max(state.first);
         (state.end.0.saturating_sub(from.0), self.backlog.bytes)
     }

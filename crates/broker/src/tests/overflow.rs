@@ -59,6 +59,46 @@ fn gaps(world: &mut World, link: LinkId) -> Vec<Gap> {
     list.gaps.into_iter().map(|(_, gap)| gap).collect()
 }
 
+/// Events and bytes that the status says are waited for.
+fn waiting(world: &World) -> (u64, u64) {
+    let status = world.node.status();
+    let overflow = &status["topics"][0]["partitions"][0]["overflow"];
+    let [events, bytes] =
+        ["waiting_events", "waiting_bytes"].map(|key| overflow[key].as_u64().unwrap());
+    (events, bytes)
+}
+
+#[test]
+fn what_waits_in_a_topic_that_grows_is_what_its_consumers_have_not_acknowledged() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = full(&mut world, link, r#"{"type":"grow"}"#);
+    for at in 0..8 {
+        push(&mut world, link, topic, at).unwrap();
+    }
+    let (events, bytes) = waiting(&world);
+    assert!(events == 8 && bytes > 0, "{events} {bytes}");
+    acknowledge(&mut world, link, topic, 6);
+    let (events, left) = waiting(&world);
+    assert!(events == 2 && left <= bytes / 4, "{events} {left}");
+    acknowledge(&mut world, link, topic, 8);
+    assert_eq!(waiting(&world), (0, 0));
+}
+
+#[test]
+fn nothing_waits_in_a_topic_that_waits_for_nobody() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let created = world.create(link, "t", "{}", &["memory"]);
+    let topic = created.unwrap().topic;
+    for at in 0..7 {
+        push(&mut world, link, topic, at).unwrap();
+    }
+    assert_eq!(waiting(&world), (0, 0));
+}
+
 #[test]
 fn a_topic_grows_unless_it_says_otherwise() {
     let mut ground = Ground::new();
