@@ -27,6 +27,13 @@ impl CopyMemory {
         }
     }
 
+    /// Gives the system what has lain ready since the last call and was not needed.
+    pub fn give_back_idle(&self) {
+        if self.pool.kept_bytes() > 0 {
+            self.pool.give_back_idle();
+        }
+    }
+
     /// One piece with the bytes of `pieces`, one behind the other, for what is
     /// sent to the server of `mailbox`. The caller has reserved as much of its
     /// budget.

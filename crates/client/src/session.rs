@@ -103,18 +103,20 @@ impl Session {
             mailbox.set_on_waiting(on_waiting.clone());
         }
         let connected = Promise::new(&mailbox);
+        let copies = CopyMemory::new(&options.transports);
         let core = ClientCore::new(
             endpoint.clone(),
             options,
             id,
             mailbox.clone(),
+            copies.clone(),
             connected.clone(),
         );
         let session = Self {
             id,
             mailbox,
             memory: Budget::new("the driver's memory_bytes_max", options.memory_bytes_max),
-            copies: CopyMemory::new(&options.transports),
+            copies,
             producers: Mutex::default(),
             queues: Mutex::default(),
             thread: Mutex::default(),

@@ -33,6 +33,7 @@ mod queue;
 mod topics;
 mod wire_session;
 
+use crate::copies::CopyMemory;
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
 use crate::mailbox::{Command, Mailbox, Post, Seek};
@@ -166,6 +167,8 @@ pub struct ClientCore {
     quiet: BTreeSet<u64>,
     alarms: BTreeMap<u64, Promise>,
     topics: Topics,
+    /// Memory that producers copy to; what of it lies idle is given back with heartbeats.
+    copies: CopyMemory,
     outputs: VecDeque<Output>,
     commands: Vec<Command>,
     /// Resolved when the first connection stands, or cannot be made.
@@ -183,6 +186,7 @@ impl ClientCore {
         options: &DriverOptions,
         session: SessionId,
         mailbox: Arc<Mailbox>,
+        copies: CopyMemory,
         connected: Promise,
     ) -> Self {
         Self {
@@ -205,6 +209,7 @@ impl ClientCore {
             quiet: BTreeSet::new(),
             alarms: BTreeMap::new(),
             topics: Topics::default(),
+            copies,
             outputs: VecDeque::new(),
             commands: Vec::new(),
             connected: Some(connected),
@@ -430,6 +435,7 @@ impl ClientCore {
                     }
                 }
                 Timer::Heartbeat => {
+                    self.copies.give_back_idle();
                     match wire.look_at_silence() {
                         Silence::Short => {}
                         // Any answer is a sign of life: one that is of use as well.
