@@ -104,6 +104,38 @@ static void settle(Driver &driver)
             std::cout << "dead: " << letter.metadata().string() << ", " << value << "\n";
 }
 
+// Goes through a queue until nothing is left in it, and reads a topic to its end.
+static void finish(Driver &driver)
+{
+    auto topic = driver.createTopic("farm-scans", ExistOk(), Partitions{2}, Storage::Memory());
+    auto producer = topic.producer();
+    for (int scan = 0; scan < 100; scan++)
+        producer.push("{\"scan\": " + std::to_string(scan) + "}");
+    producer.flush().get();
+
+    size_t drained = 0, read = 0;
+    auto queue = topic.queue("once");
+    for (const QueueEvent &event : queue.drain(200)) {
+        event.acknowledge();
+        drained++;
+    }
+    queue.close();
+
+    size_t there = 0;
+    for (const Event &event : topic.read())
+        there += !event.metadata().string().empty();
+    auto reader = topic.read(Start::Beginning(), End::Now());
+    // It came later than the end.
+    producer.push("{\"scan\": \"late\"}").get();
+    for (const Event &event : reader)
+        read += !event.metadata().string().empty();
+    require(reader.ended() && reader.gaps().string() == "[]", "nothing was lost");
+    require(topic.read(End::Before(0)).next() == std::nullopt,
+            "there is nothing before the first");
+    require(drained >= 100 && there >= 100 && read == there, "each event comes once");
+    std::cout << "drained, and read to the end\n";
+}
+
 static void share(Driver &driver)
 {
     auto topic = driver.createTopic("farm-frames", ExistOk(), Partitions{4}, Storage::Memory());
@@ -155,6 +187,7 @@ int main(int argc, char **argv)
                                                              : Driver(argv[1]);
         ask(driver);
         settle(driver);
+        finish(driver);
         share(driver);
         driver.close();
     } catch (const std::exception &error) {

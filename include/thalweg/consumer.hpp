@@ -9,9 +9,11 @@
 #include <thalweg/future.hpp>
 #include <thalweg/message.hpp>
 
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -409,6 +411,97 @@ private:
     std::shared_ptr<detail::ConsumerHandle> handle_;
     std::shared_ptr<detail::DataCallbacks> callbacks_;
     std::shared_ptr<detail::Listener> listener_;
+};
+
+/* ------------------------------------------------------ bounded read --- */
+
+namespace detail {
+
+/* Goes through what a source's `next()` gives, for range-based loops. Once. */
+template <class Source> class Each {
+public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = typename Source::value_type;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const value_type *;
+    using reference = const value_type &;
+
+    /* The end. */
+    Each() = default;
+    explicit Each(Source *source) : source_(source) { ++*this; }
+
+    reference operator*() const { return *item_; }
+    pointer operator->() const { return &*item_; }
+    Each &operator++()
+    {
+        item_ = source_->next();
+        if (!item_)
+            source_ = nullptr;
+        return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(const Each &other) const noexcept { return source_ == other.source_; }
+    bool operator!=(const Each &other) const noexcept { return source_ != other.source_; }
+
+private:
+    Source *source_ = nullptr;
+    std::optional<value_type> item_;
+};
+
+} // namespace detail
+
+/*
+ * Reads what a topic had when the read began, and ends: `for (const Event &event :
+ * topic.read())`. Nothing is acknowledged. Goes on while the server is away, for as
+ * long as that takes. Gaps do not keep it from its end.
+ */
+class Reader {
+public:
+    using value_type = Event;
+    using iterator = detail::Each<Reader>;
+
+    Reader(thalweg_reader *handle, std::shared_ptr<detail::DataCallbacks> callbacks)
+        : handle_(handle), callbacks_(std::move(callbacks))
+    {
+    }
+
+    /*
+     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * at the end, where ended() is true, and when the time has passed. Throws what
+     * a selector or an allocator threw.
+     */
+    std::optional<Event> next(int64_t timeout_ms = -1)
+    {
+        thalweg_event *event = nullptr;
+        int32_t ended = 0;
+        thalweg_error error;
+        if (thalweg_reader_next(handle_.get(), timeout_ms, &event, &ended, &error) != THALWEG_OK) {
+            if (callbacks_)
+                callbacks_->rethrow();
+            detail::raise(error);
+        }
+        ended_ = ended != 0;
+        if (event == nullptr)
+            return std::nullopt;
+        return Event(event, {});
+    }
+
+    /* Whether every partition has come to its end. */
+    bool ended() const noexcept { return ended_; }
+
+    /* For loops: the next event, and the end. */
+    iterator begin() { return iterator(this); }
+    iterator end() { return {}; }
+
+    /* The gaps that were met since the last call, as JSON. */
+    Metadata gaps() { return Metadata(detail::text(thalweg_reader_gaps, handle_.get())); }
+
+    thalweg_reader *handle() const noexcept { return handle_.get(); }
+
+private:
+    detail::Owned<thalweg_reader, thalweg_reader_free> handle_;
+    std::shared_ptr<detail::DataCallbacks> callbacks_;
+    bool ended_ = false;
 };
 
 } // namespace thalweg

@@ -107,6 +107,26 @@ private:
     std::string json_;
 };
 
+/* Where a bounded read ends: behind what is visible when it begins, or sooner. */
+class End {
+public:
+    static End Now() { return End("\"now\""); }
+    /* In each partition before the event at this offset. */
+    static End Before(uint64_t offset) { return End(std::to_string(offset)); }
+    /* Before the first event that the server appended at this time or later. */
+    static End Before(std::chrono::system_clock::time_point time)
+    {
+        using std::chrono::nanoseconds;
+        auto since = std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
+        return End("{\"time_ns\":" + std::to_string(since < 0 ? 0 : since) + "}");
+    }
+    const std::string &json() const noexcept { return json_; }
+
+private:
+    explicit End(std::string json) : json_(std::move(json)) {}
+    std::string json_;
+};
+
 namespace detail {
 
 /* What a topic's definition names: a type with further keys. */

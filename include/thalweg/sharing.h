@@ -12,6 +12,7 @@ extern "C" {
 #endif
 
 typedef struct thalweg_queue thalweg_queue;
+typedef struct thalweg_drain thalweg_drain;
 typedef struct thalweg_requester thalweg_requester;
 
 /* ------------------------------------------------------------ groups --- */
@@ -109,6 +110,32 @@ int32_t thalweg_queue_pull(thalweg_queue *queue, int64_t timeout_ms, thalweg_eve
 /* Events that are there, as thalweg_consumer_pull_batch. */
 int32_t thalweg_queue_pull_batch(thalweg_queue *queue, int64_t timeout_ms, thalweg_event **events,
                                  size_t max, size_t *count, thalweg_error *error);
+
+/*
+ * Begins to take a queue's events until nothing of it is left. Does not block. The
+ * member leaves the queue when the queue and its drains are freed.
+ */
+int32_t thalweg_drain_open(thalweg_queue *queue, uint64_t idle_ms, thalweg_drain **drain,
+                           thalweg_error *error);
+
+/*
+ * The next event, as thalweg_queue_pull gives it; waits up to `timeout_ms`
+ * (negative: for ever), also while the server is away or recovers. *event is NULL
+ * and *ended 1 at the end: when the server says that nothing of the queue is
+ * ready, leased (to anybody, the program itself included), delayed or on its way to
+ * the dead-letter topic, and that held for `idle_ms`; or when the program is about
+ * to end (thalweg_queue_wind_down). *event is NULL and *ended 0 when the time has
+ * passed. An event that the program was given and has not settled counts as
+ * leased: settle each. Errors: as of thalweg_queue_pull, but not for a server
+ * that is away; THALWEG_SERVER_STORAGE_FAILED if a partition failed, for nobody
+ * knows what is left in it. It can be called again after an error. One thread
+ * waits at a time; others wait for it.
+ */
+int32_t thalweg_drain_next(thalweg_drain *drain, int64_t timeout_ms, thalweg_event **event,
+                           int32_t *ended, thalweg_error *error);
+
+/* Frees the handle. */
+void thalweg_drain_free(thalweg_drain *drain);
 
 /* Calls `callback(context)` whenever a pull may have news, as thalweg_consumer_on_ready. */
 int32_t thalweg_queue_on_ready(thalweg_queue *queue, void (*callback)(void *context),

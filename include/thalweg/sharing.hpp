@@ -77,6 +77,56 @@ private:
     }
 };
 
+/*
+ * A queue's events until nothing of it is left: `for (const QueueEvent &event :
+ * queue.drain())`. See Queue::drain.
+ */
+class Drain {
+public:
+    using value_type = QueueEvent;
+    using iterator = detail::Each<Drain>;
+
+    Drain(thalweg_drain *handle, std::shared_ptr<detail::DataCallbacks> callbacks)
+        : handle_(handle), callbacks_(std::move(callbacks))
+    {
+    }
+
+    /*
+     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * at the end, where ended() is true, and when the time has passed. Throws what
+     * a selector or an allocator threw.
+     */
+    std::optional<QueueEvent> next(int64_t timeout_ms = -1)
+    {
+        thalweg_event *event = nullptr;
+        int32_t ended = 0;
+        thalweg_error error;
+        if (thalweg_drain_next(handle_.get(), timeout_ms, &event, &ended, &error) != THALWEG_OK) {
+            if (callbacks_)
+                callbacks_->rethrow();
+            detail::raise(error);
+        }
+        ended_ = ended != 0;
+        if (event == nullptr)
+            return std::nullopt;
+        return QueueEvent(event);
+    }
+
+    /* Whether nothing was left, or the program is about to end. */
+    bool ended() const noexcept { return ended_; }
+
+    /* For loops: the next event, and the end. */
+    iterator begin() { return iterator(this); }
+    iterator end() { return {}; }
+
+    thalweg_drain *handle() const noexcept { return handle_.get(); }
+
+private:
+    detail::Owned<thalweg_drain, thalweg_drain_free> handle_;
+    std::shared_ptr<detail::DataCallbacks> callbacks_;
+    bool ended_ = false;
+};
+
 /* One member of a queue: gets single events, each under a lease. */
 class Queue {
 public:
@@ -114,6 +164,19 @@ public:
             fail(error);
         return std::vector<QueueEvent>(pulled.begin(),
                                        pulled.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+
+    /*
+     * Events until the server says that nothing of the queue is ready, leased (to
+     * anybody, this program included: settle each event), delayed or on its way to
+     * the dead-letter topic, and that held for `idle_ms`. Goes on while the server is
+     * away or recovers, for as long as that takes. See thalweg_drain_next.
+     */
+    Drain drain(uint64_t idle_ms = 1000)
+    {
+        thalweg_drain *drain = nullptr;
+        detail::call(thalweg_drain_open, handle_.get(), idle_ms, &drain);
+        return Drain(drain, callbacks_);
     }
 
     /* The queue's options as they are, as JSON: see thalweg_queue_options. */

@@ -62,6 +62,7 @@ typedef struct thalweg_driver thalweg_driver;
 typedef struct thalweg_topic thalweg_topic;
 typedef struct thalweg_producer thalweg_producer;
 typedef struct thalweg_consumer thalweg_consumer;
+typedef struct thalweg_reader thalweg_reader;
 typedef struct thalweg_future thalweg_future;
 typedef struct thalweg_event thalweg_event;
 typedef struct thalweg_view thalweg_view;
@@ -760,6 +761,45 @@ int32_t thalweg_consumer_gaps(thalweg_consumer *consumer, char **json, thalweg_e
 void thalweg_consumer_free(thalweg_consumer *consumer);
 
 /* ------------------------------------------------------- point reads --- */
+
+/*
+ * Reads what the topic has now, or a part of that, and ends: without a name and a
+ * cursor. Blocks up to `request_timeout_ms`, until the server has said where
+ * each partition ends.
+ *
+ * options    partitions (a list of indices; all by default),
+ *            start ("beginning", "latest", an offset, {"incarnation", "offset"},
+ *              or {"time_ns"}, as for a consumer),
+ *            end ("now": behind what is visible when the read begins; or sooner:
+ *              an offset, before that event of each partition; {"time_ns"}, before
+ *              the first event that the server appended then or later; a list of
+ *              {"partition", "incarnation" (0: the present one), "offset"}),
+ *            data, credit_bytes as for a consumer.
+ * callbacks  as for a consumer.
+ *
+ * Errors: THALWEG_SERVER_UNKNOWN_PARTITION; THALWEG_SERVER_STORAGE_FAILED if
+ * what a partition has is not known.
+ */
+int32_t thalweg_reader_open(thalweg_topic *topic, const char *options,
+                            const thalweg_data_callbacks *callbacks, thalweg_reader **reader,
+                            thalweg_error *error);
+
+/*
+ * The next event, to be freed: each that was visible once, in the order of its
+ * partition. Waits up to `timeout_ms` (negative: for ever), also while the server is
+ * away. *event is NULL at the end, where *ended is 1, and when the time has
+ * passed, where it is 0. Threads that share a reader share the events. Errors:
+ * THALWEG_DAMAGED, THALWEG_INVALID_ARGUMENT from a callback; it can be called again
+ * after an error.
+ */
+int32_t thalweg_reader_next(thalweg_reader *reader, int64_t timeout_ms, thalweg_event **event,
+                            int32_t *ended, thalweg_error *error);
+
+/* The gaps that were met since the last call, as thalweg_consumer_gaps. */
+int32_t thalweg_reader_gaps(thalweg_reader *reader, char **json, thalweg_error *error);
+
+/* Ends the read and frees the handle; events of it may outlive it. */
+void thalweg_reader_free(thalweg_reader *reader);
 
 /*
  * Reads events from the position `from` on, without a subscription and without

@@ -137,6 +137,11 @@ struct ConsumerArguments {
     }
 };
 
+struct ReadArguments : ConsumerArguments {
+    using ConsumerArguments::take;
+    void take(const End &end) { object.add("end", end.json()); }
+};
+
 struct GroupArguments : ConsumerArguments {
     GroupListener listener;
 
@@ -237,6 +242,22 @@ public:
         detail::call(thalweg_consumer_open, handle_.get(), name.c_str(), json.c_str(),
                      given.give(), &consumer);
         return Consumer(consumer, std::move(given.shared));
+    }
+
+    /*
+     * Reads what the topic has now, or a part of that, and ends: without a name and
+     * a cursor. Options in any order: Start, End, Targets, a DataSelector, a
+     * DataAllocator, Options with the keys of thalweg_reader_open.
+     */
+    template <class... Arguments> Reader read(const Arguments &...options) const
+    {
+        detail::ReadArguments arguments;
+        (arguments.take(options), ...);
+        const std::string json = arguments.object.string();
+        detail::GivenCallbacks given(arguments);
+        thalweg_reader *reader = nullptr;
+        detail::call(thalweg_reader_open, handle_.get(), json.c_str(), given.give(), &reader);
+        return Reader(reader, std::move(given.shared));
     }
 
     /*

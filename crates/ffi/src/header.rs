@@ -110,6 +110,8 @@ fn in_c(rust: &str) -> String {
         ("Producer", "thalweg_producer"),
         ("Consumer", "thalweg_consumer"),
         ("Queue", "thalweg_queue"),
+        ("Drain", "thalweg_drain"),
+        ("Reader", "thalweg_reader"),
         ("Requester", "thalweg_requester"),
         ("Future", "thalweg_future"),
         ("Event", "thalweg_event"),

@@ -9,6 +9,7 @@
 mod boundary;
 mod callbacks;
 mod consumer;
+mod drain;
 mod driver;
 mod error;
 mod event;
@@ -22,6 +23,7 @@ mod options;
 mod producer;
 mod pull;
 mod queue;
+mod reader;
 mod requester;
 mod topic;
 mod view;

@@ -6,8 +6,8 @@ use crate::error::Failure;
 use bytes::Bytes;
 use client::{
     AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, GroupMember, Incarnation,
-    JobEnd, Linger, Offset, Ordering, PartitionStorage, Position, ProducerOptions,
-    QueueConsumerOptions, QueueOptions, RequesterOptions, Start,
+    JobEnd, Linger, Offset, Ordering, PartitionIndex, PartitionStorage, Position, ProducerOptions,
+    QueueConsumerOptions, QueueOptions, ReadEnd, ReadOptions, RequesterOptions, Start,
 };
 use fabric::{Shm, ShmOptions};
 use serde::Deserialize;
@@ -340,6 +340,34 @@ enum Begin {
     Time(TimeField),
 }
 
+impl Begin {
+    fn to_client(&self) -> Result<Start, Failure> {
+        let at = |incarnation, offset| {
+            Start::At(Position {
+                incarnation: Incarnation(incarnation),
+                offset: Offset(offset),
+            })
+        };
+        Ok(match self {
+            Self::Offset(offset) => at(0, *offset),
+            Self::Position(position) => at(position.incarnation, position.offset),
+            Self::Time(time) => Start::Time(time.time_ns),
+            Self::Word(word) => match word.as_str() {
+                "cursor" => Start::Cursor,
+                "cursor_or_latest" => Start::CursorOrLatest,
+                "beginning" => Start::Beginning,
+                "latest" => Start::Latest,
+                other => {
+                    return Err(Failure::invalid(format!(
+                        "start is cursor, cursor_or_latest, beginning, latest, an offset, \
+                         {{\"incarnation\", \"offset\"}} or {{\"time_ns\"}}, not {other:?}"
+                    )));
+                }
+            },
+        })
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PositionFields {
@@ -370,30 +398,8 @@ impl Consumer {
     /// All but the callbacks.
     pub fn to_client(&self) -> Result<ConsumerOptions, Failure> {
         let default = ConsumerOptions::default();
-        let at = |incarnation, offset| {
-            Start::At(Position {
-                incarnation: Incarnation(incarnation),
-                offset: Offset(offset),
-            })
-        };
-        let start = match &self.start {
-            None => default.start,
-            Some(Begin::Offset(offset)) => at(0, *offset),
-            Some(Begin::Position(position)) => at(position.incarnation, position.offset),
-            Some(Begin::Time(time)) => Start::Time(time.time_ns),
-            Some(Begin::Word(word)) => match word.as_str() {
-                "cursor" => Start::Cursor,
-                "cursor_or_latest" => Start::CursorOrLatest,
-                "beginning" => Start::Beginning,
-                "latest" => Start::Latest,
-                other => {
-                    return Err(Failure::invalid(format!(
-                        "start is cursor, cursor_or_latest, beginning, latest, an offset, \
-                         {{\"incarnation\", \"offset\"}} or {{\"time_ns\"}}, not {other:?}"
-                    )));
-                }
-            },
-        };
+        let start = self.start.as_ref().map(Begin::to_client).transpose()?;
+        let start = start.unwrap_or(default.start);
         let data = data_mode(self.data.as_deref())?;
         Ok(ConsumerOptions {
             partitions: self.partitions.clone(),
@@ -407,6 +413,96 @@ impl Consumer {
                 default.acknowledge_interval,
             ),
             merge_wait: self.merge_wait_ms.map(Duration::from_millis),
+            ..default
+        })
+    }
+}
+
+/// Options of `thalweg_reader_open`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Read {
+    partitions: Option<Vec<u32>>,
+    start: Option<Begin>,
+    end: Option<ReadUntil>,
+    data: Option<String>,
+    credit_bytes: Option<u64>,
+}
+
+/// Where a read ends.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum ReadUntil {
+    Word(String),
+    /// In each partition, in the incarnation that it is in.
+    Offset(u64),
+    Time(TimeField),
+    Positions(Vec<EndFields>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndFields {
+    partition: u32,
+    #[serde(default)]
+    incarnation: u64,
+    offset: u64,
+}
+
+/// Before this offset, in the incarnation that the partition is in.
+pub fn end(partition: u32, offset: u64) -> (PartitionIndex, Position) {
+    let position = Position {
+        incarnation: Incarnation(0),
+        offset: Offset(offset),
+    };
+    (PartitionIndex(partition), position)
+}
+
+impl Read {
+    /// Where it ends in each partition, if that is an offset.
+    pub fn end_offset(&self) -> Option<u64> {
+        match &self.end {
+            Some(ReadUntil::Offset(offset)) => Some(*offset),
+            _ => None,
+        }
+    }
+
+    /// All but the callbacks, and an end that is an offset.
+    pub fn to_client(&self) -> Result<ReadOptions, Failure> {
+        let default = ReadOptions::default();
+        let start = self.start.as_ref().map(Begin::to_client).transpose()?;
+        let end = match &self.end {
+            None | Some(ReadUntil::Offset(_)) => ReadEnd::Now,
+            Some(ReadUntil::Word(word)) if word == "now" => ReadEnd::Now,
+            Some(ReadUntil::Word(other)) => {
+                return Err(Failure::invalid(format!(
+                    "end is now, an offset, {{\"time_ns\"}} or a list of {{\"partition\", \
+                     \"incarnation\", \"offset\"}}, not {other:?}"
+                )));
+            }
+            Some(ReadUntil::Time(time)) => ReadEnd::Time(time.time_ns),
+            Some(ReadUntil::Positions(ends)) => ReadEnd::Before(
+                ends.iter()
+                    .map(|one| {
+                        let (partition, position) = end(one.partition, one.offset);
+                        let incarnation = Incarnation(one.incarnation);
+                        (
+                            partition,
+                            Position {
+                                incarnation,
+                                ..position
+                            },
+                        )
+                    })
+                    .collect(),
+            ),
+        };
+        Ok(ReadOptions {
+            partitions: self.partitions.clone(),
+            start: start.unwrap_or(default.start),
+            end,
+            data: data_mode(self.data.as_deref())?,
+            credit_bytes: self.credit_bytes.unwrap_or(default.credit_bytes),
             ..default
         })
     }

@@ -26,6 +26,14 @@ pub struct Queue {
 }
 
 impl Queue {
+    pub fn consumer(&self) -> &Arc<QueueConsumer> {
+        &self.client
+    }
+
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
     fn event(&self, event: QueueEvent) -> *mut Event {
         give(Event::leased(event, self.connection.clone()))
     }

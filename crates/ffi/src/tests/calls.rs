@@ -3,6 +3,7 @@
 pub use crate::boundary::*;
 pub use crate::callbacks::*;
 pub use crate::consumer::*;
+pub use crate::drain::*;
 pub use crate::driver::*;
 pub use crate::error::{Code, ThalwegError};
 pub use crate::event::*;
@@ -12,6 +13,7 @@ pub use crate::memory::*;
 pub use crate::message::*;
 pub use crate::producer::*;
 pub use crate::queue::*;
+pub use crate::reader::*;
 pub use crate::requester::*;
 pub use crate::topic::*;
 pub use crate::view::*;

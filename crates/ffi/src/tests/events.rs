@@ -1,7 +1,7 @@
 //! Events from the producer to the consumer.
 
 use super::calls::*;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -537,4 +537,80 @@ fn a_read_of_data_fills_the_callers_memory() {
     thalweg_future_free(boxed(future));
     thalweg_producer_free(boxed(producer));
     setup.end();
+}
+
+/// The offsets that a read with these options gives until its end.
+fn read(setup: &Setup, options: &CStr) -> Vec<u64> {
+    let reader =
+        ok(|out, error| thalweg_reader_open(at(setup.topic), options.as_ptr(), None, out, error));
+    let mut offsets = Vec::new();
+    loop {
+        let mut ended = MaybeUninit::uninit();
+        let event =
+            ok(|out, error| thalweg_reader_next(at(reader), -1, out, Some(&mut ended), error));
+        if event.is_null() {
+            // SAFETY: the call has succeeded.
+            assert_eq!(unsafe { ended.assume_init() }, 1);
+            break;
+        }
+        let info = ok(|out, error| thalweg_event_info_of(at(event), out, error));
+        offsets.push(info.id.offset);
+        thalweg_event_free(boxed(event));
+    }
+    let gaps = text_of(ok(|out, error| thalweg_reader_gaps(at(reader), out, error)));
+    assert_eq!(gaps, "[]");
+    thalweg_reader_free(boxed(reader));
+    offsets
+}
+
+#[test]
+fn a_read_ends_behind_what_is_there_or_sooner() {
+    let setup = Setup::new(c"");
+    assert!(read(&setup, c"").is_empty());
+    let producer = setup.producer(c"");
+    for metadata in [b"1", b"2", b"3", b"4"] {
+        let future = push(producer, &message_of(metadata));
+        done(|error| thalweg_future_wait(at(future), WATCHDOG_MS, error));
+        thalweg_future_free(boxed(future));
+    }
+    assert_eq!(read(&setup, c""), [0, 1, 2, 3]);
+    assert_eq!(read(&setup, c"{\"end\": \"now\", \"start\": 2}"), [2, 3]);
+    assert_eq!(
+        read(&setup, c"{\"end\": 3, \"partitions\": [0]}"),
+        [0, 1, 2]
+    );
+    assert!(read(&setup, c"{\"end\": {\"time_ns\": 1}}").is_empty());
+    let ends = c"{\"end\": [{\"partition\": 0, \"offset\": 1}]}";
+    assert_eq!(read(&setup, ends), [0]);
+    for (options, code, text) in [
+        (
+            c"{\"end\": \"soon\"}",
+            Code::InvalidArgument as i32,
+            "not \"soon\"",
+        ),
+        (
+            c"{\"start\": \"cursor\"}",
+            Code::InvalidArgument as i32,
+            "no cursor",
+        ),
+        (
+            c"{\"partitions\": [7]}",
+            crate::error::SERVER_CODES + i32::from(wire::ErrorCode::UnknownPartition as u16),
+            "partition 7",
+        ),
+    ] {
+        let (failed, said) = fails(|error| {
+            let mut out = MaybeUninit::uninit();
+            thalweg_reader_open(
+                at(setup.topic),
+                options.as_ptr(),
+                None,
+                Some(&mut out),
+                error,
+            )
+        });
+        assert_eq!(failed, code, "{said}");
+        assert!(said.contains(text), "{said}");
+    }
+    thalweg_producer_free(boxed(producer));
 }

@@ -236,3 +236,51 @@ fn a_group_hears_of_its_partitions_and_a_broadcast_says_who_is_missing() {
     // Nobody is left who could call.
     assert_eq!(told.load(Ordering::Relaxed), 102);
 }
+
+#[test]
+fn a_drain_ends_when_nothing_of_the_queue_is_left() {
+    let setup = Setup::new(c"");
+    let producer = setup.producer(c"");
+    for metadata in [b"1", b"2", b"3"] {
+        waited(push(producer, &message_of(metadata)));
+    }
+    let name = c"work".as_ptr();
+    let queue = ok(|out, error| {
+        thalweg_queue_open(at(setup.topic), name, std::ptr::null(), None, out, error)
+    });
+    let drain = ok(|out, error| thalweg_drain_open(at(queue), 100, out, error));
+    let next = |timeout_ms| {
+        let mut ended = MaybeUninit::uninit();
+        let event = ok(|out, error| {
+            thalweg_drain_next(at(drain), timeout_ms, out, Some(&mut ended), error)
+        });
+        // SAFETY: the call has succeeded.
+        (event, unsafe { ended.assume_init() })
+    };
+    let mut seen = Vec::new();
+    let (held, ended) = next(WATCHDOG_MS);
+    assert_eq!(ended, 0);
+    seen.push(metadata_of(held));
+    while seen.len() < 3 {
+        let (event, ended) = next(WATCHDOG_MS);
+        assert_eq!(ended, 0);
+        seen.push(metadata_of(event));
+        done(|error| thalweg_event_acknowledge(at(event), None, error));
+        thalweg_event_free(boxed(event));
+    }
+    assert_eq!(seen, [b"1", b"2", b"3"]);
+    // One event is leased, to whoever drains: that is no end.
+    let (event, ended) = next(500);
+    assert!(event.is_null());
+    assert_eq!(ended, 0);
+    done(|error| thalweg_event_acknowledge(at(held), None, error));
+    thalweg_event_free(boxed(held));
+    for _ in 0..2 {
+        let (event, ended) = next(-1);
+        assert!(event.is_null());
+        assert_eq!(ended, 1);
+    }
+    thalweg_drain_free(boxed(drain));
+    thalweg_queue_free(boxed(queue));
+    thalweg_producer_free(boxed(producer));
+}
