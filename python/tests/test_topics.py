@@ -300,3 +300,28 @@ def test_a_topic_is_altered_while_it_is_in_use(server: Any) -> None:
         assert described.definition["retention"] == {"count": 5}
         with pytest.raises(thalweg.InvalidTopic, match="durability"):
             driver.alter_topic("altered", durability="memory")
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A schema whose work multiplies by three with each level."""
+    defs: dict[str, Any] = {f"l{levels}": {}}
+    for level in range(levels):
+        defs[f"l{level}"] = {"oneOf": [{"$ref": f"#/$defs/l{level + 1}"}] * 3}
+    return {"$ref": "#/$defs/l0", "$defs": defs}
+
+
+@pytest.mark.parametrize("levels", [15, 20])
+def test_a_schema_of_boundless_work_is_refused(
+    driver: thalweg.Driver, name: str, levels: int
+) -> None:
+    with pytest.raises(thalweg.InvalidArgument, match="validation budget"):
+        driver.create_topic(name, validator=nested(levels), validate_on_server=True)
+    # Where the least metadata does not show it, its event is refused, and nobody else waits for it.
+    schema = nested(levels)
+    schema = {"$defs": schema["$defs"], "properties": {"x": {"$ref": schema["$ref"]}}}
+    topic = driver.create_topic(name, validator=schema, validate_on_server=True)
+    with topic.producer() as producer:
+        with pytest.raises(thalweg.InvalidEvent, match="validation budget of an event"):
+            producer.push({"x": {}})
+        producer.push({"y": 1}).result(60)
+    assert driver.topic_exists(name)

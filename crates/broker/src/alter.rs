@@ -36,6 +36,12 @@ impl Node {
         let definition = topic
             .definition
             .altered(&changes)
+            .and_then(
+                |new| match new.validator() == topic.definition.validator() {
+                    true => Ok(new),
+                    false => new.validator().check_work().map(|()| new),
+                },
+            )
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
         let record = TopicRecord {
             namespace: topic.namespace.clone(),

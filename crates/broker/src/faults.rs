@@ -17,6 +17,8 @@ pub enum Fault {
     NoFencing,
     /// Skip the check of received bytes.
     NoChecksum,
+    /// Judge the metadata of a batch however much work it is.
+    NoBatchBudget,
     /// Say nothing of offsets that were lost.
     NoGap,
     /// Remove the directory of a partition that no topic names.

@@ -1,7 +1,7 @@
 //! Metadata is judged at the server, for topics that say so.
 
 use std::sync::Arc;
-use topic::{Definition, NoPlugins, Serializer, Validator};
+use topic::{Definition, NoPlugins, Serializer, Steps, Validator};
 use wire::batch::EventRef;
 use wire::{ErrorCode, ErrorReply};
 
@@ -27,8 +27,15 @@ impl Judge {
         })
     }
 
-    /// Refuses a batch in which the metadata of an event is not good.
-    pub fn check(&self, events: &[EventRef], section: &[u8]) -> Result<(), ErrorReply> {
+    /// Refuses a batch in which the metadata of an event is not good, or which
+    /// takes more work than a batch may: the node does nothing else meanwhile.
+    pub fn check(
+        &self,
+        events: &[EventRef],
+        section: &[u8],
+        is_unbounded: bool,
+    ) -> Result<(), ErrorReply> {
+        let mut batch = Steps::of_batch();
         for (index, event) in events.iter().enumerate() {
             let refuse = |code: ErrorCode, why: &dyn std::fmt::Display| {
                 ErrorReply::fatal(code, format!("event {index} of the batch: {why}"))
@@ -39,9 +46,15 @@ impl Judge {
                 .serializer
                 .deserialize(stored)
                 .map_err(|error| refuse(ErrorCode::InvalidEvent, &error))?;
+            let mut steps = Steps::of_event(metadata.len());
             self.validator
-                .validate(&metadata)
+                .validate_within(&metadata, &mut steps)
                 .map_err(|error| refuse(error.code(), &error))?;
+            if !is_unbounded {
+                batch
+                    .spend(&steps, metadata.len())
+                    .map_err(|error| refuse(ErrorCode::InvalidEvent, &error))?;
+            }
         }
         Ok(())
     }

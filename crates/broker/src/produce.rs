@@ -165,7 +165,8 @@ impl Node {
         if let Some(judge) = &topic.judge {
             let columns =
                 Columns::read(&header, batch.columns_section()).map_err(|error| damaged(&error))?;
-            judge.check(&columns.events, batch.metadata_section())?;
+            let is_unbounded = self.planted(Fault::NoBatchBudget);
+            judge.check(&columns.events, batch.metadata_section(), is_unbounded)?;
         }
         let wanted = survey.external.iter().flat_map(|layout| &layout.events);
         let wanted = wanted.map(|(_, _, bytes)| bytes).sum::<u64>();

@@ -100,6 +100,7 @@ impl Node {
         topic::check_topic_name(&create.name)
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
         let definition = Definition::from_json(&create.definition)
+            .and_then(|definition| definition.validator().check_work().map(|()| definition))
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
         let namespace = self.namespace(asker.link).to_owned();
         let is_made = |making: &Making| {

@@ -22,7 +22,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
-use topic::{Definition, PartitionSelector, SelectorInput, Serializer, Validator};
+use topic::{
+    BATCH_STEPS_MAX, Definition, PartitionSelector, SelectorInput, Serializer, Steps, Validator,
+};
 use wire::batch::{BatchBuilder, EventParts, Headers};
 use wire::{PartitionIndex, ProducerEpoch, ProducerId};
 
@@ -62,8 +64,20 @@ pub(crate) struct Gathering {
     pub reservation: Reservation,
     /// What of the reservation is not used up.
     room: u64,
+    /// What judging its events takes, where the server does so too.
+    steps: u64,
     /// When the core first saw it, for [`Linger::Wait`].
     pub seen: Option<Duration>,
+}
+
+/// An event's metadata as it is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a> {
+    /// Serialized.
+    pub metadata: &'a [u8],
+    /// What judging it took, where the server does so too: it judges a batch
+    /// within a budget. Otherwise 0.
+    pub steps: u64,
 }
 
 impl Gathering {
@@ -82,8 +96,16 @@ impl Gathering {
             || self.pieces.len() >= PIECES_MAX
     }
 
-    fn fits(&self, options: &ProducerOptions, inline: usize, external: u64, pieces: usize) -> bool {
-        self.builder.bytes() + inline <= options.batch.bytes_max as usize
+    fn fits(
+        &self,
+        options: &ProducerOptions,
+        inline: usize,
+        external: u64,
+        pieces: usize,
+        steps: u64,
+    ) -> bool {
+        self.steps + steps <= BATCH_STEPS_MAX
+            && self.builder.bytes() + inline <= options.batch.bytes_max as usize
             && (external == 0
                 || self.builder.external_bytes() + external <= EXTERNAL_BYTES_MAX
                     && self.pieces.len() + pieces <= PIECES_MAX)
@@ -244,22 +266,23 @@ impl ProducerShared {
     #[inline]
     pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
         let mut serialized = Vec::new();
+        let checked = self.check(metadata, &mut serialized)?;
         let parts = EventParts {
-            metadata: self.check(metadata, &mut serialized)?,
+            metadata: checked.metadata,
             ..EventParts::default()
         };
         let input = SelectorInput {
             metadata,
             ..SelectorInput::default()
         };
-        self.enqueue(&parts, Vec::new(), None, input)
+        self.enqueue(&parts, Vec::new(), None, input, checked.steps)
     }
 
     /// Adds an event.
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
         let mut serialized = Vec::new();
-        let metadata = self.check(event.metadata, &mut serialized)?;
-        self.push_checked(&event, metadata, &self.lent(&event))
+        let checked = self.check(event.metadata, &mut serialized)?;
+        self.push_checked(&event, checked, &self.lent(&event))
     }
 
     /// What the data of an event is now, if its producer is to notice a change.
@@ -270,12 +293,12 @@ impl ProducerShared {
         }
     }
 
-    /// Adds an event whose metadata is serialized already, as given, and whose
+    /// Adds an event whose metadata is checked already, as given, and whose
     /// data was `lent`, if that is known.
     pub fn push_checked(
         &self,
         event: &Event<'_>,
-        metadata: &[u8],
+        checked: Checked<'_>,
         lent: &[Arc<Lent>],
     ) -> Result<PushFuture, ClientError> {
         let headers = (!event.headers.is_empty()).then(|| Headers::bytes_of(event.headers));
@@ -292,7 +315,7 @@ impl ProducerShared {
             false => Vec::new(),
         };
         let parts = EventParts {
-            metadata,
+            metadata: checked.metadata,
             inline: &inline,
             shared: match external || copied {
                 true => &[],
@@ -336,7 +359,7 @@ impl ProducerShared {
             requested: event.partition,
             metadata: event.metadata,
         };
-        self.enqueue(&parts, pieces, reservation, input)
+        self.enqueue(&parts, pieces, reservation, input, checked.steps)
     }
 
     /// Validates and serializes metadata, into `out` unless it stays as it is.
@@ -344,7 +367,7 @@ impl ProducerShared {
         &self,
         metadata: &'a [u8],
         out: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8], ClientError> {
+    ) -> Result<Checked<'a>, ClientError> {
         let altered = match self.topic.alterations() {
             0 => None,
             alterations => Some(self.altered(alterations)?),
@@ -353,11 +376,17 @@ impl ProducerShared {
             None => (&self.validator, &self.topic.definition),
             Some(altered) => (&altered.validator, &*altered.definition),
         };
+        let mut steps = 0;
         if let Some(validator) = validator {
-            validator.validate(metadata).map_err(|error| {
+            let mut budget = Steps::of_event(metadata.len());
+            let result = validator.validate_within(metadata, &mut budget);
+            result.map_err(|error| {
                 self.suspect();
                 ClientError::invalid(error)
             })?;
+            if definition.validate_on_server() {
+                steps = budget.taken();
+            }
         }
         let serialized = match &self.serializer {
             None => metadata,
@@ -374,7 +403,10 @@ impl ProducerShared {
                 self.suspect();
                 ClientError::Invalid(reply.message)
             })?;
-        Ok(serialized)
+        Ok(Checked {
+            metadata: serialized,
+            steps,
+        })
     }
 
     /// An event is refused, perhaps by a rule that has been altered: the next
@@ -413,6 +445,7 @@ impl ProducerShared {
         pieces: Vec<Piece>,
         reserved: Option<Reservation>,
         input: SelectorInput<'_>,
+        steps: u64,
     ) -> Result<PushFuture, ClientError> {
         let inline = inline_bytes(parts);
         let external = parts.external_bytes.unwrap_or(0);
@@ -431,7 +464,7 @@ impl ProducerShared {
         let lane = &mut queue.partitions[partition as usize];
         let mut kick = false;
         if let Some(open) = &lane.open
-            && !open.fits(&self.options, inline, external, pieces.len())
+            && !open.fits(&self.options, inline, external, pieces.len(), steps)
         {
             lane.close_open();
             kick = lane.in_flight < self.options.batches_in_flight_max;
@@ -456,6 +489,7 @@ impl ProducerShared {
                     open.reservation.merge(extra);
                 }
                 add(open, parts, pieces, cost);
+                open.steps += steps;
                 let full = open.is_full(&self.options);
                 (open.builder.event_count() - 1, open.promise.clone(), full)
             }
@@ -476,6 +510,7 @@ impl ProducerShared {
                     pieces: Vec::new(),
                     room: reservation.bytes(),
                     reservation,
+                    steps,
                     seen: None,
                 };
                 add(&mut open, parts, pieces, cost);

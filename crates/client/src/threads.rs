@@ -8,7 +8,7 @@
 //! of their own, a part of the producer's: a thread that waits for room in the
 //! producer's budget so never waits for what only threads can free.
 
-use crate::batch_queue::ProducerShared;
+use crate::batch_queue::{Checked, ProducerShared};
 use crate::error::ClientError;
 use crate::event::{Data, Event, Lent};
 use crate::future::{BatchPromise, PushFuture, Stored};
@@ -106,7 +106,8 @@ struct Job {
 /// A job with its serialized metadata, or why it is refused.
 struct Done {
     job: Job,
-    serialized: Result<Serialized, ClientError>,
+    /// And the steps that judging it took.
+    serialized: Result<(Serialized, u64), ClientError>,
 }
 
 enum Serialized {
@@ -274,12 +275,13 @@ impl Threads {
             // They promise not to panic; if one does, its event is refused
             // and the others are not kept waiting.
             let checked = catch_unwind(AssertUnwindSafe(|| {
-                let metadata = producer.check(&job.metadata, &mut out)?;
-                Ok(std::ptr::eq(metadata, &raw const job.metadata[..]))
+                let checked = producer.check(&job.metadata, &mut out)?;
+                let is_as_it_is = std::ptr::eq(checked.metadata, &raw const job.metadata[..]);
+                Ok((is_as_it_is, checked.steps))
             }));
             let serialized = match checked {
-                Ok(Ok(true)) => Ok(Serialized::AsItIs),
-                Ok(Ok(false)) => Ok(Serialized::To(out)),
+                Ok(Ok((true, steps))) => Ok((Serialized::AsItIs, steps)),
+                Ok(Ok((false, steps))) => Ok((Serialized::To(out), steps)),
                 Ok(Err(error)) => Err(error),
                 Err(_) => Err(ClientError::Invalid(
                     "the topic's validator or serializer panicked".to_owned(),
@@ -369,9 +371,12 @@ fn put(producer: &ProducerShared, done: Done) {
         partition: job.partition,
         tombstone: job.tombstone,
     };
-    let pushed = serialized.and_then(|serialized| match &serialized {
-        Serialized::AsItIs => producer.push_checked(&event, &job.metadata, &job.lent),
-        Serialized::To(bytes) => producer.push_checked(&event, bytes, &job.lent),
+    let pushed = serialized.and_then(|(serialized, steps)| {
+        let metadata = match &serialized {
+            Serialized::AsItIs => &job.metadata[..],
+            Serialized::To(bytes) => bytes,
+        };
+        producer.push_checked(&event, Checked { metadata, steps }, &job.lent)
     });
     let promise = job.promise;
     match pushed {

@@ -164,6 +164,44 @@ fn the_server_judges_the_json_behind_messagepack() {
     assert_eq!(pull_all(&topic, 1), [(0, r#"{"angle":1}"#.to_owned())]);
 }
 
+/// The server judges a batch within one budget, so a producer puts in one batch
+/// what fits in it, however many threads it has.
+#[test]
+fn events_that_are_much_work_come_in_more_batches() {
+    let mut schema = r#"{"type": "number"}"#.to_owned();
+    for _ in 0..4 {
+        schema = format!(r#"{{"anyOf": [{schema}, {schema}, {schema}]}}"#);
+    }
+    for serializer in ["json", "msgpack"] {
+        let world = World::new();
+        let topic = world
+            .topic(
+                &format!(
+                    r#"{{"validator": {{"type": "schema", "schema": {{"items": {schema}}}}},
+                    "serializer": {{"type": "{serializer}"}}, "validate_on_server": true}}"#
+                ),
+                1,
+            )
+            .unwrap();
+        let options = ProducerOptions {
+            batch: BatchPolicy {
+                linger: Linger::UntilFull,
+                ..BatchPolicy::default()
+            },
+            ..ProducerOptions::default()
+        };
+        let producer = topic.producer(options).unwrap();
+        let numbers = format!("[{}]", vec!["1"; 50].join(","));
+        let ids: Vec<_> = (0..2000)
+            .map(|_| producer.push_metadata(numbers.as_bytes()).unwrap())
+            .collect();
+        producer.flush(WATCHDOG).unwrap();
+        for id in ids {
+            id.wait(Some(WATCHDOG)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn ranges_have_as_many_partitions_as_they_say() {
     let world = World::new();

@@ -486,7 +486,7 @@ pub fn check_partition_count(count: usize) -> Result<(), DefinitionError> {
 }
 
 impl DefinitionError {
-    fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             reason: reason.into(),

@@ -21,6 +21,7 @@ mod schema;
 mod selector;
 mod serializer;
 mod sharing;
+mod steps;
 mod validator;
 
 pub use definition::{
@@ -47,4 +48,5 @@ pub use serializer::{Serializer, SerializerError, SerializerKind};
 pub use sharing::{
     GroupOptions, QueueOptions, SESSION_TIMEOUT_MS, SHARING_OPTIONS_BYTES_MAX, SharingError,
 };
+pub use steps::{BATCH_STEPS_MAX, OutOfSteps, Steps};
 pub use validator::{ValidationError, Validator, ValidatorKind};

@@ -5,6 +5,7 @@ mod matcher;
 mod tests;
 
 use crate::json_text::check_json;
+use crate::steps::Steps;
 use crate::validator::{ValidationError, Validator};
 use matcher::{Matcher, text_matchers};
 use serde_json::{Map, Value};
@@ -72,6 +73,10 @@ impl Pattern {
 
 impl Validator for Pattern {
     fn validate(&self, metadata: &[u8]) -> Result<(), ValidationError> {
+        self.validate_within(metadata, &mut Steps::of_event(metadata.len()))
+    }
+
+    fn validate_within(&self, metadata: &[u8], steps: &mut Steps) -> Result<(), ValidationError> {
         let instance: Value = serde_json::from_slice(metadata).map_err(|error| {
             match check_json(metadata) {
                 Err(error) => ValidationError::NotJson(error),
@@ -80,7 +85,8 @@ impl Validator for Pattern {
                 Ok(()) => ValidationError::Refused(format!("a pattern cannot judge it: {error}")),
             }
         })?;
-        match self.0.all.mismatch(&instance) {
+        let mismatch = steps.run(|| self.0.all.mismatch(&instance));
+        match mismatch.map_err(ValidationError::TooMuchWork)? {
             None => Ok(()),
             Some(field) => Err(ValidationError::Refused(format!(
                 "it does not match the topic's pattern at {field:?}"

@@ -1,10 +1,13 @@
 //! JSON Schema, draft 2020-12, through the `jsonschema` crate.
 
+mod counted;
 mod in_place;
 
 use crate::json_text::{JSON_DEPTH_MAX, check_json};
+use crate::steps::Steps;
 use crate::validator::{ValidationError, Validator};
-use jsonschema::{Draft, ReferencingError, Retrieve, Uri};
+use counted::Counter;
+use jsonschema::{Draft, PatternOptions, ReferencingError, Retrieve, Uri, ValidationOptions};
 use serde_json::Value;
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -69,17 +72,40 @@ impl Schema {
             return Err(refuse("", format!("expected an object, found {source}")));
         }
         // Before it is compiled: that calls itself too.
-        let chain = in_place::chain_max(&source)?;
-        let validator = jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .with_retriever(NothingElsewhere)
+        let in_place::Explored { chain, schemas } = in_place::explore(&source)?;
+        // As it is first, for what is wrong with it is to be told of the schema as it was given.
+        options()
             .build(&source)
+            .map_err(|error| refuse(error.instance_path().as_str(), bounded(&error)))?;
+        let counted = counted::counted(&source, &schemas);
+        let validator = options()
+            .with_keyword(counted::KEYWORD, |_, value, _| {
+                Ok(Box::new(Counter::new(value)))
+            })
+            .build(&counted)
             .map_err(|error| refuse(error.instance_path().as_str(), bounded(&error)))?;
         Ok(Self(Arc::new(Compiled {
             source,
             validator,
             depth_max: (LEVELS_MAX / (chain + 1)).min(JSON_DEPTH_MAX),
         })))
+    }
+
+    /// Whether the schema can judge the least metadata within the budget of an event.
+    ///
+    /// # Errors
+    /// Says for which it can't. A topic with such a schema takes hardly any event.
+    pub fn check_work(&self) -> Result<(), SchemaError> {
+        for metadata in ["{}", "[]", "\"\"", "0", "true", "null"] {
+            let result = self.validate(metadata.as_bytes());
+            if let Err(ValidationError::TooMuchWork(steps)) = result {
+                return Err(SchemaError {
+                    pointer: String::new(),
+                    reason: format!("asks for too much work: of metadata {metadata}, {steps}"),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The schema as it was given.
@@ -90,6 +116,10 @@ impl Schema {
 
 impl Validator for Schema {
     fn validate(&self, metadata: &[u8]) -> Result<(), ValidationError> {
+        self.validate_within(metadata, &mut Steps::of_event(metadata.len()))
+    }
+
+    fn validate_within(&self, metadata: &[u8], steps: &mut Steps) -> Result<(), ValidationError> {
         let instance: Value = serde_json::from_slice(metadata).map_err(|error| {
             match check_json(metadata) {
                 Err(error) => ValidationError::NotJson(error),
@@ -108,14 +138,17 @@ impl Validator for Schema {
                 "it is nested deeper than {depth_max}, which this topic's schema cannot judge"
             )));
         }
-        validator
-            .validate(&instance)
-            .map_err(|error| ValidationError::Schema {
-                keyword: error.kind().keyword().into(),
-                instance_path: error.instance_path().as_str().into(),
-                schema_path: error.schema_path().as_str().into(),
-                reason: bounded(&error),
-            })
+        let judge = || {
+            validator
+                .validate(&instance)
+                .map_err(|error| ValidationError::Schema {
+                    keyword: error.kind().keyword().into(),
+                    instance_path: error.instance_path().as_str().into(),
+                    schema_path: counted::shifted(error.schema_path().as_str(), -1),
+                    reason: bounded(&error),
+                })
+        };
+        steps.run(judge).map_err(ValidationError::TooMuchWork)?
     }
 }
 
@@ -129,6 +162,14 @@ impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Schema({})", self.source())
     }
+}
+
+fn options<'a>() -> ValidationOptions<'a> {
+    let patterns = PatternOptions::fancy_regex().backtrack_limit(counted::BACKTRACK_MAX);
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_retriever(NothingElsewhere)
+        .with_pattern_options(patterns)
 }
 
 /// Answers every reference that leads out of the schema.

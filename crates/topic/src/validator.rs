@@ -1,9 +1,11 @@
 //! Whether an event's metadata is what its topic promises.
 
+use crate::definition::DefinitionError;
 use crate::json_text::{JsonError, check_json};
 use crate::pattern::Pattern;
 use crate::plugin::{PluginError, PluginRef, Plugins};
 use crate::schema::Schema;
+use crate::steps::{OutOfSteps, Steps};
 use std::fmt;
 use std::sync::Arc;
 use wire::ErrorCode;
@@ -19,6 +21,16 @@ pub trait Validator: Send + Sync {
     /// # Errors
     /// The first thing that is wrong.
     fn validate(&self, metadata: &[u8]) -> Result<(), ValidationError>;
+
+    /// [`Validator::validate`] with another budget than that of one event, of
+    /// which the steps that it takes are taken. Whoever takes a bounded time
+    /// anyway need not count.
+    ///
+    /// # Errors
+    /// As [`Validator::validate`], and [`ValidationError::TooMuchWork`].
+    fn validate_within(&self, metadata: &[u8], _steps: &mut Steps) -> Result<(), ValidationError> {
+        self.validate(metadata)
+    }
 
     /// Whether every metadata passes, so that a caller may leave out the call.
     fn accepts_all(&self) -> bool {
@@ -44,6 +56,8 @@ pub enum ValidationError {
     },
     /// A validator's own reason, in one sentence.
     Refused(String),
+    /// To say whether it is good would take longer than an event may.
+    TooMuchWork(OutOfSteps),
 }
 
 impl ValidationError {
@@ -68,6 +82,7 @@ impl fmt::Display for ValidationError {
                  (keyword {keyword:?} at {schema_path:?} of the schema)"
             ),
             Self::Refused(reason) => write!(f, "metadata is refused: {reason}"),
+            Self::TooMuchWork(steps) => write!(f, "metadata is refused: {steps}"),
         }
     }
 }
@@ -76,7 +91,7 @@ impl std::error::Error for ValidationError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NotJson(error) => Some(error),
-            Self::Schema { .. } | Self::Refused(_) => None,
+            Self::Schema { .. } | Self::Refused(_) | Self::TooMuchWork(_) => None,
         }
     }
 }
@@ -117,6 +132,21 @@ impl ValidatorKind {
         match self {
             Self::Plugin(plugin) => Some(plugin),
             _ => None,
+        }
+    }
+
+    /// Whether it can judge the least metadata within an event's budget. A new
+    /// topic has none that can't; one that exists already goes on with it, for
+    /// each event is held to the budget anyway.
+    ///
+    /// # Errors
+    /// Says for which metadata it can't.
+    pub fn check_work(&self) -> Result<(), DefinitionError> {
+        match self {
+            Self::Schema(schema) => schema
+                .check_work()
+                .map_err(|error| DefinitionError::new("validator.schema", error.to_string())),
+            _ => Ok(()),
         }
     }
 

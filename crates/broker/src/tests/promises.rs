@@ -12,7 +12,7 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 13] = [
+const PROMISES: [(Promise, Fault); 14] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -23,6 +23,7 @@ const PROMISES: [(Promise, Fault); 13] = [
     ),
     (a_successor_fences_its_predecessor, Fault::NoFencing),
     (damaged_bytes_are_refused, Fault::NoChecksum),
+    (no_batch_keeps_the_node_from_others, Fault::NoBatchBudget),
     (a_lost_memory_partition_is_a_gap, Fault::NoGap),
     (
         a_lost_memory_partition_is_another_life,
@@ -57,6 +58,35 @@ fn planted_faults_are_caught() {
 
 fn check(holds: bool, what: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+/// One event's metadata may take a bounded number of steps to be judged, and a batch of
+/// them too, so that whoever asks next has an answer.
+fn no_batch_keeps_the_node_from_others(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let definition = format!(
+        r#"{{"validator": {{"type": "schema", "schema": {}}}, "validate_on_server": true}}"#,
+        super::topics::nested(5)
+    );
+    let topic = world
+        .create(link, "t", &definition, &["disk"])
+        .map_err(|error| error.message)?
+        .topic;
+    // Each passes, and ten together do.
+    let one = batch(topic, 5, 0, 0, &["{}"; 10]);
+    let id = world.produce(link, topic, &one);
+    check(world.answer(link, id).is_some(), "ten are not stored")?;
+    let many = batch(topic, 5, 0, 10, &["{}"; 500]);
+    let id = world.produce(link, topic, &many);
+    let error = world.error(link, id).ok_or("any work is done for one")?;
+    check(
+        error.message.contains("validation budget of a batch"),
+        &error.message,
+    )?;
+    // It fails, and the producer goes on with what it may push.
+    world.stored(link, topic, (5, 10), &["{}"]);
+    Ok(())
 }
 
 /// No answer before the sync; after the answer, the loss of everything that

@@ -183,6 +183,46 @@ fn alter(
     world.call(link, Method::AlterTopic, topic, &changes)
 }
 
+/// A schema that takes all, in three times the work for each level.
+pub(super) fn nested(levels: usize) -> String {
+    let mut defs = format!(r#""l{levels}": {{}}"#);
+    for level in 0..levels {
+        let next = format!(r##"{{"$ref": "#/$defs/l{}"}}"##, level + 1);
+        defs += &format!(
+            r#", "l{level}": {{"anyOf": [{{"not": {next}}}, {{"not": {next}}}, {next}]}}"#
+        );
+    }
+    format!(r##"{{"$ref": "#/$defs/l0", "$defs": {{{defs}}}}}"##)
+}
+
+/// The work for `{}` multiplies by three with each level, and the node answers others.
+#[test]
+fn a_schema_of_boundless_work_is_refused_when_a_topic_is_made_or_altered() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let validator = |levels| {
+        let schema = nested(levels);
+        format!(r#"{{"validator": {{"type": "schema", "schema": {schema}}}}}"#)
+    };
+    let few = world.create(link, "few", &validator(3), &["disk"]).unwrap();
+    for levels in [15, 20] {
+        let created = world.create(link, "t", &validator(levels), &["disk"]);
+        let altered = alter(&mut world, link, few.topic, &validator(levels));
+        for error in [created.unwrap_err(), altered.unwrap_err()] {
+            assert_eq!(error.code, ErrorCode::InvalidTopic);
+            for words in [
+                "key \"validator.schema\"",
+                "validation budget",
+                "metadata {}",
+            ] {
+                assert!(error.message.contains(words), "{error}");
+            }
+        }
+    }
+    alter(&mut world, link, few.topic, &validator(4)).unwrap();
+}
+
 #[test]
 fn a_topic_is_altered_while_it_is_in_use() {
     let mut ground = Ground::new();

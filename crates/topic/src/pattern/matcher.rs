@@ -1,6 +1,7 @@
 //! What one value has to be.
 
 use super::All;
+use crate::steps::take;
 use core::net::IpAddr;
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -86,6 +87,7 @@ impl Matcher {
 
     pub(super) fn matches(&self, value: &Value) -> bool {
         let text = value.as_str();
+        take(1 + text.map_or(0, |text| text.len() as u64 / 16));
         match self {
             Self::Equals(expected) => equals(expected, value),
             Self::Numeric(all) => value.as_f64().is_some_and(|number| {

@@ -11,7 +11,7 @@
 use super::{DIALECT, NothingElsewhere, SchemaError, bad_reference};
 use jsonschema::{Draft, Registry, Uri, uri};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The longest chain that a schema may have. Compiling one with
@@ -21,12 +21,20 @@ pub const CHAIN_MAX: u32 = 100;
 /// The base of a schema without an `$id`, as in `jsonschema`.
 const BASE: &str = "json-schema:///";
 
-/// The longest chain of in-place applicators of the schema, at most [`CHAIN_MAX`].
+/// What is to be known of a schema before it is compiled.
+pub struct Explored {
+    /// The longest chain of in-place applicators, at most [`CHAIN_MAX`].
+    pub chain: u32,
+    /// The addresses of the subschemas that are reachable from the root.
+    pub schemas: HashSet<*const Value>,
+}
+
+/// Looks at the schema.
 ///
 /// Takes any JSON. Subschemas that say that they are of another draft are
 /// refused, because their keywords are others, and so are references that
 /// lead nowhere. What else is wrong counts nothing: compiling complains.
-pub fn chain_max(source: &Value) -> Result<u32, SchemaError> {
+pub fn explore(source: &Value) -> Result<Explored, SchemaError> {
     let registry = Registry::new()
         .draft(Draft::Draft202012)
         .retriever(NothingElsewhere)
@@ -50,7 +58,10 @@ pub fn chain_max(source: &Value) -> Result<u32, SchemaError> {
     for node in 0..graph.nodes.len() {
         longest = longest.max(graph.chain_from(node, 0)?);
     }
-    Ok(longest)
+    Ok(Explored {
+        chain: longest,
+        schemas: graph.by_address.into_keys().collect(),
+    })
 }
 
 /// The subschemas that are reachable from the root, and their in-place edges.
@@ -244,6 +255,10 @@ fn refuse(what: &str) -> SchemaError {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn chain_max(source: &Value) -> Result<u32, SchemaError> {
+        explore(source).map(|explored| explored.chain)
+    }
 
     /// A chain of this many references, the last to `last`.
     fn references(count: usize, last: Value) -> Value {

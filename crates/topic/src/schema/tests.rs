@@ -232,3 +232,163 @@ fn a_pattern_that_explodes_is_refused_in_the_end() {
     let error = schema.validate(metadata.as_bytes()).unwrap_err();
     assert!(matches!(error, ValidationError::Schema { ref keyword, .. } if keyword == "pattern"));
 }
+
+/// Levels of schemas, each of which is made of the next by `level`.
+fn levels(count: usize, last: Value, level: impl Fn(Value) -> Value) -> Value {
+    let mut defs = serde_json::Map::new();
+    for i in 0..count {
+        let next = json!({"$ref": format!("#/$defs/l{}", i + 1)});
+        defs.insert(format!("l{i}"), level(next));
+    }
+    defs.insert(format!("l{count}"), last);
+    json!({"$ref": "#/$defs/l0", "$defs": defs})
+}
+
+/// Schemas of a few hundred bytes whose work multiplies with each level, and
+/// metadata for which it does.
+fn multiplying(count: usize) -> Vec<(Value, String)> {
+    let (text, number) = (json!({"type": "string"}), json!({"type": "number"}));
+    let three = |next: &Value| json!([next, next, next]);
+    let nested = "[".repeat(count) + "1" + &"]".repeat(count);
+    let mut objects = "1".to_owned();
+    for _ in 0..count {
+        objects = format!("{{\"ab\": {objects}}}");
+    }
+    vec![
+        (
+            levels(count, json!({}), |next| json!({"oneOf": three(&next)})),
+            "{}".to_owned(),
+        ),
+        (
+            levels(count, text.clone(), |next| json!({"oneOf": three(&next)})),
+            "{}".to_owned(),
+        ),
+        (
+            levels(count, text.clone(), |next| json!({"anyOf": three(&next)})),
+            "{}".to_owned(),
+        ),
+        (
+            levels(count, text, |next| json!({"not": {"anyOf": three(&next)}})),
+            "{}".to_owned(),
+        ),
+        (
+            levels(
+                count,
+                json!({}),
+                |next| json!({"if": next, "then": next, "else": next}),
+            ),
+            "{}".to_owned(),
+        ),
+        (
+            levels(
+                count,
+                number.clone(),
+                |next| json!({"patternProperties": {"a": next, "b": next, "^a": next}}),
+            ),
+            objects,
+        ),
+        (
+            levels(
+                count,
+                number,
+                |next| json!({"anyOf": [{"contains": next}, {"items": next}], "items": next}),
+            ),
+            nested,
+        ),
+    ]
+}
+
+#[test]
+fn work_that_multiplies_ends_at_its_budget() {
+    for count in [15, 20, 30] {
+        for (source, metadata) in multiplying(count) {
+            let schema = Schema::new(source.clone()).unwrap();
+            let result = schema.validate(metadata.as_bytes());
+            // What is remembered of references may do with less.
+            if let Err(error) = result {
+                assert!(
+                    matches!(error, ValidationError::TooMuchWork(_)),
+                    "{source}: {error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_least_metadata_shows_a_schema_that_asks_for_too_much() {
+    let one_of = |next: Value| json!({"oneOf": [next, next, next]});
+    let schema = Schema::new(levels(20, json!({}), one_of)).unwrap();
+    let error = schema.check_work().unwrap_err().to_string();
+    for words in ["of metadata {}", "250008 steps", "validation budget"] {
+        assert!(error.contains(words), "{error}");
+    }
+    Schema::new(levels(4, json!({}), one_of))
+        .unwrap()
+        .check_work()
+        .unwrap();
+}
+
+/// Large metadata of a plain schema is no such work.
+#[test]
+fn budgets_leave_room_for_large_metadata() {
+    let field = json!({"type": "string", "pattern": "^[a-z]+[0-9]*$", "maxLength": 100});
+    let fields: serde_json::Map<String, Value> = (0..100)
+        .map(|i| (format!("field_{i}"), field.clone()))
+        .collect();
+    let record = json!({
+        "type": "object",
+        "properties": fields,
+        "required": ["field_1"],
+        "additionalProperties": false
+    });
+    let schema = Schema::new(json!({
+        "$defs": {"record": record},
+        "anyOf": [
+            {"type": "array", "items": {"$ref": "#/$defs/record"}},
+            {"type": "array", "items": {"type": "integer"}, "uniqueItems": true},
+            {"$ref": "#/$defs/record"}
+        ]
+    }))
+    .unwrap();
+    let one: serde_json::Map<String, Value> = (0..100)
+        .map(|i| (format!("field_{i}"), json!("abc123")))
+        .collect();
+    let records = json!(vec![one.clone(); 500]).to_string();
+    let numbers = json!((0..150_000).collect::<Vec<u32>>()).to_string();
+    for metadata in [json!(one).to_string(), records, numbers] {
+        assert_eq!(
+            schema.validate(metadata.as_bytes()),
+            Ok(()),
+            "{} bytes",
+            metadata.len()
+        );
+    }
+}
+
+#[test]
+fn counting_is_not_seen() {
+    let schema = Schema::new(json!({
+        "allOf": [{"required": ["a"]}, {"$ref": "#/allOf/2/properties/b"}, {"properties": {
+            "a": {"allOf": [{"type": "object"}, {"properties": {"allOf": {"minimum": 5}}}]},
+            "b": {"type": "object"}
+        }}]
+    }))
+    .unwrap();
+    assert_eq!(schema.validate(br#"{"a": {"allOf": 7}}"#), Ok(()));
+    let path = |metadata: &str| match schema.validate(metadata.as_bytes()) {
+        Err(ValidationError::Schema { schema_path, .. }) => schema_path,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(path("{}"), "/allOf/0/required");
+    assert_eq!(
+        path(r#"{"a": {"allOf": 1}}"#),
+        "/allOf/2/properties/a/allOf/1/properties/allOf/minimum"
+    );
+    let error = Schema::new(json!({"allOf": []})).unwrap_err().to_string();
+    assert!(error.contains("/allOf"), "{error}");
+    let error = Schema::new(json!({"allOf": [{"type": "x"}]}))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/allOf/0/type"), "{error}");
+}
