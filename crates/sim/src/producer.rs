@@ -154,6 +154,8 @@ impl ProducerActor {
         let is_legitimate = match error.code() {
             Some(ErrorCode::ProducerFenced) => self.may_be_fenced,
             Some(ErrorCode::StorageFailed) => self.plan.disk_fails,
+            // A timeout that says why: a topic that blocks was full all the while.
+            Some(ErrorCode::StorageFull) => true,
             Some(_) => false,
             None => matches!(
                 error,
