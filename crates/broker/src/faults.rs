@@ -33,6 +33,8 @@ pub enum Fault {
     LeaseTwice,
     /// Give events to a member whose leases expire and of which nothing is heard.
     ServeSuspended,
+    /// Say nothing to a queue's members of events that were lost.
+    NoQueueGap,
     /// Try for ever to write a dead letter with data that cannot be read.
     LetterNeedsData,
     /// Take a settlement under a lease that is over.

@@ -285,7 +285,7 @@ impl Node {
                 {
                     partition.room.drops.discarded += gap.end.0 - gap.first.0;
                 }
-                self.lost_of_queues(id, gap.first, gap.end);
+                self.lost_of_queues(id, gap);
                 self.record_gap(id, gap);
             }
             StorageEvent::Closed => {

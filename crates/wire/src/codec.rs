@@ -274,19 +274,19 @@ pub trait Codec: Sized {
     }
 }
 
-/// A number that was appended to a message when others that lack it were about:
-/// a message that ends before it says 0.
+/// A field that was appended to a message when others that lack it were about:
+/// a message that ends before it says 0, or an empty list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Appended(pub u32);
+pub struct Appended<T>(pub T);
 
-impl Codec for Appended {
+impl<T: Codec + Default> Codec for Appended<T> {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.0);
+        self.0.encode(out);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match from.rest() {
-            [] => Ok(Self(0)),
-            _ => from.u32().map(Self),
+            [] => Ok(Self::default()),
+            _ => T::decode(from).map(Self),
         }
     }
 }

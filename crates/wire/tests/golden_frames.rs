@@ -408,11 +408,23 @@ fn sharing(examples: &mut Examples) {
             positions: vec![(PartitionIndex(3), position())],
         },
     });
-    examples.message(Leased {
+    let leased = |gaps| Leased {
         batch_bytes: vec![1000, 2000],
         leases: vec![lease()],
         lease_ms: 30_000,
-    });
+        gaps: Appended(gaps),
+    };
+    let lost = (
+        PartitionIndex(3),
+        Gap {
+            incarnation: Incarnation(1),
+            first: Offset(70),
+            end: Offset(77),
+            reason: GapReason::Damaged,
+            time: 1_700_000_000_000_000_001,
+        },
+    );
+    examples.appended("gaps", leased(Vec::new()), leased(vec![lost]));
     let settlement = Settlement {
         lease: lease(),
         how: SettleAs::Reject,

@@ -137,12 +137,15 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
         | "SettleAs" => return fixed(1),
         "u16" | "Method" | "ErrorCode" => return fixed(2),
         "u32" | "PartitionIndex" | "ProducerEpoch" => return fixed(4),
-        "Appended" => return ("u32, appended".into(), "4".into()),
         "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" => return fixed(8),
         "u128" | "TopicId" | "ProducerId" | "GroupId" | "DirectoryId" | "ServerInstance"
         | "SessionId" | "MemberId" => return fixed(16),
         "Start" => return (kind.into(), "1, 9 or 17".into()),
         _ => {}
+    }
+    if let Some(item) = inner("Appended<") {
+        let (item, bytes) = described(item, structs);
+        return (format!("{item}, appended"), bytes);
     }
     if let Some(item) = inner("Vec<") {
         let (item, _) = described(item, structs);

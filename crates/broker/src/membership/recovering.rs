@@ -6,6 +6,7 @@ use super::{Presence, SharedId};
 use crate::node::{Asker, Node};
 use net::{Lane, Message};
 use std::time::Duration;
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::Leased;
 use wire::{Codec, MemberId};
@@ -56,6 +57,7 @@ impl Node {
             batch_bytes: Vec::new(),
             leases: Vec::new(),
             lease_ms: u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX),
+            gaps: Appended::default(),
         };
         let head = leased.to_bytes();
         for (member, asker) in told {

@@ -6,6 +6,7 @@ use super::pace::Pace;
 use super::partition::{Loads, QueuePartition, Rules};
 use super::settle::{Answers, UnderWay};
 use super::staging::Staging;
+use super::untold::Untold;
 use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::membership::{SharedId, SharedKind};
@@ -15,6 +16,7 @@ use crate::topics::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topic::QueueOptions;
+use wire::record::{Gap, GapReason};
 use wire::{LeaseId, MemberId, Offset, PartitionIndex, TopicId};
 
 /// How long what has failed is not tried again: a reading, a record, a dead letter.
@@ -62,6 +64,8 @@ pub(crate) struct Queue {
     pub inline_data: bool,
     /// Whether the operator was told that dead letters can't be written.
     pub letters_failed: bool,
+    /// What was lost before it was settled and no member was told of yet.
+    pub untold: Untold,
     /// The timer that is armed.
     timer_at: Option<Duration>,
 }
@@ -105,6 +109,7 @@ impl Queue {
             is_attended: false,
             inline_data: false,
             letters_failed: false,
+            untold: Untold::default(),
             timer_at: None,
         }
     }
@@ -215,7 +220,9 @@ impl Node {
         }
         let table = self.controller.table().topic(queue.topic);
         // Its record is not durable yet.
-        let Some(entry) = table.and_then(|entry| entry.shared(&queue.consumer)) else {
+        let Some((table, entry)) =
+            table.and_then(|table| Some((table, table.shared(&queue.consumer)?)))
+        else {
             return;
         };
         for (index, slot) in topic.partitions.iter().enumerate() {
@@ -239,7 +246,23 @@ impl Node {
             if queue.options.ordered_by_key && !out_of_turn {
                 state.order_by_key();
             }
-            state.lost(Offset(0), present.first, &mut queue.loads);
+            let missing = state.lost(Offset(0), present.first, &mut queue.loads);
+            if entry.queue.contains_key(&index) {
+                // While no server was there, or nobody had joined since.
+                let recorded = table.gaps.iter().filter(|((of, _, _), _)| *of == index);
+                for (first, end) in missing {
+                    let mut recorded = recorded.clone().map(|(_, gap)| gap);
+                    let known = recorded.find(|gap| gap.first <= first && first < gap.end);
+                    let gap = Gap {
+                        incarnation: present.incarnation,
+                        first,
+                        end,
+                        reason: known.map_or(GapReason::Retention, |gap| gap.reason),
+                        time: self.now.unix_ns,
+                    };
+                    queue.untold.add(index, gap);
+                }
+            }
             let shelf = Shelf {
                 storage: *storage,
                 state,
@@ -254,7 +277,7 @@ impl Node {
     }
 
     /// Events of a partition are lost: for its queues they count as settled.
-    pub(crate) fn lost_of_queues(&mut self, storage: StorageId, first: Offset, end: Offset) {
+    pub(crate) fn lost_of_queues(&mut self, storage: StorageId, gap: Gap) {
         let Some(partition) = self.partitions.get(&storage) else {
             return;
         };
@@ -267,7 +290,10 @@ impl Node {
             if let Some(shelf) = queue.partitions.get_mut(&key.partition)
                 && shelf.state.incarnation() == present
             {
-                shelf.state.lost(first, end, &mut queue.loads);
+                let missing = shelf.state.lost(gap.first, gap.end, &mut queue.loads);
+                for (first, end) in missing {
+                    queue.untold.add(key.partition, Gap { first, end, ..gap });
+                }
                 self.queues_touched.insert(id);
             }
         }

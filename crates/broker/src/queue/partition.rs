@@ -673,15 +673,15 @@ impl QueuePartition {
         }
     }
 
-    /// Events are not there any more: they count as settled.
-    pub fn lost(&mut self, first: Offset, end: Offset, loads: &mut Loads) {
+    /// Events are not there any more: they count as settled. Gives those that nobody had settled.
+    pub fn lost(&mut self, first: Offset, end: Offset, loads: &mut Loads) -> Vec<(Offset, Offset)> {
         let first = first.max(self.position());
         if first >= end {
-            return;
+            return Vec::new();
         }
         let missing: Vec<_> = self.settled.missing(first, end).collect();
         if missing.is_empty() {
-            return;
+            return missing;
         }
         for (first, end, leased) in self.leases.remove(first, end) {
             loads.take(&leased, self.count(first, end));
@@ -699,8 +699,9 @@ impl QueuePartition {
             self.changes.unrecorded.remove(&at);
         }
         self.settled.insert(first, end);
-        self.changes.closed.extend(missing);
+        self.changes.closed.extend_from_slice(&missing);
         self.free_keys(first, end);
+        missing
     }
 
     /// The next dead letter to be written: the first whose intention is durable.

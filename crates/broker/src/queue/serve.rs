@@ -13,8 +13,10 @@ use log::{Found, ReadBatches, StorageError};
 use net::{Lane, Message};
 use std::ops::Bound;
 use std::time::Duration;
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::{Lease, Leased as LeasedHead};
+use wire::record::Gap;
 use wire::{Codec, MemberId, Offset, PartitionIndex};
 
 /// A member is given something when this part of its prefetch is free: with
@@ -95,6 +97,33 @@ impl Node {
         }
         for index in order {
             self.serve_partition(id, index);
+        }
+        self.tell_gaps(id);
+    }
+
+    /// Members hear what was lost before it was settled.
+    fn tell_gaps(&mut self, id: SharedId) {
+        let planted = self.planted(Fault::NoQueueGap);
+        let (Some(queue), Some(shared)) = (self.queues.get_mut(&id), self.shared.get(id)) else {
+            return;
+        };
+        if queue.untold.is_empty() || planted {
+            return;
+        }
+        let leased = LeasedHead {
+            batch_bytes: Vec::new(),
+            leases: Vec::new(),
+            lease_ms: u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX),
+            gaps: Appended(queue.untold.take()),
+        };
+        let head = leased.to_bytes();
+        let there = shared.members.values().filter_map(Member::present);
+        for asker in there.collect::<Vec<_>>() {
+            let message = Message {
+                lane: Lane::Bulk,
+                ..Message::control(FrameKind::Leased, asker.id, head.clone())
+            };
+            self.send(asker.link, message);
         }
     }
 
@@ -295,6 +324,7 @@ impl Node {
             batch_bytes: portion.batch_bytes,
             leases: leases.collect(),
             lease_ms,
+            gaps: Appended::default(),
         };
         for piece in shelf.state.joined_pieces(&portion.pieces) {
             let deliveries = piece.deliveries.saturating_add(1);
@@ -445,10 +475,14 @@ impl Node {
             }
             Ok(Found::Gap(gap)) => {
                 let first = gap.first.min(from);
-                shelf.state.lost(first, gap.end, &mut queue.loads);
+                for (first, end) in shelf.state.lost(first, gap.end, &mut queue.loads) {
+                    queue.untold.add(index, Gap { first, end, ..gap });
+                }
             }
             // Only batches without events are there.
-            Ok(Found::Nothing) => shelf.state.lost(from, end, &mut queue.loads),
+            Ok(Found::Nothing) => {
+                shelf.state.lost(from, end, &mut queue.loads);
+            }
             Err(error) => report = Some(error.to_string()),
         }
         let before = staging.retry_at.take();

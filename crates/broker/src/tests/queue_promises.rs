@@ -4,17 +4,23 @@ use super::farm::{done, member, reject};
 use super::harness::*;
 use super::produce::{expose, external, pattern, produce_external};
 use crate::Fault;
+use crate::node::{Input, LinkId};
+use log::Disk;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
-use wire::Offset;
-use wire::message::Join;
+use wire::frame::FrameKind;
+use wire::message::*;
+use wire::record::GapReason;
+use wire::{Codec, Offset, TopicId};
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 5] = [
+const PROMISES: [(Promise, Fault); 6] = [
     (an_event_is_under_one_lease_at_a_time, Fault::LeaseTwice),
     (a_lease_that_is_over_settles_nothing, Fault::ExpiredLease),
     (a_rejected_event_is_a_dead_letter, Fault::DropDeadLetter),
+    (members_hear_what_was_lost, Fault::NoQueueGap),
     (
         an_event_whose_data_is_damaged_comes_to_an_end,
         Fault::LetterNeedsData,
@@ -84,6 +90,82 @@ fn a_rejected_event_is_a_dead_letter(mut ground: Ground) -> Result<(), String> {
     check(position == Offset(1), "the event is not settled")?;
     let letters = world.dead_letters(link);
     check(letters.len() == 1, "the dead letter was dropped")
+}
+
+/// What a member of the queue was told of losses.
+fn told(world: &World, link: LinkId, id: u64) -> Vec<(Offset, Offset, GapReason)> {
+    let frames = world.links[&link].inbox.iter();
+    let frames = frames.filter(|m| m.id == id && m.kind == FrameKind::Leased);
+    let gaps = frames.flat_map(|m| Leased::from_bytes("leased", &m.head).unwrap().gaps.0);
+    gaps.map(|(_, gap)| (gap.first, gap.end, gap.reason))
+        .collect()
+}
+
+fn members_hear_what_was_lost(mut ground: Ground) -> Result<(), String> {
+    const EVENTS: u64 = 40;
+    let join = |number| Join {
+        prefetch_events: EVENTS as u32,
+        ..member(number)
+    };
+    let mut world = ground.start();
+    let link = world.connect();
+    world.create(link, "t.dead", "{}", &["disk"]).unwrap();
+    let create = CreateTopic {
+        name: "t".into(),
+        definition: "{}".into(),
+        partitions: vec![PartitionStorage {
+            kind: "disk".into(),
+            config: r#"{"segment_bytes":4096}"#.into(),
+        }],
+    };
+    let id = world.request(link, Method::CreateTopic, TopicId(0), &create, &[]);
+    let described: TopicDescription = world.answered(link, id).unwrap();
+    let topic = described.topic;
+    world.joined(link, topic, &join(1));
+    world.fill(link, topic, 0, EVENTS, 1);
+    world.input(Input::Drain);
+    // A segment in the middle is gone.
+    let directory = format!("/data/partitions/{topic}-0-disk");
+    let paths = ground.disk.paths().into_iter();
+    let mut logs: Vec<_> = paths
+        .filter(|path| path.starts_with(&directory))
+        .filter(|path| path.extension().is_some_and(|name| name == "log"))
+        .collect();
+    logs.sort();
+    let base = |path: &Path| path.file_stem()?.to_str()?.parse().ok().map(Offset);
+    let (first, end) = (base(&logs[1]).unwrap(), base(&logs[2]).unwrap());
+    let path = logs.swap_remove(1);
+    ground
+        .disk
+        .execute(log::Operation::Remove { path })
+        .unwrap();
+    let mut world = ground.start();
+    let (link, other) = (world.connect(), world.connect());
+    let id = world.joined(link, topic, &join(1));
+    let second = world.joined(other, topic, &join(2));
+    world.live(&[link, other], Duration::from_secs(60));
+    let given = [world.given(link, id), world.given(other, second)].concat();
+    let offsets: BTreeSet<Offset> = given.iter().map(|given| given.lease.first).collect();
+    check(
+        offsets.len() as u64 == EVENTS - (end.0 - first.0),
+        "not all that is there was given",
+    )?;
+    let lost = [(first, end, GapReason::Damaged)];
+    check(told(&world, link, id) == lost, "a member is not told")?;
+    // What retention takes of what nobody has settled.
+    let changes = r#"{"retention":{"count":1}}"#.into();
+    let alter = AlterTopic { changes };
+    let _: TopicDescription = world.call(link, Method::AlterTopic, topic, &alter).unwrap();
+    world.live(&[link, other], Duration::from_secs(60));
+    for (link, id) in [(link, id), (other, second)] {
+        let told = told(&world, link, id);
+        let from = told.last().map(|(at, _, why)| (at.0, *why));
+        check(
+            from == Some((0, GapReason::Retention)),
+            "a member is not told of what retention took",
+        )?;
+    }
+    Ok(())
 }
 
 fn an_event_whose_data_is_damaged_comes_to_an_end(mut ground: Ground) -> Result<(), String> {

@@ -22,7 +22,7 @@ use topic::QueueOptions;
 use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::Codec;
 use wire::message::{ExtendLeases, Joined, Lease, Leased, LeasesExtended, Method, Settle, Settled};
-use wire::record::{ConsumerKind, Gap};
+use wire::record::ConsumerKind;
 use wire::{ErrorCode, ErrorReply};
 
 /// Requests of settlements that are not answered, at most: the server keeps as
@@ -238,7 +238,6 @@ impl QueueCore {
         let payload = message.payload.freeze();
         let mut leases = leased.leases.iter().copied().peekable();
         let mut batches = Vec::new();
-        let mut gaps = Vec::new();
         let mut at = 0usize;
         for bytes in leased.batch_bytes {
             let end = usize::try_from(bytes)
@@ -250,23 +249,12 @@ impl QueueCore {
             at = end;
             let batch =
                 Batch::read(bytes.clone(), Verify::Headers).map_err(|error| place(&error))?;
-            match batch.header.kind {
-                BatchKind::Events => {
-                    let batch = of_batch(bytes, &batch, &mut leases)
-                        .ok_or_else(|| place(&"its leases are not those of its batches"))?;
-                    Counters::add(&wire.context.mailbox.counters.batches_delivered);
-                    batches.push(batch);
-                }
-                BatchKind::Gap => {
-                    let batch =
-                        Batch::read(bytes, Verify::Sections).map_err(|error| place(&error))?;
-                    let gap = Gap::from_bytes("gap", batch.metadata_section())
-                        .map_err(|error| place(&error))?;
-                    if let Some(lease) = leases.peek() {
-                        gaps.push((lease.partition, gap));
-                    }
-                }
-                _ => {}
+            // Batches of other kinds are of a later version, and mean nothing here.
+            if batch.header.kind == BatchKind::Events {
+                let batch = of_batch(bytes, &batch, &mut leases)
+                    .ok_or_else(|| place(&"its leases are not those of its batches"))?;
+                Counters::add(&wire.context.mailbox.counters.batches_delivered);
+                batches.push(batch);
             }
         }
         self.lease = Duration::from_millis(u64::from(leased.lease_ms));
@@ -274,7 +262,8 @@ impl QueueCore {
         if self.recovers_until.take().is_some() {
             self.note(wire);
         }
-        self.shared.arrive(batches, gaps, wire.now() + self.lease);
+        self.shared
+            .arrive(batches, leased.gaps.0, wire.now() + self.lease);
         self.look_later(wire);
         Ok(())
     }

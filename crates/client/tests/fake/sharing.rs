@@ -532,6 +532,7 @@ fn lease_to(
         batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
         leases,
         lease_ms: queue.lease_ms,
+        gaps: Appended::default(),
     };
     Some(Message {
         payload: batches,

@@ -5,7 +5,7 @@ use super::{Start, Subscribe};
 use crate::codec::{Appended, Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
 use crate::message::MoveCursors;
-use crate::record::{ConsumerKind, Position};
+use crate::record::{ConsumerKind, Gap, Position};
 use bytes::Bytes;
 
 record! {
@@ -61,7 +61,7 @@ record! {
         /// How long a queue may still give out nothing, because it waits for
         /// members of before the server's start, milliseconds. 0 if it does not
         /// wait, or the sender does not know this field.
-        pub recovering_ms: Appended,
+        pub recovering_ms: Appended<u32>,
     }
 }
 
@@ -85,7 +85,7 @@ record! {
         /// How long partitions may still be kept for members of before the
         /// server's start, milliseconds. 0 if none are, or the sender does not
         /// know this field.
-        pub recovering_ms: Appended,
+        pub recovering_ms: Appended<u32>,
     }
 }
 
@@ -154,6 +154,9 @@ record! {
         pub leases: Vec<Lease>,
         /// How long the leases last, from when this was sent, milliseconds.
         pub lease_ms: u32,
+        /// What is lost of events that nobody had settled, by retention or damage: each member
+        /// that is there is told, the first one that comes if none is.
+        pub gaps: Appended<Vec<(PartitionIndex, Gap)>>,
     }
 }
 
