@@ -235,7 +235,7 @@ impl Node {
         if recovery.cut_bytes > 0 {
             let bytes = recovery.cut_bytes;
             report.lines.push(format!(
-                "{name}: cut {bytes} bytes that were never acknowledged as synced"
+                "{name}: cut {bytes} bytes behind what is known to be synced: a crash tore them, or they are damaged"
             ));
         }
         let present = storage.state().incarnation;

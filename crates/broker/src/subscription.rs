@@ -405,9 +405,9 @@ impl Node {
             },
             time: 0,
         });
-        // After a power loss its beginning says how much the next life kept,
+        // After a power loss or damage its beginning says how much the next life kept,
         // also to who has read beyond it; otherwise nothing was.
-        if gap.reason != GapReason::PowerLoss {
+        if !gap.keeps_what_came_before() {
             gap.first = gap.first.max(position.offset);
             gap.end = gap.end.max(gap.first);
         }

@@ -217,7 +217,7 @@ impl TopicEntry {
         self.gaps
             .range(from..=to)
             .map(|(_, gap)| *gap)
-            .find(|gap| matches!(gap.reason, GapReason::MemoryLost | GapReason::PowerLoss))
+            .find(Gap::ends_life)
     }
 
     fn records(&self) -> impl Iterator<Item = Record> + '_ {

@@ -144,6 +144,9 @@ struct Tail {
     segment: Option<usize>,
     /// Whether offsets are lost right before the end.
     jumped: bool,
+    /// Whether nothing tells how many: durable bytes are gone up to the end of the log, and
+    /// events may have followed them.
+    uncounted: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -182,13 +185,26 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        if !removed.is_empty() && !self.knows_a_segment() {
-            // It would have them removed, and nothing shows that it is this partition's.
+        if self.is_anothers() || !removed.is_empty() && !self.knows_a_segment() {
+            // It would have them removed, or cut; it is not this partition's, or nothing shows that it is.
             self.checkpoint = None;
             removed.append(&mut self.segments);
             self.segments = removed;
         }
         Ok(())
+    }
+
+    /// Whether the segment that the checkpoint speaks of is another one by its header.
+    fn is_anothers(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|known| {
+            let of_base = |found: &&FoundSegment| found.base == known.segment;
+            let header = self
+                .segments
+                .iter()
+                .find(of_base)
+                .and_then(|found| found.header);
+            header.is_some_and(|header| header.salt != known.salt)
+        })
     }
 
     /// Whether the segment that the checkpoint speaks of is there and is the one it means.
@@ -202,13 +218,19 @@ impl<'a> Walk<'a> {
         })
     }
 
-    fn find_segment(&self, base: Offset) -> Result<Option<FoundSegment>, DiskError> {
+    fn find_segment(&mut self, base: Offset) -> Result<Option<FoundSegment>, DiskError> {
         let path = SegmentFile::Log.path(&self.open.directory, base);
         let file = self.disk.open(path.clone())?;
-        let bytes = self.disk.read(file, 0, SEGMENT_START_BYTES)?;
+        let mut bytes = self.disk.read(file, 0, SEGMENT_START_BYTES)?;
+        if SegmentHeader::read(&bytes).is_err() {
+            // A bit that flipped on the way here must not make it another's.
+            bytes = self.disk.read(file, 0, SEGMENT_START_BYTES)?;
+        }
         let log_bytes = self.disk.length(file)?;
         self.disk.close(file)?;
-        let header = match SegmentHeader::read(&bytes) {
+        let read = SegmentHeader::read(&bytes);
+        let header_is_bad = read.is_err();
+        let header = match read {
             Ok(header)
                 if header.topic != self.open.topic || header.partition != self.open.partition =>
             {
@@ -242,6 +264,9 @@ impl<'a> Walk<'a> {
         let Some(salt) = salt.or_else(salt_of_checkpoint).or_else(salt_of_stamp) else {
             // Without a salt nothing in it can be told from what a recycled
             // file held before: it counts as missing.
+            if header_is_bad && bytes.iter().any(|byte| *byte != 0) {
+                self.report.cut_bytes += log_bytes;
+            }
             return Ok(None);
         };
         Ok(Some(FoundSegment {
@@ -335,6 +360,7 @@ impl<'a> Walk<'a> {
         let mut tail = Tail {
             segment: None,
             jumped: false,
+            uncounted: false,
         };
         for at in start..self.segments.len() {
             let base = self.segments[at].base;
@@ -360,7 +386,22 @@ impl<'a> Walk<'a> {
             self.offset = end;
             tail.jumped = true;
         }
+        let known = self.checkpoint.as_ref().filter(|known| !known.clean);
+        tail.uncounted = known.is_some_and(|known| {
+            let last = tail.segment.map(|at| self.segments[at].base);
+            let is_missing = last.is_none_or(|last| last < known.segment);
+            // The first checkpoint may be durable before anything else is, and nothing was
+            // acknowledged then: a power loss may leave it alone.
+            let was_there = known.sequence > 1 || self.is_same_boot();
+            (tail.jumped || is_missing) && was_there
+        });
         Ok(tail)
+    }
+
+    /// Whether the machine has run since the checkpoint was written.
+    fn is_same_boot(&self) -> bool {
+        let known = self.checkpoint.as_ref();
+        known.is_some_and(|known| known.boot_id.as_bytes() == boot_id_bytes(&self.open.boot_id))
     }
 
     /// The last segment up to `start` whose snapshot of the producers is good.

@@ -406,7 +406,7 @@ impl Examination<'_> {
         incarnation < self.facts.incarnation
             && self.facts.gaps.iter().any(|gap| {
                 gap.incarnation == incarnation
-                    && gap.reason == GapReason::PowerLoss
+                    && gap.keeps_what_came_before()
                     && range.end <= gap.first.0
             })
     }
@@ -420,7 +420,7 @@ impl Examination<'_> {
             // How many a lost life had may be unknown: all from `first` on.
             let covers = is_of_its_life
                 && gap.first.0 <= range.start
-                && (ends_life(gap) || range.end <= gap.end.0);
+                && (gap.ends_life() || range.end <= gap.end.0);
             covers.then_some(gap.reason)
         });
         let events = range.end - range.start;
@@ -470,11 +470,6 @@ impl Examination<'_> {
             }
         }
     }
-}
-
-/// Whether the gap is the end of its life, whose length may be unknown.
-fn ends_life(gap: &Gap) -> bool {
-    matches!(gap.reason, GapReason::MemoryLost | GapReason::PowerLoss)
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {

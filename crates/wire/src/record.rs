@@ -73,12 +73,29 @@ record! {
         /// The first lost offset.
         pub first: Offset,
         /// The offset behind the last lost one; how many were lost may be
-        /// unknown (`MemoryLost`, `PowerLoss`), then it equals `first`.
+        /// unknown (`MemoryLost`, `PowerLoss`, `Damaged`), then it equals `first`.
         pub end: Offset,
         /// Why.
         pub reason: GapReason,
         /// When it was noticed, nanoseconds since 1970.
         pub time: u64,
+    }
+}
+
+impl Gap {
+    /// Whether it is the end of its life: all that came from `first` on is gone, however much
+    /// that was.
+    pub fn ends_life(&self) -> bool {
+        match self.reason {
+            GapReason::MemoryLost | GapReason::PowerLoss => true,
+            GapReason::Damaged => self.first == self.end,
+            GapReason::Retention | GapReason::Discarded => false,
+        }
+    }
+
+    /// Whether the next life kept what came before it.
+    pub fn keeps_what_came_before(&self) -> bool {
+        self.ends_life() && self.reason != GapReason::MemoryLost
     }
 }
 

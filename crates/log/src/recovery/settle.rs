@@ -11,10 +11,7 @@ impl Walk<'_> {
     /// removed for good, the rest is durable.
     pub(super) fn settle(mut self, names: &[String], tail: Tail) -> Result<Recovered, DiskError> {
         let clean = self.checkpoint.as_ref().is_some_and(|known| known.clean) && !tail.jumped;
-        let same_boot = self
-            .checkpoint
-            .as_ref()
-            .is_some_and(|known| known.boot_id.as_bytes() == boot_id_bytes(&self.open.boot_id));
+        let same_boot = self.is_same_boot();
         let keep = tail.segment.map_or(0, |at| at + 1);
         let first = self
             .checkpoint
@@ -40,7 +37,7 @@ impl Walk<'_> {
             self.disk.close(file)?;
         }
         let end = self.offset;
-        let incarnation = self.next_incarnation(clean, same_boot);
+        let incarnation = self.next_incarnation(clean, same_boot, tail.uncounted);
         let first = match self.segments.first() {
             Some(oldest) => oldest.base,
             None => end,
@@ -127,13 +124,14 @@ impl Walk<'_> {
 
     /// The life that the partition goes on in: another one if events may be
     /// missing that were acknowledged and that nothing tells of.
-    fn next_incarnation(&mut self, clean: bool, same_boot: bool) -> Incarnation {
+    fn next_incarnation(&mut self, clean: bool, same_boot: bool, uncounted: bool) -> Incarnation {
         let known = self.checkpoint.as_ref();
         let promised = known.map_or(self.open.durability, |known| known.durability);
-        let lost_all = known.is_none() && self.segments.is_empty();
         let power_loss = !clean && !same_boot && promised < Durability::Synced;
+        let lost_all = known.is_none() && self.segments.is_empty();
+        let damaged = lost_all || uncounted && !power_loss;
         let mut incarnation = self.incarnation_found();
-        if power_loss || lost_all {
+        if power_loss || damaged {
             incarnation = Incarnation(incarnation.0 + 1);
         }
         if incarnation > self.open.incarnation {
@@ -145,7 +143,7 @@ impl Walk<'_> {
             };
             let begun = self.segments.iter().find(newer).map(|segment| segment.base);
             let end = begun.unwrap_or(self.offset);
-            let reason = match lost_all {
+            let reason = match damaged {
                 true => GapReason::Damaged,
                 false => GapReason::PowerLoss,
             };

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::record::Gap;
 use wire::record::{CursorRecord, GapReason, Position, Record};
 use wire::*;
 
@@ -269,7 +270,10 @@ impl Model {
             ));
         }
         let power_loss = crash == Crash::PowerLoss || self.power_losses > 0;
-        let ends = power_loss && self.written_only;
+        // Flipped bits may leave nothing to tell how much is gone behind them.
+        let is_uncounted = |gap: &Gap| gap.reason == GapReason::Damaged && gap.ends_life();
+        let damaged = allow != Allow::Nothing && report.gaps.iter().any(is_uncounted);
+        let ends = power_loss && self.written_only || damaged;
         // Whoever makes a partition and dies has nothing to lose yet.
         let ends = ends && (self.created && !self.closing || report.ended.is_some());
         if ends != report.ended.is_some() {
@@ -319,6 +323,7 @@ impl Model {
                 (_, None) if offset >= end && allow == Allow::Flip && report.cut_bytes > 0 => {
                     lost.push(offset);
                 }
+                (_, None) if offset >= end && damaged => lost.push(offset),
                 (_, None) if offset >= end && allow == Allow::Lie => {}
                 (_, None) if named.contains(&offset) && allow != Allow::Nothing => {
                     lost.push(offset)
