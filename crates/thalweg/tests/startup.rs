@@ -120,6 +120,32 @@ fn a_full_disk_is_named_and_goes_on_when_a_topic_is_deleted() {
     assert!(status.success(), "{log}");
 }
 
+/// The topic that filled the disk makes the room itself: what it has lies in one segment.
+#[test]
+fn a_full_disk_goes_on_when_a_topic_is_to_keep_less() {
+    let rig = Rig::default();
+    let Some(disk) = Tmpfs::over(&rig, "16m") else {
+        return;
+    };
+    let server = rig.serve(&[]);
+    let line = format!("\"{}\"\n", "x".repeat(1000));
+    rig.run(&["topic", "create", "t"]).ok();
+    rig.run_with(&["produce", "t"], line.repeat(3000)).ok();
+    disk.fill();
+    let produce = ["produce", "t", "--timeout", "3"];
+    let ran = rig.run_with(&produce, line.repeat(17_000));
+    assert!(
+        ran.stderr.contains("storage is full: t/0: "),
+        "{}",
+        ran.stderr
+    );
+    rig.run(&["topic", "alter", "t", "--retention", "1MB"]).ok();
+    server.wait_for_log("t/0: storage has room again");
+    rig.run_with(&produce, line.repeat(1000)).ok();
+    let (status, log) = server.terminate();
+    assert!(status.success(), "{log}");
+}
+
 #[test]
 fn a_directory_that_was_renamed_under_a_server_is_no_clean_end() {
     let rig = Rig::default();
