@@ -123,6 +123,7 @@ impl Node {
             drain: Drain::default(),
             topic_files: BTreeMap::new(),
             start,
+            set_aside: Vec::new(),
             unclean: None,
             below: crate::space::Below::default(),
             touched: BTreeSet::new(),
@@ -143,6 +144,7 @@ impl Node {
         node.open_topics(&mut report);
         node.open_shared();
         node.write_start(disk.as_ref())?;
+        node.set_aside = aside::names(disk.as_ref(), &node.options.directory);
         let known = node.start.clone();
         node.start.internal_end = node.controller.end().0;
         let directory = &node.options.directory;

@@ -72,6 +72,8 @@ pub struct Node {
     pub(crate) topic_files: BTreeMap<TopicId, bool>,
     /// What starts remember.
     pub(crate) start: crate::start::Remembered,
+    /// What lay in `lost+found` when the node was opened. Only a start puts something there.
+    pub(crate) set_aside: Vec<String>,
     /// The first storage that had failed when the drain was to close it.
     pub(crate) unclean: Option<String>,
     /// What the data directory lies on, as far as the executor told.

@@ -158,13 +158,12 @@ impl Node {
 
     /// For the status: what was lost, what was set aside, and which topics were deleted.
     pub(crate) fn losses_status(&self) -> Value {
-        let aside = super::aside::names(self.options.disk.as_ref(), &self.options.directory);
         json!({
             "damage": self.start.open_damage().map(|damage| json!({
                 "time": damage.time,
                 "what": damage.what,
             })).collect::<Vec<_>>(),
-            "lost_and_found": aside,
+            "lost_and_found": self.set_aside,
             "deleted_topics": self.controller.table().deleted()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>(),

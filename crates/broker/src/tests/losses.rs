@@ -230,7 +230,10 @@ fn what_cannot_be_rebuilt_is_set_aside_whole() {
         // It stays until the operator removes it.
         ground.accept_loss = false;
         let world = ground.start();
+        // The node serves everybody: it asks no file system what to say of it.
+        let before = ground.disk.operation_count();
         let still = world.node.status()["losses"]["lost_and_found"].clone();
+        assert_eq!(ground.disk.operation_count(), before, "{what}");
         assert_eq!(still.as_array().unwrap().len(), aside, "{what}");
     }
 }
