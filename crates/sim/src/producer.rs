@@ -154,8 +154,9 @@ impl ProducerActor {
         let is_legitimate = match error.code() {
             Some(ErrorCode::ProducerFenced) => self.may_be_fenced,
             Some(ErrorCode::StorageFailed) => self.plan.disk_fails,
-            // A timeout that says why: a topic that blocks was full all the while.
-            Some(ErrorCode::StorageFull) => true,
+            // A timeout that says why: a topic that blocks was full all the while. What is
+            // refused for good is another matter.
+            Some(ErrorCode::StorageFull) => error.is_retryable(),
             Some(_) => false,
             None => matches!(
                 error,
