@@ -462,14 +462,7 @@ impl Consumer {
 
     /// Fails if nothing will come any more, however long it is waited for.
     pub(crate) fn standing(&self) -> Result<(), ClientError> {
-        let shared = &self.open()?.shared;
-        if let Some(failure) = shared.failure() {
-            return Err(failure);
-        }
-        match shared.mailbox.ended() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.open()?.health()
     }
 
     /// Why nothing will come any more of a partition, or of all, if so.

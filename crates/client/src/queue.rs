@@ -345,7 +345,8 @@ impl QueueConsumer {
     /// 20 to 250 ms), and then once or twice in `idle`; not while events come.
     ///
     /// # Errors
-    /// As [`QueueConsumer::pull`], but not for a server that is away; and
+    /// As [`QueueConsumer::pull`], but for a server that is away only once that has
+    /// lasted for the driver's reconnect timeout, if there is one; and
     /// [`wire::ErrorCode::StorageFailed`] if a partition failed, in which nobody
     /// knows what is left. The iterator can be used further after an error.
     pub fn drain(

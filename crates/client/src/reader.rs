@@ -259,7 +259,8 @@ impl Reader {
     /// without a limit; 0 only looks) for the first.
     ///
     /// # Errors
-    /// As [`Consumer::pull`], but not for a server that is away; and
+    /// As [`Consumer::pull`], but for a server that is away only once that has
+    /// lasted for the driver's reconnect timeout, if there is one; and
     /// [`ClientError::Forked`] in a forked child. It can be called again after
     /// an error.
     pub fn next_batch(&self, max: usize, timeout: Option<Duration>) -> Result<Read, ClientError> {

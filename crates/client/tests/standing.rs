@@ -119,6 +119,51 @@ fn a_driver_that_does_not_wait_for_ever_says_so_after_its_time_and_goes_on_later
     assert_eq!(pull_all(&mut world, &consumer, 1), [0]);
 }
 
+#[test]
+fn drains_and_reads_wait_for_the_reconnect_timeout_and_go_on_later() {
+    let mut world = World::with(DriverOptions {
+        reconnect_timeout: Some(3 * SECOND),
+        ..world::options()
+    });
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..2, 1, 0);
+    let reading = topic.begin_read(ReadOptions::default());
+    let reader = world.wait(reading).unwrap();
+    let consumer = join(&mut world, &topic);
+    let mut drain = Drain::new(SECOND);
+    let mut drained = || drain.next(&consumer, NOW);
+    // What was on its way is taken.
+    world.run_until(SECOND, |_| false);
+    for _ in 0..2 {
+        assert!(matches!(reader.next_batch(1, NOW), Ok(Read::Events(_))));
+        assert!(matches!(drained(), Ok(Drained::Event(_))));
+    }
+    world.server.cut();
+    world.server.is_silent = true;
+    let before = world.now();
+    assert!(world.run_until(MINUTE, |_| drained().is_err()));
+    assert!(world.now() - before >= 3 * SECOND);
+    assert!(is_unreachable(&drained()));
+    world.server.is_silent = false;
+    assert!(world.run_until(MINUTE, |_| drained().is_ok()));
+    // A read that has come to its end has no server to wait for.
+    assert!(matches!(reader.next_batch(1, NOW), Ok(Read::End)));
+    let reading = topic.begin_read(ReadOptions::default());
+    let reader = world.wait(reading).unwrap();
+    world.server.cut();
+    world.server.is_silent = true;
+    let before = world.now();
+    let read = || loop {
+        match reader.next_batch(1, NOW) {
+            Ok(Read::Events(_)) => {}
+            other => return other,
+        }
+    };
+    assert!(world.run_until(MINUTE, |_| !matches!(read(), Ok(Read::Waiting))));
+    assert!(is_unreachable(&read()), "{:?}", read());
+    assert!(world.now() - before >= 3 * SECOND);
+}
+
 /// Pulls for as long as a queue recovers: whether one of them said that there
 /// was nothing.
 fn says_nothing_while_it_recovers() -> bool {
