@@ -80,9 +80,9 @@ pub struct DriverOptions {
     /// is not there yet is waited for as long. Default: 10 s, and a group file
     /// that is not there is an error at once.
     pub connect_timeout: Option<Duration>,
-    /// How long a lost server may be away before pulls fail with
-    /// [`crate::ClientError::Unreachable`], whatever time they were given; the
-    /// next one goes on once the server is back. Default: for ever.
+    /// How long a lost server may be away before pulls, drains and bounded reads
+    /// fail with [`crate::ClientError::Unreachable`], whatever time they were given;
+    /// the next one goes on once the server is back. Default: for ever.
     pub reconnect_timeout: Option<Duration>,
     /// Hears of consumers that are kept from events while somebody pulls without
     /// a deadline: every 10 s, and once when they go on. Called on the thread
