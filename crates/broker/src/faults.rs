@@ -49,7 +49,7 @@ pub enum Fault {
     NoPrefetch,
     /// Drop what consumers need that the topic names.
     DropUnacknowledged,
-    /// Look at limits of retention only when something is appended.
+    /// Tick no storage: limits of retention and space are looked at when something is appended.
     NoRetentionTimer,
     /// Let each partition keep what all together may.
     TotalForEach,

@@ -12,7 +12,7 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 14] = [
+const PROMISES: [(Promise, Fault); 15] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -34,6 +34,7 @@ const PROMISES: [(Promise, Fault); 14] = [
         Fault::KeepLeftovers,
     ),
     (a_quiet_topic_keeps_to_its_limits, Fault::NoRetentionTimer),
+    (a_full_disk_is_found_to_have_room, Fault::NoRetentionTimer),
     (a_total_holds_for_all_partitions, Fault::TotalForEach),
     (
         super::losses::what_no_topic_names_stays,
@@ -538,4 +539,29 @@ fn a_total_holds_for_all_partitions(mut ground: Ground) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Nobody has to push, and to be refused, for a partition to notice that there is room.
+fn a_full_disk_is_found_to_have_room(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    ground.disk.set_space(Some(0));
+    let text = "x".repeat(500_000);
+    let event = batch(topic, 5, 0, 0, &[&text]);
+    let id = world.produce(link, topic, &event);
+    let refused = world.error(link, id).map(|error| error.code);
+    check(
+        refused == Some(ErrorCode::StorageFull),
+        "the disk is not full",
+    )?;
+    ground.disk.set_space(None);
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(1));
+    }
+    let status = world.node.status()["topics"][0]["partitions"][0]["full"].clone();
+    check(status.is_null(), &format!("full for ever: {status}"))?;
+    let id = world.produce(link, topic, &event);
+    let stored = world.answered::<Produced>(link, id);
+    check(stored.is_ok(), &format!("{:?}", stored.err()))
 }
