@@ -674,10 +674,13 @@ impl Drop for ShmBytes {
 }
 
 /// Reads from the socket, after what the handshake has read too much.
+///
+/// Both at once: whoever gets less than there was room for takes the socket for empty, and
+/// waits for what comes next, which nobody sends who waits for this to be read.
 fn read_plain(
     socket: &mut UnixStream,
     incoming: &mut Vec<u8>,
-    into: &mut [IoSliceMut<'_>],
+    mut into: &mut [IoSliceMut<'_>],
 ) -> io::Result<usize> {
     if incoming.is_empty() {
         return socket.read_vectored(into);
@@ -685,7 +688,12 @@ fn read_plain(
     let mut first = &incoming[..];
     let read = first.read_vectored(into)?;
     incoming.drain(..read);
-    Ok(read)
+    IoSliceMut::advance_slices(&mut into, read);
+    if into.is_empty() {
+        return Ok(read);
+    }
+    // An error comes again with the next read; so does the end.
+    Ok(read + socket.read_vectored(into).unwrap_or(0))
 }
 
 /// Brings what the other process has at an address.

@@ -3,11 +3,13 @@
 mod rig;
 
 use rig::Rig;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use wire::frame::{FrameHeader, FrameKind};
 
 /// Opens connections without end and says nothing on them, as who has no token does.
 struct Flood {
@@ -169,4 +171,47 @@ fn the_limit_of_open_files_is_raised() {
         .unwrap();
     let numbers: Vec<&str> = files.split_whitespace().skip(3).take(2).collect();
     assert_eq!(numbers[0], numbers[1], "{files}");
+}
+
+/// A frame that should be a Hello, with a head of so many bytes.
+fn bad_hello(head_bytes: usize) -> Vec<u8> {
+    let head = vec![0xff; head_bytes];
+    let header = FrameHeader {
+        kind: FrameKind::Hello,
+        flags: 0,
+        head_bytes: head_bytes as u32,
+        payload_bytes: 0,
+        id: 1,
+    };
+    [&header.to_bytes(&head)[..], &head].concat()
+}
+
+/// Sends all and reads to the end. The server reads while it is sent, or it would
+/// never be sent whole: less fits between the two.
+fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> String {
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // It may be cut off behind the answer.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_bad_hello_of_any_length_is_answered_over_each_transport() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    for head_bytes in [10, 1000, 70_000, 300_000, 1 << 20] {
+        let hello = bad_hello(head_bytes);
+        for endpoint in server.endpoints() {
+            let answer = match endpoint.split_once("://").unwrap() {
+                ("tcp", address) => exchange(TcpStream::connect(address).unwrap(), &hello),
+                (_, path) => exchange(UnixStream::connect(path).unwrap(), &hello),
+            };
+            assert!(
+                answer.contains("hello"),
+                "{head_bytes} bytes over {endpoint}: {answer:?}; {}",
+                server.log()
+            );
+        }
+    }
 }

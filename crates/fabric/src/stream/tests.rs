@@ -361,3 +361,17 @@ fn a_flood_of_bells_takes_no_more_than_a_turn() {
     read();
     assert_eq!(read(), (false, Some(false), true));
 }
+
+/// A client without shared memory has sent as much as fits before the server looks, and
+/// waits for room. A read that fills less than it may is taken for the last one.
+#[test]
+fn a_read_behind_the_handshake_takes_what_there_is() {
+    let (mut client, server) = UnixStream::pair().unwrap();
+    while client.write(&[0x89; 4096]).is_ok() {}
+    let mut stream = ShmBytes::accepting(server, None, Arc::new(ShmOptions::default()));
+    let mut buffer = [0; 3 * MESSAGE_BYTES];
+    let (head, tail) = buffer.split_at_mut(MESSAGE_BYTES / 2);
+    let mut into = [IoSliceMut::new(head), IoSliceMut::new(tail)];
+    assert_eq!(stream.read_vectored(&mut into).unwrap(), 3 * MESSAGE_BYTES);
+    assert_eq!(buffer, [0x89; 3 * MESSAGE_BYTES]);
+}
