@@ -89,6 +89,41 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
+/// Every file of tests is run: where a crate has one program for all of them, each is a module of it or is
+/// named in Cargo.toml.
+pub fn tests(files: &[File]) -> Vec<String> {
+    let text_of = |path: &str| {
+        files
+            .iter()
+            .find(|file| file.path == path)
+            .map(|file| &*file.text)
+    };
+    let mut complaints = Vec::new();
+    for file in files {
+        let Some((directory, name)) = file.path.rsplit_once('/') else {
+            continue;
+        };
+        let (Some(name), Some(room)) = (name.strip_suffix(".rs"), directory.strip_suffix("/tests"))
+        else {
+            continue;
+        };
+        let Some(all) = text_of(&format!("{directory}/all.rs")) else {
+            continue;
+        };
+        let cargo = text_of(&format!("{room}/Cargo.toml")).unwrap_or_default();
+        let is_run = all.contains(&format!("mod {name};"))
+            || all.contains(&format!("#[path = \"{name}.rs\"]"))
+            || cargo.contains(&format!("name = \"{name}\""));
+        if !is_run {
+            complaints.push(format!(
+                "{}: nothing runs it; name it in {directory}/all.rs, or in {room}/Cargo.toml if it needs a process of its own",
+                file.path
+            ));
+        }
+    }
+    complaints
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +154,22 @@ mod tests {
     fn a_registry_is_found() {
         let text = format!("pip install --index-url https://{}/simple\n", REGISTRIES[0]);
         assert!(words(&[File::of("README.md", &text)])[0].contains("names the package registry"));
+    }
+
+    #[test]
+    fn a_file_of_tests_that_nothing_runs_is_told() {
+        let files = |all: &str, cargo: &str| {
+            [
+                File::of("crates/a/tests/all.rs", all),
+                File::of("crates/a/tests/one.rs", ""),
+                File::of("crates/a/Cargo.toml", cargo),
+                File::of("crates/b/tests/two.rs", ""),
+            ]
+        };
+        let named = "[[test]]\nname = \"all\"\n";
+        assert_eq!(super::tests(&files("mod one;\n", named)), [""; 0]);
+        let both = format!("{named}[[test]]\nname = \"one\"\n");
+        assert_eq!(super::tests(&files("", &both)), [""; 0]);
+        assert_eq!(super::tests(&files("", named)).len(), 1);
     }
 }

@@ -66,6 +66,11 @@ fn files_put_nothing_off_and_name_no_registry() {
 }
 
 #[test]
+fn every_file_of_tests_is_run() {
+    none(sources::tests(&tree::files()));
+}
+
+#[test]
 fn links_lead_somewhere() {
     none(documents::links(&tree::files()));
 }

@@ -1,12 +1,9 @@
 //! Bounded reads, against a scripted server under a virtual clock and against
 //! the real one: they end at what was there, whatever becomes of it meanwhile.
 
-mod fake;
-mod live;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::live;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use live::{WATCHDOG, connect, push, start};

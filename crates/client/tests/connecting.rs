@@ -1,8 +1,6 @@
 //! Finding the server, losing it, and not mistaking another one for it.
 
-mod fake;
-#[path = "fake/world.rs"]
-mod world;
+use crate::world;
 
 use bytes::Bytes;
 use client::*;

@@ -1,11 +1,9 @@
 //! Consumers against a scripted server, in one thread, under a virtual
 //! clock: order, reconnects, gaps, cursors, credit.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::fake;
+use crate::reading;
+use crate::world;
 
 use bytes::Bytes;
 use client::*;

@@ -1,8 +1,6 @@
 //! The core against a scripted server, in one thread, under a virtual clock.
 
-mod fake;
-#[path = "fake/world.rs"]
-mod world;
+use crate::world;
 
 use client::*;
 use std::time::Duration;

@@ -1,11 +1,9 @@
 //! Events whose data is damaged where it is stored, against a scripted server
 //! under a virtual clock: what lies behind them comes once, and in order.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::fake;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use fake::Fate;

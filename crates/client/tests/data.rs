@@ -1,11 +1,8 @@
 //! The data of a consumer's events, against a scripted server under a
 //! virtual clock: what is read, when, and where it lands.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use reading::*;

@@ -1,7 +1,7 @@
 //! Draining a queue of the real server: a loop ends when nothing of the queue is
 //! left to anybody, and never because of an outage.
 
-mod live;
+use crate::live;
 
 use client::*;
 use live::{WATCHDOG, connect, number, push, start};

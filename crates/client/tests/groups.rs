@@ -1,11 +1,9 @@
 //! Members of groups against a scripted server, in one thread, under a
 //! virtual clock: assignment, revocation, acknowledgements, expulsion.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::fake;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use fake::FakeGroup;

@@ -1,6 +1,6 @@
 //! A consumer of a queue whose program is about to end, against the real server.
 
-mod live;
+use crate::live;
 
 use client::*;
 use live::{WATCHDOG, connect, number, push, start};

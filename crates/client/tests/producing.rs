@@ -1,9 +1,8 @@
 //! Producers against a scripted server, in one thread, under a virtual
 //! clock: order, retries, failures, budgets, batches.
 
-mod fake;
-#[path = "fake/world.rs"]
-mod world;
+use crate::fake;
+use crate::world;
 
 use client::*;
 use std::collections::BTreeMap;

@@ -1,11 +1,9 @@
 //! Consumers of queues against a scripted server, in one thread, under a
 //! virtual clock: leases, settlements, reconnects, expulsion.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::fake;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use fake::{FakeQueue, Fate};

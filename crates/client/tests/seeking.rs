@@ -1,11 +1,8 @@
 //! Seeks that are not waited for: what is acknowledged behind them, and
 //! other seeks, however often the server asks for them to be tried again.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use reading::*;

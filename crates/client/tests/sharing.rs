@@ -1,7 +1,7 @@
 //! Groups against the real server: shares move, and nothing is lost or
 //! acknowledged twice over, also when the server is killed.
 
-mod live;
+use crate::live;
 
 use client::*;
 use live::{WATCHDOG, connect, number, push, start};

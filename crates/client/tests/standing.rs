@@ -1,11 +1,9 @@
 //! What a pull that finds nothing says, against a scripted server under a
 //! virtual clock: there was nothing, or the server was away, or it recovers.
 
-mod fake;
-#[path = "fake/reading.rs"]
-mod reading;
-#[path = "fake/world.rs"]
-mod world;
+use crate::fake;
+use crate::reading;
+use crate::world;
 
 use client::*;
 use fake::FakeQueue;

@@ -1,7 +1,7 @@
 //! The client with its own thread, against the scripted server in another
 //! one, over the in-process transport.
 
-mod fake;
+use crate::fake;
 
 use bytes::Bytes;
 use client::*;

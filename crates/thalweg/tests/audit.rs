@@ -1,6 +1,6 @@
 //! The audit is audited: what is done to a server behind its back is found.
 
-mod rig;
+use crate::rig;
 
 use rig::{Ran, Rig, json_lines};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! What the commands do, as somebody at a shell sees it.
 
-mod rig;
+use crate::rig;
 
 use rig::{Rig, json_lines, signal, wait};
 use rustix::process::Signal;

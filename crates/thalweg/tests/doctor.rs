@@ -1,6 +1,6 @@
 //! What `thalweg doctor` says of this host and of servers.
 
-mod rig;
+use crate::rig;
 
 use rig::Rig;
 use serde_json::Value;

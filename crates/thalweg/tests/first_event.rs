@@ -1,7 +1,7 @@
 //! One event from `thalweg produce` through a server process and its disk to
 //! `thalweg consume`.
 
-mod rig;
+use crate::rig;
 
 use rig::Rig;
 

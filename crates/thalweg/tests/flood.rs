@@ -1,6 +1,6 @@
 //! Connections that say nothing: they cost others neither the server nor its disk.
 
-mod rig;
+use crate::rig;
 
 use rig::Rig;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! An event larger than all memory that anybody is given for it.
 
-mod rig;
+use crate::rig;
 
 use client::{DataWanted, Definition, Driver, DriverOptions, Durability, Endpoint, Event};
 use client::{PartitionStorage, ProducerOptions, Target};

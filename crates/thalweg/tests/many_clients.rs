@@ -1,6 +1,6 @@
 //! Many client processes at once.
 
-mod rig;
+use crate::rig;
 
 use rig::{Rig, wait};
 use std::collections::{BTreeMap, HashMap};

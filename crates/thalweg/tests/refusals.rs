@@ -1,6 +1,6 @@
 //! What cannot be right is refused, with an error that says what and where.
 
-mod rig;
+use crate::rig;
 
 use rig::{Ran, Rig};
 

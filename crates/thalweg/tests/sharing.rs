@@ -1,7 +1,7 @@
 //! `thalweg group` and `thalweg queue`: what an operator sees of consumers
 //! that share, and what becomes of dead letters.
 
-mod rig;
+use crate::rig;
 
 use client::*;
 use rig::Rig;

@@ -1,6 +1,6 @@
 //! What signals do to a server.
 
-mod rig;
+use crate::rig;
 
 use rig::{Rig, signal};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! A partition on a faulty disk, a script that uses it, and the model beside it.
 
-use crate::model::*;
+use super::model::*;
 use bytes::Bytes;
 use log::producers::Verdict;
 use log::testing::{Contents, Driven, Fault, FaultyDisk};

@@ -272,7 +272,7 @@ impl ServerProcess {
         let mut child = self.child.take().expect("it runs");
         signal(child.id(), rustix::process::Signal::TERM);
         let status = wait(&mut child);
-        (status, self.log.text())
+        (status, self.log.whole())
     }
 
     /// Waits for an end that somebody else asked for.
@@ -329,6 +329,14 @@ struct Written {
 impl Log {
     pub fn text(&self) -> String {
         self.shared.0.lock().expect("no holder panics").text.clone()
+    }
+
+    /// All of it: the process has ended, and its last lines may still be on their way.
+    fn whole(&self) -> String {
+        let (written, moved) = &*self.shared;
+        let written = written.lock().expect("no holder panics");
+        let written = moved.wait_while(written, |written| !written.ended);
+        written.expect("no holder panics").text.clone()
     }
 
     fn wait_for_text(&self) {

@@ -1,0 +1,33 @@
+//! Clients against scripted servers and real ones: one program, so that it is linked once. Tests that need a process of their own
+//! stand beside it.
+
+mod fake;
+mod live;
+#[path = "fake/reading.rs"]
+mod reading;
+#[path = "fake/world.rs"]
+mod world;
+
+mod arguments;
+mod bounded;
+mod connecting;
+mod consuming;
+#[path = "core.rs"]
+mod core_alone;
+mod damage;
+mod data;
+mod definitions;
+mod draining;
+mod groups;
+mod job_end;
+mod overflow;
+mod producing;
+mod progress;
+mod queues;
+mod seeking;
+mod server;
+mod sharing;
+mod standing;
+mod standing_in;
+mod threaded;
+mod threads;

@@ -1,0 +1,17 @@
+//! The command and its server, as processes: one program, so that it is linked once. Tests that need a process of their own
+//! stand beside it.
+
+mod rig;
+
+mod audit;
+mod bench;
+mod commands;
+mod doctor;
+mod first_event;
+mod flood;
+mod large;
+mod many_clients;
+mod refusals;
+mod sharing;
+mod signals;
+mod startup;
