@@ -195,7 +195,9 @@ impl Session {
     }
 
     /// Waits until every producer is drained, and then until everything that
-    /// was settled is durable: replies settle when they are stored.
+    /// was settled is durable: replies settle when they are stored. A handle that
+    /// its owner closes meanwhile, or has closed, is done: its futures, and the
+    /// owner's own `close`, say what came of the rest.
     pub fn drain(&self, timeout: Duration) -> Result<(), ClientError> {
         let deadline = Deadline::after(timeout);
         let producers: Vec<_> = self
@@ -209,7 +211,7 @@ impl Session {
         let flushes: Vec<_> = producers.iter().map(|producer| producer.flush()).collect();
         let mut result = Ok(());
         for flush in flushes {
-            result = result.and(flush.wait(deadline.left()));
+            result = result.and(self.unless_given_up(flush.wait(deadline.left())));
         }
         let queues = std::mem::take(&mut *self.queues.lock().expect("no holder panics here"));
         let queues: Vec<_> = queues.iter().filter_map(Weak::upgrade).collect();
@@ -219,9 +221,17 @@ impl Session {
                 let what = "what was settled to be durable".to_owned();
                 Err(ClientError::Timeout { what })
             });
-            result = result.and(flushed);
+            result = result.and(self.unless_given_up(flushed));
         }
         result
+    }
+
+    /// While the driver is open, a handle is closed by its owner alone.
+    fn unless_given_up(&self, outcome: Result<(), ClientError>) -> Result<(), ClientError> {
+        match outcome {
+            Err(ClientError::Closed) if self.mailbox.ended().is_none() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Ends the connection and the thread.

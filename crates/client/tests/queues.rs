@@ -346,6 +346,23 @@ fn what_is_settled_behind_a_close_that_was_cut_off_is_refused() {
 }
 
 #[test]
+fn whoever_closes_a_consumer_hears_that_it_left_though_another_closes_it_too() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..1, 1, 0);
+    let consumer = join(&mut world, &topic, QueueConsumerOptions::default());
+    world.server.is_silent = true;
+    let first = consumer.begin_close();
+    world.run_until(SECOND, |_| false);
+    let second = consumer.begin_close();
+    world.run_until(SECOND, |_| false);
+    world.server.is_silent = false;
+    world.server.cut();
+    world.wait(first).unwrap();
+    world.wait(second).unwrap();
+}
+
+#[test]
 fn extensions_are_not_gathered_while_nobody_answers() {
     let mut world = World::new();
     let topic = world.topic(1);

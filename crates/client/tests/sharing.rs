@@ -367,6 +367,32 @@ fn a_broadcast_gathers_replies_and_says_who_is_missing() {
     drop(silent);
 }
 
+/// What the requester was to send is the affair of those who asked: their answer
+/// says that the requester was closed.
+#[test]
+fn a_driver_closes_without_failure_after_a_handle_that_its_owner_gave_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(directory.path());
+    let driver = connect(directory.path());
+    let mut options = RequesterOptions::default();
+    options.producer.batch.count_max = Some(1);
+    options.producer.batches_in_flight_max = 1;
+    let requester = topic(&driver, 1).requester(options).unwrap();
+    server.kill();
+    while !driver.liveness().contains("not connected") {
+        std::thread::yield_now();
+    }
+    // The second waits for the first, which waits for the server.
+    let ask = |text| requester.request(Event::new(text), WATCHDOG).unwrap();
+    let answers = [ask(b"1"), ask(b"2")];
+    let given_up = requester.close(Duration::from_millis(10));
+    assert!(matches!(given_up, Err(ClientError::Timeout { .. })));
+    for answer in answers {
+        assert!(matches!(answer.wait(), Err(ClientError::Closed)));
+    }
+    driver.close(WATCHDOG).unwrap();
+}
+
 #[test]
 fn a_client_without_a_thread_consumes_a_queue_and_asks() {
     let directory = tempfile::tempdir().unwrap();

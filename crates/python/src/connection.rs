@@ -131,29 +131,20 @@ impl Closing {
         let queues: Vec<_> = self.queues.iter().filter_map(Weak::upgrade).collect();
         let leaving: Vec<_> = queues.iter().map(|queue| queue.begin_close()).collect();
         for consumer in self.consumers.iter().filter_map(Weak::upgrade) {
-            outcome = outcome.and(unless_closed(consumer.flush_acknowledgements(left())));
+            outcome = outcome.and(consumer.flush_acknowledgements(left()));
         }
         for mut leaving in leaving {
             let left = leaving.wait_for(Some(left())).unwrap_or_else(|| {
                 let what = "consumers of the driver to leave their queues".to_owned();
                 Err(ClientError::Timeout { what })
             });
-            outcome = outcome.and(unless_closed(left));
+            outcome = outcome.and(left);
         }
-        outcome = unless_closed(self.driver.close(left())).and(outcome);
+        outcome = self.driver.close(left()).and(outcome);
         if let Some(server) = self.server {
             outcome = outcome.and(server.close(left()));
         }
         outcome
-    }
-}
-
-/// What the program closed itself, maybe on another thread at this moment, is no
-/// failure of the driver's end: the futures of that handle say what came of them.
-fn unless_closed(outcome: Result<(), ClientError>) -> Result<(), ClientError> {
-    match outcome {
-        Err(ClientError::Closed) => Ok(()),
-        outcome => outcome,
     }
 }
 

@@ -39,7 +39,8 @@ const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
 /// The consumer's handle is gone, or it is closed.
 struct Closing {
-    promise: Option<Promise>,
+    /// Of all who wait for it.
+    promises: Vec<Promise>,
     deadline: Duration,
     has_left: bool,
 }
@@ -474,7 +475,7 @@ impl QueueCore {
         }
         if let Some(closing) = self.closing.take_if(|closing| closing.has_left) {
             // It was on its way; whether it arrived, the session timeout tells.
-            resolve(closing.promise, Ok(()));
+            resolve_all(closing.promises, &Ok(()));
             self.is_over = true;
             // Nobody is left to settle what the program still has.
             self.shared.lose_all();
@@ -539,7 +540,7 @@ impl QueueCore {
                 self.shared.title,
                 wire.context.mailbox.liveness.describe(now)
             );
-            resolve(closing.promise, Err(ClientError::Timeout { what }));
+            resolve_all(closing.promises, &Err(ClientError::Timeout { what }));
             self.membership.leave(wire, Route::Ignored);
             self.left(wire);
         }
@@ -612,14 +613,13 @@ impl QueueCore {
             // Whoever asks again waits for the same; a drop waits for nothing.
             Some(closing) => {
                 if promise.is_some() {
-                    let before = std::mem::replace(&mut closing.promise, promise);
-                    resolve(before, Err(ClientError::Closed));
-                    closing.deadline = deadline;
+                    closing.promises.extend(promise);
+                    closing.deadline = closing.deadline.max(deadline);
                 }
             }
             None => {
                 self.closing = Some(Closing {
-                    promise,
+                    promises: promise.into_iter().collect(),
                     deadline,
                     has_left: false,
                 });
@@ -646,9 +646,7 @@ impl QueueCore {
         if !self.flushes.is_empty() {
             self.shared.set_awaited(false);
         }
-        for promise in std::mem::take(&mut self.flushes) {
-            promise.resolve(outcome.clone().map(|()| Reply::default()));
-        }
+        resolve_all(std::mem::take(&mut self.flushes), outcome);
     }
 
     /// Leaves, if it is to and everything is settled.
@@ -678,7 +676,9 @@ impl QueueCore {
         let closing = self.closing.take();
         self.lose_all(wire);
         resolve(self.promise.take(), Err(ClientError::Closed));
-        resolve(closing.and_then(|closing| closing.promise), Ok(()));
+        if let Some(closing) = closing {
+            resolve_all(closing.promises, &Ok(()));
+        }
     }
 
     /// The client ends: what is settled goes out, though nobody hears the answer.
@@ -688,10 +688,9 @@ impl QueueCore {
         self.membership.leave(wire, Route::Ignored);
         let closing = self.closing.take();
         self.fail(wire, error);
-        resolve(
-            closing.and_then(|closing| closing.promise),
-            Err(error.clone()),
-        );
+        if let Some(closing) = closing {
+            resolve_all(closing.promises, &Err(error.clone()));
+        }
         self.is_over = true;
     }
 
@@ -709,6 +708,12 @@ impl QueueCore {
 
 fn resolve(promise: Option<Promise>, outcome: Result<(), ClientError>) {
     resolve_with(promise, outcome.map(|()| Reply::default()));
+}
+
+fn resolve_all(promises: Vec<Promise>, outcome: &Result<(), ClientError>) {
+    for promise in promises {
+        promise.resolve(outcome.clone().map(|()| Reply::default()));
+    }
 }
 
 fn resolve_with(promise: Option<Promise>, outcome: Result<Reply, ClientError>) {
