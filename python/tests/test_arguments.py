@@ -362,6 +362,27 @@ def test_a_number_that_json_has_not_is_refused_by_its_path(
     assert topic.fetch(0, 0) == []
 
 
+@pytest.mark.parametrize("serializer", ["json", "msgpack"])
+def test_numbers_that_metadata_has_not_are_refused_whatever_the_serializer(
+    driver: thalweg.Driver, name: str, serializer: str
+) -> None:
+    pytest.importorskip("orjson")  # Without it an int of any width is written.
+    topic = driver.create_topic(name, storage="memory", serializer=serializer)
+    kept = {"least": -(2**63), "greatest": 2**64 - 1}
+    with topic.producer() as producer:
+        for wide in (2**64, -(2**63) - 1, 10**30):
+            path = rf"metadata\['a'\]\[1\] is an int of {wide.bit_length()} bits"
+            with pytest.raises(exceptions.InvalidEvent, match=path):
+                producer.push({"a": [0, wide]})
+        with pytest.raises(exceptions.InvalidEvent, match=r"metadata\['a'\] is nan"):
+            producer.push({"a": math.nan})
+        producer.push(kept).result(60)
+    assert [event.metadata for event in topic.fetch(0, 0)] == [kept]
+    path = r"the definition\['retention'\]\['bytes'\] is an int of 71 bits"
+    with pytest.raises(exceptions.InvalidTopic, match=path):
+        driver.create_topic(f"{name}-wide", storage="memory", retention={"bytes": 2**70})
+
+
 def test_null_stays_null(topic: thalweg.Topic) -> None:
     with topic.producer() as producer:
         for metadata in ({"a": None, "b": [1.5, None]}, {"a": "null"}, None):

@@ -12,9 +12,12 @@ import importlib
 import json
 import math
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thalweg.exceptions import InvalidEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _import_orjson() -> Any:
@@ -83,24 +86,40 @@ def dumps_anything(value: Any, what: str = "metadata") -> bytes:
                 f"{what}{path} is {number}, and JSON has no such number: give None or a str in "
                 f"its place, such as {str(number)!r}"
             ) from reason
+        wide = None if isinstance(reason, RecursionError) else _find(value, _is_wide)
+        if wide is not None:
+            path, number = wide
+            raise InvalidEvent(
+                f"{what}{path} is an int of {number.bit_length()} bits, and metadata has "
+                "integers from -2**63 to 2**64 - 1: give a float or a str in its place"
+            ) from reason
         raise InvalidEvent(f"{what} can't be made JSON: {reason}") from reason
 
 
 def non_finite(value: Any) -> tuple[str, Any] | None:
     """Where in a value a number is that is not finite, and which: None if there is none."""
-    return _non_finite(value, 0)
+    return _find(value, _is_not_finite)
 
 
 #: Deeper than any JSON that is written.
 _DEPTH_MAX = 300
 
 
-def _non_finite(value: Any, depth: int) -> tuple[str, Any] | None:
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _is_wide(value: Any) -> bool:
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+def _find(value: Any, is_wanted: Callable[[Any], bool], depth: int = 0) -> tuple[str, Any] | None:
+    """Where in a value the first number is that is wanted, and which: None if there is none."""
     steps: Any
-    if value is None or isinstance(value, (str, int)) or depth > _DEPTH_MAX:
+    if value is None or isinstance(value, str) or depth > _DEPTH_MAX:
         return None
-    if isinstance(value, float):
-        return None if math.isfinite(value) else ("", value)
+    if isinstance(value, (int, float)):
+        return ("", value) if is_wanted(value) else None
     if isinstance(value, dict):
         steps = ((f"[{key!r}]", entry) for key, entry in value.items())
     elif isinstance(value, (list, tuple)):
@@ -113,7 +132,7 @@ def _non_finite(value: Any, depth: int) -> tuple[str, Any] | None:
     else:
         return None
     for step, entry in steps:
-        found = _non_finite(entry, depth + 1)
+        found = _find(entry, is_wanted, depth + 1)
         if found is not None:
             return step + found[0], found[1]
     return None
