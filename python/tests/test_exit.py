@@ -109,13 +109,23 @@ def last_words():
     assert event is not None and event.metadata == {"said": "at the end"}
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        "producer.push({}).result(60)",
+        "raise producer.push({}).exception(60)",
+        "producer.push({}); producer.flush()",
+        "producer.push({}); producer.begin_flush().result(60)",
+        "producer.push({}); producer.close()",
+    ],
+)
 def test_a_failure_that_was_raised_is_not_told_again(
-    shared_server: Any, driver: thalweg.Driver, name: str, run_script: Any
+    shared_server: Any, driver: thalweg.Driver, name: str, run_script: Any, seen: str
 ) -> None:
-    code = """
+    code = f"""
 driver.delete_topic(sys.argv[2])
 try:
-    producer.push({}).result(60)
+    {seen}
 except thalweg.exceptions.Error as error:
     print(type(error).__name__)
 """
