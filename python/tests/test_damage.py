@@ -150,7 +150,7 @@ def exchanged(path: Path, draw: random.Random) -> None:
     root = next(parent for parent in path.parents if parent.name == "data")
     others = [
         other
-        for other in root.rglob(f"*{path.suffix}")
+        for other in root.rglob(f"*{path.suffix}" if path.suffix else path.name)
         if other.is_file() and other != path and other.name not in (*IDENTITY, "lock")
     ]
     if others:
@@ -294,7 +294,7 @@ def audited(ground: Ground) -> int:
 def check(ground: Ground, stop: str, damaged: Path, way: str) -> str:
     """Starts a server on it and looks at all. In a word what became of it."""
     before = ground.files()
-    beside = [path for path in before if path.parent == damaged.parent]
+    beside = [path for path in (*before, damaged) if path.parent == damaged.parent]
     last_segment = max((path for path in beside if path.suffix == ".log"), default=None)
     outcome = "served"
     if not ground.start():
