@@ -61,7 +61,8 @@ impl Acks {
         self.levels.iter_mut().flat_map(std::mem::take).collect()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.levels.iter().all(VecDeque::is_empty)
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.levels.iter().map(VecDeque::len).sum()
     }
 }

@@ -119,36 +119,24 @@ impl Node {
 
     /// Whether everything that was taken has been answered.
     fn is_finished(&self) -> bool {
-        let asked = |method: Method| {
-            matches!(
-                method,
-                Method::Produce
-                    | Method::MoveCursors
-                    | Method::DeleteConsumer
-                    | Method::Join
-                    | Method::Leave
-                    | Method::Release
-                    | Method::MoveMemberCursors
-                    | Method::Settle
-                    | Method::CreateTopic
-                    | Method::AddPartitions
-                    | Method::DeleteTopic
-                    | Method::OpenProducer
-                    | Method::ReadData
-            )
-        };
-        self.makings.is_empty()
-            && self.transfers.is_empty()
-            && self.controller.is_idle()
-            && self
-                .partitions
-                .values()
-                .all(|partition| partition.acks.is_empty())
-            && !self
-                .sessions
-                .values()
-                .flat_map(|session| session.requests.values())
-                .any(|request| asked(request.method))
+        self.unfinished().iter().all(|(count, _)| *count == 0)
+    }
+
+    /// How much of what was taken is not answered yet.
+    fn unfinished(&self) -> [(usize, &'static str); 5] {
+        let acks = self.partitions.values().map(|it| it.acks.len()).sum();
+        let requests = self.sessions.values().flat_map(|it| it.requests.values());
+        let asked = requests.filter(|it| is_awaited(it.method)).count();
+        [
+            (self.makings.len(), "topics being made"),
+            (self.transfers.len(), "transfers of data"),
+            (
+                usize::from(!self.controller.is_idle()),
+                "command of the controller",
+            ),
+            (acks, "batches to acknowledge"),
+            (asked, "requests to answer"),
+        ]
     }
 
     /// What is not finished by now is given up.
@@ -156,7 +144,17 @@ impl Node {
         if self.drain != Drain::Finishing {
             return;
         }
-        self.report("draining took too long: what is not finished is given up".into());
+        let left = self
+            .unfinished()
+            .into_iter()
+            .filter(|(count, _)| *count > 0);
+        let left: Vec<String> = left
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        self.report(format!(
+            "draining took too long: what is not finished is given up: {}",
+            left.join(", ")
+        ));
         let partitions: Vec<_> = self.partitions.keys().copied().collect();
         for id in partitions {
             self.fail_partition(id, &draining());
@@ -171,6 +169,26 @@ impl Node {
             self.touched.insert(*id);
         }
     }
+}
+
+/// Whether a drain waits until a request of this method is answered.
+fn is_awaited(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Produce
+            | Method::MoveCursors
+            | Method::DeleteConsumer
+            | Method::Join
+            | Method::Leave
+            | Method::Release
+            | Method::MoveMemberCursors
+            | Method::Settle
+            | Method::CreateTopic
+            | Method::AddPartitions
+            | Method::DeleteTopic
+            | Method::OpenProducer
+            | Method::ReadData
+    )
 }
 
 fn draining() -> ErrorReply {

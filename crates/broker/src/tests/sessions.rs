@@ -1,6 +1,7 @@
 //! Who gets in, signs of life, and the end.
 
 use super::harness::*;
+use crate::Limits;
 use crate::node::Input;
 use net::Peer;
 use std::time::Duration;
@@ -197,6 +198,24 @@ fn a_drain_finishes_what_was_taken_and_refuses_the_rest() {
     ground.kill();
     let world = ground.start();
     assert_eq!((world.report.cut_bytes, world.report.lines.len()), (0, 0));
+}
+
+/// A drain that gives up says what it waited for.
+#[test]
+fn a_drain_that_takes_too_long_reports_what_is_left() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.hold_disk = true;
+    world.produce(link, topic, &batch(topic, 5, 0, 0, &["a"]));
+    world.input(Input::Drain);
+    world.pass(Limits::default().drain_timeout);
+    let left = "1 batches to acknowledge, 1 requests to answer";
+    let lines = world.lines.join("\n");
+    assert!(lines.contains(left), "{lines}");
+    world.release_disk();
+    assert!(world.drained);
 }
 
 /// A reader that comes while partitions close is to come again, not told that
