@@ -52,7 +52,7 @@ impl Judge {
                 .map_err(|error| refuse(error.code(), &error))?;
             if !is_unbounded {
                 batch
-                    .spend(&steps, metadata.len())
+                    .spend(&steps)
                     .map_err(|error| refuse(ErrorCode::InvalidEvent, &error))?;
             }
         }

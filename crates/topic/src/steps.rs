@@ -11,10 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// What every event may take, ...
 const BASE: u64 = 250_000;
 /// ... and besides for each byte of its metadata. Schemas that are written for
-/// people take about one.
-const PER_BYTE: u64 = 4;
-/// What all events of a batch may take together, besides [`PER_BYTE`].
-const BATCH: u64 = 1_000_000;
+/// people take about one, and half of one more is for reading it.
+const PER_BYTE: u64 = 3;
+/// What all events of a batch may take together, unless it is a single event.
+const BATCH: u64 = 750_000;
 /// Of what its events took by its own count, a producer puts no more in one
 /// batch, unless it is a single event. The server may count a little more: its JSON is
 /// what a serializer made of the producer's.
@@ -56,8 +56,7 @@ impl Steps {
         )
     }
 
-    /// What all events of a batch may take, however many they are, if
-    /// [`Steps::spend`] gives it the metadata of each.
+    /// What all events of a batch may take, however many they are and however large.
     pub fn of_batch() -> Self {
         Self {
             of: Of::Batch,
@@ -70,17 +69,19 @@ impl Steps {
         self.max - self.left
     }
 
-    /// Takes off a batch's budget what an event took of its own, and puts in
-    /// what is for its metadata.
+    /// Takes off a batch's budget what an event took of its own. The first event
+    /// may use up more than all of it, within its own budget.
     ///
     /// # Errors
     /// [`OutOfSteps`] if it took more than are left.
-    pub fn spend(&mut self, event: &Self, metadata_bytes: usize) -> Result<(), OutOfSteps> {
-        let more = (metadata_bytes as u64).saturating_mul(PER_BYTE);
-        self.max = self.max.saturating_add(more);
-        let left = self.left.saturating_add(more).checked_sub(event.taken());
+    pub fn spend(&mut self, event: &Self) -> Result<(), OutOfSteps> {
+        let is_first = self.left == self.max;
+        let left = self.left.checked_sub(event.taken());
         self.left = left.unwrap_or(0);
-        left.map(|_| ()).ok_or(self.used_up())
+        match left.is_some() || is_first {
+            true => Ok(()),
+            false => Err(self.used_up()),
+        }
     }
 
     fn used_up(&self) -> OutOfSteps {
@@ -129,7 +130,7 @@ impl fmt::Display for OutOfSteps {
             Of::Batch => write!(
                 f,
                 "judging it and those before it takes more than {max} steps, which is the \
-                 validation budget of a batch ({BATCH} and {PER_BYTE} for each byte of metadata)"
+                 validation budget of a batch of several events"
             ),
         }
     }
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn budgets_grow_with_the_metadata() {
         assert_eq!(Steps::of_event(0).max, BASE);
-        assert_eq!(Steps::of_event(100).max, BASE + 400);
+        assert_eq!(Steps::of_event(100).max, BASE + 300);
     }
 
     #[test]
@@ -187,12 +188,24 @@ mod tests {
         let mut batch = Steps::of_batch();
         let mut event = Steps::of_event(100);
         event.run(|| take(BASE)).unwrap();
-        for _ in 0..4 {
-            batch.spend(&event, 100).unwrap();
+        for _ in 0..3 {
+            batch.spend(&event).unwrap();
         }
         assert_eq!(batch.taken(), BATCH);
-        let error = batch.spend(&event, 100).unwrap_err().to_string();
-        assert!(error.contains("1002000 steps"), "{error}");
+        let error = batch.spend(&event).unwrap_err().to_string();
+        assert!(error.contains("750000 steps"), "{error}");
         assert!(error.contains("validation budget of a batch"), "{error}");
+    }
+
+    /// What a producer may push alone, the server takes alone, and nothing behind it.
+    #[test]
+    fn a_large_event_is_a_batch_of_its_own() {
+        let mut batch = Steps::of_batch();
+        let mut large = Steps::of_event(1 << 20);
+        large.run(|| take(2 * BATCH)).unwrap();
+        batch.spend(&large).unwrap();
+        let mut small = Steps::of_event(2);
+        small.run(|| take(1)).unwrap();
+        batch.spend(&small).unwrap_err();
     }
 }

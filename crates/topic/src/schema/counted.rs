@@ -4,13 +4,14 @@
 //! or whose own work grows with the metadata, gets one more schema in front of
 //! its `allOf`: it has the keyword [`KEYWORD`], takes steps and accepts all.
 //! Validators that apply subschemas to the same value, whose work multiplies,
-//! come behind `allOf`, so that whoever is to work has been counted.
+//! come behind `allOf`, so that whoever is to work has been counted. Keywords that come
+//! before it and may take long for one value are [`Late`] instead, and count for themselves.
 
 mod pattern_cost;
 
 use crate::steps::take;
-use jsonschema::{Keyword, ValidationError};
-use pattern_cost::pattern_cost;
+use jsonschema::{Keyword, ValidationError, Validator};
+use pattern_cost::{may_backtrack, pattern_cost};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
@@ -162,18 +163,17 @@ impl Cost {
         for (name, member) in members {
             match name.as_str() {
                 "enum" | "const" | "required" | "dependentRequired" => {
-                    cost.own += count(member) / 4
+                    cost.own += count(member) / 16
                 }
                 // So that a schema that applies two is counted, whatever they are.
                 "$ref" | "$dynamicRef" => cost.own += 2,
-                "pattern" => cost.add_match(member.as_str().unwrap_or_default()),
                 "patternProperties" => {
                     for pattern in member.as_object().into_iter().flat_map(Map::keys) {
                         cost.sized += 1;
                         cost.add_match(pattern);
                     }
                 }
-                "uniqueItems" => cost.sized += 8,
+                "uniqueItems" => cost.sized += 4,
                 "unevaluatedItems" | "unevaluatedProperties" => cost.sized += 4,
                 "minLength" | "maxLength" | "contains" | "items" => cost.sized += 1,
                 _ => {}
@@ -244,6 +244,94 @@ impl<'i> Keyword<'i> for Counter {
     fn is_valid(&self, instance: &'i Value) -> bool {
         self.step(instance);
         true
+    }
+}
+
+/// A keyword that looks at one text or number, takes steps for that and then has
+/// `jsonschema` do the work.
+pub struct Late {
+    inner: Validator,
+    work: Work,
+}
+
+/// What takes the steps.
+enum Work {
+    Pattern { cost: Cost, may_backtrack: bool },
+    MultipleOf { is_plain: bool },
+}
+
+/// Steps for a division of numbers with large or small exponents, which takes up to 3 us.
+const DIVISION: u64 = 100;
+
+impl Late {
+    /// The keyword `pattern`.
+    pub fn pattern(value: &Value) -> Result<Self, ValidationError<'static>> {
+        let pattern = value.as_str().unwrap_or_default();
+        let work = Work::Pattern {
+            cost: pattern_cost(pattern),
+            may_backtrack: may_backtrack(pattern),
+        };
+        Self::new("pattern", value, work)
+    }
+
+    /// The keyword `multipleOf`.
+    pub fn multiple_of(value: &Value) -> Result<Self, ValidationError<'static>> {
+        let is_plain = is_plain(value);
+        Self::new("multipleOf", value, Work::MultipleOf { is_plain })
+    }
+
+    fn new(keyword: &str, value: &Value, work: Work) -> Result<Self, ValidationError<'static>> {
+        let inner = super::options()
+            .build(&json!({keyword: value}))
+            .map_err(|error| ValidationError::custom(super::bounded(&error)))?;
+        Ok(Self { inner, work })
+    }
+
+    fn step(&self, instance: &Value) {
+        match (&self.work, instance) {
+            (
+                Work::Pattern {
+                    cost,
+                    may_backtrack,
+                },
+                Value::String(text),
+            ) => {
+                let length = 1 + text.len() as u64 / 16;
+                take(cost.own + cost.sized.saturating_mul(length));
+                if *may_backtrack {
+                    // Looking around may read all that follows, at each place anew.
+                    take(4 * length.saturating_mul(length));
+                }
+            }
+            (Work::MultipleOf { is_plain: plain }, Value::Number(_)) => {
+                take(if *plain && is_plain(instance) {
+                    4
+                } else {
+                    DIVISION
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether dividing by or into such a number is quick.
+fn is_plain(number: &Value) -> bool {
+    let size = number.as_f64().unwrap_or(f64::MAX).abs();
+    size == 0.0 || (1e-9..1e16).contains(&size)
+}
+
+impl<'i> Keyword<'i> for Late {
+    fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
+        self.step(instance);
+        self.inner
+            .validate(instance)
+            .map_err(|error| ValidationError::custom(super::bounded(&error)))
+    }
+
+    fn is_valid(&self, instance: &'i Value) -> bool {
+        self.step(instance);
+        self.inner.is_valid(instance)
     }
 }
 

@@ -34,7 +34,7 @@ pub fn pattern_cost(pattern: &str) -> Cost {
 }
 
 /// Whether a pattern looks around, refers back or holds on to what it matched.
-fn may_backtrack(pattern: &str) -> bool {
+pub fn may_backtrack(pattern: &str) -> bool {
     let bytes = pattern.as_bytes();
     let pairs = bytes.windows(2).enumerate();
     let mut found = pairs.map(|(at, pair)| match pair {
