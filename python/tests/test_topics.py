@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -325,3 +327,66 @@ def test_a_schema_of_boundless_work_is_refused(
             producer.push({"x": {}})
         producer.push({"y": 1}).result(60)
     assert driver.topic_exists(name)
+
+
+def costly() -> dict[str, Any]:
+    """A schema for which a short list takes much of what one event may."""
+    schema = json.loads(json.dumps(nested(6)).replace("oneOf", "allOf"))
+    return {"$defs": schema["$defs"], "items": {"$ref": schema["$ref"]}}
+
+
+def test_a_server_that_judges_answers_others(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, validator=costly(), validate_on_server=True)
+    over = threading.Event()
+    pushed = []
+
+    def push() -> None:
+        with topic.producer() as producer:
+            while not over.is_set():
+                pushed.append(producer.push([{}] * 8).result(60))
+
+    threads = [threading.Thread(target=push) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        answered = 0
+        # Answers come between batches, however many batches there are.
+        while answered < 20 or len(pushed) < 20:
+            assert driver.status()
+            answered += 1
+            assert any(thread.is_alive() for thread in threads)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_other_threads_run_while_metadata_is_judged(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, validator={"items": {"type": "integer"}})
+    metadata = json.dumps(list(range(5_000)))
+    over = threading.Event()
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        while not over.is_set():
+            turns += 1
+            time.sleep(0)
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=count)
+    with topic.producer() as producer:
+        thread.start()
+        # A thread goes on only if another one gives it the GIL.
+        sys.setswitchinterval(1000)
+        try:
+            before = turns
+            for _ in range(500):
+                producer.push(metadata)
+                if turns > before:
+                    break
+            assert turns > before
+        finally:
+            sys.setswitchinterval(interval)
+            over.set()
+            thread.join()

@@ -45,6 +45,9 @@ pub struct Producer {
     /// Whether the client calls Python with its queue locked, so that nobody
     /// may wait for the queue with the GIL.
     selects_in_python: bool,
+    /// Whether a schema judges what is pushed, which may take long enough that other
+    /// threads should have the GIL meanwhile.
+    judges_by_schema: bool,
 }
 
 /// What is chosen of a producer that is not the client's to know.
@@ -52,6 +55,7 @@ pub struct Policy {
     pub room_timeout: Option<Duration>,
     pub sends_by_itself: bool,
     pub selects_in_python: bool,
+    pub judges_by_schema: bool,
 }
 
 impl Producer {
@@ -64,6 +68,7 @@ impl Producer {
             room_timeout: policy.room_timeout,
             sends_by_itself: policy.sends_by_itself,
             selects_in_python: policy.selects_in_python,
+            judges_by_schema: policy.judges_by_schema,
             recipe,
         }
     }
@@ -75,10 +80,14 @@ impl Producer {
         call: impl FnOnce(&client::Producer) -> T + Send,
     ) -> T {
         let client = self.client();
-        match self.selects_in_python {
+        match self.calls_without_gil() {
             true => py.detach(|| call(client)),
             false => call(client),
         }
+    }
+
+    fn calls_without_gil(&self) -> bool {
+        self.selects_in_python || self.judges_by_schema
     }
 
     fn client(&self) -> &Arc<client::Producer> {
@@ -132,7 +141,7 @@ impl Producer {
         let data = data.chain(event.copied.iter().copied()).map(<[u8]>::len);
         let copied = event.metadata.len() + data.sum::<usize>();
         let again = self.room_timeout.is_some().then(|| event.clone());
-        let outcome = if copied > COPY_BYTES_WITH_GIL_MAX || self.selects_in_python {
+        let outcome = if copied > COPY_BYTES_WITH_GIL_MAX || self.calls_without_gil() {
             py.detach(|| client.push(event))
         } else {
             lend::giving_back_at_once(py, || client.push(event))

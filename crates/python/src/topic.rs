@@ -270,7 +270,9 @@ impl Topic {
             options.budget_bytes = bytes;
         }
         options.ack_timeout = wait::number("ack_timeout", ack_timeout)?;
-        let selector = slf.get().handle.definition().partition_selector();
+        let definition = slf.get().handle.definition();
+        let judges_by_schema = matches!(definition.validator(), ::topic::ValidatorKind::Schema(_));
+        let selector = definition.partition_selector();
         let selects_in_python = selector.plugin().is_some_and(|plugin| !plugin.is_library());
         let sends_by_itself = options.batch.linger == Linger::Adaptive;
         let client = slf.get().call(py, move |handle| handle.producer(options))?;
@@ -278,6 +280,7 @@ impl Topic {
             room_timeout,
             sends_by_itself,
             selects_in_python,
+            judges_by_schema,
         };
         Ok(Producer::new(client, slf.clone().unbind(), policy, recipe))
     }
