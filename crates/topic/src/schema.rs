@@ -100,6 +100,16 @@ impl Schema {
     /// # Errors
     /// Says for which it can't. A topic with such a schema takes hardly any event.
     pub fn check_work(&self) -> Result<(), SchemaError> {
+        if let Some(pattern) = counted::costly_name(&self.0.source) {
+            return Err(SchemaError {
+                pointer: String::new(),
+                reason: format!(
+                    "asks for too much work: names of properties are held against {pattern:?} of \
+                     patternProperties before that can be counted; a pattern of names neither looks \
+                     around, refers back nor counts far"
+                ),
+            });
+        }
         for metadata in ["{}", "[]", "\"\"", "0", "true", "null"] {
             let result = self.validate(metadata.as_bytes());
             if let Err(ValidationError::TooMuchWork(steps)) = result {

@@ -77,6 +77,26 @@ pub fn counted(source: &Value, reachable: &HashSet<*const Value>) -> Value {
     }
 }
 
+/// The most that a pattern of names may take for each 16 bytes of a name.
+const NAME_COST_MAX: u64 = 16;
+
+/// A pattern of `patternProperties` whose matches are too much work: names are matched before a
+/// visit is counted.
+pub fn costly_name(source: &Value) -> Option<&str> {
+    match source {
+        Value::Array(items) => items.iter().find_map(costly_name),
+        Value::Object(members) => {
+            let names = members.get("patternProperties").and_then(Value::as_object);
+            let mut names = names.into_iter().flat_map(Map::keys);
+            let is_costly =
+                |name: &&String| may_backtrack(name) || pattern_cost(name).sized > NAME_COST_MAX;
+            let costly = names.find(is_costly).map(String::as_str);
+            costly.or_else(|| members.values().find_map(costly_name))
+        }
+        _ => None,
+    }
+}
+
 /// A JSON pointer into the one schema, into the other: what stands in an
 /// `allOf` stands `by` places on.
 pub fn shifted(pointer: &str, by: i64) -> String {

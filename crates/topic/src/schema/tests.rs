@@ -424,3 +424,30 @@ fn one_value_takes_no_boundless_work() {
         );
     }
 }
+
+/// Names of properties are matched before anything is counted: their patterns are simple ones.
+#[test]
+fn a_pattern_of_names_that_is_much_work_is_refused_when_a_topic_is_made() {
+    let of = |pattern: &str| json!({"items": {"patternProperties": {pattern: {"type": "number"}}}});
+    for pattern in [
+        "(?=(?:[ab]*c))b",
+        r"^(a+)+\1$",
+        "a[ab]{500}[^ab]|b[ab]{500}[^ab]",
+    ] {
+        let error = Schema::new(of(pattern)).unwrap().check_work().unwrap_err();
+        assert!(error.to_string().contains("patternProperties"), "{error}");
+    }
+    for pattern in [
+        "^x-",
+        "^[a-z]+[0-9]*$",
+        "^(motor|detector)_[0-9]{1,4}$",
+        "^S_",
+        ".*",
+    ] {
+        assert_eq!(
+            Schema::new(of(pattern)).unwrap().check_work(),
+            Ok(()),
+            "{pattern}"
+        );
+    }
+}
