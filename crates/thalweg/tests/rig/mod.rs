@@ -157,7 +157,7 @@ fn spawn(mut command: Command) -> ServerProcess {
     ServerProcess {
         child: Some(child),
         ready: Value::Null,
-        log: Log::default(),
+        log: Log::of_nobody(),
     }
 }
 
@@ -327,6 +327,13 @@ struct Written {
 }
 
 impl Log {
+    /// Of a process that nobody listens to: it has ended.
+    fn of_nobody() -> Self {
+        let log = Self::default();
+        log.note(|written| written.ended = true);
+        log
+    }
+
     pub fn text(&self) -> String {
         self.shared.0.lock().expect("no holder panics").text.clone()
     }
