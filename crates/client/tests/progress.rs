@@ -1,5 +1,6 @@
 //! A client that has no thread: callers drive it, by calls that wait and by a
-//! loop of their own over its descriptor.
+//! loop of their own over its descriptor. A program of its own: it counts the
+//! threads of clients in the process.
 
 use bytes::Bytes;
 use client::*;

@@ -1,5 +1,6 @@
 //! A client with a thread: whoever waits drives in its place, and nobody
-//! notices but by the time it takes.
+//! notices but by the time it takes. A program of its own: it counts the
+//! threads of clients in the process.
 
 use client::*;
 use std::path::Path;
