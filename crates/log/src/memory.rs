@@ -228,11 +228,14 @@ impl MemoryLog {
     /// takes `own` bytes.
     fn make_room(&mut self, bytes: u64, own: u64) -> Result<(), StorageError> {
         let made = self.try_to_make_room(bytes, own);
-        if let Err(error) = &made {
-            self.full = true;
-            self.events.push_back(StorageEvent::Full(error.to_string()));
-        } else {
-            self.has_space();
+        match &made {
+            Ok(()) => self.has_space(),
+            // Who is refused again is no news.
+            Err(_) if self.full => {}
+            Err(error) => {
+                self.full = true;
+                self.events.push_back(StorageEvent::Full(error.to_string()));
+            }
         }
         made
     }

@@ -185,8 +185,17 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        if self.is_anothers() || !removed.is_empty() && !self.knows_a_segment() {
-            // It would have them removed, or cut; it is not this partition's, or nothing shows that it is.
+        let is_its = self
+            .checkpoint
+            .as_ref()
+            .map(|known| self.is_its_segment(known));
+        let is_anothers = match is_its {
+            Some(Some(is_its)) => !is_its,
+            // It would have them removed, and nothing shows that it is this partition's.
+            Some(None) => !removed.is_empty(),
+            None => false,
+        };
+        if is_anothers {
             self.checkpoint = None;
             removed.append(&mut self.segments);
             self.segments = removed;
@@ -194,41 +203,26 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether the segment that the checkpoint speaks of is another one by its header.
-    fn is_anothers(&self) -> bool {
-        self.checkpoint.as_ref().is_some_and(|known| {
-            let of_base = |found: &&FoundSegment| found.base == known.segment;
-            let header = self
-                .segments
-                .iter()
-                .find(of_base)
-                .and_then(|found| found.header);
-            header.is_some_and(|header| header.salt != known.salt)
-        })
-    }
-
-    /// Whether the segment that the checkpoint speaks of is there and is the one it means.
-    fn knows_a_segment(&self) -> bool {
-        self.checkpoint.as_ref().is_some_and(|known| {
-            let found = self
-                .segments
-                .iter()
-                .find(|found| found.base == known.segment);
-            found.is_some_and(|found| found.salt == known.salt)
-        })
+    /// Whether the segment that the checkpoint speaks of is the one it means; `None` if it is
+    /// missing. Without a readable header it is taken for that.
+    fn is_its_segment(&self, known: &Checkpoint) -> Option<bool> {
+        let mut segments = self.segments.iter();
+        let found = segments.find(|found| found.base == known.segment)?;
+        Some(found.salt == known.salt)
     }
 
     fn find_segment(&mut self, base: Offset) -> Result<Option<FoundSegment>, DiskError> {
         let path = SegmentFile::Log.path(&self.open.directory, base);
         let file = self.disk.open(path.clone())?;
         let mut bytes = self.disk.read(file, 0, SEGMENT_START_BYTES)?;
-        if SegmentHeader::read(&bytes).is_err() {
+        let mut read = SegmentHeader::read(&bytes);
+        if read.is_err() {
             // A bit that flipped on the way here must not make it another's.
             bytes = self.disk.read(file, 0, SEGMENT_START_BYTES)?;
+            read = SegmentHeader::read(&bytes);
         }
         let log_bytes = self.disk.length(file)?;
         self.disk.close(file)?;
-        let read = SegmentHeader::read(&bytes);
         let header_is_bad = read.is_err();
         let header = match read {
             Ok(header)
