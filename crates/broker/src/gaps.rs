@@ -26,15 +26,8 @@ impl GapRecords {
             self.waiting.insert(lost, Vec::new());
             return Some(gap);
         };
-        match waiting.last_mut() {
-            Some(last)
-                if (last.incarnation, last.reason, last.end)
-                    == (gap.incarnation, gap.reason, gap.first) =>
-            {
-                last.end = gap.end;
-                last.time = gap.time;
-            }
-            _ => waiting.push(gap),
+        if !waiting.last_mut().is_some_and(|last| last.join(&gap)) {
+            waiting.push(gap);
         }
         None
     }

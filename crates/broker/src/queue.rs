@@ -13,7 +13,7 @@ mod range_map;
 mod serve;
 mod settle;
 mod staging;
-mod untold;
+mod unreported;
 
 pub(crate) use dead_letter::OWN_LINK;
 pub(crate) use letter_data::LetterData;

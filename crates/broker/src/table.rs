@@ -198,6 +198,7 @@ impl TopicEntry {
             .gaps
             .range(from..=to)
             .filter(|(_, other)| other.reason == gap.reason && other.end >= gap.first)
+            .filter(|(_, other)| gap.may_join() && other.may_join())
             .map(|(key, other)| (*key, *other))
             .collect();
         for (key, other) in joined {
@@ -360,6 +361,40 @@ mod tests {
             topic: TopicId(id),
             definition: "{}".into(),
         })
+    }
+
+    /// It says that a life ends there, and only because it is empty.
+    #[test]
+    fn damage_of_unknown_extent_is_no_part_of_the_damage_before_it() {
+        let damage = |first, end| match gap(first, end) {
+            Record::Gap(record) => Record::Gap(GapRecord {
+                gap: Gap {
+                    reason: GapReason::Damaged,
+                    ..record.gap
+                },
+                ..record
+            }),
+            _ => unreachable!("it is a gap"),
+        };
+        for records in [
+            [damage(40, 50), damage(50, 50)],
+            [damage(50, 50), damage(40, 50)],
+        ] {
+            let mut table = Table::default();
+            table.apply(topic(1, "a"));
+            records.into_iter().for_each(|record| table.apply(record));
+            let entry = table.topic(TopicId(1)).unwrap();
+            let lengths: Vec<u64> = entry
+                .gaps
+                .values()
+                .map(|gap| gap.end.0 - gap.first.0)
+                .collect();
+            assert_eq!(lengths, [10, 0]);
+            let end = entry
+                .end_of_life(PartitionIndex(0), Incarnation(1))
+                .unwrap();
+            assert_eq!((end.first, end.end), (Offset(50), Offset(50)));
+        }
     }
 
     #[test]

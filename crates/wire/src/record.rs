@@ -93,6 +93,25 @@ impl Gap {
         }
     }
 
+    /// Whether it may be one with a neighbour of the same reason. Empty damage is not: that it is
+    /// empty says that a life ends there.
+    pub fn may_join(&self) -> bool {
+        self.reason != GapReason::Damaged || self.first < self.end
+    }
+
+    /// Takes in `next` if that goes on where this one ends, in the same life and for the same
+    /// reason. Says whether.
+    pub fn join(&mut self, next: &Self) -> bool {
+        let goes_on = (self.incarnation, self.reason, self.end)
+            == (next.incarnation, next.reason, next.first);
+        let joins = goes_on && self.may_join() && next.may_join();
+        if joins {
+            self.end = next.end;
+            self.time = next.time;
+        }
+        joins
+    }
+
     /// Whether the next life kept what came before it.
     pub fn keeps_what_came_before(&self) -> bool {
         self.ends_life() && self.reason != GapReason::MemoryLost

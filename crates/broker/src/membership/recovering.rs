@@ -4,12 +4,8 @@
 
 use super::{Presence, SharedId};
 use crate::node::{Asker, Node};
-use net::{Lane, Message};
 use std::time::Duration;
-use wire::codec::Appended;
-use wire::frame::FrameKind;
-use wire::message::Leased;
-use wire::{Codec, MemberId};
+use wire::MemberId;
 
 impl Node {
     /// How long members of before the start are awaited at most; 0 if none are.
@@ -53,23 +49,12 @@ impl Node {
             return;
         }
         let told = std::mem::take(&mut queue.told_recovering);
-        let leased = Leased {
-            batch_bytes: Vec::new(),
-            leases: Vec::new(),
-            lease_ms: u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX),
-            gaps: Appended::default(),
+        // One that has joined anew since was told with its answer.
+        let stands = |(member, asker): (MemberId, Asker)| {
+            let state = self.shared.member(id, member)?;
+            (state.presence.asker() == Some(asker)).then_some(asker)
         };
-        let head = leased.to_bytes();
-        for (member, asker) in told {
-            let state = self.shared.member(id, member);
-            // One that has joined anew since was told with its answer.
-            if state.is_some_and(|state| state.presence.asker() == Some(asker)) {
-                let message = Message {
-                    lane: Lane::Bulk,
-                    ..Message::control(FrameKind::Leased, asker.id, head.clone())
-                };
-                self.send(asker.link, message);
-            }
-        }
+        let members = told.into_iter().filter_map(stands).collect();
+        self.send_news(id, members, Vec::new());
     }
 }

@@ -6,7 +6,7 @@ use super::pace::Pace;
 use super::partition::{Loads, QueuePartition, Rules};
 use super::settle::{Answers, UnderWay};
 use super::staging::Staging;
-use super::untold::Untold;
+use super::unreported::UnreportedGaps;
 use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::membership::{SharedId, SharedKind};
@@ -64,8 +64,8 @@ pub(crate) struct Queue {
     pub inline_data: bool,
     /// Whether the operator was told that dead letters can't be written.
     pub letters_failed: bool,
-    /// What was lost before it was settled and no member was told of yet.
-    pub untold: Untold,
+    /// What was lost before it was settled, of which no member was notified yet.
+    pub unreported: UnreportedGaps,
     /// The timer that is armed.
     timer_at: Option<Duration>,
 }
@@ -109,7 +109,7 @@ impl Queue {
             is_attended: false,
             inline_data: false,
             letters_failed: false,
-            untold: Untold::default(),
+            unreported: UnreportedGaps::default(),
             timer_at: None,
         }
     }
@@ -260,7 +260,7 @@ impl Node {
                         reason: known.map_or(GapReason::Retention, |gap| gap.reason),
                         time: self.now.unix_ns,
                     };
-                    queue.untold.add(index, gap);
+                    queue.unreported.add(index, gap);
                 }
             }
             let shelf = Shelf {
@@ -292,7 +292,9 @@ impl Node {
             {
                 let missing = shelf.state.lost(gap.first, gap.end, &mut queue.loads);
                 for (first, end) in missing {
-                    queue.untold.add(key.partition, Gap { first, end, ..gap });
+                    queue
+                        .unreported
+                        .add(key.partition, Gap { first, end, ..gap });
                 }
                 self.queues_touched.insert(id);
             }
@@ -324,7 +326,9 @@ impl Node {
         let record_at = queue.record_at.max(queue.quiet_until);
         let record = queue.under_way.is_none() && record_at > now.monotonic;
         let record = record.then_some(record_at);
-        let Some(at) = shelves.flatten().chain(record).min() else {
+        let report = queue.unreported.due().filter(|_| queue.is_attended);
+        let report = report.filter(|at| *at > now.monotonic);
+        let Some(at) = shelves.flatten().chain(record).chain(report).min() else {
             return;
         };
         let at = at.max(now.monotonic);

@@ -98,27 +98,45 @@ impl Node {
         for index in order {
             self.serve_partition(id, index);
         }
-        self.tell_gaps(id);
+        self.notify_of_gaps(id);
     }
 
-    /// Members hear what was lost before it was settled.
-    fn tell_gaps(&mut self, id: SharedId) {
-        let planted = self.planted(Fault::NoQueueGap);
+    /// Members are notified of what was lost before it was settled.
+    fn notify_of_gaps(&mut self, id: SharedId) {
+        let (planted, now) = (self.planted(Fault::NoQueueGap), self.now.monotonic);
         let (Some(queue), Some(shared)) = (self.queues.get_mut(&id), self.shared.get(id)) else {
             return;
         };
-        if queue.untold.is_empty() || planted {
+        let there: Vec<_> = shared
+            .members
+            .values()
+            .filter_map(Member::present)
+            .collect();
+        if planted || there.is_empty() || queue.unreported.due().is_none_or(|at| at > now) {
             return;
         }
+        let gaps = queue.unreported.take(now);
+        self.send_news(id, there, gaps);
+    }
+
+    /// Sends members a frame without events: the queue gives out events, and lost these.
+    pub(crate) fn send_news(
+        &mut self,
+        id: SharedId,
+        members: Vec<Asker>,
+        gaps: Vec<(PartitionIndex, Gap)>,
+    ) {
+        let Some(queue) = self.queues.get(&id) else {
+            return;
+        };
         let leased = LeasedHead {
             batch_bytes: Vec::new(),
             leases: Vec::new(),
             lease_ms: u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX),
-            gaps: Appended(queue.untold.take()),
+            gaps: Appended(gaps),
         };
         let head = leased.to_bytes();
-        let there = shared.members.values().filter_map(Member::present);
-        for asker in there.collect::<Vec<_>>() {
+        for asker in members {
             let message = Message {
                 lane: Lane::Bulk,
                 ..Message::control(FrameKind::Leased, asker.id, head.clone())
@@ -476,7 +494,7 @@ impl Node {
             Ok(Found::Gap(gap)) => {
                 let first = gap.first.min(from);
                 for (first, end) in shelf.state.lost(first, gap.end, &mut queue.loads) {
-                    queue.untold.add(index, Gap { first, end, ..gap });
+                    queue.unreported.add(index, Gap { first, end, ..gap });
                 }
             }
             // Only batches without events are there.

@@ -253,3 +253,30 @@ fn a_suspended_member_uses_up_one_delivery(mut ground: Ground) -> Result<(), Str
         "it is given nothing though it is heard of again",
     )
 }
+
+/// A retention that drops something with every batch does not cost each member a frame a batch.
+#[test]
+fn members_are_notified_of_losses_once_a_second() {
+    const EVENTS: u64 = 50;
+    const KEPT: u64 = 5;
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    world.create(link, "t.dead", "{}", &["disk"]).unwrap();
+    let definition = format!("{{\"retention\":{{\"count\":{KEPT}}}}}");
+    let created = world.create(link, "t", &definition, &["memory"]).unwrap();
+    let topic = created.topic;
+    let join = Join {
+        prefetch_events: 0,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 0, EVENTS, 1);
+    let first = told(&world, link, id);
+    assert_eq!(first.len(), 1, "{first:?}");
+    world.live(&[link], Duration::from_secs(3));
+    let all = told(&world, link, id);
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[0].0 == Offset(0) && all[0].1 == all[1].0, "{all:?}");
+    assert_eq!(all[1].1, Offset(EVENTS - KEPT));
+}

@@ -426,7 +426,14 @@ impl QueueShared {
             state.work.let_go(seen, || self.clock());
         }
         state.arrivals.extend(batches);
-        state.gaps.extend(gaps);
+        for (partition, gap) in gaps {
+            // A program that asks rarely has one of what went on.
+            let mut known = state.gaps.iter_mut().rev();
+            let last = known.find(|(of, _)| *of == partition);
+            if !last.is_some_and(|(_, last)| last.join(&gap)) {
+                state.gaps.push((partition, gap));
+            }
+        }
         drop(state);
         self.notify();
     }

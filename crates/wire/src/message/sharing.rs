@@ -154,8 +154,9 @@ record! {
         pub leases: Vec<Lease>,
         /// How long the leases last, from when this was sent, milliseconds.
         pub lease_ms: u32,
-        /// What is lost of events that nobody had settled, by retention or damage: each member
-        /// that is there is told, the first one that comes if none is.
+        /// What is lost of events that nobody had settled, by retention or damage: reported to
+        /// each member that is there, to the first one that comes if none is; at most once a
+        /// second, in a frame without batches.
         pub gaps: Appended<Vec<(PartitionIndex, Gap)>>,
     }
 }
