@@ -1,5 +1,5 @@
 """Every file of a data directory, damaged in every way: what is served is what was stored, what is
-missing is told, and what is there can be gone on with.
+missing is reported, and what is there can be gone on with.
 
 A few cases are drawn for each run. `THALWEG_DAMAGE=all` tries all of them, `THALWEG_DAMAGE=300` so many, and
 `THALWEG_SEED=7` draws the same again.
@@ -218,7 +218,7 @@ def is_told(offset: int, gaps: list[thalweg.Gap]) -> bool:
 
 
 def check_topic(driver: thalweg.Driver, name: str, missing: Counter[str], is_cut: bool) -> None:
-    """What a topic still has is right, in order, once; what it has not is told. What a server that was killed
+    """What a topic still has is right, in order, once; what it has not is reported. What a server that was killed
     had written last may be taken for torn by it: then the next one's log tells of the cut."""
     told = Told(driver)
     try:

@@ -50,7 +50,7 @@ impl Group {
         }
     }
 
-    /// The server was started: whoever owns something has to come back.
+    /// The server was started: every owner has to come back.
     pub fn await_owners(&mut self) {
         let owners = self.owned.values().map(|assignment| assignment.owner);
         self.awaited = owners.collect();

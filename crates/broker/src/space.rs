@@ -6,7 +6,7 @@ use crate::partition::PartitionKey;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A partition that goes back and forth is told of once in this time.
+/// A partition that goes back and forth is reported once in this time.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 /// From how full a file system on the operator is warned, in hundredths.
 const WARN_AT: u128 = 90;
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(lines.len(), 6, "{lines:?}");
         assert!(lines[0].starts_with("t/0: storage is full"), "{lines:?}");
         assert!(lines[1].starts_with("t/0: storage has room"), "{lines:?}");
-        // What stays full is told of, if late.
+        // What stays full is reported, if late.
         space.full = full();
         let line = |space: &mut PartitionSpace, second| {
             space.line(Duration::from_secs(second), || "t/0".to_owned())

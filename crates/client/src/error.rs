@@ -116,7 +116,7 @@ impl ClientError {
         }
     }
 
-    /// Whoever drove has panicked.
+    /// The thread that drove has panicked.
     pub(crate) fn panicked() -> Self {
         Self::io(
             "the client's network has ended",

@@ -53,7 +53,7 @@ pub fn plant(fault: Option<Fault>) {
 #[cfg(feature = "testing")]
 static PANICS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Has whoever drives a client of this process panic over the next call of its API,
+/// Has the thread that drives a client of this process panic over the next call of its API,
 /// once: on whichever thread that is.
 #[cfg(feature = "testing")]
 pub fn plant_panic() {

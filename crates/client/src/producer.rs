@@ -83,7 +83,7 @@ impl Open {
         }
         session.register(&shared);
         let promise = Promise::new(&session.mailbox);
-        // Whoever gives an event up after so long does not wait longer to push one.
+        // A program that gives an event up after so long does not wait longer to push one.
         let timeout = topic.driver.request_timeout().min(options.ack_timeout);
         session.mailbox.send(Command::OpenProducer {
             producer: shared.clone(),

@@ -43,9 +43,9 @@ impl Reply {
     }
 }
 
-/// The side of whoever is to answer: it is put into its [`Slot`] once. If the
+/// The side of the thread that is to answer: it is put into its [`Slot`] once. If the
 /// last one is dropped without an answer, by a panic for instance, that is an
-/// error for whoever waits.
+/// error for the caller that waits.
 pub(crate) struct Promise(Arc<Slot>);
 
 /// Where a [`Reply`] is put once.

@@ -2,7 +2,7 @@
 //! membership are, and the server gives out events. Only then may a pull that
 //! found nothing say so.
 //!
-//! The core notes what hinders a consumer ([`Standing::note`]); whoever pulls
+//! The core notes what hinders a consumer ([`Standing::note`]); a pull
 //! asks at the end of its time ([`Standing::verdict`]), and reports what it
 //! waits for where its time has no end ([`Standing::report`]).
 
@@ -163,7 +163,7 @@ impl Standing {
     }
 
     /// For the core: what hinders the consumer now, if something does. True if
-    /// whoever waits is to look again.
+    /// the caller that waits is to look again.
     pub fn note(&self, now: Duration, hindrance: Option<Hindrance>) -> bool {
         let mut state = self.lock();
         let (has_stood, is_over) = (state.has_stood, hindrance.is_none());

@@ -139,7 +139,7 @@ fn a_revoked_partition_is_acknowledged_and_then_released() {
         if cut {
             world.server.cut();
         }
-        // Until a second after it stands again a pull is told of the cut.
+        // Until a second after it stands again a pull reports the cut.
         world.run_until(2 * SECOND, |_| false);
         let event = consumer.pull(Some(Duration::ZERO)).unwrap();
         assert!(event.is_none_or(|event| event.id().partition == PartitionIndex(0)));

@@ -346,7 +346,7 @@ fn what_is_settled_behind_a_close_that_was_cut_off_is_refused() {
 }
 
 #[test]
-fn whoever_closes_a_consumer_hears_that_it_left_though_another_closes_it_too() {
+fn every_caller_that_closes_a_consumer_waits_until_it_has_left() {
     let mut world = World::new();
     let topic = world.topic(1);
     fill(&mut world, &topic, 0..1, 1, 0);

@@ -109,7 +109,7 @@ fn a_driver_that_does_not_wait_for_ever_says_so_after_its_time_and_goes_on_later
     assert!(is_unreachable(&look()));
     assert!(
         *news.lock().unwrap() > 0,
-        "who waits without a look is told"
+        "a wait without a look is reported"
     );
     world.server.is_silent = false;
     assert!(world.run_until(MINUTE, |_| look().is_ok()));

@@ -675,7 +675,7 @@ impl Drop for ShmBytes {
 
 /// Reads from the socket, after what the handshake has read too much.
 ///
-/// Both at once: whoever gets less than there was room for takes the socket for empty, and
+/// Both at once: a receiver that gets less than there was room for takes the socket for empty, and
 /// waits for what comes next, which nobody sends who waits for this to be read.
 fn read_plain(
     socket: &mut UnixStream,

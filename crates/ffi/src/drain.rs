@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// `thalweg_drain`.
 pub struct Drain {
-    /// Held by whoever takes an event, also while it waits.
+    /// Held by the caller that takes an event, also while it waits.
     drain: Mutex<client::Drain>,
     consumer: Arc<QueueConsumer>,
     connection: Arc<Connection>,

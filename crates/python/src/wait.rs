@@ -49,7 +49,7 @@ fn no_time(name: &str, unit: &str, value: f64) -> PyErr {
     Python::attach(|py| error::new(py, "InvalidArgument", reason))
 }
 
-/// How long whoever wants events waits for them.
+/// How long a caller waits for events.
 pub enum EventWait {
     /// Takes what is here, and says nothing of what else there is.
     Look,
@@ -63,7 +63,7 @@ impl EventWait {
         Self::For(Patience::within(timeout))
     }
 
-    /// What the client is told of it.
+    /// The same, for the client.
     pub fn patience(&self) -> Patience {
         match self {
             Self::Look => Patience::within(None),

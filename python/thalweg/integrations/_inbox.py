@@ -56,7 +56,7 @@ class Inbox:
         try:
             event = consumer.pull(timeout)
         except (thalweg.Unreachable, thalweg.Recovering):
-            # The time has passed; whoever takes asks again.
+            # The time has passed; the caller asks again.
             event = None
         finally:
             with self._lock:

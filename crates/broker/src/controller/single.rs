@@ -65,7 +65,7 @@ impl Single {
             source,
         })?;
         let mut damage = recovery.gaps;
-        // Nobody records the lives of this partition: one that began is told of at each
+        // No record has the lives of this partition: one that began is reported at each
         // opening. What is synced loses nothing to a power loss.
         damage.retain(|gap| gap.reason != GapReason::PowerLoss);
         let table = replay(storage.as_mut(), blocking, &mut damage)?;

@@ -29,7 +29,7 @@ impl Node {
         left.max().map_or(0, millis)
     }
 
-    /// What a member that joins is told; a queue's is told of the end, too.
+    /// What the answer to a member that joins says; a queue's is notified of the end, too.
     pub(super) fn tell_recovering(&mut self, id: SharedId, member: MemberId, asker: Asker) -> u32 {
         let recovering_ms = self.recovering_ms(id);
         if recovering_ms > 0
@@ -40,7 +40,7 @@ impl Node {
         recovering_ms
     }
 
-    /// A queue gives out events again: members that were told otherwise hear it.
+    /// A queue gives out events again: members whose answer said otherwise are notified.
     pub(crate) fn tell_recovered(&mut self, id: SharedId) {
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
@@ -49,7 +49,7 @@ impl Node {
             return;
         }
         let told = std::mem::take(&mut queue.told_recovering);
-        // One that has joined anew since was told with its answer.
+        // The answer to one that has joined anew since said so.
         let stands = |(member, asker): (MemberId, Asker)| {
             let state = self.shared.member(id, member)?;
             (state.presence.asker() == Some(asker)).then_some(asker)

@@ -198,7 +198,7 @@ impl Node {
         let lapsed = queue.loads.take_lapsed();
         self.leases_lapsed(id, lapsed);
         self.serve_queue(id);
-        // Behind the first events, if they are at hand.
+        // Behind the first events, if they are cached.
         self.tell_recovered(id);
         self.write_dead_letters(id);
         self.record_queue(id);

@@ -496,6 +496,22 @@ impl World {
         self.call(link, Method::CreateTopic, TopicId(0), &create)
     }
 
+    /// A topic of one disk partition with segments of some events.
+    pub fn create_segmented(&mut self, link: LinkId, name: &str) -> TopicId {
+        let create = CreateTopic {
+            name: name.into(),
+            definition: "{}".into(),
+            partitions: vec![PartitionStorage {
+                kind: "disk".into(),
+                config: r#"{"segment_bytes":4096}"#.into(),
+            }],
+        };
+        let created: TopicDescription = self
+            .call(link, Method::CreateTopic, TopicId(0), &create)
+            .unwrap();
+        created.topic
+    }
+
     /// Asks for a topic; the answer may never come.
     pub fn try_create(
         &mut self,

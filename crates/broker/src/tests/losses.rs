@@ -348,16 +348,7 @@ fn a_lost_first_segment_is_a_gap_for_whoever_begins_at_the_beginning() {
     let mut ground = Ground::new();
     let mut world = ground.start();
     let link = world.connect();
-    let create = CreateTopic {
-        name: "t".into(),
-        definition: "{}".into(),
-        partitions: vec![PartitionStorage {
-            kind: "disk".into(),
-            config: r#"{"segment_bytes":4096}"#.into(),
-        }],
-    };
-    let id = world.request(link, Method::CreateTopic, TopicId(0), &create, &[]);
-    let topic = world.answered::<TopicDescription>(link, id).unwrap().topic;
+    let topic = world.create_segmented(link, "t");
     for number in 0..40 {
         let text = format!("{number:0300}");
         world.stored(link, topic, (5, number), &[&text]);

@@ -632,7 +632,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
     assert_eq!(world.texts(link, subscription).len(), 2);
 }
 
-/// The operator is told when a partition is full, and when it goes on: in the log, and
+/// The log says when a partition is full, and when it goes on: in the log, and
 /// in the status as long as it lasts. Space is found although nothing is appended.
 #[test]
 fn a_full_disk_is_told_to_the_operator_until_there_is_room() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::GapReason;
-use wire::{Codec, Offset, TopicId};
+use wire::{Codec, Offset};
 
 type Promise = fn(Ground) -> Result<(), String>;
 
@@ -110,17 +110,7 @@ fn members_hear_what_was_lost(mut ground: Ground) -> Result<(), String> {
     let mut world = ground.start();
     let link = world.connect();
     world.create(link, "t.dead", "{}", &["disk"]).unwrap();
-    let create = CreateTopic {
-        name: "t".into(),
-        definition: "{}".into(),
-        partitions: vec![PartitionStorage {
-            kind: "disk".into(),
-            config: r#"{"segment_bytes":4096}"#.into(),
-        }],
-    };
-    let id = world.request(link, Method::CreateTopic, TopicId(0), &create, &[]);
-    let described: TopicDescription = world.answered(link, id).unwrap();
-    let topic = described.topic;
+    let topic = world.create_segmented(link, "t");
     world.joined(link, topic, &join(1));
     world.fill(link, topic, 0, EVENTS, 1);
     world.input(Input::Drain);

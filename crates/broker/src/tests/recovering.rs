@@ -22,7 +22,7 @@ impl World {
     fn group_waits(&self, link: LinkId, membership: u64) -> u32 {
         let inbox = self.links[&link].inbox.iter();
         let mut told = inbox.filter(|m| m.id == membership && m.kind == FrameKind::Assigned);
-        let last = told.next_back().expect("it is told what it owns");
+        let last = told.next_back().expect("an assignment was sent");
         let Assigned { recovering_ms, .. } = Assigned::from_bytes("assigned", &last.head).unwrap();
         let Appended(recovering_ms) = recovering_ms;
         recovering_ms
@@ -59,7 +59,7 @@ fn a_member_of_a_restarted_queue_hears_that_it_waits_and_when_it_waits_no_more()
             false => world.live(&[link, new], SECOND * 600),
         }
         let frames = world.frames(link, id);
-        assert!(!frames.is_empty(), "it is told that it is over");
+        assert!(!frames.is_empty(), "the end was not reported");
     }
 }
 

@@ -92,7 +92,7 @@ pub struct FakeQueue {
     pub extended: Vec<Lease>,
     /// Members to be told that they are none any more, when it is their turn.
     expelled: Vec<(u64, u64)>,
-    /// While it is not 0 nothing is given out, and who joins is told so.
+    /// While it is not 0 nothing is given out, and the answer to a join says so.
     pub recovering_ms: u32,
     /// Members to be told that the queue has recovered.
     recovered: Vec<MemberId>,
@@ -124,7 +124,7 @@ impl FakeQueue {
         self.expire();
     }
 
-    /// Whoever was awaited is back, or gone.
+    /// The awaited members are back, or gone.
     pub fn recover(&mut self) {
         self.recovering_ms = 0;
         self.recovered = self.members.keys().copied().collect();

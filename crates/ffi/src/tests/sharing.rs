@@ -269,7 +269,7 @@ fn a_drain_ends_when_nothing_of_the_queue_is_left() {
         thalweg_event_free(boxed(event));
     }
     assert_eq!(seen, [b"1", b"2", b"3"]);
-    // One event is leased, to whoever drains: that is no end.
+    // One event is leased, to the member that drains: that is no end.
     let (event, ended) = next(500);
     assert!(event.is_null());
     assert_eq!(ended, 0);

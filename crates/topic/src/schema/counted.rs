@@ -4,7 +4,7 @@
 //! or whose own work grows with the metadata, gets one more schema in front of
 //! its `allOf`: it has the keyword [`KEYWORD`], takes steps and accepts all.
 //! Validators that apply subschemas to the same value, whose work multiplies,
-//! come behind `allOf`, so that whoever is to work has been counted. Keywords that come
+//! come behind `allOf`, so that their work has been counted. Keywords that come
 //! before it and may take long for one value are [`Late`] instead, and count for themselves.
 
 mod pattern_cost;
