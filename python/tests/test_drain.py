@@ -153,7 +153,10 @@ def test_a_drain_is_begun_anew_and_ended_by_others(topic: thalweg.Topic) -> None
         assert list(queue.drain()) == []
 
 
-def test_a_signal_interrupts_a_drain(topic: thalweg.Topic) -> None:
+def test_a_signal_interrupts_a_drain(topic: thalweg.Topic, request: pytest.FixtureRequest) -> None:
+    # A shell's background job ignores the signal, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     push_numbers(topic, 1)
     with topic.queue("farm") as queue:
         drain = queue.drain(idle=0.1)
