@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cycles;
 pub mod documents;
 pub mod rooms;
 pub mod sources;

@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use tidy::rooms::{self, Room};
-use tidy::{documents, sources, tree};
+use tidy::{cycles, documents, sources, tree};
 
 /// Fails with every complaint at once: one at a time would take as many runs.
 fn none(complaints: Vec<String>) {
@@ -43,6 +43,11 @@ fn workspace() -> Vec<Room> {
 #[test]
 fn rooms_import_what_their_row_allows() {
     none(rooms::imports(&workspace()));
+}
+
+#[test]
+fn files_import_in_one_direction() {
+    none(cycles::cycles(&tree::files()));
 }
 
 #[test]
