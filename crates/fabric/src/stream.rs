@@ -10,7 +10,7 @@ use crate::shm::ShmOptions;
 use mio::net::UnixStream;
 use net::{Bell, ByteStream, KEPT_BYTES_MIN, Readiness, SourceReady};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -537,7 +537,7 @@ impl ByteStream for ShmBytes {
         }
         self.hear_if_rings()?;
         let Phase::Rings(rings) = &mut self.phase else {
-            return self.socket.write_vectored(from);
+            return net::write_to_socket(&self.socket, from);
         };
         if self.gone {
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -30,6 +30,7 @@ pub use inproc::Inproc;
 pub use options::LinkOptions;
 pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
 pub use seal::Seal;
+pub use socket::write_to_socket;
 pub use standby::{Relief, Standby};
 pub use stream::{ByteStream, KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;

@@ -2,11 +2,24 @@
 
 use crate::contract::{Bell, Readiness};
 use crate::stream::ByteStream;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// Writes to a connected socket as [`io::Write::write_vectored`] does, but a peer that is
+/// gone is an error and no signal: in a C or C++ program SIGPIPE would end the process.
+pub fn write_to_socket(socket: impl AsFd, from: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut control = SendAncillaryBuffer::default();
+    Ok(rustix::net::sendmsg(
+        socket,
+        from,
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?)
+}
 
 /// A connected socket, or one that is being connected.
-pub(crate) trait Socket: Read + Write + mio::event::Source + AsRawFd + Send {
+pub(crate) trait Socket: Read + mio::event::Source + AsFd + AsRawFd + Send {
     /// As [`ByteStream::is_connected`].
     fn is_connected(&mut self) -> io::Result<bool>;
 
@@ -27,7 +40,7 @@ impl<S: Socket> ByteStream for SocketBytes<S> {
     }
 
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write_vectored(from)
+        write_to_socket(&self.0, from)
     }
 
     /// Ends the writing half and throws away what has arrived: a socket that

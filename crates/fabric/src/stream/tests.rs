@@ -4,6 +4,7 @@
 use super::*;
 use bytes::Bytes;
 use net::{Lane, Link, LinkEvent, LinkOptions, Message, NetError, Peer, StreamLink};
+use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Barrier, Mutex};
 use wire::frame::FrameKind;
