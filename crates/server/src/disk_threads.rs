@@ -14,10 +14,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Tasks that wait for each thread. Beyond that whoever brings more waits:
-/// disks that are this far behind are the bottleneck anyway.
-const WAITING_PER_THREAD: usize = 1024;
-
 /// When an operation that found no descriptor is tried again. Others close
 /// theirs meanwhile; until then its partition waits, as behind a slow disk.
 const RETRY: Duration = Duration::from_millis(50);
@@ -71,7 +67,6 @@ pub enum Done {
 pub struct DiskThreads {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    waiting_max: usize,
 }
 
 struct Shared {
@@ -85,8 +80,6 @@ struct Shared {
     queues: Mutex<Queues>,
     /// Signalled when a task or the end has come.
     work: Condvar,
-    /// Signalled when a task was taken from a full queue.
-    room: Condvar,
 }
 
 #[derive(Default)]
@@ -125,10 +118,6 @@ impl Queues {
         }
     }
 
-    fn count(&self) -> usize {
-        self.waiting.len() + self.bulk.len()
-    }
-
     /// What is to be tried again by now.
     fn pop_later(&mut self, now: Instant) -> Option<Task> {
         let due = self.later.front().is_some_and(|(at, _)| *at <= now);
@@ -162,7 +151,6 @@ impl Shared {
                 };
             };
             drop(queues);
-            self.room.notify_one();
             let done = match task {
                 Task::Operation {
                     storage,
@@ -239,13 +227,10 @@ impl DiskThreads {
             no_descriptors: Mutex::default(),
             queues: Mutex::default(),
             work: Condvar::new(),
-            room: Condvar::new(),
         });
-        let waiting_max = count as usize * WAITING_PER_THREAD;
         let mut threads = Self {
             shared,
             threads: Vec::new(),
-            waiting_max,
         };
         for index in 0..count {
             let shared = threads.shared.clone();
@@ -256,18 +241,12 @@ impl DiskThreads {
         Ok(threads)
     }
 
-    /// Brings a task. Waits while too many wait.
+    /// Brings a task, and never waits: the thread that brings it also answers every
+    /// heartbeat. How many tasks can wait is bounded by what the node admits: batches
+    /// within the credit of their connections, data within its budget, reads that are
+    /// under way, and the few operations by which each partition keeps its files.
     pub fn submit(&self, task: Task) {
-        let mut queues = self.shared.queues();
-        while queues.count() >= self.waiting_max {
-            queues = self
-                .shared
-                .room
-                .wait(queues)
-                .expect("no holder panics here");
-        }
-        queues.push(task);
-        drop(queues);
+        self.shared.queues().push(task);
         self.shared.work.notify_one();
     }
 
@@ -376,6 +355,48 @@ mod tests {
         assert!(result.is_err() && lines.is_empty());
     }
 
+    /// A disk that does nothing until its lock is given up.
+    struct Stalled(Arc<Mutex<()>>);
+
+    impl Disk for Stalled {
+        fn execute(&self, _: Operation) -> Result<Outcome, DiskError> {
+            let _held = self.0.lock().unwrap();
+            Ok(Outcome::Done)
+        }
+    }
+
+    #[test]
+    fn a_disk_that_stalls_holds_up_nobody_who_brings_a_task() {
+        const COUNT: u64 = 10_000;
+        let mut reactor = Reactor::new().unwrap();
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let disk = Arc::new(Stalled(lock.clone()));
+        let threads = DiskThreads::start(disk, reactor.waker(), Arc::new(|_| {}), 1).unwrap();
+        for token in 0..COUNT {
+            threads.submit(Task::Operation {
+                storage: StorageId(1),
+                token: OperationToken(token),
+                operation: Operation::SyncData { file: FileId(1) },
+            });
+        }
+        drop(held);
+        let mut tokens = Vec::new();
+        while tokens.len() < COUNT as usize {
+            while reactor.next().is_some() {}
+            let mut done = Vec::new();
+            threads.take_done(&mut done);
+            tokens.extend(done.into_iter().map(|done| match done {
+                Done::Operation { token, .. } => token.0,
+                Done::Job { .. } | Done::FileSystem(_) => panic!("only operations were brought"),
+            }));
+            if tokens.len() < COUNT as usize {
+                reactor.wait(None).unwrap();
+            }
+        }
+        assert!(tokens.into_iter().eq(0..COUNT));
+    }
+
     #[test]
     fn data_and_what_others_wait_for_have_turns() {
         let file = FileId(1);
@@ -396,7 +417,6 @@ mod tests {
         for _ in 0..2 {
             queues.push(task(Operation::SyncData { file }));
         }
-        assert_eq!(queues.count(), 5);
         let order = std::iter::from_fn(|| match queues.pop()? {
             Task::Operation {
                 operation: Operation::WriteDirect { .. },
