@@ -51,8 +51,8 @@ impl Node {
         storage: StorageId,
         incoming: &Incoming,
     ) -> Result<Turn, Refused> {
-        let planted = self.planted(Fault::NoDeduplication);
-        let held_max = self.options.limits.arrivals_max;
+        let planted = self.ctx.planted(Fault::NoDeduplication);
+        let held_max = self.ctx.options.limits.arrivals_max;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
         };
@@ -113,7 +113,7 @@ impl Node {
             Verdict::OutOfSequence { expected } | Verdict::Unknown { expected } => {
                 Err(out_of_sequence(header, expected))
             }
-            Verdict::Fenced { epoch } if !self.planted(Fault::NoFencing) => {
+            Verdict::Fenced { epoch } if !self.ctx.planted(Fault::NoFencing) => {
                 Err(fenced(epoch, header.epoch))
             }
             Verdict::Fenced { .. } => Ok(Turn::Now),
@@ -275,7 +275,7 @@ impl Node {
         if is_coming && let Some(partition) = self.partitions.get_mut(&storage) {
             partition.room.came(arrival.batch.size());
             // What it leaves free may be somebody's who waits.
-            self.touched.insert(storage);
+            self.ctx.dirty.partitions.insert(storage);
         }
         match arrival.stage {
             ArrivalStage::InLine(_) => self.left_line(storage, arrival.asker.link, &arrival.batch),
@@ -283,7 +283,7 @@ impl Node {
             ArrivalStage::Ready(Some(place)) => {
                 if let Some(partition) = self.partitions.get_mut(&storage) {
                     partition.storage.abandon(place);
-                    self.touched.insert(storage);
+                    self.ctx.dirty.partitions.insert(storage);
                 }
             }
             ArrivalStage::Ready(None) => {}

@@ -62,7 +62,7 @@ impl Node {
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
         self.topic_of(asker, head.topic)?;
         self.refuse_shared(head.topic, &request)?;
-        let limit = self.options.limits.consumers_max;
+        let limit = self.ctx.options.limits.consumers_max;
         let entry = self.controller.table().topic(head.topic);
         if entry.is_some_and(|entry| {
             !entry.cursors.contains_key(&request.consumer)
@@ -88,7 +88,7 @@ impl Node {
             MoveMemberCursors::decode(from).map_err(malformed)?;
         self.refuse_if_closing()?;
         let id = self.shared_named(asker, head.topic, &moves.consumer, ConsumerKind::Group)?;
-        if !self.planted(Fault::FencedAck) {
+        if !self.ctx.planted(Fault::FencedAck) {
             self.check_member(id, member)?;
             for (partition, _) in &moves.positions {
                 self.check_owner(id, member, *partition)?;
@@ -120,7 +120,7 @@ impl Node {
             let backwards = now.is_some_and(|now| position <= now);
             if request.how == CursorMove::Acknowledge
                 && backwards
-                && !self.planted(Fault::CursorBack)
+                && !self.ctx.planted(Fault::CursorBack)
             {
                 continue;
             }
@@ -157,7 +157,7 @@ impl Node {
     /// Other groups whose positions are moved as well: none but under a
     /// planted fault.
     fn others_moved(&self, topic: TopicId, consumer: &str) -> Vec<String> {
-        if !self.planted(Fault::MoveOthers) {
+        if !self.ctx.planted(Fault::MoveOthers) {
             return Vec::new();
         }
         let shared = self.shared.of(topic).filter_map(|id| self.shared.get(id));
@@ -203,7 +203,7 @@ impl Node {
             self.reply(asker, Vec::new());
             return;
         }
-        if self.planted(Fault::CursorEarly) {
+        if self.ctx.planted(Fault::CursorEarly) {
             self.reply(asker, Vec::new());
         }
         let mut keys = Vec::new();

@@ -159,7 +159,7 @@ impl Node {
             }
             Slot::Failed(reason) => {
                 let definition = Definition::from_json(&entry.record.definition).ok();
-                let kind = self.kind(&record.storage);
+                let kind = self.ctx.kind(&record.storage);
                 if let (Some(definition), Some(kind)) = (definition, kind) {
                     let max = kind.durability_max();
                     description.durability = definition.durability().unwrap_or(max);

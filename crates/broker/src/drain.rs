@@ -52,8 +52,8 @@ impl Node {
             return;
         }
         self.drain = Drain::Finishing;
-        let at = self.now.monotonic + self.options.limits.drain_timeout;
-        self.timers.insert(at, Timer::Drain);
+        let at = self.ctx.now.monotonic + self.ctx.options.limits.drain_timeout;
+        self.ctx.timers.insert(at, Timer::Drain);
         let links: Vec<LinkId> = self.sessions.keys().copied().collect();
         for link in links {
             self.say_go_away(link);
@@ -62,7 +62,7 @@ impl Node {
         // What waited for more has waited long enough.
         for (id, queue) in &mut self.queues {
             queue.quiet_until = Duration::ZERO;
-            self.queues_touched.insert(*id);
+            self.ctx.dirty.queues.insert(*id);
         }
     }
 
@@ -83,7 +83,7 @@ impl Node {
             self.drain = Drain::ClosingPartitions;
             for (id, partition) in &mut self.partitions {
                 partition.leave(false);
-                self.touched.insert(*id);
+                self.ctx.dirty.partitions.insert(*id);
             }
             self.settle_again();
         }
@@ -95,7 +95,7 @@ impl Node {
         {
             self.drain = Drain::ClosingInternal;
             self.controller.storage().close();
-            self.controller_touched = true;
+            self.ctx.dirty.controller = true;
             self.settle_again();
         }
         if self.drain == Drain::ClosingInternal && self.controller.is_closed() {
@@ -107,7 +107,7 @@ impl Node {
             for link in links {
                 self.close_session(link, draining().to_string());
             }
-            self.outputs.push_back(Output::Drained);
+            self.ctx.outputs.push_back(Output::Drained);
         }
     }
 
@@ -151,7 +151,7 @@ impl Node {
         let left: Vec<String> = left
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        self.report(format!(
+        self.ctx.report(format!(
             "draining took too long: what is not finished is given up: {}",
             left.join(", ")
         ));
@@ -166,7 +166,7 @@ impl Node {
         self.drain = Drain::ClosingPartitions;
         for (id, partition) in &mut self.partitions {
             partition.leave(false);
-            self.touched.insert(*id);
+            self.ctx.dirty.partitions.insert(*id);
         }
     }
 }

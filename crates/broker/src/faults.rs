@@ -60,17 +60,3 @@ pub enum Fault {
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
 }
-
-impl crate::Node {
-    /// Whether this fault was planted. Never outside of tests.
-    #[inline]
-    pub(crate) fn planted(&self, fault: Fault) -> bool {
-        #[cfg(any(test, feature = "testing"))]
-        return self.options.fault == Some(fault);
-        #[cfg(not(any(test, feature = "testing")))]
-        {
-            let _ = fault;
-            false
-        }
-    }
-}

@@ -40,18 +40,19 @@ impl Node {
         };
         let position = partition.check_position(fetch.from)?;
         partition.fetches.insert(asker);
-        let until = self.now.monotonic + Duration::from_millis(fetch.wait_max_ms.into());
+        let until = self.ctx.now.monotonic + Duration::from_millis(fetch.wait_max_ms.into());
         let fetching = Fetching {
             storage,
             topic: head.topic,
             position,
-            bytes_max: fetch.bytes_max.min(self.options.limits.fetch_bytes_max),
+            bytes_max: fetch.bytes_max.min(self.ctx.options.limits.fetch_bytes_max),
             inline_data: fetch.inline_data,
             until,
             reading: false,
         };
         self.fetches.insert(asker, fetching);
-        self.timers
+        self.ctx
+            .timers
             .insert(until, Timer::Fetch(asker.link, asker.id));
         self.advance_fetch(asker);
         Ok(())
@@ -86,7 +87,7 @@ impl Node {
                 fetching.reading = true;
             }
             self.read_batches(storage, Reading::Fetch(asker, end), read);
-        } else if fetching.until <= self.now.monotonic {
+        } else if fetching.until <= self.ctx.now.monotonic {
             self.fetched(asker, present, Vec::new());
         }
     }
@@ -156,7 +157,8 @@ impl Node {
         let Some(fetching) = self.fetches.remove(&asker) else {
             return;
         };
-        self.timers
+        self.ctx
+            .timers
             .remove(fetching.until, Timer::Fetch(asker.link, asker.id));
         if let Some(partition) = self.partitions.get_mut(&fetching.storage) {
             partition.fetches.remove(&asker);

@@ -47,7 +47,7 @@ impl GapRecords {
 impl Node {
     /// Records what a partition has lost.
     pub(crate) fn record_gap(&mut self, id: StorageId, gap: Gap) {
-        if self.planted(Fault::NoGap) {
+        if self.ctx.planted(Fault::NoGap) {
             return;
         }
         if let Some(partition) = self.partitions.get(&id) {
@@ -81,7 +81,7 @@ impl Node {
 
     pub(crate) fn gaps_recorded(&mut self, lost: Lost, result: Result<(), ControlError>) {
         if let Err(error) = result {
-            self.report(format!("a gap is not recorded: {error}"));
+            self.ctx.report(format!("a gap is not recorded: {error}"));
         }
         let waited = self.gap_records.end(lost);
         if !waited.is_empty() {

@@ -26,7 +26,7 @@ impl Node {
     /// table names it: until then the shares of the others are larger.
     fn limits(&self, topic: TopicId, definition: &Definition) -> Retention {
         let entry = self.controller.table().topic(topic);
-        let partitions = match self.planted(Fault::TotalForEach) {
+        let partitions = match self.ctx.planted(Fault::TotalForEach) {
             true => 1,
             false => entry.map_or(1, |entry| entry.partitions.len()),
         };
@@ -89,8 +89,8 @@ impl Node {
 
     /// Tells a storage what is to be kept.
     pub(crate) fn keep_partition(&mut self, id: StorageId, definition: &Definition) {
-        let drops = self.planted(Fault::DropUnacknowledged);
-        let faults = (drops, self.planted(Fault::KeepAcknowledged));
+        let drops = self.ctx.planted(Fault::DropUnacknowledged);
+        let faults = (drops, self.ctx.planted(Fault::KeepAcknowledged));
         let Some(key) = self.partitions.get(&id).map(|partition| partition.key) else {
             return;
         };
@@ -127,7 +127,7 @@ impl Node {
                 .storage
                 .remove_before(offset, GapReason::Retention);
         }
-        self.touched.insert(id);
+        self.ctx.dirty.partitions.insert(id);
     }
 }
 

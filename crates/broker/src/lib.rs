@@ -11,6 +11,7 @@ mod alter;
 mod arrivals;
 mod budget;
 pub mod controller;
+mod ctx;
 mod cursors;
 mod describe;
 mod drain;

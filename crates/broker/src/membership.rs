@@ -234,11 +234,11 @@ impl Node {
             })
             .collect();
         for (record, members, owners) in entries {
-            let id = SharedId(self.next_id());
+            let id = SharedId(self.ctx.next_id());
             let mut shared = Shared::new(record);
             for (member, record) in members {
                 let timeout = Duration::from_millis(record.session_timeout_ms.into());
-                let until = self.now.monotonic + timeout;
+                let until = self.ctx.now.monotonic + timeout;
                 shared.members.insert(
                     member,
                     Member {
@@ -353,7 +353,7 @@ impl Node {
             return;
         };
         shared.deleting = false;
-        shared.retry_at = Some(self.now.monotonic + RETRY_AFTER);
+        shared.retry_at = Some(self.ctx.now.monotonic + RETRY_AFTER);
         let mut unknown = Vec::new();
         shared.members.retain(|member, state| {
             let known = entry.members.contains_key(member);
@@ -363,7 +363,7 @@ impl Node {
             known
         });
         for (member, record) in &entry.members {
-            let until = self.now.monotonic + RETRY_AFTER;
+            let until = self.ctx.now.monotonic + RETRY_AFTER;
             shared.members.entry(*member).or_insert_with(|| Member {
                 record: record.clone(),
                 presence: Presence::Away { until },

@@ -374,13 +374,13 @@ impl Node {
 
     /// Says in the log, now and then, that a partition is full.
     fn report_no_room(&mut self, id: StorageId) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         if let Some(partition) = self.partitions.get_mut(&id) {
             let reported_at = &mut partition.room.reported_at;
             if reported_at.is_none_or(|at| now >= at + REPORT_EVERY) {
                 *reported_at = Some(now);
                 let text = self.no_room(id, 0).message;
-                self.report(text);
+                self.ctx.report(text);
             }
         }
     }

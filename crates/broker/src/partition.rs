@@ -200,7 +200,7 @@ impl Node {
             };
             while let Some((token, operation)) = partition.storage.poll_operation() {
                 partition.operations_under_way += 1;
-                self.outputs.push_back(Output::Disk {
+                self.ctx.outputs.push_back(Output::Disk {
                     storage: id,
                     token,
                     operation,
@@ -273,13 +273,13 @@ impl Node {
                     self.refuse_request(ack.asker, refusal.clone());
                 }
                 self.give_up_misplaced(id);
-                self.touched.insert(id);
+                self.ctx.dirty.partitions.insert(id);
             }
             StorageEvent::Full(why) => self.storage_is_full(id, why),
             StorageEvent::HasSpace => self.storage_has_space(id),
             StorageEvent::Lost(gap) => {
                 // It made room.
-                self.touched.insert(id);
+                self.ctx.dirty.partitions.insert(id);
                 if gap.reason == GapReason::Discarded
                     && let Some(partition) = self.partitions.get_mut(&id)
                 {
@@ -304,7 +304,7 @@ impl Node {
 
     /// What has become durable is answered and shown.
     fn settle_watermarks(&mut self, id: StorageId) {
-        let early = self.planted(Fault::AckEarly);
+        let early = self.ctx.planted(Fault::AckEarly);
         let Some(partition) = self.partitions.get(&id) else {
             return;
         };
@@ -355,7 +355,7 @@ impl Node {
         let key = partition.key;
         if partition.failure.is_none() {
             partition.failure = Some(failure.clone());
-            self.report(format!(
+            self.ctx.report(format!(
                 "partition {} of topic {} takes nothing more: {failure}",
                 key.partition, key.topic
             ));
@@ -386,10 +386,10 @@ impl Node {
     /// Arms the storage's timer: when it asks for it, and within
     /// [`TICK_INTERVAL`] of an append, for retention by bytes and count.
     fn settle_tick(&mut self, id: StorageId) {
-        if self.planted(Fault::NoRetentionTimer) {
+        if self.ctx.planted(Fault::NoRetentionTimer) {
             return;
         }
-        let now = self.now;
+        let now = self.ctx.now;
         let Some(partition) = self.partitions.get_mut(&id) else {
             return;
         };
@@ -407,7 +407,7 @@ impl Node {
         // Timers come early at worst; one that is earlier stays.
         if partition.tick_at.is_none_or(|armed| at < armed) {
             partition.tick_at = Some(at);
-            self.timers.insert(at, Timer::Storage(id));
+            self.ctx.timers.insert(at, Timer::Storage(id));
         }
     }
 
@@ -415,9 +415,9 @@ impl Node {
         if let Some(partition) = self.partitions.get_mut(&id) {
             partition.tick_at = None;
             partition.ticked_end = partition.storage.state().end;
-            partition.ticked_at = self.now.monotonic;
-            partition.storage.tick(self.now.unix_ns);
-            self.touched.insert(id);
+            partition.ticked_at = self.ctx.now.monotonic;
+            partition.storage.tick(self.ctx.now.unix_ns);
+            self.ctx.dirty.partitions.insert(id);
             self.report_space(id);
         }
     }
@@ -448,10 +448,10 @@ impl Node {
         }
         if leaving.remove {
             let key = partition.key;
-            let job = JobId(self.next_id());
+            let job = JobId(self.ctx.next_id());
             let what = format!("partition {} of topic {}", key.partition, key.topic);
             self.jobs.insert(job, Purpose::Remove(what));
-            self.outputs.push_back(Output::Job {
+            self.ctx.outputs.push_back(Output::Job {
                 job,
                 work: Job::Remove {
                     kind: partition.kind.clone(),

@@ -130,7 +130,7 @@ impl Node {
                 ),
             ));
         }
-        let verify = match self.planted(Fault::NoChecksum) {
+        let verify = match self.ctx.planted(Fault::NoChecksum) {
             true => Verify::Headers,
             false => Verify::Sections,
         };
@@ -165,7 +165,7 @@ impl Node {
         if let Some(judge) = &topic.judge {
             let columns =
                 Columns::read(&header, batch.columns_section()).map_err(|error| damaged(&error))?;
-            let is_unbounded = self.planted(Fault::NoBatchBudget);
+            let is_unbounded = self.ctx.planted(Fault::NoBatchBudget);
             judge.check(&columns.events, batch.metadata_section(), is_unbounded)?;
         }
         let wanted = survey.external.iter().flat_map(|layout| &layout.events);
@@ -204,14 +204,14 @@ impl Node {
         incoming: Incoming,
         place: Option<DataPlace>,
     ) -> Result<(), Refused> {
-        let append_time = self.now.unix_ns;
+        let append_time = self.ctx.now.unix_ns;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Ok(());
         };
         let count = incoming.header.offset_count();
         let bytes = incoming.bytes_stored();
         let level = incoming.durability;
-        self.touched.insert(storage);
+        self.ctx.dirty.partitions.insert(storage);
         let appended = partition.storage.append(Append {
             batch: incoming.bytes,
             header: incoming.header,
@@ -263,7 +263,7 @@ impl Node {
             duplicate: true,
         };
         partition.acks.push(incoming.durability, ack);
-        self.touched.insert(storage);
+        self.ctx.dirty.partitions.insert(storage);
     }
 
     /// Tells the producer that its batch is stored.

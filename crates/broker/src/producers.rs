@@ -28,7 +28,7 @@ impl Node {
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
         if open.name.is_empty() {
             let (producer, epoch) = match open.resume {
-                ProducerId(0) => (ProducerId(self.random.id()), ProducerEpoch(0)),
+                ProducerId(0) => (ProducerId(self.ctx.random.id()), ProducerEpoch(0)),
                 resumed => (resumed, open.resume_epoch),
             };
             self.reply_opened(asker, head.topic, producer, epoch);
@@ -65,7 +65,7 @@ impl Node {
         let (producer, epoch) = match current {
             Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
             None => {
-                let limit = self.options.limits.named_producers_max;
+                let limit = self.ctx.options.limits.named_producers_max;
                 let entry = self.controller.table().topic(head.topic);
                 if entry.is_some_and(|entry| entry.producers.len() >= limit) {
                     return Err(refuse(
@@ -73,7 +73,7 @@ impl Node {
                         format!("the topic has {limit} named producers (named_producers_max)"),
                     ));
                 }
-                (ProducerId(self.random.id()), ProducerEpoch(1))
+                (ProducerId(self.ctx.random.id()), ProducerEpoch(1))
             }
         };
         let record = ProducerRecord {
@@ -180,7 +180,7 @@ impl Node {
             return Ok(());
         };
         match header.epoch.cmp(current) {
-            std::cmp::Ordering::Less if !self.planted(Fault::NoFencing) => {
+            std::cmp::Ordering::Less if !self.ctx.planted(Fault::NoFencing) => {
                 Err(fenced(*current, header.epoch))
             }
             std::cmp::Ordering::Greater => Err(refuse(

@@ -61,7 +61,7 @@ impl Node {
             && message.head.len() <= PUT_OFF_HEAD_BYTES_MAX
             && !self.drain.is_begun()
         {
-            let until = self.now.monotonic + WAIT;
+            let until = self.ctx.now.monotonic + WAIT;
             self.quiet.put_off.push_back(PutOff {
                 link,
                 message,
@@ -90,7 +90,7 @@ impl Node {
     /// Does what was put off, if it was for long enough.
     pub(crate) fn catch_up_in_time(&mut self) {
         let first = self.quiet.put_off.front();
-        if first.is_some_and(|first| first.until <= self.now.monotonic) {
+        if first.is_some_and(|first| first.until <= self.ctx.now.monotonic) {
             self.catch_up();
         }
     }
@@ -106,14 +106,14 @@ impl Node {
     pub(crate) fn send(&mut self, link: LinkId, message: Message) {
         let is_events = matches!(message.kind, FrameKind::Deliver | FrameKind::Leased);
         if self.quiet.held.is_empty() {
-            self.outputs.push_back(Output::Send { link, message });
+            self.ctx.outputs.push_back(Output::Send { link, message });
         } else if is_events {
             let lane = message.lane;
-            self.outputs.push_back(Output::Send { link, message });
+            self.ctx.outputs.push_back(Output::Send { link, message });
             self.send_held_in(link, lane);
         } else {
             self.send_held(link);
-            self.outputs.push_back(Output::Send { link, message });
+            self.ctx.outputs.push_back(Output::Send { link, message });
         }
     }
 
@@ -123,9 +123,9 @@ impl Node {
         if self.drain.is_begun() {
             return self.send(link, message);
         }
-        let until = self.now.monotonic + WAIT;
+        let until = self.ctx.now.monotonic + WAIT;
         let held = self.quiet.held.entry(link).or_insert_with(|| {
-            self.timers.insert(until, Timer::Quiet(link));
+            self.ctx.timers.insert(until, Timer::Quiet(link));
             Held {
                 messages: Vec::new(),
                 until,
@@ -146,17 +146,17 @@ impl Node {
         let Some(held) = self.quiet.held.remove(&link) else {
             return;
         };
-        self.timers.remove(held.until, Timer::Quiet(link));
+        self.ctx.timers.remove(held.until, Timer::Quiet(link));
         let sends = held.messages.into_iter();
         let sends = sends.map(|message| Message { lane, ..message });
         let sends = sends.map(|message| Output::Send { link, message });
-        self.outputs.extend(sends);
+        self.ctx.outputs.extend(sends);
     }
 
     /// Nobody is there any more.
     pub(crate) fn drop_held(&mut self, link: LinkId) {
         if let Some(held) = self.quiet.held.remove(&link) {
-            self.timers.remove(held.until, Timer::Quiet(link));
+            self.ctx.timers.remove(held.until, Timer::Quiet(link));
         }
     }
 }

@@ -70,7 +70,7 @@ impl Node {
                 ),
             ));
         }
-        let id = self.next_id();
+        let id = self.ctx.next_id();
         let call = ReadDataCall {
             asker,
             unopened: events.len(),
@@ -92,12 +92,12 @@ impl Node {
             session.reads.insert(id);
         }
         for (event, (storage, offset)) in opens.into_iter().enumerate() {
-            let token = ReadToken(self.next_id());
+            let token = ReadToken(self.ctx.next_id());
             if let Some(partition) = self.partitions.get_mut(&storage) {
                 let reading = Reading::Open { call: id, event };
                 partition.readings.insert(token, reading);
                 partition.storage.open_event(token, offset);
-                self.touched.insert(storage);
+                self.ctx.dirty.partitions.insert(storage);
             }
         }
         self.advance_read_data(id);
@@ -195,7 +195,7 @@ impl Node {
     /// Lets calls go on that waited for others of all connections, in turn.
     /// Says whether any did.
     pub(crate) fn advance_waiting_reads(&mut self) -> bool {
-        let next = self.outgoing.next(BULK_CHUNK_BYTES as u64);
+        let next = self.ctx.outgoing.next(BULK_CHUNK_BYTES as u64);
         if let Some(id) = next {
             self.advance_read_data_if(id, Asks::InTurn);
         }
@@ -213,7 +213,7 @@ impl Node {
             let Some(session) = self.sessions.get_mut(&call.asker.link) else {
                 return;
             };
-            let limit = self.options.limits.read_data_bytes_max;
+            let limit = self.ctx.options.limits.read_data_bytes_max;
             // One chunk may pass, so that every call comes to its end.
             if session.read_bytes > 0 && session.read_bytes + BULK_CHUNK_BYTES as u64 > limit {
                 call.starved = true;
@@ -222,8 +222,13 @@ impl Node {
             call.starved = false;
             let link = call.asker.link;
             // A call that only comes to its end takes nobody's turn.
-            if !call.is_cut() && !self.outgoing.admits(link, BULK_CHUNK_BYTES as u64, asks) {
-                self.outgoing.wait(link, id);
+            if !call.is_cut()
+                && !self
+                    .ctx
+                    .outgoing
+                    .admits(link, BULK_CHUNK_BYTES as u64, asks)
+            {
+                self.ctx.outgoing.wait(link, id);
                 return;
             }
             let Some(chunk) = call.cut() else {
@@ -235,7 +240,7 @@ impl Node {
             };
             session.read_bytes += chunk.bytes;
             call.bytes_under_way += chunk.bytes;
-            self.outgoing.take(link, chunk.bytes);
+            self.ctx.outgoing.take(link, chunk.bytes);
             let number = call.next_chunk;
             call.next_chunk += 1;
             for (index, part) in chunk.parts.iter().enumerate() {
@@ -245,8 +250,7 @@ impl Node {
                 else {
                     continue;
                 };
-                self.last_id += 1;
-                let token = ReadToken(self.last_id);
+                let token = ReadToken(self.ctx.next_id());
                 let reading = Reading::Data {
                     call: id,
                     chunk: number,
@@ -261,7 +265,7 @@ impl Node {
                         .read_data_to_compare(token, data, segments),
                     false => partition.storage.read_data(token, data, segments),
                 }
-                self.touched.insert(event.storage);
+                self.ctx.dirty.partitions.insert(event.storage);
             }
             call.chunks.insert(number, chunk);
         }
@@ -309,15 +313,18 @@ impl Node {
             .flat_map(|part| std::mem::take(&mut part.pieces))
             .collect();
         let pieces = if pieces.len() > 1 && chunk.bytes as usize / pieces.len() < PIECE_BYTES_MIN {
-            vec![gather(&self.options.pool, &pieces, chunk.bytes as usize)]
+            vec![gather(
+                &self.ctx.options.pool,
+                &pieces,
+                chunk.bytes as usize,
+            )]
         } else {
             pieces
         };
-        self.last_id += 1;
-        let token = BulkToken(self.last_id);
+        let token = BulkToken(self.ctx.next_id());
         chunk.token = Some(token);
-        self.bulk.insert(token, Bulk::ReadData(id));
-        self.outputs.push_back(Output::Write {
+        self.ctx.bulk.insert(token, Bulk::ReadData(id));
+        self.ctx.outputs.push_back(Output::Write {
             link: call.asker.link,
             token,
             write: RegionWrite {
@@ -354,7 +361,7 @@ impl Node {
         let link = call.asker.link;
         if let Some(chunk) = number.and_then(|number| call.chunks.remove(&number)) {
             call.bytes_under_way -= chunk.bytes;
-            self.outgoing.give_back(link, chunk.bytes);
+            self.ctx.outgoing.give_back(link, chunk.bytes);
             if let Some(session) = self.sessions.get_mut(&link) {
                 session.read_bytes -= chunk.bytes;
             }
@@ -401,10 +408,10 @@ impl Node {
     pub(crate) fn drop_read_data(&mut self, id: u64) -> Option<ReadDataCall> {
         let call = self.reads.remove(&id)?;
         let link = call.asker.link;
-        self.outgoing.give_back(link, call.bytes_under_way);
-        self.outgoing.leave(link, id);
+        self.ctx.outgoing.give_back(link, call.bytes_under_way);
+        self.ctx.outgoing.leave(link, id);
         for token in call.chunks.values().filter_map(|chunk| chunk.token) {
-            self.bulk.remove(&token);
+            self.ctx.bulk.remove(&token);
         }
         Some(call)
     }

@@ -27,7 +27,7 @@ pub(crate) struct Request {
 impl Node {
     /// What the node keeps of a request outside of its session goes.
     pub(crate) fn forget_request(&mut self, asker: Asker, request: Request) {
-        self.data.give_back(request.payload_bytes);
+        self.ctx.data.give_back(request.payload_bytes);
         match request.method {
             Method::Fetch => self.forget_fetch(asker),
             Method::Produce => self.forget_produce(asker),
@@ -112,7 +112,7 @@ impl Node {
         payload_bytes: u64,
         is_quiet: bool,
     ) -> Result<(), Refused> {
-        let limit = self.options.limits.requests_max;
+        let limit = self.ctx.options.limits.requests_max;
         let Some(session) = self.sessions.get_mut(&asker.link) else {
             return Ok(());
         };
@@ -144,12 +144,12 @@ impl Node {
                 ));
             }
             session.unanswered_bytes += payload_bytes;
-            self.data.take(payload_bytes);
+            self.ctx.data.take(payload_bytes);
         }
         let deadline = (head.remaining_ms > 0)
-            .then(|| self.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
+            .then(|| self.ctx.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
         if let Some(deadline) = deadline {
-            session.watch_deadline(deadline, asker.link, &mut self.timers);
+            session.watch_deadline(deadline, asker.link, &mut self.ctx.timers);
         }
         let request = Request {
             deadline,
@@ -174,7 +174,7 @@ impl Node {
         let session = self.sessions.get_mut(&asker.link)?;
         let request = session.requests.remove(&asker.id)?;
         session.unanswered_bytes -= request.payload_bytes;
-        self.data.give_back(request.payload_bytes);
+        self.ctx.data.give_back(request.payload_bytes);
         Some(request)
     }
 
@@ -222,7 +222,7 @@ impl Node {
 
     /// The first deadline of a connection's requests may have passed.
     pub(crate) fn look_at_deadlines(&mut self, link: LinkId) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
@@ -237,7 +237,7 @@ impl Node {
         if let Some(session) = self.sessions.get_mut(&link) {
             let deadlines = session.requests.values().filter_map(|one| one.deadline);
             if let Some(next) = deadlines.min() {
-                session.watch_deadline(next, link, &mut self.timers);
+                session.watch_deadline(next, link, &mut self.ctx.timers);
             }
         }
     }

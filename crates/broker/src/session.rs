@@ -81,8 +81,8 @@ pub(crate) fn refuse(code: ErrorCode, message: impl Into<String>) -> ErrorReply 
 
 impl Node {
     pub(crate) fn link_up(&mut self, link: LinkId, peer: Peer) {
-        let too_many = self.sessions.len() >= self.options.limits.sessions_max;
-        let now = self.now.monotonic;
+        let too_many = self.sessions.len() >= self.ctx.options.limits.sessions_max;
+        let now = self.ctx.now.monotonic;
         let session = Session {
             peer,
             stage: Stage::New,
@@ -103,7 +103,7 @@ impl Node {
         };
         self.sessions.insert(link, session);
         if too_many {
-            let limit = self.options.limits.sessions_max;
+            let limit = self.ctx.options.limits.sessions_max;
             let error = ErrorReply::retryable(
                 ErrorCode::LimitExceeded,
                 1000,
@@ -134,7 +134,7 @@ impl Node {
         self.abandon_transfers(link);
         self.drop_held(link);
         if session.credit > 0 {
-            self.data.revoke(session.credit);
+            self.ctx.data.revoke(session.credit);
         }
     }
 
@@ -160,7 +160,7 @@ impl Node {
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
-        session.last_heard = self.now.monotonic;
+        session.last_heard = self.ctx.now.monotonic;
         session.asked &= message.kind == FrameKind::Heartbeat;
         let silent = session.silent_members;
         let open = match session.stage {
@@ -230,7 +230,7 @@ impl Node {
         if let Some(session) = self.sessions.get_mut(&link) {
             session.stage = Stage::Closing;
         }
-        self.outputs.push_back(Output::Close { link, reason });
+        self.ctx.outputs.push_back(Output::Close { link, reason });
     }
 
     fn hello(&mut self, link: LinkId, message: &Received) -> Result<(), Refused> {
@@ -251,7 +251,7 @@ impl Node {
                 format!("required features {features:#x} are not known to this server"),
             ));
         }
-        let own = self.options.directory_id;
+        let own = self.ctx.options.directory_id;
         if hello.directory != DirectoryId(0) && hello.directory != own {
             let expected = hello.directory;
             return Err(refuse(
@@ -270,17 +270,17 @@ impl Node {
         }
         self.authenticate(link, &hello)?;
         self.supersede(hello.session);
-        let limits = &self.options.limits;
-        let credit = self.data.grant(limits.produce_credit_bytes_max);
+        let limits = &self.ctx.options.limits;
+        let credit = self.ctx.data.grant(limits.produce_credit_bytes_max);
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
             features: 0,
             directory: own,
-            instance: self.options.instance,
+            instance: self.ctx.options.instance,
             produce_credit: credit,
             payload_bytes_max: limits.payload_bytes_max,
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
-            server_version: self.options.server_version.clone(),
+            server_version: self.ctx.options.server_version.clone(),
         };
         if let Some(session) = self.sessions.get_mut(&link) {
             session.credit = credit;
@@ -324,9 +324,9 @@ impl Node {
     fn authenticate(&self, link: LinkId, hello: &Hello) -> Result<(), Refused> {
         let peer = self.sessions.get(&link).map(|session| &session.peer);
         let proved = peer.is_some_and(|peer| {
-            peer.in_process || (peer.uid.is_some() && peer.uid == self.options.owner_uid)
+            peer.in_process || (peer.uid.is_some() && peer.uid == self.ctx.options.owner_uid)
         });
-        if proved || (hello.mechanism == "token" && same(&hello.proof, &self.options.token)) {
+        if proved || (hello.mechanism == "token" && same(&hello.proof, &self.ctx.options.token)) {
             return Ok(());
         }
         let reason = match hello.mechanism.as_str() {
@@ -359,7 +359,7 @@ impl Node {
         let members = members
             .filter_map(|(id, member)| self.shared.member(*id, *member))
             .map(|member| member.session_timeout() / 3);
-        let heartbeat = self.options.limits.heartbeat;
+        let heartbeat = self.ctx.options.limits.heartbeat;
         members.fold(heartbeat, Duration::min)
     }
 
@@ -368,12 +368,12 @@ impl Node {
         let Some(session) = self.sessions.get(&link) else {
             return;
         };
-        let heartbeat = self.options.limits.heartbeat;
+        let heartbeat = self.ctx.options.limits.heartbeat;
         let at = match session.stage {
             Stage::Closing => return,
-            Stage::New => session.since + self.options.limits.hello_timeout,
+            Stage::New => session.since + self.ctx.options.limits.hello_timeout,
             Stage::Open { .. } if session.asked => {
-                let again = self.now.monotonic + self.patience(session);
+                let again = self.ctx.now.monotonic + self.patience(session);
                 again.min(session.last_heard + heartbeat * 2)
             }
             Stage::Open { .. } => session.last_heard + self.patience(session),
@@ -384,16 +384,16 @@ impl Node {
         match session.timer_at {
             // It comes early at worst, and then is armed again.
             Some(armed) if armed <= at => return,
-            Some(armed) => self.timers.remove(armed, Timer::Session(link)),
+            Some(armed) => self.ctx.timers.remove(armed, Timer::Session(link)),
             None => {}
         }
         session.timer_at = Some(at);
-        self.timers.insert(at, Timer::Session(link));
+        self.ctx.timers.insert(at, Timer::Session(link));
     }
 
     pub(crate) fn session_timer(&mut self, link: LinkId) {
-        let heartbeat = self.options.limits.heartbeat;
-        let now = self.now.monotonic;
+        let heartbeat = self.ctx.options.limits.heartbeat;
+        let now = self.ctx.now.monotonic;
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
@@ -401,7 +401,7 @@ impl Node {
         let silence = now.saturating_sub(session.last_heard);
         match session.stage {
             Stage::Closing => return,
-            Stage::New if now >= session.since + self.options.limits.hello_timeout => {
+            Stage::New if now >= session.since + self.ctx.options.limits.hello_timeout => {
                 let error = refuse(ErrorCode::DeadlinePassed, "no Hello came in time");
                 self.end_session(link, 0, error);
                 return;
@@ -410,7 +410,7 @@ impl Node {
             Stage::Open { .. } if silence >= heartbeat * 2 => {
                 let name = session.peer.address.clone();
                 let reason = format!("nothing was heard from {name} for {silence:?}");
-                self.report(format!("closing a connection: {reason}"));
+                self.ctx.report(format!("closing a connection: {reason}"));
                 self.close_session(link, reason);
                 return;
             }

@@ -107,13 +107,13 @@ impl Below {
 impl Node {
     pub(crate) fn file_system_seen(&mut self, space: FileSystemSpace) {
         if let Some(line) = self.below.seen(space) {
-            self.report(line);
+            self.ctx.report(line);
         }
     }
 
     /// A storage takes no events for now.
     pub(crate) fn storage_is_full(&mut self, id: StorageId, why: String) {
-        let since_unix_ns = self.now.unix_ns;
+        let since_unix_ns = self.ctx.now.unix_ns;
         if let Some(partition) = self.partitions.get_mut(&id) {
             let full = &mut partition.space.full;
             let since_unix_ns = full
@@ -134,7 +134,7 @@ impl Node {
 
     /// Tells the operator whether a partition's storage is full, if there is news.
     pub(crate) fn report_space(&mut self, id: StorageId) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(partition) = self.partitions.get_mut(&id) else {
             return;
         };
@@ -148,7 +148,7 @@ impl Node {
             Some(entry) => format!("{}/{index}", entry.record.name),
         };
         if let Some(line) = partition.space.line(now, name) {
-            self.report(line);
+            self.ctx.report(line);
         }
     }
 }

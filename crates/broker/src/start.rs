@@ -7,18 +7,15 @@ mod survey;
 
 pub(crate) use remembered::Remembered;
 
-use crate::budget::DataBudget;
 use crate::controller::{Command, CommandToken, Controller, Single};
+use crate::ctx::Ctx;
 use crate::drain::Drain;
 use crate::faults::Fault;
-use crate::flow::Flow;
 use crate::node::{Node, Now, StorageId};
 use crate::options::{NodeError, NodeOptions, StartReport};
-use crate::random::Random;
-use crate::timers::Timers;
 use crate::topics::{Slot, Topic, durability_of};
 use log::{Disk, Operation, Outcome, Storage, StorageError, StorageEvent, StorageKind};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use survey::Survey;
@@ -88,14 +85,10 @@ impl Node {
         };
         let (mut controller, _) = open_internal(&options, kind.as_ref(), disk.as_ref(), now)?;
         controller.set_time(now.unix_ns);
-        let flow_bytes_max = options.limits.flow_bytes_max;
+        let mut ctx = Ctx::new(options, now);
+        ctx.dirty.controller = true;
         let mut node = Self {
-            random: Random::new(options.seed),
-            data: DataBudget::new(options.limits.data_bytes_max),
-            options,
-            now,
-            outputs: VecDeque::new(),
-            timers: Timers::default(),
+            ctx,
             quiet: crate::quiet::Quiet::default(),
             sessions: BTreeMap::new(),
             controller,
@@ -104,50 +97,42 @@ impl Node {
             makings: BTreeMap::new(),
             shared: Default::default(),
             queues: BTreeMap::new(),
-            queues_touched: BTreeSet::new(),
             letters: BTreeMap::new(),
             letter_data: BTreeMap::new(),
             last_lease: 0,
             partitions: BTreeMap::new(),
             jobs: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            incoming: Flow::new(flow_bytes_max),
-            outgoing: Flow::new(flow_bytes_max),
             fetches: BTreeMap::new(),
             reads: BTreeMap::new(),
-            bulk: BTreeMap::new(),
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
             gap_records: crate::gaps::GapRecords::default(),
-            in_line: BTreeMap::new(),
             drain: Drain::default(),
             topic_files: BTreeMap::new(),
             start,
             set_aside: Vec::new(),
             unclean: None,
             below: crate::space::Below::default(),
-            touched: BTreeSet::new(),
-            controller_touched: true,
             controller_failed: false,
-            last_id: 0,
         };
         for name in ["partitions", "topics"] {
-            make_directory(disk.as_ref(), &node.options.directory, name)?;
+            make_directory(disk.as_ref(), &node.ctx.options.directory, name)?;
         }
-        if node.options.accept_loss {
+        if node.ctx.options.accept_loss {
             node.rebuild(&survey, &mut report)?;
         }
-        if !node.planted(Fault::KeepLeftovers) {
+        if !node.ctx.planted(Fault::KeepLeftovers) {
             node.clear_up(&survey, disk.as_ref(), &mut report)?;
         }
         node.keep_topic_files(&survey, disk.as_ref(), &mut report);
         node.open_topics(&mut report);
         node.open_shared();
         node.write_start(disk.as_ref())?;
-        node.set_aside = aside::names(disk.as_ref(), &node.options.directory);
+        node.set_aside = aside::names(disk.as_ref(), &node.ctx.options.directory);
         let known = node.start.clone();
         node.start.internal_end = node.controller.end().0;
-        let directory = &node.options.directory;
+        let directory = &node.ctx.options.directory;
         aside::remember(&known, &node.start, disk.as_ref(), directory, &mut report)?;
         report.topic_count = node.topics.len();
         report.partition_count = node.partitions.len();
@@ -156,11 +141,11 @@ impl Node {
 
     /// Makes topics known again that the table does not know.
     fn rebuild(&mut self, survey: &Survey, report: &mut StartReport) -> Result<(), NodeError> {
-        let (records, names) = survey.rebuild(&self.options, self.now);
+        let (records, names) = survey.rebuild(&self.ctx.options, self.ctx.now);
         if records.is_empty() {
             return Ok(());
         }
-        let token = CommandToken(self.next_id());
+        let token = CommandToken(self.ctx.next_id());
         let durability = Durability::Synced;
         self.controller.submit(
             token,
@@ -169,7 +154,7 @@ impl Node {
                 durability,
             },
         );
-        let disk = self.options.disk.clone();
+        let disk = self.ctx.options.disk.clone();
         self.write_start(disk.as_ref())?;
         report.lines.push(format!(
             "rebuilt from the files of topics: {}; cursors, groups, queues and recorded gaps of \
@@ -219,7 +204,7 @@ impl Node {
         definition: &Definition,
         report: &mut StartReport,
     ) -> Slot {
-        let Some(kind) = self.kind(&record.storage) else {
+        let Some(kind) = self.ctx.kind(&record.storage) else {
             return Slot::Failed(format!("storage {:?} is not known", record.storage));
         };
         let durability = match durability_of(definition, kind.as_ref()) {
@@ -243,7 +228,7 @@ impl Node {
         let present = storage.state().incarnation;
         let mut gaps = recovery.gaps.clone();
         let mut records = Vec::new();
-        if present > record.incarnation && !self.planted(Fault::SameIncarnation) {
+        if present > record.incarnation && !self.ctx.planted(Fault::SameIncarnation) {
             // A start that died before it had recorded the new life leaves one
             // of which nobody heard: then all that is there is of the old one.
             let end = recovery.ended.map_or(storage.state().end, |(_, end)| end);
@@ -251,7 +236,7 @@ impl Node {
                 .iter()
                 .any(|gap| gap.end == end && gap.reason != GapReason::Retention)
             {
-                gaps.push(end_of_life(&record, end, durability, self.now.unix_ns));
+                gaps.push(end_of_life(&record, end, durability, self.ctx.now.unix_ns));
             }
             record.ended.push((record.incarnation, end));
             let excess = record.ended.len().saturating_sub(ENDED_LIVES_MAX);
@@ -264,7 +249,7 @@ impl Node {
                 "{name}: lost offsets {} to {} of incarnation {} ({})",
                 gap.first, gap.end, gap.incarnation, gap.reason
             ));
-            if !self.planted(Fault::NoGap) {
+            if !self.ctx.planted(Fault::NoGap) {
                 records.push(Record::Gap(GapRecord {
                     topic,
                     partition: record.partition,
@@ -273,7 +258,7 @@ impl Node {
             }
         }
         if !records.is_empty() {
-            let token = CommandToken(self.next_id());
+            let token = CommandToken(self.ctx.next_id());
             self.controller.submit(
                 token,
                 Command {
@@ -283,7 +268,7 @@ impl Node {
             );
         }
         self.report_cursors_beyond(&record, storage.state().end, report);
-        let id = StorageId(self.next_id());
+        let id = StorageId(self.ctx.next_id());
         self.install_partition(id, storage, &record, definition);
         Slot::Open(id)
     }

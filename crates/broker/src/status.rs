@@ -18,7 +18,7 @@ impl Node {
 
     /// Bytes that are on their way to storage, and how many there may be.
     pub fn data_bytes(&self) -> (u64, u64) {
-        (self.data.held(), self.data.limit())
+        (self.ctx.data.held(), self.ctx.data.limit())
     }
 
     /// Which partition, the internal one first, serves no more until the node
@@ -41,18 +41,18 @@ impl Node {
             .topics()
             .filter_map(|(id, entry)| Some(self.topic_status(entry, self.topics.get(id)?)));
         json!({
-            "directory": self.options.directory_id.to_string(),
-            "instance": self.options.instance.to_string(),
-            "version": self.options.server_version,
+            "directory": self.ctx.options.directory_id.to_string(),
+            "instance": self.ctx.options.instance.to_string(),
+            "version": self.ctx.options.server_version,
             "draining": self.drain.is_begun(),
             "losses": self.losses_status(),
             "file_system": self.below.status(),
             "copied_bytes": memory::copies::bytes(),
             "data_budget": {
-                "limit_bytes": self.data.limit(),
-                "held_bytes": self.data.held(),
+                "limit_bytes": self.ctx.data.limit(),
+                "held_bytes": self.ctx.data.held(),
                 "transfers": self.transfers.len(),
-                "transfers_waiting": self.incoming.waiting(),
+                "transfers_waiting": self.ctx.incoming.waiting(),
             },
             "sessions": self.sessions.values().map(session_status).collect::<Vec<_>>(),
             "topics": topics.collect::<Vec<_>>(),

@@ -133,7 +133,7 @@ impl Node {
 
     /// Subscriptions and memberships of one connection are bounded together.
     pub(crate) fn refuse_too_many(&self, asker: Asker) -> Result<(), Refused> {
-        let limit = self.options.limits.subscriptions_max;
+        let limit = self.ctx.options.limits.subscriptions_max;
         let session = self.sessions.get(&asker.link);
         if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
             return Err(refuse(
@@ -269,7 +269,7 @@ impl Node {
             let read = ReadBatches {
                 from: subscription.position.offset,
                 end,
-                bytes_max: self.options.limits.read_bytes_max.min(credit).max(1),
+                bytes_max: self.ctx.options.limits.read_bytes_max.min(credit).max(1),
                 inline_data: subscription.inline_data,
             };
             let Some(found) = partition.storage.read_at_hand(&read) else {
@@ -284,11 +284,11 @@ impl Node {
     }
 
     pub(crate) fn read_batches(&mut self, storage: StorageId, reading: Reading, read: ReadBatches) {
-        let token = ReadToken(self.next_id());
+        let token = ReadToken(self.ctx.next_id());
         if let Some(partition) = self.partitions.get_mut(&storage) {
             partition.readings.insert(token, reading);
             partition.storage.read(token, read);
-            self.touched.insert(storage);
+            self.ctx.dirty.partitions.insert(storage);
         }
     }
 
@@ -416,7 +416,7 @@ impl Node {
 
     /// Tells a consumer what it will never see, and where it goes on.
     fn deliver_gap(&mut self, asker: Asker, gap: Gap, next: Position) {
-        let planted = self.planted(Fault::NoGap);
+        let planted = self.ctx.planted(Fault::NoGap);
         let Some(subscription) = self
             .sessions
             .get_mut(&asker.link)

@@ -126,13 +126,13 @@ impl Node {
         self.topic_files.insert(topic, false);
         let entry = self.controller.table().topic(topic);
         let bytes = entry.map(|entry| TopicFile::of(entry).to_bytes());
-        let job = JobId(self.next_id());
+        let job = JobId(self.ctx.next_id());
         self.jobs.insert(job, Purpose::KeepTopic(topic));
-        self.outputs.push_back(Output::Job {
+        self.ctx.outputs.push_back(Output::Job {
             job,
             work: Job::Keep {
-                disk: self.options.disk.clone(),
-                path: path(&self.options.directory, topic),
+                disk: self.ctx.options.disk.clone(),
+                path: path(&self.ctx.options.directory, topic),
                 bytes,
             },
         });
@@ -141,7 +141,7 @@ impl Node {
     /// A topic's file was written. Where it could not be, the next start tries again.
     pub(crate) fn topic_kept(&mut self, topic: TopicId, result: Result<(), DiskError>) {
         if let Err(error) = result {
-            self.report(format!(
+            self.ctx.report(format!(
                 "the file of topic {topic} is not written, without which it cannot be rebuilt \
                  should the internal partition be lost: {error}"
             ));

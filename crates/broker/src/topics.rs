@@ -126,14 +126,14 @@ impl Node {
                 format!("topic {:?} exists", create.name),
             ));
         }
-        let limit = self.options.limits.topics_max;
+        let limit = self.ctx.options.limits.topics_max;
         if self.controller.table().topic_count() + self.makings.len() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
                 format!("there are {limit} topics (topics_max)"),
             ));
         }
-        let topic = TopicId(self.random.id());
+        let topic = TopicId(self.ctx.random.id());
         let record = TopicRecord {
             namespace,
             name: create.name,
@@ -181,7 +181,7 @@ impl Node {
         definition
             .check_partition_count(u32::try_from(first + storages.len()).unwrap_or(u32::MAX))
             .map_err(|error| refuse(error.code(), error.to_string()))?;
-        let limit = self.options.limits.partitions_max;
+        let limit = self.ctx.options.limits.partitions_max;
         if first + storages.len() > limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
@@ -193,8 +193,14 @@ impl Node {
         }
         let mut kinds = Vec::new();
         for storage in &storages {
-            let Some(kind) = self.kind(&storage.kind) else {
-                let known: Vec<_> = self.options.kinds.iter().map(|kind| kind.name()).collect();
+            let Some(kind) = self.ctx.kind(&storage.kind) else {
+                let known: Vec<_> = self
+                    .ctx
+                    .options
+                    .kinds
+                    .iter()
+                    .map(|kind| kind.name())
+                    .collect();
                 return Err(refuse(
                     ErrorCode::InvalidStorage,
                     format!(
@@ -211,7 +217,7 @@ impl Node {
             let durability = durability_of(&definition, kind.as_ref())?;
             kinds.push((kind, durability));
         }
-        let making = self.next_id();
+        let making = self.ctx.next_id();
         let mut partitions = Vec::new();
         let mut opens = Vec::new();
         for (index, (storage, (kind, durability))) in storages.into_iter().zip(kinds).enumerate() {
@@ -225,7 +231,7 @@ impl Node {
             };
             let mut open = self.open_partition(&record, &definition, durability);
             open.create = true;
-            let id = StorageId(self.next_id());
+            let id = StorageId(self.ctx.next_id());
             partitions.push((id, record));
             opens.push((id, kind, open));
         }
@@ -246,9 +252,9 @@ impl Node {
             self.propose(making);
         }
         for (storage, kind, open) in opens {
-            let job = JobId(self.next_id());
+            let job = JobId(self.ctx.next_id());
             self.jobs.insert(job, Purpose::Open(making, storage));
-            self.outputs.push_back(Output::Job {
+            self.ctx.outputs.push_back(Output::Job {
                 job,
                 work: Job::Open { kind, open },
             });
@@ -263,15 +269,15 @@ impl Node {
         durability: Durability,
     ) -> OpenPartition {
         OpenPartition {
-            directory: partition_directory(&self.options.directory, record),
+            directory: partition_directory(&self.ctx.options.directory, record),
             topic: record.topic,
             partition: record.partition,
             incarnation: record.incarnation,
             durability,
             config: record.config.clone(),
             retention: self.storage_limits(record.topic, definition),
-            boot_id: self.options.boot_id.clone(),
-            unix_ns: self.now.unix_ns,
+            boot_id: self.ctx.options.boot_id.clone(),
+            unix_ns: self.ctx.now.unix_ns,
             create: false,
         }
     }
@@ -325,7 +331,7 @@ impl Node {
         record: &PartitionRecord,
         definition: &Definition,
     ) {
-        let Some(kind) = self.kind(&record.storage) else {
+        let Some(kind) = self.ctx.kind(&record.storage) else {
             return;
         };
         let max = kind.durability_max();
@@ -338,10 +344,10 @@ impl Node {
             topic: record.topic,
             partition: record.partition,
         };
-        let directory = partition_directory(&self.options.directory, record);
+        let directory = partition_directory(&self.ctx.options.directory, record);
         let mut partition = Partition::new(key, storage, kind, durability, directory);
         partition.ended = record.ended.clone();
-        if self.planted(crate::faults::Fault::VisibleEarly) {
+        if self.ctx.planted(crate::faults::Fault::VisibleEarly) {
             partition.visible_at = Durability::Memory;
         }
         self.partitions.insert(id, partition);
@@ -490,7 +496,7 @@ impl Node {
     fn remove_partition(&mut self, storage: StorageId) {
         if let Some(partition) = self.partitions.get_mut(&storage) {
             partition.leave(true);
-            self.touched.insert(storage);
+            self.ctx.dirty.partitions.insert(storage);
         }
     }
 }

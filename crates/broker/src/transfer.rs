@@ -160,11 +160,11 @@ impl Node {
                 format!("memory of kind {kind} is not supported"),
             ));
         }
-        let id = TransferId(self.next_id());
+        let id = TransferId(self.ctx.next_id());
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
         };
-        self.touched.insert(storage);
+        self.ctx.dirty.partitions.insert(storage);
         let place = match partition.storage.reserve(&layout) {
             Ok(place) => place,
             Err(error) => return Err(self.refusal(storage, &error)),
@@ -199,7 +199,7 @@ impl Node {
     fn feed_transfer(&mut self, id: TransferId, asks: Asks) -> bool {
         let mut fed = false;
         loop {
-            let chunks_max = self.options.limits.transfer_chunks_max;
+            let chunks_max = self.ctx.options.limits.transfer_chunks_max;
             let Some(transfer) = self.transfers.get_mut(&id) else {
                 return fed;
             };
@@ -215,30 +215,29 @@ impl Node {
             // Whatever the chunk's length turns out to be, a whole one is taken first.
             let most = BULK_CHUNK_BYTES as u64;
             let link = transfer.link;
-            if !self.incoming.admits(link, most, asks) || !self.data.try_fetch(most) {
-                self.incoming.wait(link, id.0);
+            if !self.ctx.incoming.admits(link, most, asks) || !self.ctx.data.try_fetch(most) {
+                self.ctx.incoming.wait(link, id.0);
                 return fed;
             }
             let Some((chunk, region, offset)) = transfer.next_chunk() else {
-                self.data.give_back_fetched(most);
+                self.ctx.data.give_back_fetched(most);
                 if transfer.chunks.is_empty() {
                     self.seal_transfer(id);
                 }
                 return fed;
             };
-            self.data.give_back_fetched(most - chunk.bytes);
-            self.incoming.take(link, chunk.bytes);
-            self.last_id += 1;
-            let token = BulkToken(self.last_id);
+            self.ctx.data.give_back_fetched(most - chunk.bytes);
+            self.ctx.incoming.take(link, chunk.bytes);
+            let token = BulkToken(self.ctx.next_id());
             transfer.chunks.insert(token, chunk);
-            self.bulk.insert(token, Bulk::Transfer(id));
-            self.outputs.push_back(Output::Read {
+            self.ctx.bulk.insert(token, Bulk::Transfer(id));
+            self.ctx.outputs.push_back(Output::Read {
                 link: transfer.link,
                 token,
                 read: RegionRead {
                     region,
                     offset,
-                    into: self.options.pool.take(chunk.bytes as usize),
+                    into: self.ctx.options.pool.take(chunk.bytes as usize),
                     block_bytes: transfer.block_bytes,
                 },
             });
@@ -250,8 +249,8 @@ impl Node {
     /// whether any did.
     pub(crate) fn feed_starved_transfers(&mut self) -> bool {
         let most = BULK_CHUNK_BYTES as u64;
-        while self.data.may_fetch(most) {
-            let Some(id) = self.incoming.next(most) else {
+        while self.ctx.data.may_fetch(most) {
+            let Some(id) = self.ctx.incoming.next(most) else {
                 return false;
             };
             // Otherwise it has nothing more to ask for.
@@ -284,13 +283,13 @@ impl Node {
                     partition
                         .storage
                         .write_data(place, chunk.position, bytes.freeze());
-                    self.touched.insert(storage);
+                    self.ctx.dirty.partitions.insert(storage);
                 }
                 self.feed_transfer(id, Asks::Now);
             }
             Err(error) => {
-                self.data.give_back_fetched(chunk.bytes);
-                self.incoming.give_back(transfer.link, chunk.bytes);
+                self.ctx.data.give_back_fetched(chunk.bytes);
+                self.ctx.incoming.give_back(transfer.link, chunk.bytes);
                 self.fail_transfer(id, error);
             }
         }
@@ -307,8 +306,8 @@ impl Node {
         if let Some(transfer) = self.transfers.get_mut(&id) {
             let bytes = bytes.min(transfer.writing_bytes);
             transfer.writing_bytes -= bytes;
-            self.data.give_back_fetched(bytes);
-            self.incoming.give_back(transfer.link, bytes);
+            self.ctx.data.give_back_fetched(bytes);
+            self.ctx.incoming.give_back(transfer.link, bytes);
             self.feed_transfer(id, Asks::Now);
         }
     }
@@ -327,7 +326,7 @@ impl Node {
             partition
                 .storage
                 .seal_data(transfer.place, checksums, transfer.durability);
-            self.touched.insert(transfer.storage);
+            self.ctx.dirty.partitions.insert(transfer.storage);
         }
     }
 
@@ -342,10 +341,11 @@ impl Node {
         let Some(transfer) = self.transfers.remove(&id) else {
             return;
         };
-        self.data.give_back_fetched(transfer.writing_bytes);
-        self.incoming
+        self.ctx.data.give_back_fetched(transfer.writing_bytes);
+        self.ctx
+            .incoming
             .give_back(transfer.link, transfer.writing_bytes);
-        self.incoming.leave(transfer.link, id.0);
+        self.ctx.incoming.leave(transfer.link, id.0);
         let queue = partition.arrivals.get_mut(&transfer.producer);
         let arrival = queue.and_then(|queue| {
             queue
@@ -405,17 +405,17 @@ impl Node {
         };
         let fetching: u64 = transfer.chunks.values().map(|chunk| chunk.bytes).sum();
         let under_way = fetching + transfer.writing_bytes;
-        self.data.give_back_fetched(under_way);
-        self.incoming.give_back(transfer.link, under_way);
-        self.incoming.leave(transfer.link, id.0);
+        self.ctx.data.give_back_fetched(under_way);
+        self.ctx.incoming.give_back(transfer.link, under_way);
+        self.ctx.incoming.leave(transfer.link, id.0);
         for token in transfer.chunks.keys() {
-            self.bulk.remove(token);
+            self.ctx.bulk.remove(token);
         }
         if let Some(partition) = self.partitions.get_mut(&transfer.storage)
             && partition.places.remove(&transfer.place).is_some()
         {
             partition.storage.abandon(transfer.place);
-            self.touched.insert(transfer.storage);
+            self.ctx.dirty.partitions.insert(transfer.storage);
         }
     }
 

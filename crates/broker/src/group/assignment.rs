@@ -208,9 +208,9 @@ impl Node {
             return;
         }
         let mut records = self.lose_overdue(id);
-        let grant = self.next_id();
-        let twice = self.planted(Fault::GrantTwice);
-        let now = self.now.monotonic;
+        let grant = self.ctx.next_id();
+        let twice = self.ctx.planted(Fault::GrantTwice);
+        let now = self.ctx.now.monotonic;
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
@@ -269,7 +269,7 @@ impl Node {
 
     /// Takes away what was not released in time.
     fn lose_overdue(&mut self, id: SharedId) -> Vec<Record> {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(group) = self.group(id) else {
             return Vec::new();
         };
@@ -314,7 +314,7 @@ impl Node {
 
     /// Tells each member whose connection stands what it owns, if that has changed.
     pub(crate) fn tell_assigned(&mut self, id: SharedId) {
-        let twice = self.planted(Fault::GrantTwice);
+        let twice = self.ctx.planted(Fault::GrantTwice);
         let recovering_ms = self.recovering_ms(id);
         let Some(shared) = self.shared.get_mut(id) else {
             return;

@@ -128,7 +128,7 @@ impl Node {
     }
 
     fn silent_ms(&self, session: &Session) -> u64 {
-        let silence = self.now.monotonic.saturating_sub(session.last_heard);
+        let silence = self.ctx.now.monotonic.saturating_sub(session.last_heard);
         u64::try_from(silence.as_millis()).unwrap_or(u64::MAX)
     }
 
@@ -159,7 +159,7 @@ impl Node {
             let silent_ms = match (state.presence, session) {
                 (Presence::Away { until }, _) => {
                     let since = until.saturating_sub(timeout);
-                    let silence = self.now.monotonic.saturating_sub(since);
+                    let silence = self.ctx.now.monotonic.saturating_sub(since);
                     u64::try_from(silence.as_millis()).unwrap_or(u64::MAX)
                 }
                 (_, Some(session)) => self.silent_ms(session),
@@ -271,7 +271,8 @@ impl Node {
                 }
                 let record = self.shared.remove(id).map(|shared| shared.record);
                 if let Some(record) = record {
-                    let all = (0..self.options.limits.partitions_max as u32).map(PartitionIndex);
+                    let all =
+                        (0..self.ctx.options.limits.partitions_max as u32).map(PartitionIndex);
                     self.consumer_moved(record.topic, &record.consumer, all);
                 }
                 self.reply(asker, Vec::new());

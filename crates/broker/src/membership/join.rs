@@ -43,7 +43,7 @@ impl Node {
             }
             None => Some(self.new_shared(asker, head.topic, &join, &mut records)?),
         };
-        let id = known.unwrap_or_else(|| SharedId(self.next_id()));
+        let id = known.unwrap_or_else(|| SharedId(self.ctx.next_id()));
         if let Some(shared) = made {
             let is_queue = shared.is_queue();
             self.shared.insert(id, shared);
@@ -51,7 +51,7 @@ impl Node {
                 self.queue_made(id);
             }
         }
-        let grant = self.next_id();
+        let grant = self.ctx.next_id();
         self.replace_instance(id, &join, grant, &mut records);
         self.admit(asker, id, &join, &mut records);
         let under_way = JoinUnderWay {
@@ -88,7 +88,7 @@ impl Node {
                 format!("{known} {consumer:?} is being deleted"),
             ));
         }
-        let limit = self.options.limits.members_max;
+        let limit = self.ctx.options.limits.members_max;
         let holder = shared.instance(&join.instance, join.member);
         if join.before != MemberId(0) && holder.is_some_and(|holder| holder != join.before) {
             return Err(refuse(
@@ -130,7 +130,7 @@ impl Node {
         let Some(entry) = self.controller.table().topic(topic) else {
             return Err(unknown_topic(topic));
         };
-        let limit = self.options.limits.consumers_max;
+        let limit = self.ctx.options.limits.consumers_max;
         if entry.consumer_count() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,

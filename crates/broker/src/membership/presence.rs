@@ -125,7 +125,7 @@ impl Node {
 
     /// From now on the member has its session timeout to come back.
     pub(super) fn member_away(&mut self, id: SharedId, member: MemberId) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(state) = self.shared.member_mut(id, member) else {
             return;
         };
@@ -145,7 +145,7 @@ impl Node {
     /// a client whose program is merely slow answers by itself.
     pub(crate) fn leases_lapsed(&mut self, id: SharedId, lapsed: BTreeMap<MemberId, Duration>) {
         for (member, at) in lapsed {
-            if self.planted(Fault::ServeSuspended) {
+            if self.ctx.planted(Fault::ServeSuspended) {
                 continue;
             }
             let Some(state) = self.shared.member_mut(id, member) else {
@@ -228,7 +228,7 @@ impl Node {
             return;
         };
         // A little late is early enough, and spares looking at everybody for each.
-        let at = at.max(self.now.monotonic + LOOK_AGAIN);
+        let at = at.max(self.ctx.now.monotonic + LOOK_AGAIN);
         let at = shared.retry_at.map_or(at, |retry_at| at.max(retry_at));
         let Some(shared) = self.shared.get_mut(id) else {
             return;
@@ -236,15 +236,15 @@ impl Node {
         match shared.timer_at {
             // It comes early at worst, and then is armed again.
             Some(armed) if armed <= at => return,
-            Some(armed) => self.timers.remove(armed, Timer::Shared(id)),
+            Some(armed) => self.ctx.timers.remove(armed, Timer::Shared(id)),
             None => {}
         }
         shared.timer_at = Some(at);
-        self.timers.insert(at, Timer::Shared(id));
+        self.ctx.timers.insert(at, Timer::Shared(id));
     }
 
     pub(crate) fn shared_timer(&mut self, id: SharedId) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         // At the end nothing changes any more; the next run goes on from here.
         if self.refuse_if_closing().is_err() {
             return;
@@ -261,7 +261,7 @@ impl Node {
         if shared.spared {
             let at = now + LATE;
             shared.timer_at = Some(at);
-            self.timers.insert(at, Timer::Shared(id));
+            self.ctx.timers.insert(at, Timer::Shared(id));
             return;
         }
         if shared.retry_at.is_some_and(|at| at <= now) {

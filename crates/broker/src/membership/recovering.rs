@@ -18,7 +18,7 @@ impl Node {
             (None, Some(queue)) => &queue.awaited,
             (None, None) => return 0,
         };
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let members = awaited.iter().filter_map(|one| shared.members.get(one));
         let left = members.map(|member| match member.presence {
             Presence::Away { until } => until.saturating_sub(now),

@@ -1,36 +1,27 @@
 //! The node itself: what it holds, and where each input goes.
 
 use super::{Input, JobId, JobResult, LinkId, Now, Output, StorageId};
-use crate::budget::DataBudget;
 use crate::controller::{CommandToken, ControlError, Controller, Single};
+use crate::ctx::Ctx;
 use crate::cursors::CursorProposals;
 use crate::drain::Drain;
 use crate::fetch::Fetching;
-use crate::flow::Flow;
 use crate::membership::{JoinUnderWay, SharedConsumers, SharedId};
-use crate::options::NodeOptions;
 use crate::partition::Partition;
 use crate::producers::EpochProposals;
-use crate::random::Random;
 use crate::selection::ReadDataCall;
 use crate::session::Session;
-use crate::timers::{Timer, Timers};
+use crate::timers::Timer;
 use crate::topics::{Making, Topic};
 use crate::transfer::{Transfer, TransferId};
-use net::BulkToken;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::{Durability, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
 pub struct Node {
-    pub(crate) options: NodeOptions,
-    pub(crate) now: Now,
-    pub(crate) random: Random,
-    pub(crate) outputs: VecDeque<Output>,
-    pub(crate) timers: Timers,
+    pub(crate) ctx: Ctx,
     /// Answers that wait for company.
     pub(crate) quiet: crate::quiet::Quiet,
     pub(crate) sessions: BTreeMap<LinkId, Session>,
@@ -41,8 +32,6 @@ pub struct Node {
     pub(crate) shared: SharedConsumers,
     /// What became of the events of each queue.
     pub(crate) queues: BTreeMap<SharedId, crate::queue::Queue>,
-    /// Queues to which something has happened.
-    pub(crate) queues_touched: BTreeSet<SharedId>,
     /// Dead letters on their way, by the ids of their appends.
     pub(crate) letters: BTreeMap<u64, (SharedId, wire::PartitionIndex)>,
     /// Those of them whose data is being copied first.
@@ -54,19 +43,11 @@ pub struct Node {
     pub(crate) partitions: BTreeMap<StorageId, Partition>,
     pub(crate) jobs: BTreeMap<JobId, Purpose>,
     pub(crate) transfers: BTreeMap<TransferId, Transfer>,
-    /// External data on its way to storage, and transfers that wait.
-    pub(crate) incoming: Flow,
-    /// Selected data on its way to those who asked, and calls that wait.
-    pub(crate) outgoing: Flow,
     pub(crate) fetches: BTreeMap<Asker, Fetching>,
     pub(crate) reads: BTreeMap<u64, ReadDataCall>,
-    pub(crate) bulk: BTreeMap<BulkToken, Bulk>,
-    pub(crate) data: DataBudget,
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
     pub(crate) gap_records: crate::gaps::GapRecords,
-    /// Bytes of batches that wait for room, by connection.
-    pub(crate) in_line: BTreeMap<LinkId, u64>,
     pub(crate) drain: Drain,
     /// Topics whose files are being written, and whether they have changed meanwhile.
     pub(crate) topic_files: BTreeMap<TopicId, bool>,
@@ -78,12 +59,8 @@ pub struct Node {
     pub(crate) unclean: Option<String>,
     /// What the data directory lies on, as far as the executor told.
     pub(crate) below: crate::space::Below,
-    /// Storages that were called since they were last polled.
-    pub(crate) touched: BTreeSet<StorageId>,
-    pub(crate) controller_touched: bool,
     /// Whether the operator was told that the internal partition failed.
     pub(crate) controller_failed: bool,
-    pub(crate) last_id: u64,
 }
 
 /// What to do when the controller has decided.
@@ -147,7 +124,7 @@ pub(crate) const INTERNAL_STORAGE: StorageId = StorageId(0);
 impl Node {
     /// Takes one input. Outputs are to be taken afterwards.
     pub fn handle(&mut self, now: Now, input: Input) {
-        self.now = now;
+        self.ctx.now = now;
         self.controller.set_time(now.unix_ns);
         match input {
             Input::LinkUp { link, peer, .. } => self.link_up(link, peer),
@@ -157,13 +134,13 @@ impl Node {
             }
             Input::LinkQueued { link, bytes } => self.link_queued(link, bytes),
             Input::Message { link, message } => self.message(link, message),
-            Input::ReadDone { token, result, .. } => match self.bulk.remove(&token) {
+            Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
                 Some(Bulk::Transfer(transfer)) => self.chunk_arrived(transfer, token, result),
                 // The transfer was given up meanwhile.
                 Some(Bulk::ReadData(_)) | None => {}
             },
             Input::WriteDone { token, result, .. } => {
-                if let Some(Bulk::ReadData(call)) = self.bulk.remove(&token) {
+                if let Some(Bulk::ReadData(call)) = self.ctx.bulk.remove(&token) {
                     self.selection_written(call, token, result);
                 }
             }
@@ -174,11 +151,11 @@ impl Node {
             } => {
                 if storage == INTERNAL_STORAGE {
                     self.controller.storage().complete(token, result);
-                    self.controller_touched = true;
+                    self.ctx.dirty.controller = true;
                 } else if let Some(partition) = self.partitions.get_mut(&storage) {
                     partition.operations_under_way -= 1;
                     partition.storage.complete(token, result);
-                    self.touched.insert(storage);
+                    self.ctx.dirty.partitions.insert(storage);
                 }
             }
             Input::JobDone { job, result } => self.job_done(job, result),
@@ -190,7 +167,7 @@ impl Node {
             }
         }
         self.catch_up_in_time();
-        while let Some(timer) = self.timers.pop(now.monotonic) {
+        while let Some(timer) = self.ctx.timers.pop(now.monotonic) {
             self.timer(timer);
         }
         self.settle();
@@ -198,14 +175,14 @@ impl Node {
 
     /// The next thing to do for the executor.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.ctx.outputs.pop_front()
     }
 
     /// When [`Node::handle`] is to be called at the latest, on the monotonic clock.
     pub fn next_timer(&self) -> Option<Duration> {
         match self.is_behind() {
-            true => Some(self.now.monotonic),
-            false => self.timers.next(),
+            true => Some(self.ctx.now.monotonic),
+            false => self.ctx.timers.next(),
         }
     }
 
@@ -229,13 +206,14 @@ impl Node {
                 self.partition_opened(making, storage, result);
             }
             (Some(Purpose::Remove(what)), JobResult::Removed(Err(error))) => {
-                self.report(format!("removing {what}: {error}"));
+                self.ctx.report(format!("removing {what}: {error}"));
             }
             (Some(Purpose::KeepTopic(topic)), JobResult::Kept(result)) => {
                 self.topic_kept(topic, result);
             }
             (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
-                self.report(format!("what the next start compares is not kept: {error}"));
+                self.ctx
+                    .report(format!("what the next start compares is not kept: {error}"));
             }
             _ => {}
         }
@@ -249,11 +227,11 @@ impl Node {
 
     pub(crate) fn settle_again(&mut self) {
         loop {
-            if let Some(storage) = self.touched.pop_first() {
+            if let Some(storage) = self.ctx.dirty.partitions.pop_first() {
                 self.settle_partition(storage);
-            } else if std::mem::take(&mut self.controller_touched) {
+            } else if std::mem::take(&mut self.ctx.dirty.controller) {
                 self.settle_controller();
-            } else if let Some(id) = self.queues_touched.pop_first() {
+            } else if let Some(id) = self.ctx.dirty.queues.pop_first() {
                 self.settle_queue(id);
             } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
                 break;
@@ -264,7 +242,7 @@ impl Node {
     fn settle_controller(&mut self) {
         self.controller.advance();
         while let Some((token, operation)) = self.controller.storage().poll_operation() {
-            self.outputs.push_back(Output::Disk {
+            self.ctx.outputs.push_back(Output::Disk {
                 storage: INTERNAL_STORAGE,
                 token,
                 operation,
@@ -274,14 +252,14 @@ impl Node {
             && let Some(reason) = self.controller.storage().state().failure
         {
             self.controller_failed = true;
-            self.report(format!(
+            self.ctx.report(format!(
                 "the internal partition failed: no topic, cursor or named producer changes any more \
                  until the server is started again: {reason}"
             ));
         }
         while let Some((token, result)) = self.controller.poll_completion() {
             // More may be gathered and waiting for this one.
-            self.controller_touched = true;
+            self.ctx.dirty.controller = true;
             let Some(decided) = self.commands.remove(&token) else {
                 continue;
             };
@@ -318,14 +296,14 @@ impl Node {
         records: Vec<wire::record::Record>,
         decided: Decided,
     ) {
-        let token = CommandToken(self.next_id());
+        let token = CommandToken(self.ctx.next_id());
         self.commands.insert(token, decided);
         let command = crate::controller::Command {
             records,
             durability,
         };
         self.controller.submit(token, command);
-        self.controller_touched = true;
+        self.ctx.dirty.controller = true;
     }
 
     /// What a record of what was done with events is to survive: what the
@@ -335,25 +313,6 @@ impl Node {
         let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.durability));
         // The log of records is on disk: less than written there is not.
         levels.fold(Durability::Written, Durability::max)
-    }
-
-    /// A number that was never given before: for tokens of all kinds.
-    pub(crate) fn next_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
-    }
-
-    pub(crate) fn report(&mut self, line: String) {
-        self.outputs.push_back(Output::Report(line));
-    }
-
-    /// The kind of storage of this name.
-    pub(crate) fn kind(&self, name: &str) -> Option<Arc<dyn log::StorageKind>> {
-        self.options
-            .kinds
-            .iter()
-            .find(|kind| kind.name() == name)
-            .cloned()
     }
 }
 

@@ -92,7 +92,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let header = incoming.header;
         let credit = self.sessions.get(&asker.link).map_or(0, |one| one.credit);
-        let held = self.in_line.get(&asker.link).copied().unwrap_or(0);
+        let held = self.ctx.in_line.get(&asker.link).copied().unwrap_or(0);
         let (bytes, most) = (header.batch_bytes(), credit / CREDIT_SHARE);
         let is_new = !matches!(turn, Turn::InPlaceOf(_));
         if is_new && held > 0 && held.saturating_add(bytes) > most {
@@ -102,7 +102,7 @@ impl Node {
             let refusal = self.no_room(storage, super::BLOCKED_RETRY_MS);
             return Err(refusal);
         }
-        let tell_at = self.now.monotonic + TELL_AFTER;
+        let tell_at = self.ctx.now.monotonic + TELL_AFTER;
         let is_first = !self.is_behind_line(storage, turn, header.producer);
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Ok(());
@@ -110,7 +110,7 @@ impl Node {
         if is_first {
             partition.room.line.producers.push_back(header.producer);
         }
-        *self.in_line.entry(asker.link).or_default() += bytes;
+        *self.ctx.in_line.entry(asker.link).or_default() += bytes;
         self.arm_line(storage, tell_at);
         let stage = ArrivalStage::InLine(InLine { wanted, tell_at });
         self.queue_arrival(asker, storage, turn, incoming, stage);
@@ -120,13 +120,13 @@ impl Node {
     /// A batch is not in line any more.
     pub(crate) fn left_line(&mut self, storage: StorageId, link: LinkId, batch: &Incoming) {
         let bytes = batch.header.batch_bytes();
-        if let Some(held) = self.in_line.get_mut(&link) {
+        if let Some(held) = self.ctx.in_line.get_mut(&link) {
             *held = held.saturating_sub(bytes);
             if *held == 0 {
-                self.in_line.remove(&link);
+                self.ctx.in_line.remove(&link);
             }
         }
-        self.touched.insert(storage);
+        self.ctx.dirty.partitions.insert(storage);
     }
 
     /// Lets in for whom there is room by now.
@@ -220,7 +220,7 @@ impl Node {
 
     /// Tells those who have waited long that there is still no room.
     pub(crate) fn tell_line(&mut self, storage: StorageId) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return;
         };
@@ -253,7 +253,7 @@ impl Node {
             let line = &mut partition.room.line;
             if line.timer_at.is_none_or(|armed| at < armed) {
                 line.timer_at = Some(at);
-                self.timers.insert(at, Timer::Line(storage));
+                self.ctx.timers.insert(at, Timer::Line(storage));
             }
         }
     }

@@ -52,7 +52,7 @@ impl Node {
         if self.drain.is_begun() {
             return;
         }
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
@@ -185,7 +185,7 @@ impl Node {
         let layout = batch.columns().expect("it was sealed just now").external;
         let source = (shelf.storage, letter.at);
         let verdict = partition.storage.check(&batch.header);
-        let append = self.next_id();
+        let append = self.ctx.next_id();
         if let Some(shelf) = self
             .queues
             .get_mut(&id)
@@ -201,7 +201,7 @@ impl Node {
             link: OWN_LINK,
             id: append,
         };
-        if self.planted(Fault::DropDeadLetter) {
+        if self.ctx.planted(Fault::DropDeadLetter) {
             self.own_append_stored(append);
             return Ok(());
         }
@@ -300,14 +300,14 @@ impl Node {
                 "queue {:?} of topic {}: the dead letter of event {} of partition {index} goes without its data: {why}",
                 queue.consumer, queue.topic, letter.at
             );
-            self.report(line);
+            self.ctx.report(line);
         }
         self.touch_queue(id);
     }
 
     /// A dead letter can't be written now. Its event stays, and is tried again.
     fn dead_letter_failed(&mut self, id: SharedId, index: PartitionIndex, error: &str) {
-        let now = self.now.monotonic;
+        let now = self.ctx.now.monotonic;
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
@@ -321,7 +321,7 @@ impl Node {
                 "queue {:?} of topic {} cannot write its dead letters, and tries again: {error}",
                 queue.consumer, queue.topic
             );
-            self.report(line);
+            self.ctx.report(line);
         }
         self.touch_queue(id);
     }

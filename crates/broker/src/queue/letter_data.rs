@@ -45,7 +45,7 @@ impl Node {
             return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
         };
         let reserved = partition.storage.reserve(layout);
-        self.touched.insert(target);
+        self.ctx.dirty.partitions.insert(target);
         let place = reserved.map_err(|error| self.refusal(target, &error))?;
         let letter = LetterData {
             source,
@@ -58,12 +58,12 @@ impl Node {
             incoming,
         };
         self.letter_data.insert(append, letter);
-        let token = ReadToken(self.next_id());
+        let token = ReadToken(self.ctx.next_id());
         if let Some(partition) = self.partitions.get_mut(&source) {
             let reading = Reading::LetterOpen { append };
             partition.readings.insert(token, reading);
             partition.storage.open_event(token, at);
-            self.touched.insert(source);
+            self.ctx.dirty.partitions.insert(source);
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Node {
 
     /// The data of a dead letter's event could not be read. What is damaged will not be whole when it is tried again.
     fn letter_not_read(&mut self, append: u64, error: &StorageError) {
-        if !matches!(error, StorageError::Damaged(_)) || self.planted(Fault::LetterNeedsData) {
+        if !matches!(error, StorageError::Damaged(_)) || self.ctx.planted(Fault::LetterNeedsData) {
             self.give_up_letter(append, &error.to_string());
             return;
         }
@@ -93,7 +93,7 @@ impl Node {
 
     /// Reads the next chunk; behind the last one the place is sealed.
     fn copy_letter_chunk(&mut self, append: u64) {
-        let token = ReadToken(self.next_id());
+        let token = ReadToken(self.ctx.next_id());
         let Some(letter) = self.letter_data.get_mut(&append) else {
             return;
         };
@@ -108,7 +108,7 @@ impl Node {
             if let Some(partition) = self.partitions.get_mut(&target) {
                 let storage = &mut partition.storage;
                 storage.seal_data(place, checksums, durability);
-                self.touched.insert(target);
+                self.ctx.dirty.partitions.insert(target);
             }
             return;
         }
@@ -124,7 +124,7 @@ impl Node {
             let reading = Reading::LetterData { append };
             partition.readings.insert(token, reading);
             partition.storage.read_data(token, data, vec![segment]);
-            self.touched.insert(source);
+            self.ctx.dirty.partitions.insert(source);
         }
     }
 
@@ -147,7 +147,7 @@ impl Node {
         let target = letter.target;
         if let Some(partition) = self.partitions.get_mut(&target) {
             partition.storage.write_data(letter.place, position, chunk);
-            self.touched.insert(target);
+            self.ctx.dirty.partitions.insert(target);
         }
     }
 
@@ -213,7 +213,7 @@ impl Node {
         };
         if let Some(partition) = self.partitions.get_mut(&letter.target) {
             partition.storage.abandon(letter.place);
-            self.touched.insert(letter.target);
+            self.ctx.dirty.partitions.insert(letter.target);
         }
         true
     }

@@ -139,19 +139,21 @@ impl Node {
         queue.from_before = queue.awaited.clone();
         self.queues.insert(id, queue);
         // What came to nothing before the start goes on by itself.
-        self.timers.insert(self.now.monotonic, Timer::Queue(id));
+        self.ctx
+            .timers
+            .insert(self.ctx.now.monotonic, Timer::Queue(id));
     }
 
     /// Has the queue looked at when the input that is being handled is done.
     pub(crate) fn touch_queue(&mut self, id: SharedId) {
-        self.queues_touched.insert(id);
+        self.ctx.dirty.queues.insert(id);
     }
 
     /// Something has happened to a partition of the topic.
     pub(crate) fn touch_queues(&mut self, topic: TopicId) {
         for id in self.shared.of(topic) {
             if self.queues.contains_key(&id) {
-                self.queues_touched.insert(id);
+                self.ctx.dirty.queues.insert(id);
             }
         }
     }
@@ -159,17 +161,17 @@ impl Node {
     pub(crate) fn queue_timer(&mut self, id: SharedId) {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.timer_at = None;
-            self.queues_touched.insert(id);
+            self.ctx.dirty.queues.insert(id);
         }
     }
 
     /// The time, and a queue's rules.
     pub(super) fn rules(&self, queue: &Queue) -> Rules {
         Rules {
-            now: self.now.monotonic,
-            unix_ns: self.now.unix_ns,
+            now: self.ctx.now.monotonic,
+            unix_ns: self.ctx.now.unix_ns,
             deliveries_max: queue.options.deliveries_max,
-            expired_too: self.planted(Fault::ExpiredLease),
+            expired_too: self.ctx.planted(Fault::ExpiredLease),
         }
     }
 
@@ -184,8 +186,8 @@ impl Node {
             return;
         };
         let rules = Rules {
-            now: self.now.monotonic,
-            unix_ns: self.now.unix_ns,
+            now: self.ctx.now.monotonic,
+            unix_ns: self.ctx.now.unix_ns,
             deliveries_max: queue.options.deliveries_max,
             expired_too: false,
         };
@@ -208,7 +210,7 @@ impl Node {
     /// Takes up partitions that serve and are not known yet, as the table
     /// has them.
     fn open_queue_partitions(&mut self, id: SharedId) {
-        let out_of_turn = self.planted(Fault::KeysOutOfTurn);
+        let out_of_turn = self.ctx.planted(Fault::KeysOutOfTurn);
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
@@ -258,7 +260,7 @@ impl Node {
                         first,
                         end,
                         reason: known.map_or(GapReason::Retention, |gap| gap.reason),
-                        time: self.now.unix_ns,
+                        time: self.ctx.now.unix_ns,
                     };
                     queue.unreported.add(index, gap);
                 }
@@ -296,7 +298,7 @@ impl Node {
                         .unreported
                         .add(key.partition, Gap { first, end, ..gap });
                 }
-                self.queues_touched.insert(id);
+                self.ctx.dirty.queues.insert(id);
             }
         }
     }
@@ -306,7 +308,7 @@ impl Node {
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
-        let now = self.now;
+        let now = self.ctx.now;
         let draining = self.drain.is_begun();
         let later = |unix_ns: u64| {
             now.monotonic + Duration::from_nanos(unix_ns.saturating_sub(now.unix_ns))
@@ -335,18 +337,18 @@ impl Node {
         match queue.timer_at {
             // It comes early at worst, and then is armed again.
             Some(armed) if armed <= at && armed > now.monotonic => return,
-            Some(armed) => self.timers.remove(armed, Timer::Queue(id)),
+            Some(armed) => self.ctx.timers.remove(armed, Timer::Queue(id)),
             None => {}
         }
         queue.timer_at = Some(at);
-        self.timers.insert(at, Timer::Queue(id));
+        self.ctx.timers.insert(at, Timer::Queue(id));
     }
 
     /// A lease that was never given before: the upper half is random in each
     /// run of the server, the lower half counts.
     pub(super) fn next_lease(&mut self) -> LeaseId {
         if self.last_lease == 0 {
-            self.last_lease = (self.random.id() as u64) & !u64::from(u32::MAX);
+            self.last_lease = (self.ctx.random.id() as u64) & !u64::from(u32::MAX);
         }
         self.last_lease = self.last_lease.wrapping_add(1).max(1);
         LeaseId(self.last_lease)

@@ -23,7 +23,7 @@ impl Node {
 
     /// The queue was deleted, or its topic, or its record was refused.
     pub(crate) fn queue_deleted(&mut self, id: SharedId) {
-        self.queues_touched.remove(&id);
+        self.ctx.dirty.queues.remove(&id);
         let Some(queue) = self.queues.remove(&id) else {
             return;
         };

@@ -103,7 +103,7 @@ impl Node {
 
     /// Members are notified of what was lost before it was settled.
     fn notify_of_gaps(&mut self, id: SharedId) {
-        let (planted, now) = (self.planted(Fault::NoQueueGap), self.now.monotonic);
+        let (planted, now) = (self.ctx.planted(Fault::NoQueueGap), self.ctx.now.monotonic);
         let (Some(queue), Some(shared)) = (self.queues.get_mut(&id), self.shared.get(id)) else {
             return;
         };
@@ -178,7 +178,7 @@ impl Node {
         let session = self.sessions.get(&asker.link)?;
         let queue = self.queues.get(&id)?;
         let mut load = queue.loads.of(member);
-        if self.planted(Fault::NoPrefetch) {
+        if self.ctx.planted(Fault::NoPrefetch) {
             load = Load::default();
         }
         let pace = queue.paces.get(&member);
@@ -293,7 +293,7 @@ impl Node {
     /// off. Returns whether it was given anything.
     fn give(&mut self, id: SharedId, index: PartitionIndex, taker: Taker, share: u64) -> bool {
         let visible = self.visible_of(id, index);
-        let payload_max = self.options.limits.read_bytes_max;
+        let payload_max = self.ctx.options.limits.read_bytes_max;
         let Some(rules) = self.queues.get(&id).map(|queue| self.rules(queue)) else {
             return false;
         };
@@ -315,7 +315,7 @@ impl Node {
             return false;
         }
         let lease = self.next_lease();
-        let twice = self.planted(Fault::LeaseTwice) && lease.0 as u32 == 1;
+        let twice = self.ctx.planted(Fault::LeaseTwice) && lease.0 as u32 == 1;
         let Some(queue) = self.queues.get_mut(&id) else {
             return false;
         };
@@ -378,8 +378,8 @@ impl Node {
     /// what was just appended is at hand.
     fn read_ahead(&mut self, id: SharedId, index: PartitionIndex) -> bool {
         let visible = self.visible_of(id, index);
-        let bytes_max = self.options.limits.read_bytes_max;
-        let now = self.now.monotonic;
+        let bytes_max = self.ctx.options.limits.read_bytes_max;
+        let now = self.ctx.now.monotonic;
         let Some(queue) = self.queues.get_mut(&id) else {
             return false;
         };
@@ -454,8 +454,8 @@ impl Node {
         range: (Offset, Offset),
         found: Result<Found, StorageError>,
     ) {
-        let bytes_max = self.options.limits.read_bytes_max;
-        let now = self.now.monotonic;
+        let bytes_max = self.ctx.options.limits.read_bytes_max;
+        let now = self.ctx.now.monotonic;
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
@@ -512,7 +512,7 @@ impl Node {
             );
             // Once, until it can be read.
             if before.is_none() {
-                self.report(line);
+                self.ctx.report(line);
             }
         }
     }

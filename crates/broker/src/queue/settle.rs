@@ -86,7 +86,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let mut settle = Settle::decode(from).map_err(malformed)?;
-        if self.planted(Fault::NoDelay) {
+        if self.ctx.planted(Fault::NoDelay) {
             settle
                 .settlements
                 .iter_mut()
@@ -222,7 +222,7 @@ impl Node {
             return;
         };
         let record_at = queue.record_at.max(queue.quiet_until);
-        if queue.under_way.is_some() || self.now.monotonic < record_at {
+        if queue.under_way.is_some() || self.ctx.now.monotonic < record_at {
             return;
         }
         let mut records = Vec::new();

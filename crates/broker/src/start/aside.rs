@@ -26,7 +26,7 @@ impl Node {
         disk: &dyn Disk,
         report: &mut StartReport,
     ) -> Result<(), NodeError> {
-        let data = self.options.directory.clone();
+        let data = self.ctx.options.directory.clone();
         let table = self.controller.table();
         let deleted: Vec<_> = table.deleted().copied().collect();
         for unnamed in &survey.unnamed {
@@ -39,7 +39,7 @@ impl Node {
                 continue;
             }
             let path = unnamed.path.display();
-            let line = if unnamed.is_deleted || self.planted(Fault::DeleteUnnamed) {
+            let line = if unnamed.is_deleted || self.ctx.planted(Fault::DeleteUnnamed) {
                 match self.remove_deleted(unnamed) {
                     None => format!("removed {path}: its topic was deleted"),
                     Some(why) => format!("{path}, of a deleted topic, stays: {why}"),
@@ -78,7 +78,7 @@ impl Node {
     /// Removes a partition of a deleted topic; says why it stays.
     fn remove_deleted(&self, unnamed: &Unnamed) -> Option<String> {
         let kind = unnamed.of.as_ref().map(|(_, _, kind)| kind.as_str());
-        match kind.and_then(|kind| self.kind(kind)) {
+        match kind.and_then(|kind| self.ctx.kind(kind)) {
             Some(kind) => kind.remove(&unnamed.path).err().map(|why| why.to_string()),
             None => Some("its kind of storage is not known".to_owned()),
         }
@@ -86,10 +86,10 @@ impl Node {
 
     /// Moves a directory or file to `lost+found`, durably.
     fn set_aside(&self, disk: &dyn Disk, path: &Path, name: &str) -> Result<PathBuf, NodeError> {
-        let data = &self.options.directory;
+        let data = &self.ctx.options.directory;
         make_directory(disk, data, DIRECTORY)?;
         let aside = data.join(DIRECTORY);
-        let to = aside.join(format!("{name}-{}", self.now.unix_ns));
+        let to = aside.join(format!("{name}-{}", self.ctx.now.unix_ns));
         let from = path.to_owned();
         disk.execute(Operation::Rename {
             from,
@@ -109,7 +109,7 @@ impl Node {
         disk: &dyn Disk,
         report: &mut StartReport,
     ) {
-        let data = &self.options.directory;
+        let data = &self.ctx.options.directory;
         let mut failed = None;
         for (topic, entry) in self.controller.table().topics() {
             let file = topic_file::TopicFile::of(entry);

@@ -143,13 +143,13 @@ impl Node {
             return false;
         }
         self.start.internal_end = end;
-        let job = JobId(self.next_id());
+        let job = JobId(self.ctx.next_id());
         self.jobs.insert(job, Purpose::KeepStart);
-        self.outputs.push_back(Output::Job {
+        self.ctx.outputs.push_back(Output::Job {
             job,
             work: Job::Keep {
-                disk: self.options.disk.clone(),
-                path: path(&self.options.directory),
+                disk: self.ctx.options.disk.clone(),
+                path: path(&self.ctx.options.directory),
                 bytes: Some(self.start.to_bytes()),
             },
         });
