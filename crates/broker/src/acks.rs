@@ -1,6 +1,6 @@
 //! Answers that wait for durability.
 
-use crate::node::Asker;
+use crate::ids::Asker;
 use log::StorageState;
 use std::collections::VecDeque;
 use wire::{Durability, Offset};

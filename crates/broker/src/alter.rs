@@ -2,9 +2,10 @@
 
 use crate::controller::ControlError;
 use crate::describe::unknown_topic;
+use crate::ids::Asker;
 use crate::judge::Judge;
-use crate::node::{Asker, Decided, Node};
-use crate::session::{Refused, malformed, refuse};
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
 use crate::topics::undecided;
 use std::sync::Arc;
 use topic::Definition;

@@ -1,11 +1,11 @@
 //! Batches that wait: for their external data, or for those before them.
 
 use crate::faults::Fault;
-use crate::node::{Asker, Node, StorageId};
+use crate::ids::{Asker, StorageId, TransferId};
+use crate::node::Node;
 use crate::overflow::InLine;
 use crate::produce::Incoming;
-use crate::session::{Refused, refuse};
-use crate::transfer::TransferId;
+use crate::refusal::{Refused, refuse};
 use log::DataPlace;
 use log::producers::Verdict;
 use std::collections::VecDeque;

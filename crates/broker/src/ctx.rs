@@ -4,8 +4,8 @@
 use crate::budget::DataBudget;
 use crate::faults::Fault;
 use crate::flow::Flow;
-use crate::membership::SharedId;
-use crate::node::{Bulk, LinkId, Now, Output, StorageId};
+use crate::ids::{Bulk, LinkId, Now, SharedId, StorageId};
+use crate::io::Output;
 use crate::options::NodeOptions;
 use crate::random::Random;
 use crate::timers::Timers;

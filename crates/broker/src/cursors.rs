@@ -2,8 +2,9 @@
 
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
-use crate::node::{Asker, Decided, Node};
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::Asker;
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
 use crate::topics::undecided;
 use std::collections::BTreeMap;
 use wire::codec::Reader;

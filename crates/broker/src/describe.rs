@@ -1,8 +1,9 @@
 //! Topics: found, listed, described.
 
 use crate::controller::Controller;
-use crate::node::{Asker, Node, StorageId};
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::{Asker, StorageId};
+use crate::node::Node;
+use crate::refusal::{Refused, malformed, refuse};
 use crate::table::TopicEntry;
 use crate::topics::{Slot, Topic};
 use topic::Definition;

@@ -1,7 +1,10 @@
 //! The end of a node: what was taken is finished, the rest refused.
 
-use crate::node::{LinkId, Node, Output};
-use crate::session::{Refused, Stage};
+use crate::ids::LinkId;
+use crate::io::Output;
+use crate::node::Node;
+use crate::refusal::Refused;
+use crate::session::Stage;
 use crate::timers::Timer;
 use net::Message;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Point reads of batches, without a subscription.
 
-use crate::node::{Asker, Node, StorageId};
+use crate::ids::{Asker, StorageId};
+use crate::node::Node;
 use crate::partition::{Reading, storage_error};
-use crate::session::{Refused, malformed};
+use crate::refusal::{Refused, malformed};
 use crate::subscription::{gap_for_reader, stamped_gap};
 use crate::timers::Timer;
 use bytes::Bytes;

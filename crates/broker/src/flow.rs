@@ -5,7 +5,7 @@
 //! spreads it over memory that is cold when its turn comes. Whoever has nothing
 //! under way may always begin: a peer that has stopped keeps nobody from it.
 
-use crate::node::LinkId;
+use crate::ids::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 

@@ -2,7 +2,8 @@
 
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
-use crate::node::{Decided, Node, StorageId};
+use crate::ids::StorageId;
+use crate::node::{Decided, Node};
 use std::collections::BTreeMap;
 use wire::record::{Gap, GapReason, GapRecord, Record};
 use wire::{Offset, PartitionIndex, TopicId};

@@ -3,7 +3,8 @@
 
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::node::{Node, StorageId};
+use crate::ids::StorageId;
+use crate::node::Node;
 use crate::partition::Partition;
 use crate::table::TopicEntry;
 use crate::topics::{Slot, Topic};

@@ -20,6 +20,8 @@ mod fetch;
 mod flow;
 mod gaps;
 mod group;
+mod ids;
+mod io;
 mod judge;
 mod keep;
 mod membership;
@@ -33,6 +35,7 @@ pub mod queue;
 mod quiet;
 mod random;
 mod read_data;
+mod refusal;
 mod requests;
 mod selection;
 mod session;
@@ -50,10 +53,10 @@ mod transfer;
 
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;
+pub use io::FileSystemSpace;
 pub use node::Node;
 pub use options::{Limits, NodeError, NodeOptions, StartReport};
 pub use session::HEARTBEAT_ANSWER;
-pub use space::FileSystemSpace;
 
 #[cfg(test)]
 mod tests;

@@ -17,8 +17,9 @@ pub(crate) use join::JoinUnderWay;
 
 use crate::controller::{ControlError, Controller};
 use crate::group::Group;
-use crate::node::{Asker, Decided, Node};
-use crate::session::{Refused, refuse};
+use crate::ids::{Asker, SharedId};
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, refuse};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions};
@@ -27,10 +28,6 @@ use wire::{ErrorCode, ErrorReply, MemberId, TopicId};
 
 /// How long a command that was refused is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// A group or queue in this run of the server. Never used again for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SharedId(pub u64);
 
 /// All groups and queues.
 #[derive(Debug, Default)]

@@ -1,231 +1,317 @@
-//! What drives a node: inputs and outputs.
+//! The node itself: what it holds, and where each input goes.
 //!
 //! A node is a plain state machine. An executor (the server's, or the
 //! simulator's) feeds it [`Input`]s with the time, then takes [`Output`]s
 //! until there is none, and calls again no later than [`Now::monotonic`]
-//! reaches `Node::next_timer`.
+//! reaches [`Node::next_timer`].
 
-mod state;
+pub use crate::ids::{JobId, LinkId, Now, StorageId};
+pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 
-pub use state::Node;
-pub(crate) use state::{Asker, Bulk, Decided, Purpose};
-
-use log::{Disk, DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
-use log::{StorageError, StorageKind};
-use memory::Buffer;
-use net::{BulkToken, Message, NetError, Peer, Received, RegionRead, RegionWrite};
-use std::path::PathBuf;
-use std::sync::Arc;
+use crate::controller::{CommandToken, ControlError, Controller, Single};
+use crate::ctx::Ctx;
+use crate::cursors::CursorProposals;
+use crate::drain::Drain;
+use crate::fetch::Fetching;
+use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, SharedId, TransferId};
+use crate::membership::{JoinUnderWay, SharedConsumers};
+use crate::partition::Partition;
+use crate::producers::EpochProposals;
+use crate::selection::ReadDataCall;
+use crate::session::Session;
+use crate::timers::Timer;
+use crate::topics::{Making, Topic};
+use crate::transfer::Transfer;
+use std::collections::BTreeMap;
 use std::time::Duration;
+use wire::{Durability, TopicId};
 
-/// A connection, as its executor names it. Never used again for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u64);
-
-/// An open storage of the node. Never used again for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StorageId(pub u64);
-
-/// A blocking job that the executor does elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u64);
-
-/// The time, as the executor sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
-    /// Since some fixed moment; for deadlines.
-    pub monotonic: Duration,
-    /// Nanoseconds since 1970; for stamps and retention.
-    pub unix_ns: u64,
+/// One server's topics, partitions, consumers and producers, as a plain state
+/// machine. See [`crate::node`] for how it is driven.
+pub struct Node {
+    pub(crate) ctx: Ctx,
+    /// Answers that wait for company.
+    pub(crate) quiet: crate::quiet::Quiet,
+    pub(crate) sessions: BTreeMap<LinkId, Session>,
+    pub(crate) controller: Single,
+    pub(crate) commands: BTreeMap<CommandToken, Decided>,
+    pub(crate) topics: BTreeMap<TopicId, Topic>,
+    /// Groups and queues.
+    pub(crate) shared: SharedConsumers,
+    /// What became of the events of each queue.
+    pub(crate) queues: BTreeMap<SharedId, crate::queue::Queue>,
+    /// Dead letters on their way, by the ids of their appends.
+    pub(crate) letters: BTreeMap<u64, (SharedId, wire::PartitionIndex)>,
+    /// Those of them whose data is being copied first.
+    pub(crate) letter_data: BTreeMap<u64, crate::queue::LetterData>,
+    /// The lease that was given last; 0 is none yet.
+    pub(crate) last_lease: u64,
+    /// Topics that are being made or get more partitions.
+    pub(crate) makings: BTreeMap<u64, Making>,
+    pub(crate) partitions: BTreeMap<StorageId, Partition>,
+    pub(crate) jobs: BTreeMap<JobId, Purpose>,
+    pub(crate) transfers: BTreeMap<TransferId, Transfer>,
+    pub(crate) fetches: BTreeMap<Asker, Fetching>,
+    pub(crate) reads: BTreeMap<u64, ReadDataCall>,
+    pub(crate) cursor_proposals: CursorProposals,
+    pub(crate) epoch_proposals: EpochProposals,
+    pub(crate) gap_records: crate::gaps::GapRecords,
+    pub(crate) drain: Drain,
+    /// Topics whose files are being written, and whether they have changed meanwhile.
+    pub(crate) topic_files: BTreeMap<TopicId, bool>,
+    /// What starts remember.
+    pub(crate) start: crate::start::Remembered,
+    /// What lay in `lost+found` when the node was opened. Only a start puts something there.
+    pub(crate) set_aside: Vec<String>,
+    /// The first storage that had failed when the drain was to close it.
+    pub(crate) unclean: Option<String>,
+    /// What the data directory lies on, as far as the executor told.
+    pub(crate) below: crate::space::Below,
+    /// Whether the operator was told that the internal partition failed.
+    pub(crate) controller_failed: bool,
 }
 
-/// See [`Input::LinkQueued`].
-pub const LINK_QUEUED_BYTES_HIGH: u64 = 8 << 20;
-/// See [`Input::LinkQueued`].
-pub const LINK_QUEUED_BYTES_LOW: u64 = 2 << 20;
-
-const _: () = assert!(LINK_QUEUED_BYTES_LOW < LINK_QUEUED_BYTES_HIGH);
-
-/// Something happened.
-pub enum Input {
-    /// A connection stands.
-    LinkUp {
-        /// Which.
-        link: LinkId,
-        /// Who is at the other end.
-        peer: Peer,
-        /// What its transport can do.
-        capabilities: net::Capabilities,
-    },
-    /// A connection is gone.
-    LinkDown {
-        /// Which.
-        link: LinkId,
-        /// Why.
-        reason: NetError,
-    },
-    /// How many bytes wait to be handed to the network. To be told when they
-    /// pass [`LINK_QUEUED_BYTES_HIGH`], and again when they have fallen to
-    /// [`LINK_QUEUED_BYTES_LOW`]: in between nothing is delivered to
-    /// subscriptions of the connection.
-    LinkQueued {
-        /// Of which connection.
-        link: LinkId,
-        /// How many.
-        bytes: u64,
-    },
-    /// A message arrived.
-    Message {
-        /// Where from.
-        link: LinkId,
-        /// What.
-        message: Received,
-    },
-    /// A read of a client's memory is done.
-    ReadDone {
-        /// Of which connection.
-        link: LinkId,
-        /// Which.
-        token: BulkToken,
-        /// The bytes and their blocks' checksums.
-        result: Result<(Buffer, Vec<u32>), NetError>,
-    },
-    /// A write into a client's memory was handed to the network.
-    WriteDone {
-        /// Of which connection.
-        link: LinkId,
-        /// Which.
-        token: BulkToken,
-        /// Whether.
-        result: Result<(), NetError>,
-    },
-    /// A disk operation was carried out.
-    DiskDone {
-        /// For which storage.
-        storage: StorageId,
-        /// Which.
-        token: OperationToken,
-        /// How it went.
-        result: Result<Outcome, DiskError>,
-    },
-    /// A blocking job was done.
-    JobDone {
-        /// Which.
-        job: JobId,
-        /// How it went.
-        result: JobResult,
-    },
-    /// What there is of bytes where the data directory lies, looked at now and then.
-    FileSystem(crate::FileSystemSpace),
-    /// Time has passed, or nothing else: a timer may be due.
-    Timer,
-    /// The operator wants the node to end: finish what was taken, refuse the rest.
-    Drain,
+/// What to do when the controller has decided.
+pub(crate) enum Decided {
+    /// A topic exists, or has more partitions.
+    Made(u64),
+    /// A topic's definition has changed.
+    TopicAltered(crate::alter::Altering),
+    /// A topic is gone.
+    TopicDeleted(Asker, TopicId),
+    /// Cursors have moved.
+    CursorsMoved(Asker, crate::cursors::Moved),
+    /// A named producer has a new life.
+    ProducerOpened(Asker, wire::record::ProducerRecord),
+    /// Somebody is a member.
+    MemberJoined(JoinUnderWay),
+    /// A group or queue has changed, and somebody waits for it.
+    SharedAnswer(Asker, SharedId),
+    /// A group or queue has changed.
+    SharedChanged(SharedId),
+    /// What became of a queue's events is recorded.
+    QueueRecorded(SharedId),
+    /// A group or queue is gone.
+    ConsumerDeleted(Asker, SharedId),
+    /// Partitions of a group have new owners, by the grant of this number.
+    Granted(SharedId, u64),
+    /// Losses of a partition are recorded.
+    GapsRecorded(crate::gaps::Lost),
 }
 
-/// Work that blocks, in an [`Output::Job`].
-pub enum Job {
-    /// Opens or makes a partition.
-    Open {
-        /// The kind of storage.
-        kind: Arc<dyn StorageKind>,
-        /// What.
-        open: OpenPartition,
-    },
-    /// Removes a closed partition.
-    Remove {
-        /// The kind of storage.
-        kind: Arc<dyn StorageKind>,
-        /// Where it is.
-        directory: PathBuf,
-    },
-    /// Keeps a small file whole.
-    Keep {
-        /// What it lies on.
-        disk: Arc<dyn Disk>,
-        /// Where.
-        path: PathBuf,
-        /// What it is to hold; `None` removes it.
-        bytes: Option<Vec<u8>>,
-    },
+/// What a blocking job is for.
+pub(crate) enum Purpose {
+    /// A partition of a topic in the making.
+    Open(u64, StorageId),
+    /// The end of a partition; told to the operator if it fails.
+    Remove(String),
+    /// A topic's file is as the table is.
+    KeepTopic(TopicId),
+    /// How far the internal partition came.
+    KeepStart,
 }
 
-impl Job {
-    /// Does it. Blocks.
-    pub fn run(self) -> JobResult {
-        match self {
-            Self::Open { kind, open } => JobResult::Opened(kind.open(open)),
-            Self::Remove { kind, directory } => JobResult::Removed(kind.remove(&directory)),
-            Self::Keep { disk, path, bytes } => {
-                JobResult::Kept(crate::small_file::keep(disk.as_ref(), &path, bytes))
+impl Node {
+    /// Takes one input. Outputs are to be taken afterwards.
+    pub fn handle(&mut self, now: Now, input: Input) {
+        self.ctx.now = now;
+        self.controller.set_time(now.unix_ns);
+        match input {
+            Input::LinkUp { link, peer, .. } => self.link_up(link, peer),
+            Input::LinkDown { link, .. } => {
+                self.catch_up();
+                self.link_down(link);
+            }
+            Input::LinkQueued { link, bytes } => self.link_queued(link, bytes),
+            Input::Message { link, message } => self.message(link, message),
+            Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
+                Some(Bulk::Transfer(transfer)) => self.chunk_arrived(transfer, token, result),
+                // The transfer was given up meanwhile.
+                Some(Bulk::ReadData(_)) | None => {}
+            },
+            Input::WriteDone { token, result, .. } => {
+                if let Some(Bulk::ReadData(call)) = self.ctx.bulk.remove(&token) {
+                    self.selection_written(call, token, result);
+                }
+            }
+            Input::DiskDone {
+                storage,
+                token,
+                result,
+            } => {
+                if storage == INTERNAL_STORAGE {
+                    self.controller.storage().complete(token, result);
+                    self.ctx.dirty.controller = true;
+                } else if let Some(partition) = self.partitions.get_mut(&storage) {
+                    partition.operations_under_way -= 1;
+                    partition.storage.complete(token, result);
+                    self.ctx.dirty.partitions.insert(storage);
+                }
+            }
+            Input::JobDone { job, result } => self.job_done(job, result),
+            Input::FileSystem(space) => self.file_system_seen(space),
+            Input::Timer => self.catch_up(),
+            Input::Drain => {
+                self.catch_up();
+                self.drain();
+            }
+        }
+        self.catch_up_in_time();
+        while let Some(timer) = self.ctx.timers.pop(now.monotonic) {
+            self.timer(timer);
+        }
+        self.settle();
+    }
+
+    /// The next thing to do for the executor.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.ctx.outputs.pop_front()
+    }
+
+    /// When [`Node::handle`] is to be called at the latest, on the monotonic clock.
+    pub fn next_timer(&self) -> Option<Duration> {
+        match self.is_behind() {
+            true => Some(self.ctx.now.monotonic),
+            false => self.ctx.timers.next(),
+        }
+    }
+
+    fn timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Session(link) => self.session_timer(link),
+            Timer::Requests(link) => self.look_at_deadlines(link),
+            Timer::Quiet(link) => self.send_held(link),
+            Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
+            Timer::Storage(storage) => self.tick_storage(storage),
+            Timer::Line(storage) => self.tell_line(storage),
+            Timer::Shared(id) => self.shared_timer(id),
+            Timer::Queue(id) => self.queue_timer(id),
+            Timer::Drain => self.drain_impatiently(),
+        }
+    }
+
+    fn job_done(&mut self, job: JobId, result: JobResult) {
+        match (self.jobs.remove(&job), result) {
+            (Some(Purpose::Open(making, storage)), JobResult::Opened(result)) => {
+                self.partition_opened(making, storage, result);
+            }
+            (Some(Purpose::Remove(what)), JobResult::Removed(Err(error))) => {
+                self.ctx.report(format!("removing {what}: {error}"));
+            }
+            (Some(Purpose::KeepTopic(topic)), JobResult::Kept(result)) => {
+                self.topic_kept(topic, result);
+            }
+            (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
+                self.ctx
+                    .report(format!("what the next start compares is not kept: {error}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets what was touched take effect, until nothing moves any more.
+    fn settle(&mut self) {
+        self.settle_again();
+        self.drain_further();
+    }
+
+    pub(crate) fn settle_again(&mut self) {
+        loop {
+            if let Some(storage) = self.ctx.dirty.partitions.pop_first() {
+                self.settle_partition(storage);
+            } else if std::mem::take(&mut self.ctx.dirty.controller) {
+                self.settle_controller();
+            } else if let Some(id) = self.ctx.dirty.queues.pop_first() {
+                self.settle_queue(id);
+            } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
+                break;
             }
         }
     }
+
+    fn settle_controller(&mut self) {
+        self.controller.advance();
+        while let Some((token, operation)) = self.controller.storage().poll_operation() {
+            self.ctx.outputs.push_back(Output::Disk {
+                storage: INTERNAL_STORAGE,
+                token,
+                operation,
+            });
+        }
+        if !self.controller_failed
+            && let Some(reason) = self.controller.storage().state().failure
+        {
+            self.controller_failed = true;
+            self.ctx.report(format!(
+                "the internal partition failed: no topic, cursor or named producer changes any more \
+                 until the server is started again: {reason}"
+            ));
+        }
+        while let Some((token, result)) = self.controller.poll_completion() {
+            // More may be gathered and waiting for this one.
+            self.ctx.dirty.controller = true;
+            let Some(decided) = self.commands.remove(&token) else {
+                continue;
+            };
+            self.decided(decided, result);
+        }
+    }
+
+    fn decided(&mut self, decided: Decided, result: Result<(), ControlError>) {
+        match decided {
+            Decided::Made(making) => self.made(making, result),
+            Decided::TopicAltered(altering) => self.topic_altered(altering, result),
+            Decided::TopicDeleted(asker, topic) => self.topic_deleted(asker, topic, result),
+            Decided::CursorsMoved(asker, moved) => self.cursors_moved(asker, moved, result),
+            Decided::ProducerOpened(asker, record) => self.producer_opened(asker, record, result),
+            Decided::MemberJoined(under_way) => self.member_joined(under_way, result),
+            Decided::SharedAnswer(asker, id) => self.shared_answer(asker, id, result),
+            Decided::SharedChanged(id) => self.shared_changed(id, result),
+            Decided::QueueRecorded(id) => self.queue_recorded(id, result),
+            Decided::ConsumerDeleted(asker, id) => self.consumer_deleted(asker, id, result),
+            Decided::Granted(id, grant) => self.granted(id, grant, result),
+            Decided::GapsRecorded(lost) => self.gaps_recorded(lost, result),
+        }
+    }
+
+    /// Submits a command; `decided` says what follows.
+    pub(crate) fn submit(&mut self, records: Vec<wire::record::Record>, decided: Decided) {
+        self.submit_at(Durability::Synced, records, decided);
+    }
+
+    /// Submits what has to survive no more than that.
+    pub(crate) fn submit_at(
+        &mut self,
+        durability: Durability,
+        records: Vec<wire::record::Record>,
+        decided: Decided,
+    ) {
+        let token = CommandToken(self.ctx.next_id());
+        self.commands.insert(token, decided);
+        let command = crate::controller::Command {
+            records,
+            durability,
+        };
+        self.controller.submit(token, command);
+        self.ctx.dirty.controller = true;
+    }
+
+    /// What a record of what was done with events is to survive: what the
+    /// events do, for without these it means nothing.
+    pub(crate) fn durability_about(&self, storages: &[StorageId]) -> Durability {
+        let partitions = storages.iter().map(|id| self.partitions.get(id));
+        let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.durability));
+        // The log of records is on disk: less than written there is not.
+        levels.fold(Durability::Written, Durability::max)
+    }
 }
 
-/// What became of a [`Job`].
-pub enum JobResult {
-    /// The opened partition.
-    Opened(Result<(Box<dyn Storage>, Recovery), StorageError>),
-    /// Whether it was removed.
-    Removed(Result<(), StorageError>),
-    /// Whether the file is as it was to be.
-    Kept(Result<(), DiskError>),
-}
-
-/// Something to do for the executor.
-pub enum Output {
-    /// Send a message.
-    Send {
-        /// Where to. A dead link is no error: the message is dropped.
-        link: LinkId,
-        /// What.
-        message: Message,
-    },
-    /// Read a client's memory; answered by [`Input::ReadDone`].
-    Read {
-        /// Of which connection.
-        link: LinkId,
-        /// Which.
-        token: BulkToken,
-        /// What.
-        read: RegionRead,
-    },
-    /// Write into a client's memory; answered by [`Input::WriteDone`].
-    Write {
-        /// Of which connection.
-        link: LinkId,
-        /// Which.
-        token: BulkToken,
-        /// What.
-        write: RegionWrite,
-    },
-    /// End a connection; answered by [`Input::LinkDown`].
-    Close {
-        /// Which.
-        link: LinkId,
-        /// Why.
-        reason: String,
-    },
-    /// Carry out a disk operation; answered by [`Input::DiskDone`]. What does
-    /// not block may be done at once, on the calling thread.
-    Disk {
-        /// For which storage.
-        storage: StorageId,
-        /// Which.
-        token: OperationToken,
-        /// What.
-        operation: Operation,
-    },
-    /// Do a blocking job; answered by [`Input::JobDone`].
-    Job {
-        /// Which.
-        job: JobId,
-        /// What.
-        work: Job,
-    },
-    /// A line for the server's log: what an operator should know.
-    Report(String),
-    /// After [`Input::Drain`]: everything is closed cleanly, the executor may end.
-    Drained,
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("sessions", &self.sessions.len())
+            .field("topics", &self.topics.len())
+            .field("partitions", &self.partitions.len())
+            .finish_non_exhaustive()
+    }
 }

@@ -10,7 +10,8 @@ mod line;
 pub(crate) use line::{InLine, Line, Wanted};
 
 use crate::controller::Controller;
-use crate::node::{Node, StorageId};
+use crate::ids::StorageId;
+use crate::node::Node;
 use crate::produce::Incoming;
 use log::StorageState;
 use log::producers::Verdict;
@@ -388,7 +389,7 @@ impl Node {
     /// What a producer is told whose batch has no room.
     fn no_room(&self, id: StorageId, blocked_retry_ms: u32) -> ErrorReply {
         let Some(partition) = self.partitions.get(&id) else {
-            return crate::session::refuse(ErrorCode::UnknownPartition, "the partition is gone");
+            return crate::refusal::refuse(ErrorCode::UnknownPartition, "the partition is gone");
         };
         let (room, key) = (&partition.room, partition.key);
         let (waiting, held) = room.waiting(&partition.storage.state());

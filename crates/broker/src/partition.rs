@@ -4,13 +4,13 @@ use crate::acks::Acks;
 use crate::arrivals::Arrival;
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::membership::SharedId;
-use crate::node::{Asker, Job, JobId, Node, Output, Purpose, StorageId};
+use crate::ids::{Asker, JobId, PartitionKey, SharedId, StorageId, TransferId};
+use crate::io::{Job, Output};
+use crate::node::{Node, Purpose};
 use crate::overflow::Room;
-use crate::session::refuse;
+use crate::refusal::refuse;
 use crate::space::PartitionSpace;
 use crate::timers::Timer;
-use crate::transfer::TransferId;
 use log::producers::Verdict;
 use log::{DataPlace, ReadToken, Storage, StorageError, StorageEvent, StorageKind, StorageState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,21 +20,12 @@ use std::time::Duration;
 use wire::batch::Header;
 use wire::message::Watermarks;
 use wire::record::{GapReason, Position};
-use wire::{
-    Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId, TopicId,
-};
+use wire::{Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId};
 
 /// How long after an append retention is applied at the latest.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon a storage is ticked again.
 const TICK_INTERVAL_MIN: Duration = Duration::from_millis(100);
-
-/// A partition's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PartitionKey {
-    pub topic: TopicId,
-    pub partition: PartitionIndex,
-}
 
 /// A partition whose storage is open.
 pub(crate) struct Partition {

@@ -4,10 +4,10 @@
 use crate::acks::Ack;
 use crate::arrivals::Turn;
 use crate::faults::Fault;
-use crate::node::{Asker, Node, StorageId};
+use crate::ids::{Asker, OWN_LINK, StorageId};
+use crate::node::Node;
 use crate::overflow::Wanted;
-use crate::queue::OWN_LINK;
-use crate::session::{Refused, malformed, refuse};
+use crate::refusal::{Refused, malformed, refuse};
 use log::{Append, DataPlace};
 use memory::Buffer;
 use wire::batch::{Batch, BatchKind, Columns, ExternalLayout, Header, Survey, Verify};

@@ -3,8 +3,9 @@
 use crate::arrivals::fenced;
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
-use crate::node::{Asker, Decided, Node};
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::Asker;
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
 use crate::topics::{Slot, undecided};
 use std::collections::BTreeMap;
 use wire::batch::Header;

@@ -15,7 +15,6 @@ mod settle;
 mod staging;
 mod unreported;
 
-pub(crate) use dead_letter::OWN_LINK;
 pub(crate) use letter_data::LetterData;
 pub(crate) use live::Queue;
 pub use offset_set::OffsetSet;

@@ -3,7 +3,9 @@
 //! wakes a program that waits for something else. And settlements that nobody
 //! hurries for: they take effect when nothing else is to be done, or after that while.
 
-use crate::node::{LinkId, Node, Output};
+use crate::ids::LinkId;
+use crate::io::Output;
+use crate::node::Node;
 use crate::timers::Timer;
 use net::{Lane, Message, Received};
 use std::collections::{BTreeMap, VecDeque};

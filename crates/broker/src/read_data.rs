@@ -2,10 +2,12 @@
 //! memory, answered when all of it is there.
 
 use crate::flow::Asks;
-use crate::node::{Asker, Bulk, Node, Output, StorageId};
+use crate::ids::{Asker, Bulk, StorageId};
+use crate::io::Output;
+use crate::node::Node;
 use crate::partition::{Reading, storage_error};
+use crate::refusal::{Refused, malformed, refuse};
 use crate::selection::{Place, ReadDataCall, SelectedEvent};
-use crate::session::{Refused, malformed, refuse};
 use bytes::Bytes;
 use log::{EventData, ReadToken, StorageError};
 use memory::copies;
@@ -371,7 +373,7 @@ impl Node {
     }
 
     /// Calls that waited for others of their connection go on.
-    fn advance_starved_reads(&mut self, link: crate::node::LinkId) {
+    fn advance_starved_reads(&mut self, link: crate::ids::LinkId) {
         let Some(session) = self.sessions.get(&link) else {
             return;
         };

@@ -1,8 +1,8 @@
 //! Requests: begun, answered once, ended by their deadlines.
 
-use crate::node::{Asker, LinkId, Node};
-use crate::queue::OWN_LINK;
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::{Asker, LinkId, OWN_LINK};
+use crate::node::Node;
+use crate::refusal::{Refused, malformed, refuse};
 use net::{Lane, Message, Received};
 use std::time::Duration;
 use wire::codec::Reader;

@@ -1,6 +1,6 @@
 //! Selected data of several events, cut into chunks that go out by one write each.
 
-use crate::node::{Asker, StorageId};
+use crate::ids::{Asker, StorageId};
 use bytes::Bytes;
 use log::EventData;
 use net::BulkToken;

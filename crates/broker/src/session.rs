@@ -1,7 +1,9 @@
 //! Connections: who is there, what was asked, signs of life.
 
-use crate::membership::SharedId;
-use crate::node::{Asker, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Output};
+use crate::ids::{Asker, LinkId, SharedId};
+use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
+use crate::node::Node;
+use crate::refusal::{Refused, malformed, refuse};
 use crate::requests::{Request, error_message};
 use crate::subscription::Subscription;
 use crate::timers::{Timer, Timers};
@@ -10,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, DecodeError, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
+use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
 
 /// Set in the flags of a heartbeat that answers one.
 pub const HEARTBEAT_ANSWER: u8 = 1;
@@ -70,13 +72,6 @@ pub(crate) enum Stage {
     },
     /// An error was sent and the connection is to end.
     Closing,
-}
-
-/// A refusal to be sent as the answer.
-pub(crate) type Refused = ErrorReply;
-
-pub(crate) fn refuse(code: ErrorCode, message: impl Into<String>) -> ErrorReply {
-    ErrorReply::fatal(code, message)
 }
 
 impl Node {
@@ -448,10 +443,6 @@ impl Node {
             _ => "",
         }
     }
-}
-
-pub(crate) fn malformed(error: DecodeError) -> Refused {
-    refuse(ErrorCode::Malformed, error.to_string())
 }
 
 /// Compares in a time that does not depend on where the bytes differ.

@@ -1,8 +1,9 @@
 //! Full storage, told to the operator: of partitions, and of the file system below them.
 
 use crate::controller::Controller;
-use crate::node::{Node, StorageId};
-use crate::partition::PartitionKey;
+use crate::ids::{PartitionKey, StorageId};
+use crate::io::FileSystemSpace;
+use crate::node::Node;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -56,15 +57,6 @@ impl PartitionSpace {
             _ => None,
         }
     }
-}
-
-/// What there is of bytes where a data directory lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileSystemSpace {
-    /// That the server may still take.
-    pub free_bytes: u64,
-    /// Of all, free or not, without what only the system's administrator may take.
-    pub total_bytes: u64,
 }
 
 /// The file system below the data directory.

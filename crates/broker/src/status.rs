@@ -1,8 +1,10 @@
 //! The node's state as JSON; the fields are in `docs/reference/status.md`.
 
 use crate::controller::Controller;
-use crate::node::{Asker, Node};
-use crate::session::{Refused, Session, Stage};
+use crate::ids::Asker;
+use crate::node::Node;
+use crate::refusal::Refused;
+use crate::session::{Session, Stage};
 use crate::table::TopicEntry;
 use crate::topics::{Slot, Topic};
 use serde_json::{Value, json};

@@ -7,9 +7,10 @@ pub(crate) use scope::Scope;
 
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::node::{Asker, Node, StorageId};
+use crate::ids::{Asker, StorageId};
+use crate::node::Node;
 use crate::partition::{Partition, Reading, storage_error};
-use crate::session::{Refused, malformed, refuse};
+use crate::refusal::{Refused, malformed, refuse};
 use crate::time_search::TimeSearch;
 use bytes::Bytes;
 use log::{Found, ReadBatches, ReadToken, StorageError};

@@ -1,7 +1,6 @@
 //! What is to be looked at when.
 
-use crate::membership::SharedId;
-use crate::node::{LinkId, StorageId};
+use crate::ids::{LinkId, SharedId, StorageId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -2,10 +2,12 @@
 
 use crate::controller::{ControlError, Controller};
 use crate::describe::{no_topic, unknown_topic};
+use crate::ids::{Asker, JobId, PartitionKey, StorageId};
+use crate::io::{Job, Output};
 use crate::judge::Judge;
-use crate::node::{Asker, Decided, Job, JobId, Node, Output, Purpose, StorageId};
-use crate::partition::{Partition, PartitionKey};
-use crate::session::{Refused, malformed, refuse};
+use crate::node::{Decided, Node, Purpose};
+use crate::partition::Partition;
+use crate::refusal::{Refused, malformed, refuse};
 use log::{OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,9 +3,11 @@
 
 use crate::arrivals::ArrivalStage;
 use crate::flow::Asks;
-use crate::node::{Asker, Bulk, LinkId, Node, Output, StorageId};
+use crate::ids::{Asker, Bulk, LinkId, StorageId, TransferId};
+use crate::io::Output;
+use crate::node::Node;
 use crate::produce::Incoming;
-use crate::session::{Refused, refuse};
+use crate::refusal::{Refused, refuse};
 use log::{DataPlace, StorageError};
 use memory::Buffer;
 use net::{BulkToken, NetError, RegionRead};
@@ -15,10 +17,6 @@ use wire::checksum::{block_checksums, crc32c_combine};
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::Region;
 use wire::{Durability, ErrorCode, ErrorReply, ProducerId};
-
-/// Names the fetching of one batch's external data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TransferId(pub u64);
 
 /// The fetching of one batch's external data.
 pub(crate) struct Transfer {

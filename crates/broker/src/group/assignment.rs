@@ -3,9 +3,10 @@
 use super::{Assignment, AssignmentState, balance};
 use crate::controller::ControlError;
 use crate::faults::Fault;
-use crate::membership::{Presence, SharedId};
-use crate::node::{Asker, Decided, LinkId, Node};
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::{Asker, LinkId, SharedId};
+use crate::membership::Presence;
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
 use net::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;

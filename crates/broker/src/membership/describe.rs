@@ -1,11 +1,14 @@
 //! Consumers of a topic: described, and forgotten.
 
-use super::{Presence, Shared, SharedId};
+use super::{Presence, Shared};
 use crate::controller::{ControlError, Controller};
 use crate::describe::unknown_topic;
 use crate::group::Group;
-use crate::node::{Asker, Decided, LinkId, Node};
-use crate::session::{Refused, Session, Stage, malformed, refuse};
+use crate::ids::SharedId;
+use crate::ids::{Asker, LinkId};
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
+use crate::session::{Session, Stage};
 use crate::subscription::Subscription;
 use crate::table::TopicEntry;
 use crate::topics::{Slot, undecided};

@@ -1,10 +1,13 @@
 //! Becoming a member.
 
-use super::{Member, Prefetch, Presence, Shared, SharedId};
+use super::{Member, Prefetch, Presence, Shared};
 use crate::controller::{ControlError, Controller};
 use crate::describe::unknown_topic;
-use crate::node::{Asker, Decided, Node};
-use crate::session::{Refused, Stage, malformed, refuse};
+use crate::ids::Asker;
+use crate::ids::SharedId;
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
+use crate::session::Stage;
 use crate::topics::{Slot, undecided};
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::{Appended, Reader};

@@ -1,9 +1,11 @@
 //! Members come back, fall silent, leave, and are gone.
 
-use super::{Presence, SharedId};
+use super::Presence;
 use crate::faults::Fault;
-use crate::node::{Asker, Decided, LinkId, Node};
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::SharedId;
+use crate::ids::{Asker, LinkId};
+use crate::node::{Decided, Node};
+use crate::refusal::{Refused, malformed, refuse};
 use crate::timers::Timer;
 use net::{Lane, Message};
 use std::collections::BTreeMap;

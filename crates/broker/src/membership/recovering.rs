@@ -2,8 +2,10 @@
 //! before, who may still hold what looks free. Members are told of it, so that
 //! nobody takes the silence for an end.
 
-use super::{Presence, SharedId};
-use crate::node::{Asker, Node};
+use super::Presence;
+use crate::ids::Asker;
+use crate::ids::SharedId;
+use crate::node::Node;
 use std::time::Duration;
 use wire::MemberId;
 

@@ -3,9 +3,10 @@
 //! each producer in turn. Their large data is not fetched before that.
 
 use crate::arrivals::{Arrival, ArrivalStage, Turn, out_of_sequence};
-use crate::node::{Asker, LinkId, Node, StorageId};
+use crate::ids::{Asker, LinkId, StorageId};
+use crate::node::Node;
 use crate::produce::Incoming;
-use crate::session::Refused;
+use crate::refusal::Refused;
 use crate::timers::Timer;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -9,8 +9,8 @@ use super::partition::Dead;
 use super::staging::Staged;
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::membership::SharedId;
-use crate::node::{Asker, LinkId, Node, StorageId};
+use crate::ids::{Asker, OWN_LINK, SharedId, StorageId};
+use crate::node::Node;
 use crate::partition::Reading;
 use crate::produce::Incoming;
 use crate::topics::Slot;
@@ -23,9 +23,6 @@ use wire::{
     Codec, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence,
     TopicId,
 };
-
-/// The asker of what the server appends itself: no connection has this id.
-pub(crate) const OWN_LINK: LinkId = LinkId(u64::MAX);
 
 /// A dead letter that is being written.
 #[derive(Debug, Clone, Copy)]

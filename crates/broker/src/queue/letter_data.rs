@@ -1,12 +1,12 @@
 //! Large data of a dead letter, on its way from one partition's storage to
 //! another's: read, checked and written chunk by chunk, one at a time.
 
-use super::OWN_LINK;
 use crate::faults::Fault;
-use crate::node::{Asker, Node, StorageId};
+use crate::ids::{Asker, OWN_LINK, StorageId};
+use crate::node::Node;
 use crate::partition::Reading;
 use crate::produce::Incoming;
-use crate::session::refuse;
+use crate::refusal::refuse;
 use bytes::Bytes;
 use log::{DataPlace, EventData, ReadToken, StorageError};
 use wire::batch::ExternalLayout;

@@ -3,7 +3,9 @@
 //! The file is `start.json`; its page is `docs/format/directory.md`.
 
 use crate::controller::Controller;
-use crate::node::{Job, JobId, Node, Output, Purpose};
+use crate::ids::JobId;
+use crate::io::{Job, Output};
+use crate::node::{Node, Purpose};
 use crate::options::NodeError;
 use crate::small_file;
 use log::{Disk, DiskError};

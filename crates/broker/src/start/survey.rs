@@ -3,7 +3,7 @@
 
 use super::{list, open_internal};
 use crate::controller::Controller;
-use crate::node::Now;
+use crate::ids::Now;
 use crate::options::{NodeError, NodeOptions};
 use crate::start::Remembered;
 use crate::table::Table;

@@ -1,9 +1,9 @@
 //! Subscriptions that are more than a consumer's name: of a group's member,
 //! or of one key.
 
-use crate::membership::SharedId;
-use crate::node::{Asker, Node};
-use crate::session::{Refused, malformed, refuse};
+use crate::ids::{Asker, SharedId};
+use crate::node::Node;
+use crate::refusal::{Refused, malformed, refuse};
 use bytes::Bytes;
 use wire::batch::{Batch, Verify};
 use wire::codec::Reader;

@@ -1,0 +1,61 @@
+//! The names of things in a node.
+
+use std::time::Duration;
+use wire::{PartitionIndex, TopicId};
+
+/// A connection, as its executor names it. Never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// An open storage of the node. Never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StorageId(pub u64);
+
+/// A blocking job that the executor does elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// A group or queue in this run of the server. Never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SharedId(pub u64);
+
+/// A partition's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PartitionKey {
+    pub topic: TopicId,
+    pub partition: PartitionIndex,
+}
+
+/// Names the fetching of one batch's external data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TransferId(pub u64);
+
+/// Who asked: a connection, and its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Asker {
+    pub link: LinkId,
+    pub id: u64,
+}
+
+/// The asker of what the server appends itself: no connection has this id.
+pub(crate) const OWN_LINK: LinkId = LinkId(u64::MAX);
+
+/// The storage of the internal partition.
+pub(crate) const INTERNAL_STORAGE: StorageId = StorageId(0);
+
+/// What a bulk operation is for.
+pub(crate) enum Bulk {
+    /// A chunk of external data comes in.
+    Transfer(TransferId),
+    /// Selected data goes out.
+    ReadData(u64),
+}
+
+/// The time, as the executor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Since some fixed moment; for deadlines.
+    pub monotonic: Duration,
+    /// Nanoseconds since 1970; for stamps and retention.
+    pub unix_ns: u64,
+}
