@@ -55,7 +55,8 @@ mod transfer;
 pub use faults::Fault;
 pub use io::FileSystemSpace;
 pub use node::Node;
-pub use options::{Limits, NodeError, NodeOptions, StartReport};
+pub use options::open_in_turn;
+pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
 pub use session::HEARTBEAT_ANSWER;
 
 #[cfg(test)]

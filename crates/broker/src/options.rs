@@ -1,11 +1,26 @@
 //! What a node is opened with, and what its start found.
 
-use log::{Disk, DiskError, StorageError, StorageKind};
+use log::{Disk, DiskError, OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{DirectoryId, ServerInstance};
+
+/// Opens partitions that do not depend on each other, each with its kind of storage, and
+/// returns what came of them in the same order. Blocks.
+pub type OpenPartitions = fn(Vec<(Arc<dyn StorageKind>, OpenPartition)>) -> Vec<OpenedPartition>;
+
+/// What opening a partition came to.
+pub type OpenedPartition = Result<(Box<dyn Storage>, Recovery), StorageError>;
+
+/// Opens one partition after the other, on the calling thread.
+pub fn open_in_turn(
+    partitions: Vec<(Arc<dyn StorageKind>, OpenPartition)>,
+) -> Vec<OpenedPartition> {
+    let opened = partitions.into_iter().map(|(kind, open)| kind.open(open));
+    opened.collect()
+}
 
 /// What a node is opened with.
 #[derive(Clone)]
@@ -18,6 +33,8 @@ pub struct NodeOptions {
     /// The kinds of storage that topics may name. `disk` must be among them:
     /// the internal partition is of that kind.
     pub kinds: Vec<Arc<dyn StorageKind>>,
+    /// How the start opens the partitions of topics: side by side where there are threads.
+    pub open_partitions: OpenPartitions,
     /// Configuration of the internal partition's storage, as JSON.
     pub internal_config: String,
     /// Bounds.
@@ -54,6 +71,7 @@ impl NodeOptions {
             directory,
             disk,
             kinds,
+            open_partitions: open_in_turn,
             internal_config: String::new(),
             limits: Limits::default(),
             directory_id: DirectoryId::default(),

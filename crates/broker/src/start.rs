@@ -15,14 +15,15 @@ use crate::ids::{Now, StorageId};
 use crate::node::Node;
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::topics::{Slot, Topic, durability_of};
-use log::{Disk, Operation, Outcome, Storage, StorageError, StorageEvent, StorageKind};
+use log::{Disk, OpenPartition, Operation, Outcome, Recovery, Storage, StorageError};
+use log::{StorageEvent, StorageKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use survey::Survey;
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
-use wire::{Durability, Incarnation, Offset, TopicId};
+use wire::{Durability, Incarnation, Offset};
 
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
@@ -170,6 +171,8 @@ impl Node {
         let entries: Vec<_> = entries
             .map(|(id, entry)| (*id, entry.record.clone(), entry.partitions.clone()))
             .collect();
+        let mut known = Vec::new();
+        let mut to_open = Vec::new();
         for (id, record, partitions) in entries {
             let definition = match Definition::from_json(&record.definition) {
                 Ok(definition) => Arc::new(definition),
@@ -181,42 +184,69 @@ impl Node {
                     continue;
                 }
             };
-            let mut topic = Topic::new(&record, definition.clone());
-            for partition in partitions.into_values() {
-                let index = partition.partition;
-                let slot = self.open_known(id, partition, &definition, report);
-                if let Slot::Failed(reason) = &slot {
-                    let name = &record.name;
-                    report
-                        .failed
-                        .push(format!("partition {index} of {name:?}: {reason}"));
-                }
+            let partitions = partitions.into_values().map(|record| {
+                let outcome = self.to_open(&record, &definition).map(|(kind, open)| {
+                    let durability = open.durability;
+                    to_open.push((kind, open));
+                    durability
+                });
+                (record, outcome)
+            });
+            let partitions: Vec<_> = partitions.collect();
+            known.push((id, Topic::new(&record, definition), partitions));
+        }
+        let mut opened = (self.ctx.options.open_partitions)(to_open).into_iter();
+        for (id, mut topic, partitions) in known {
+            for (record, outcome) in partitions {
+                let index = record.partition;
+                let outcome = outcome.and_then(|durability| {
+                    let opened = opened.next().expect("each partition has its outcome");
+                    let opened = opened.map_err(|error| error.to_string())?;
+                    Ok((durability, opened))
+                });
+                let slot = match outcome {
+                    Ok((durability, opened)) => {
+                        let definition = topic.definition.clone();
+                        self.install_known(record, opened, durability, &definition, report)
+                    }
+                    Err(reason) => {
+                        let name = &topic.name;
+                        let line = format!("partition {index} of {name:?}: {reason}");
+                        report.failed.push(line);
+                        Slot::Failed(reason)
+                    }
+                };
                 topic.partitions.push(slot);
             }
             self.topics.insert(id, topic);
         }
     }
 
-    /// Opens a partition that the table names, and records what was lost.
-    fn open_known(
+    /// How a partition that the table names is opened, or why it cannot be.
+    fn to_open(
+        &self,
+        record: &PartitionRecord,
+        definition: &Definition,
+    ) -> Result<(Arc<dyn StorageKind>, OpenPartition), String> {
+        let Some(kind) = self.ctx.kind(&record.storage) else {
+            return Err(format!("storage {:?} is not known", record.storage));
+        };
+        let durability =
+            durability_of(definition, kind.as_ref()).map_err(|error| error.to_string())?;
+        let open = self.open_partition(record, definition, durability);
+        Ok((kind, open))
+    }
+
+    /// Takes an opened partition that the table names, and records what was lost.
+    fn install_known(
         &mut self,
-        topic: TopicId,
         mut record: PartitionRecord,
+        (storage, recovery): (Box<dyn Storage>, Recovery),
+        durability: Durability,
         definition: &Definition,
         report: &mut StartReport,
     ) -> Slot {
-        let Some(kind) = self.ctx.kind(&record.storage) else {
-            return Slot::Failed(format!("storage {:?} is not known", record.storage));
-        };
-        let durability = match durability_of(definition, kind.as_ref()) {
-            Ok(durability) => durability,
-            Err(error) => return Slot::Failed(error.to_string()),
-        };
-        let open = self.open_partition(&record, definition, durability);
-        let (storage, recovery) = match kind.open(open) {
-            Ok(opened) => opened,
-            Err(error) => return Slot::Failed(error.to_string()),
-        };
+        let topic = record.topic;
         report.verified_bytes += recovery.verified_bytes;
         report.cut_bytes += recovery.cut_bytes;
         let name = format!("partition {} of topic {topic}", record.partition);

@@ -17,6 +17,7 @@ mod executor;
 mod file_system;
 mod group_file;
 mod host;
+mod opening;
 mod placement;
 mod rare_line;
 mod server;

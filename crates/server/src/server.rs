@@ -369,6 +369,7 @@ fn open_node(
         ..Limits::default()
     };
     let mut options = NodeOptions::new(directory.path().to_owned(), stores.disk, stores.kinds);
+    options.open_partitions = crate::opening::open_side_by_side;
     options.limits = limits;
     options.directory_id = directory.id();
     options.instance = directory.instance();

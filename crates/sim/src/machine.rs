@@ -139,6 +139,7 @@ impl Machine {
             directory: PathBuf::from("/data"),
             disk: self.disk.clone(),
             kinds: self.kinds.clone(),
+            open_partitions: broker::open_in_turn,
             internal_config: self.plan.internal_config.clone(),
             limits: self.plan.limits.clone(),
             directory_id: DIRECTORY,

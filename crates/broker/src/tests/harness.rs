@@ -119,6 +119,7 @@ impl Ground {
             directory: PathBuf::from("/data"),
             disk: self.disk.clone(),
             kinds: self.kinds.clone(),
+            open_partitions: crate::options::open_in_turn,
             internal_config: String::new(),
             limits: self.limits.clone(),
             directory_id: DIRECTORY,
