@@ -4,18 +4,18 @@
 mod cancel;
 
 use crate::copies::CopyMemory;
+use crate::driving::Post;
 use crate::error::ClientError;
 use crate::event::{Event, Lent, Piece};
 use crate::faults::{Fault, planted};
-use crate::future::{BatchPromise, FlushFuture, PushFuture};
+use crate::future::{BatchPromise, Deferred, FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::losses::Losses;
-use crate::mailbox::{Command, Mailbox, Post};
+use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, Linger, ProducerOptions};
 use crate::refusals::Refusals;
 use crate::shelf::Shelf;
-use crate::threads::{Deferred, Threads};
-use crate::topic_handle::TopicState;
+use crate::topic_state::TopicState;
 use bytes::Bytes;
 use memory::{Budget, Deadline, Reservation};
 use std::collections::VecDeque;
@@ -193,8 +193,6 @@ pub(crate) struct ProducerShared {
     /// What holds instead once the topic was altered.
     altered: RwLock<Option<Arc<Altered>>>,
     serializer: Option<Arc<dyn Serializer>>,
-    /// Set when the producer is opened, if it has threads.
-    pub threads: OnceLock<Arc<Threads>>,
     /// Whether nobody waits for events to be stored: something else will come
     /// of them, that tells as much.
     quiet: AtomicBool,
@@ -240,7 +238,6 @@ impl ProducerShared {
             validator: (!validator.accepts_all()).then_some(validator),
             altered: RwLock::default(),
             serializer: (!serializer.is_identity()).then_some(serializer),
-            threads: OnceLock::new(),
             quiet: AtomicBool::new(false),
             topic,
             options,
@@ -660,11 +657,12 @@ impl ProducerShared {
         cost: u64,
         deadline: Deadline,
     ) -> Result<Reservation, memory::BudgetError> {
-        let Some(turns) = self.mailbox.turns() else {
+        if !self.mailbox.is_driven_by_callers() {
             return self.budget.reserve(cost, deadline);
-        };
+        }
         let mut reserved = self.budget.try_reserve(cost);
-        turns.drive(deadline, || {
+        // Whether it came to be is seen in what is reserved.
+        let _ = self.mailbox.drive(deadline, || {
             if reserved.is_err() {
                 reserved = self.budget.try_reserve(cost);
             }
@@ -674,19 +672,15 @@ impl ProducerShared {
     }
 
     /// Closes what gathers; the future resolves when everything is acknowledged.
-    pub fn flush(self: &Arc<Self>) -> FlushFuture {
-        let last = match self.threads.get() {
-            Some(threads) => vec![threads.flush(self)],
-            None => self.close_batches(),
-        };
-        self.flush_of(last)
+    pub fn flush(&self) -> FlushFuture {
+        self.flush_of(self.close_batches())
     }
 
     /// [`ProducerShared::flush`] for somebody who goes on: what is sent by
     /// itself as soon as others are acknowledged is not hurried.
-    pub fn begin_flush(self: &Arc<Self>) -> FlushFuture {
+    pub fn begin_flush(&self) -> FlushFuture {
         let is_sent = matches!(self.options.batch.linger, Linger::Adaptive);
-        if !is_sent || self.threads.get().is_some() {
+        if !is_sent {
             return self.flush();
         }
         let mut queue = self.lock();
@@ -696,7 +690,8 @@ impl ProducerShared {
         self.flush_of(last)
     }
 
-    fn flush_of(&self, last: Vec<Arc<BatchPromise>>) -> FlushFuture {
+    /// The flush that is over when these batches are.
+    pub fn flush_of(&self, last: Vec<Arc<BatchPromise>>) -> FlushFuture {
         let told = OnceLock::new();
         // Not the producer: a flush that is kept does not keep its memory.
         let (journal, losses) = (self.journal.clone(), self.losses.clone());
@@ -760,13 +755,6 @@ impl ProducerShared {
 
     /// Whether everything that was pushed was taken and acknowledged.
     pub fn is_drained(&self) -> bool {
-        if self
-            .threads
-            .get()
-            .is_some_and(|threads| !threads.is_drained())
-        {
-            return false;
-        }
         self.lock()
             .partitions
             .iter()

@@ -6,8 +6,7 @@ use crate::error::ClientError;
 use crate::options::{ConsumerOptions, DriverOptions, GroupMember, ProducerOptions};
 use crate::queue::QueueConsumerOptions;
 use crate::requester::RequesterOptions;
-use crate::threads::THREADS_MAX;
-use crate::topic_handle::TopicHandle;
+use crate::topic_state::TopicState;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use topic::SESSION_TIMEOUT_MS;
@@ -16,6 +15,9 @@ use wire::message::PartitionDescription;
 /// Batches of one partition that may be sent and not acknowledged: each is kept
 /// in memory, and more than this keep no connection busier.
 const BATCHES_IN_FLIGHT_MAX: usize = 65_536;
+
+/// The most threads of a producer.
+const THREADS_MAX: usize = 256;
 
 /// The longest that a client's thread may look on its processor before it sleeps.
 const SPIN_MAX: Duration = Duration::from_secs(1);
@@ -111,7 +113,7 @@ impl DriverOptions {
 }
 
 impl ProducerOptions {
-    pub(crate) fn check(&self, topic: &TopicHandle) -> Result<(), ClientError> {
+    pub(crate) fn check(&self, topic: &TopicState) -> Result<(), ClientError> {
         if let Some(name) = &self.name {
             topic::check_producer_name(name).map_err(ClientError::invalid)?;
         }
@@ -136,7 +138,7 @@ impl ProducerOptions {
         self.check_durability(topic)
     }
 
-    fn check_durability(&self, topic: &TopicHandle) -> Result<(), ClientError> {
+    fn check_durability(&self, topic: &TopicState) -> Result<(), ClientError> {
         let Some(asked) = self.durability else {
             return Ok(());
         };
@@ -145,9 +147,7 @@ impl ProducerOptions {
             None => Ok(()),
             Some(partition) => refuse(format!(
                 "durability {asked} is less than partition {} of {} promises, {}",
-                partition.partition,
-                topic.name(),
-                partition.durability
+                partition.partition, topic.name, partition.durability
             )),
         }
     }
@@ -213,7 +213,7 @@ impl QueueConsumerOptions {
 }
 
 impl RequesterOptions {
-    pub(crate) fn check(&self, topic: &TopicHandle) -> Result<(), ClientError> {
+    pub(crate) fn check(&self, topic: &TopicState) -> Result<(), ClientError> {
         self.producer.check(topic)
     }
 }

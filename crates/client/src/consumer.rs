@@ -1,5 +1,6 @@
 //! A consumer: events pulled one by one or by the batch, and acknowledged.
 
+use crate::core::Opening;
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, ReplyData};
@@ -10,7 +11,7 @@ use crate::mailbox::{CallRequest, Command, Seek};
 use crate::options::{ConsumerOptions, GroupMember, PartitionsCallback};
 use crate::promise::{Answered, Pending, Promise};
 use crate::puller::Puller;
-use crate::requester::Replier;
+use crate::replier::Replier;
 use crate::standing::{Look, Patience, Pulled};
 use crate::topic_handle::TopicHandle;
 use memory::Deadline;
@@ -35,6 +36,41 @@ pub struct Consumer {
     name: String,
     options: ConsumerOptions,
     slot: ForkSlot<Open>,
+}
+
+impl TopicHandle {
+    /// Opens a consumer under `name`, which its cursors are kept under.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Invalid`] for a name that cannot be, or a
+    /// partition out of range.
+    pub fn consumer(&self, name: &str, options: ConsumerOptions) -> Result<Consumer, ClientError> {
+        self.begin_consumer(name, options).wait()
+    }
+
+    /// [`TopicHandle::consumer`], not waited for.
+    pub fn begin_consumer(&self, name: &str, options: ConsumerOptions) -> Pending<Consumer> {
+        Consumer::begin(self, name, options)
+    }
+
+    /// Joins the group `name`, which is made if it is not known: its members
+    /// share the topic's partitions, and each reads those that it is assigned.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::InvalidConsumer`] if the name is that of a
+    /// queue or an independent consumer, or the options are refused.
+    pub fn group(
+        &self,
+        name: &str,
+        member: GroupMember,
+        options: ConsumerOptions,
+    ) -> Result<Consumer, ClientError> {
+        let options = ConsumerOptions {
+            group: Some(member),
+            ..options
+        };
+        self.consumer(name, options)
+    }
 }
 
 /// A consumer in the process that opened it.
@@ -584,11 +620,13 @@ impl Open {
         ));
         let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
-        session.mailbox.send(Command::OpenConsumer {
-            consumer: shared.clone(),
-            partitions,
-            start: options.start,
-            seed: session.member_seed(),
+        session.mailbox.send(Command::Open {
+            opening: Box::new(Opening::Consumer {
+                consumer: shared.clone(),
+                partitions,
+                start: options.start,
+                seed: session.member_seed(),
+            }),
             timeout,
             promise: promise.clone(),
         });

@@ -11,7 +11,7 @@ use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Pending, Promise, Reply};
 use crate::session::Session;
 use crate::split_read::{self, Part};
-use crate::topic_handle::{TopicHandle, TopicState};
+use crate::topic_state::TopicState;
 use memory::fork::ForkSlot;
 use memory::{Allocation, Target};
 use std::collections::VecDeque;
@@ -19,10 +19,9 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use topic::Definition;
 use wire::codec::Codec;
 use wire::message::*;
-use wire::record::{Gap, Position};
+use wire::record::Gap;
 use wire::{ErrorCode, PartitionIndex, SessionId, TopicId};
 
 /// A connection to one server, shared by all topics, producers and consumers
@@ -289,61 +288,6 @@ impl Driver {
         self.inner.options.transports.allocate(&address, bytes)
     }
 
-    /// Makes a topic with its first partitions, which may be none.
-    ///
-    /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::TopicExists`],
-    /// [`ErrorCode::InvalidTopic`] or [`ErrorCode::InvalidStorage`]; nothing
-    /// is left behind then.
-    pub fn create_topic(
-        &self,
-        name: &str,
-        definition: &Definition,
-        partitions: &[PartitionStorage],
-    ) -> Result<TopicHandle, ClientError> {
-        self.begin_create_topic(name, definition, partitions).wait()
-    }
-
-    /// [`Driver::create_topic`], not waited for.
-    pub fn begin_create_topic(
-        &self,
-        name: &str,
-        definition: &Definition,
-        partitions: &[PartitionStorage],
-    ) -> Pending<TopicHandle> {
-        if let Err(error) = topic::check_topic_name(name) {
-            return Pending::failed(ClientError::invalid(error));
-        }
-        if let Err(error) = check::partition_count(partitions.len()) {
-            return Pending::failed(error);
-        }
-        let body = CreateTopic {
-            name: name.to_owned(),
-            definition: definition.to_json(),
-            partitions: partitions.to_vec(),
-        };
-        let driver = self.clone();
-        let what = format!("topic {name} to be made");
-        self.begin_call(Method::CreateTopic, TopicId(0), &body, what, move |reply| {
-            TopicHandle::new(driver, description(&reply)?)
-        })
-    }
-
-    /// Opens a topic that exists.
-    ///
-    /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
-    pub fn open_topic(&self, name: &str) -> Result<TopicHandle, ClientError> {
-        self.begin_open_topic(name).wait()
-    }
-
-    /// [`Driver::open_topic`], not waited for.
-    pub fn begin_open_topic(&self, name: &str) -> Pending<TopicHandle> {
-        let driver = self.clone();
-        self.begin_describe_topic(name)
-            .then(move |description| TopicHandle::new(driver, description))
-    }
-
     /// Whether there is a topic of that name.
     ///
     /// # Errors
@@ -443,65 +387,6 @@ impl Driver {
             description(&reply)
         })
         .wait()
-    }
-
-    /// Cursors of a consumer of a topic; of all of them, if the name is empty.
-    ///
-    /// # Errors
-    /// As any call.
-    pub fn cursors(&self, topic: &TopicHandle, consumer: &str) -> Result<Vec<Cursor>, ClientError> {
-        let body = ReadCursors {
-            consumer: consumer.to_owned(),
-        };
-        let what = format!("cursors of {}", topic.name());
-        self.begin_call(Method::ReadCursors, topic.id(), &body, what, |reply| {
-            let list = CursorList::from_bytes("cursor list", &reply.head);
-            Ok(list.map_err(ClientError::damaged)?.cursors)
-        })
-        .wait()
-    }
-
-    /// Moves a consumer's cursors, be it backwards. A consumer that is open
-    /// does not notice; see [`crate::Consumer::seek`].
-    ///
-    /// # Errors
-    /// As any call.
-    pub fn seek(
-        &self,
-        topic: &TopicHandle,
-        consumer: &str,
-        positions: &[(PartitionIndex, Position)],
-    ) -> Result<(), ClientError> {
-        self.begin_seek(topic, consumer, positions).wait()
-    }
-
-    /// [`Driver::seek`], not waited for.
-    pub fn begin_seek(
-        &self,
-        topic: &TopicHandle,
-        consumer: &str,
-        positions: &[(PartitionIndex, Position)],
-    ) -> Pending<()> {
-        let body = MoveCursors {
-            consumer: consumer.to_owned(),
-            how: CursorMove::Seek,
-            positions: positions.to_vec(),
-        };
-        let what = format!("cursors of consumer {consumer} of {}", topic.name());
-        self.begin_call(Method::MoveCursors, topic.id(), &body, what, |_| Ok(()))
-    }
-
-    /// Forgets all cursors of a consumer.
-    ///
-    /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::UnknownConsumer`].
-    pub fn delete_consumer(&self, topic: &TopicHandle, consumer: &str) -> Result<(), ClientError> {
-        let body = ConsumerName {
-            consumer: consumer.to_owned(),
-        };
-        let what = format!("consumer {consumer} of {} to be deleted", topic.name());
-        self.begin_call(Method::DeleteConsumer, topic.id(), &body, what, |_| Ok(()))
-            .wait()
     }
 
     /// Every gap recorded for a topic, in the order of partition,
@@ -690,7 +575,8 @@ fn named(name: &str) -> TopicName {
     }
 }
 
-fn description(reply: &Reply) -> Result<TopicDescription, ClientError> {
+/// The description of a topic that a reply holds.
+pub(crate) fn description(reply: &Reply) -> Result<TopicDescription, ClientError> {
     TopicDescription::from_bytes("topic description", &reply.head).map_err(ClientError::damaged)
 }
 

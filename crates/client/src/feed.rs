@@ -1,6 +1,7 @@
 //! Between the core and whoever pulls: batches that have arrived, and
 //! acknowledgements that are to be sent.
 
+use crate::callbacks::call_back;
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
@@ -8,9 +9,8 @@ use crate::merge::{Head, Merge, Turn};
 use crate::options::ConsumerOptions;
 use crate::promise::Promise;
 use crate::standing::{Hindrance, Standing};
-use crate::topic_handle::TopicState;
+use crate::topic_state::TopicState;
 use crate::visits::Visits;
-use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,7 +2,7 @@
 
 use crate::error::ClientError;
 use crate::event::{ConsumedData, ConsumedEvent, DeliveredBatch};
-use crate::topic_handle::TopicState;
+use crate::topic_state::TopicState;
 use bytes::Bytes;
 use std::sync::Arc;
 use wire::batch::{Batch, BatchKind, Verify};

@@ -1,14 +1,13 @@
 //! What becomes of pushed events: one shared promise a batch, an index an event.
 
+use crate::callbacks::{call_back, call_here};
 use crate::error::ClientError;
 use crate::losses::is_drop;
 use crate::mailbox::Mailbox;
 use crate::refusals::Refusals;
-use crate::threads::Deferred;
-use crate::watch::{call_back, call_here};
 use memory::{Deadline, Signal};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -30,6 +29,39 @@ impl Stored {
             incarnation: Incarnation(0),
             base_offset: Offset(0),
         }
+    }
+}
+
+/// What becomes of an event before it is in a batch.
+pub(crate) struct Deferred {
+    /// Of the producer that has it.
+    pub producer: u64,
+    /// [`WAITING`], then one of the others. Whoever sets it has the event.
+    step: AtomicU8,
+    /// What became of it in its batch.
+    pub put: OnceLock<PushFuture>,
+}
+
+const WAITING: u8 = 0;
+pub(crate) const PUTTING: u8 = 1;
+pub(crate) const CANCELLED: u8 = 2;
+
+impl Deferred {
+    pub fn new(producer: u64) -> Self {
+        Self {
+            producer,
+            step: AtomicU8::new(WAITING),
+            put: OnceLock::new(),
+        }
+    }
+
+    /// Whether the event is the caller's from now on.
+    pub fn take(&self, step: u8) -> bool {
+        // Relaxed: it guards nothing but who goes on.
+        let taken = self
+            .step
+            .compare_exchange(WAITING, step, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok()
     }
 }
 

@@ -5,7 +5,7 @@
 //! something of the client, and so for whoever drives it. So nothing of that
 //! kind ends on a thread that drives.
 
-use crate::watch;
+use crate::callbacks;
 use memory::fork::ForkSlot;
 use memory::thread;
 use std::convert::Infallible;
@@ -41,7 +41,7 @@ fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
 /// Calls `end`: here, or soon on another thread if this one drives a client
 /// or serves its callbacks. It is for what happens seldom.
 pub fn let_go(end: impl FnOnce() + Send + 'static) {
-    if !watch::drives() {
+    if !callbacks::drives() {
         return end();
     }
     let line = line();
@@ -67,6 +67,6 @@ fn serve() {
             return;
         }
         drop(waiting);
-        ends.into_iter().for_each(watch::call_here);
+        ends.into_iter().for_each(callbacks::call_here);
     }
 }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod batch_queue;
+mod callbacks;
 mod check;
 mod clock;
 mod consumer;
@@ -16,6 +17,7 @@ mod copies;
 pub mod core;
 mod data_reader;
 mod driver;
+mod driving;
 mod error;
 mod event;
 mod exclusive;
@@ -38,6 +40,7 @@ mod queue;
 mod read_ahead;
 mod reader;
 mod refusals;
+mod replier;
 mod requester;
 mod runtime;
 mod session;
@@ -46,10 +49,12 @@ mod split_read;
 mod standing;
 mod threads;
 mod topic_handle;
+mod topic_state;
 mod turns;
 mod visits;
 mod watch;
 
+pub use callbacks::call_back;
 pub use consumer::{Consumer, GapCallback};
 pub use driver::Driver;
 pub use error::ClientError;
@@ -63,7 +68,7 @@ pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
     Endpoint, GroupMember, Linger, OnWaiting, Ordering, PartitionsCallback, ProducerOptions,
-    Progress,
+    Progress, Waiting,
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};
@@ -71,12 +76,10 @@ pub use queue::{
     Drain, Drained, JobEnd, QueueConsumer, QueueConsumerOptions, QueueEvent, SettleFuture,
 };
 pub use reader::{Bounds, Read, ReadEnd, ReadOptions, Reader};
-pub use requester::{
-    CORRELATION_HEADER, Gather, Gathered, REPLIER_HEADER, REPLY_HEADER, Requester, RequesterOptions,
-};
-pub use standing::{Patience, Pulled, Waiting};
+pub use replier::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER};
+pub use requester::{Gather, Gathered, Requester, RequesterOptions};
+pub use standing::{Patience, Pulled};
 pub use topic_handle::{FetchRequest, TopicHandle};
-pub use watch::call_back;
 
 // What callers of this crate need of the others.
 pub use memory::Target;

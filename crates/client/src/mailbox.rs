@@ -1,22 +1,18 @@
 //! Between the threads that call the API and the one that runs the core:
 //! commands one way, signs of life and counts the other.
 
-use crate::batch_queue::ProducerShared;
 use crate::clock::Clock;
+use crate::driving::{Bystander, Driving, Post};
 use crate::error::ClientError;
-use crate::feed::ConsumerShared;
 use crate::options::OnWaiting;
-use crate::promise::{Promise, Slot};
-use crate::queue::QueueShared;
-use crate::turns::Turns;
-use crate::watch::{Bystander, Watch};
+use crate::promise::{Promise, Resolver, Slot};
 use memory::{Deadline, Target};
 use net::Bell;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::thread::ThreadId;
 use std::time::Duration;
-use wire::message::{Lease, Method, Start};
+use wire::message::{Lease, Method};
 use wire::record::Position;
 use wire::{PartitionIndex, TopicId};
 
@@ -42,30 +38,14 @@ pub(crate) struct Seek {
     pub partition: PartitionIndex,
 }
 
-/// What a caller's thread may send by itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Post {
-    /// What this producer has gathered, and whether nobody hurries for its answer.
-    Events { producer: u64, is_quiet: bool },
-    /// The settlements of this queue's consumer.
-    Settlements(u64),
-}
-
-impl Post {
-    /// Whether nobody hurries for what comes of it, unless he waits himself.
-    pub fn is_quiet(self) -> bool {
-        match self {
-            Self::Events { is_quiet, .. } => is_quiet,
-            Self::Settlements(_) => true,
-        }
-    }
-}
-
 /// What the API wants of the core.
 pub(crate) enum Command {
     Call(CallRequest),
-    OpenProducer {
-        producer: Arc<ProducerShared>,
+    /// A producer or consumer is opened: `opening` is a [`crate::core::Opening`].
+    /// What is opened sends through the mailbox, which so lies below it and
+    /// carries it without knowing it.
+    Open {
+        opening: Box<dyn Any + Send>,
         timeout: Duration,
         promise: Promise,
     },
@@ -77,15 +57,6 @@ pub(crate) enum Command {
     KickProducer(u64),
     /// The producer's handle is gone and everything was flushed, or given up.
     CloseProducer(u64),
-    OpenConsumer {
-        consumer: Arc<ConsumerShared>,
-        partitions: Vec<u32>,
-        start: Start,
-        /// Chance, of which a group's member's ids are made.
-        seed: u128,
-        timeout: Duration,
-        promise: Promise,
-    },
     /// That much of a partition's batches was taken by the consumer.
     Consumed {
         consumer: u64,
@@ -123,13 +94,6 @@ pub(crate) enum Command {
     },
     /// The program is back at its group, and was told that its member had left.
     RejoinGroup(u64),
-    OpenQueue {
-        queue: Arc<QueueShared>,
-        /// Chance, of which the member's ids are made.
-        seed: u128,
-        timeout: Duration,
-        promise: Promise,
-    },
     /// A queue's consumer has settlements to send.
     Settle(u64),
     /// A queue's consumer has settlements that nobody hurries for: they are to
@@ -292,12 +256,8 @@ pub(crate) struct Mailbox {
     /// looks at the commands a last time; taken by whoever wakes it.
     asleep: AtomicBool,
     bell: OnceLock<Bell>,
-    /// The client's own thread, on which callbacks come.
-    thread: OnceLock<ThreadId>,
-    /// Who drives the core, where there is no thread for it. The session owns it.
-    turns: OnceLock<Weak<Turns>>,
-    /// Who drives the core, where there is a thread. The session owns it.
-    watch: OnceLock<Weak<Watch>>,
+    /// Who drives the core; nobody where a simulation does. The session owns it.
+    driving: OnceLock<Weak<dyn Driving>>,
     next_key: AtomicU64,
     /// Hears what pulls without a deadline wait for. The user's.
     on_waiting: OnceLock<Arc<OnWaiting>>,
@@ -314,9 +274,7 @@ impl Mailbox {
             has_some: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             bell: OnceLock::new(),
-            thread: OnceLock::new(),
-            turns: OnceLock::new(),
-            watch: OnceLock::new(),
+            driving: OnceLock::new(),
             next_key: AtomicU64::new(1),
             on_waiting: OnceLock::new(),
             ended: OnceLock::new(),
@@ -349,51 +307,39 @@ impl Mailbox {
         self.next_key.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The runtime says which thread it is.
-    pub fn set_thread(&self) {
-        let _ = self.thread.set(std::thread::current().id());
-    }
-
     /// Whether the calling thread may wait for the core: not in a callback on
     /// the runtime's own thread, and not where a simulation drives the core.
     pub fn can_wait(&self) -> bool {
-        if let Some(turns) = self.turns() {
-            return turns.can_wait();
-        }
-        self.thread
-            .get()
-            .is_some_and(|thread| *thread != std::thread::current().id())
+        self.driving().is_some_and(|driving| driving.can_wait())
     }
 
-    /// There is no thread: whoever waits drives by these.
-    pub fn set_turns(&self, turns: &Arc<Turns>) {
+    /// Who drives the core from now on.
+    pub fn set_driving(&self, driving: Weak<dyn Driving>) {
         // There is one of a session.
-        let _ = self.turns.set(Arc::downgrade(turns));
+        let _ = self.driving.set(driving);
     }
 
-    /// How to drive the core while waiting, where callers do.
-    pub fn turns(&self) -> Option<Arc<Turns>> {
-        self.turns.get()?.upgrade()
+    fn driving(&self) -> Option<Arc<dyn Driving>> {
+        self.driving.get()?.upgrade()
     }
 
-    /// There is a thread, for which others stand in by this.
-    pub fn set_watch(&self, watch: &Arc<Watch>) {
-        // There is one of a session.
-        let _ = self.watch.set(Arc::downgrade(watch));
-    }
-
-    fn watch(&self) -> Option<Arc<Watch>> {
-        self.watch.get()?.upgrade()
+    /// Whether callers alone drive the core: there is no thread for it.
+    pub fn is_driven_by_callers(&self) -> bool {
+        self.driving()
+            .is_some_and(|driving| driving.is_by_callers())
     }
 
     /// Waits for `done` by driving; false if `deadline` passes before. An error
-    /// if another thread drives: that one tells, and is to know for how long
+    /// if another thread drives: that one reports it, and is to know for how long
     /// somebody waits.
-    pub fn drive(&self, deadline: Deadline, done: impl FnMut() -> bool) -> Result<bool, Bystander> {
-        match (self.turns(), self.watch()) {
-            (Some(turns), _) => Ok(turns.drive(deadline, done)),
-            (None, Some(watch)) => watch.stand_in(deadline, done),
-            (None, None) => Err(Bystander::unknown()),
+    pub fn drive(
+        &self,
+        deadline: Deadline,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<bool, Bystander> {
+        match self.driving() {
+            Some(driving) => driving.drive(deadline, &mut done),
+            None => Err(Bystander::unknown()),
         }
     }
 
@@ -411,7 +357,7 @@ impl Mailbox {
     /// Sends what was gathered at once, on this thread; false if it is to be
     /// asked for by a command.
     pub fn post(&self, what: Post) -> bool {
-        self.watch().is_some_and(|watch| watch.post(what))
+        self.driving().is_some_and(|driving| driving.post(what))
     }
 
     /// Sends a queue's settlements: at once, if nobody else drives.
@@ -426,8 +372,8 @@ impl Mailbox {
         if let Some(bell) = self.bell.get() {
             bell();
         }
-        if let Some(watch) = self.watch() {
-            watch.heed();
+        if let Some(driving) = self.driving() {
+            driving.heed();
         }
     }
 
@@ -507,13 +453,29 @@ impl Mailbox {
     }
 }
 
+impl Resolver for Mailbox {
+    fn drive(&self, deadline: Deadline, done: &mut dyn FnMut() -> bool) -> Result<bool, Bystander> {
+        Self::drive(self, deadline, done)
+    }
+
+    fn notify(&self) {
+        self.nudge();
+    }
+
+    fn ended(&self) -> Option<ClientError> {
+        self.ended.get().cloned()
+    }
+
+    fn cancel(&self, slot: Arc<Slot>) {
+        self.send(Command::Cancel(slot));
+    }
+}
+
 fn refuse(command: Command, error: &ClientError) {
     let promise = match command {
         Command::Call(call) | Command::Seek { call, .. } => Some(call.promise),
-        Command::OpenProducer { promise, .. }
-        | Command::OpenConsumer { promise, .. }
+        Command::Open { promise, .. }
         | Command::FlushAcknowledgements { promise, .. }
-        | Command::OpenQueue { promise, .. }
         | Command::ExtendLease { promise, .. }
         | Command::FlushQueue { promise, .. }
         | Command::Alarm { promise, .. } => Some(promise),

@@ -1,7 +1,7 @@
 //! What can be chosen, with the defaults in one place.
 
+use crate::error::ClientError;
 use crate::event::EventInfo;
-use crate::standing::Waiting;
 use bytes::Bytes;
 use memory::Target;
 use net::{Inproc, LinkOptions, Tcp, Transports, Unix};
@@ -65,6 +65,28 @@ pub enum Progress {
 
 /// How long the first connection may take if nothing else is asked for.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a pull without a deadline reports to [`DriverOptions::on_waiting`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Which consumer waits, in words.
+    pub consumer: String,
+    /// For how long it was kept from events, up to now.
+    pub since: Duration,
+    /// What keeps events from it; `None` when it goes on.
+    pub reason: Option<ClientError>,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (consumer, seconds) = (&self.consumer, self.since.as_secs_f64());
+        match &self.reason {
+            Some(reason) => write!(f, "{consumer} has waited for {seconds:.0} s: {reason}"),
+            None => write!(f, "{consumer} goes on, after {seconds:.0} s"),
+        }
+    }
+}
 
 /// Hears what pulls without a deadline wait for.
 pub type OnWaiting = dyn Fn(&Waiting) + Send + Sync;

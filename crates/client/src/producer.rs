@@ -1,6 +1,7 @@
 //! A producer: events pushed into batches, futures that resolve to their ids.
 
 use crate::batch_queue::ProducerShared;
+use crate::core::Opening;
 use crate::error::ClientError;
 use crate::event::Event;
 use crate::future::{FlushFuture, PushFuture};
@@ -34,14 +35,30 @@ pub struct Producer {
     slot: ForkSlot<Open>,
 }
 
+impl TopicHandle {
+    /// Opens a producer.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::Io`] if the journal can't be opened.
+    pub fn producer(&self, options: ProducerOptions) -> Result<Producer, ClientError> {
+        self.begin_producer(options).wait()
+    }
+
+    /// [`TopicHandle::producer`], not waited for.
+    pub fn begin_producer(&self, options: ProducerOptions) -> Pending<Producer> {
+        Producer::begin(self, options)
+    }
+}
+
 /// A producer in the process that opened it.
 struct Open {
     shared: Arc<ProducerShared>,
+    threads: Option<Arc<Threads>>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(threads) = self.shared.threads.get() {
+        if let Some(threads) = &self.threads {
             threads.close();
         }
         let producer = self.shared.key;
@@ -60,7 +77,7 @@ impl Open {
         let share_bytes = share.bytes();
         let mut shared_options = options.clone();
         if options.threads > 0 {
-            if session.mailbox.turns().is_some() {
+            if session.mailbox.is_driven_by_callers() {
                 let reason = "a driver that its caller drives has no producers with threads";
                 return Err(ClientError::Invalid(reason.to_owned()));
             }
@@ -76,29 +93,41 @@ impl Open {
             session.seed(),
             session.copies.clone(),
         )?);
-        if options.threads > 0 {
-            let started = Threads::start(&shared, options.at_budget, share_bytes / 4)?;
-            // It was made a moment ago: nobody has set it.
-            let _ = shared.threads.set(started);
-        }
-        session.register(&shared);
+        let threads = match options.threads {
+            0 => None,
+            _ => Some(Threads::start(&shared, options.at_budget, share_bytes / 4)?),
+        };
+        session.register(&shared, threads.as_ref());
         let promise = Promise::new(&session.mailbox);
         // A program that gives an event up after so long does not wait longer to push one.
         let timeout = topic.driver.request_timeout().min(options.ack_timeout);
-        session.mailbox.send(Command::OpenProducer {
-            producer: shared.clone(),
+        session.mailbox.send(Command::Open {
+            opening: Box::new(Opening::Producer(shared.clone())),
             timeout,
             promise: promise.clone(),
         });
-        let open = Self { shared };
+        let open = Self { shared, threads };
         let what = format!("a producer of {} to be opened", topic.name());
         Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
+    }
+
+    fn flush(&self) -> FlushFuture {
+        match &self.threads {
+            None => self.shared.flush(),
+            Some(threads) => threads.flush(&self.shared),
+        }
+    }
+
+    /// Whether everything that was pushed was taken and acknowledged.
+    fn is_drained(&self) -> bool {
+        let threads = self.threads.as_ref();
+        threads.is_none_or(|threads| threads.is_drained()) && self.shared.is_drained()
     }
 }
 
 impl Producer {
     pub(crate) fn begin(topic: &TopicHandle, options: ProducerOptions) -> Pending<Self> {
-        if let Err(error) = options.check(topic) {
+        if let Err(error) = options.check(&topic.state) {
             return Pending::failed(error);
         }
         let topic = topic.clone();
@@ -147,7 +176,7 @@ impl Producer {
     /// - what the producer has failed with, if it has.
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
         let open = self.open()?;
-        match open.shared.threads.get() {
+        match &open.threads {
             None => open.shared.push(event),
             Some(threads) => threads.push(&open.shared, &event),
         }
@@ -160,7 +189,7 @@ impl Producer {
     #[inline]
     pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
         let open = self.open()?;
-        match open.shared.threads.get() {
+        match &open.threads {
             None => open.shared.push_metadata(metadata),
             Some(threads) => threads.push(&open.shared, &Event::new(metadata)),
         }
@@ -173,7 +202,10 @@ impl Producer {
     /// future resolves to what becomes of the event. Never blocks.
     pub fn cancel(&self, future: &PushFuture) -> bool {
         match self.slot.get() {
-            Some(open) => open.shared.cancel(future),
+            Some(open) => match &open.threads {
+                None => open.shared.cancel(future),
+                Some(threads) => threads.cancel(&open.shared, future),
+            },
             None => false,
         }
     }
@@ -191,7 +223,7 @@ impl Producer {
     /// [`Producer::flush`] as a future. What gathers is sent at once.
     pub fn flush_future(&self) -> FlushFuture {
         match self.slot.get() {
-            Some(open) => open.shared.flush(),
+            Some(open) => open.flush(),
             None => nothing_to_flush(),
         }
     }
@@ -201,7 +233,8 @@ impl Producer {
     /// not hurried. It takes about a microsecond, and wakes nobody.
     pub fn begin_flush(&self) -> FlushFuture {
         match self.slot.get() {
-            Some(open) => open.shared.begin_flush(),
+            Some(open) if open.threads.is_none() => open.shared.begin_flush(),
+            Some(open) => open.flush(),
             None => nothing_to_flush(),
         }
     }
@@ -277,10 +310,10 @@ impl Drop for Producer {
             && open.shared.mailbox.can_wait()
             // What was closed, or has failed, was given up.
             && open.shared.failure().is_none()
-            && !open.shared.is_drained()
+            && !open.is_drained()
         {
             // Whoever cares for the outcome holds futures, or calls `close`.
-            let _ = open.shared.flush().wait(self.options.ack_timeout);
+            let _ = open.flush().wait(self.options.ack_timeout);
         }
     }
 }

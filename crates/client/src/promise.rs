@@ -1,8 +1,8 @@
 //! The answer to a call that is under way.
 
+use crate::callbacks::{call_back, call_here};
+use crate::driving::Bystander;
 use crate::error::ClientError;
-use crate::mailbox::{Command, Mailbox};
-use crate::watch::{call_back, call_here};
 use bytes::Bytes;
 use memory::{Deadline, Signal, Target};
 use std::fmt;
@@ -16,6 +16,21 @@ use wire::EventId;
 /// Time beyond a call's own deadline after which a waiter stops believing
 /// that the runtime thread will answer.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Where what resolves promises is reached: the mailbox of a client's core.
+pub(crate) trait Resolver: Send + Sync {
+    /// Waits for `done` by driving; see [`crate::driving::Driving::drive`].
+    fn drive(&self, deadline: Deadline, done: &mut dyn FnMut() -> bool) -> Result<bool, Bystander>;
+
+    /// A promise was resolved, for which the thread that drives may wait.
+    fn notify(&self);
+
+    /// Why nothing is resolved any more, if that is so.
+    fn ended(&self) -> Option<ClientError>;
+
+    /// Nobody wants the answer in `slot` any more.
+    fn cancel(&self, slot: Arc<Slot>);
+}
 
 /// What the server sent back, in parts.
 #[derive(Debug, Default)]
@@ -56,8 +71,8 @@ pub(crate) struct Slot {
     done: Signal,
     /// The process that made it: in a child nobody will ever resolve it.
     generation: u64,
-    /// By which it will be resolved.
-    mailbox: Weak<Mailbox>,
+    /// By which it will be resolved; none of what is resolved already.
+    resolver: Option<Weak<dyn Resolver>>,
     /// Where it is noted that the program waits for it.
     awaited: OnceLock<Arc<AtomicBool>>,
 }
@@ -71,18 +86,19 @@ struct State {
 }
 
 impl Promise {
-    /// One that whoever is behind `mailbox` will resolve.
-    pub fn new(mailbox: &Arc<Mailbox>) -> Self {
-        Self::of(Arc::downgrade(mailbox))
+    /// One that what is behind `resolver` will resolve.
+    pub fn new<R: Resolver + 'static>(resolver: &Arc<R>) -> Self {
+        let resolver: Weak<R> = Arc::downgrade(resolver);
+        Self::of(Some(resolver))
     }
 
-    fn of(mailbox: Weak<Mailbox>) -> Self {
+    fn of(resolver: Option<Weak<dyn Resolver>>) -> Self {
         Self(Arc::new(Slot {
             promises: AtomicUsize::new(1),
             state: Mutex::default(),
             done: Signal::new(),
             generation: memory::fork::generation(),
-            mailbox,
+            resolver,
             awaited: OnceLock::new(),
         }))
     }
@@ -129,9 +145,12 @@ impl Slot {
         {
             return;
         }
-        let mailbox = self.mailbox.upgrade();
-        let ended = mailbox.and_then(|mailbox| mailbox.ended().cloned());
+        let ended = self.resolver().and_then(|resolver| resolver.ended());
         self.resolve(Err(ended.unwrap_or_else(ClientError::panicked)));
+    }
+
+    fn resolver(&self) -> Option<Arc<dyn Resolver>> {
+        self.resolver.as_ref()?.upgrade()
     }
 
     /// Has it noted there if the program waits for it, before it is there.
@@ -163,8 +182,8 @@ impl Slot {
         let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
         self.done.tell();
-        if let Some(mailbox) = self.mailbox.upgrade() {
-            mailbox.nudge();
+        if let Some(resolver) = self.resolver() {
+            resolver.notify();
         }
         if let Some(waker) = waker {
             waker.wake();
@@ -230,12 +249,12 @@ impl Slot {
             return true;
         }
         let deadline = Deadline::after(timeout);
-        let mailbox = self.mailbox.upgrade();
-        let is_there = || self.lock().is_there();
+        let resolver = self.resolver();
+        let mut is_there = || self.lock().is_there();
         if self.awaited.get().is_some() && !is_there() {
             self.note_awaited();
         }
-        let driven = mailbox.map(|mailbox| mailbox.drive(deadline, is_there));
+        let driven = resolver.map(|resolver| resolver.drive(deadline, &mut is_there));
         let _bystander = match driven {
             Some(Ok(done)) => return done,
             Some(Err(bystander)) => Some(bystander),
@@ -252,8 +271,8 @@ impl Slot {
     }
 
     fn cancel(self: &Arc<Self>) {
-        if let Some(mailbox) = self.mailbox.upgrade() {
-            mailbox.send(Command::Cancel(self.clone()));
+        if let Some(resolver) = self.resolver() {
+            resolver.cancel(self.clone());
         }
     }
 }
@@ -362,7 +381,7 @@ impl<T> Pending<T> {
 
     /// One that has failed already.
     pub(crate) fn failed(error: ClientError) -> Self {
-        let promise = Promise::of(Weak::new());
+        let promise = Promise::of(None);
         promise.resolve(Err(error));
         Self::new(promise, "", Duration::ZERO, |_| Err(ClientError::Closed))
     }
@@ -389,23 +408,23 @@ impl<T> Pending<T> {
     where
         T: Send + 'static,
     {
-        let promise = Promise::of(Weak::new());
+        let promise = Promise::of(None);
         promise.resolve(Ok(Reply::default()));
         Self::new(promise, "", Duration::ZERO, |_| Ok(value))
     }
 
     /// What `next` begins with the answer to this, be it an error, as one
     /// call of both. `next` runs on the runtime's thread and must not wait.
-    pub(crate) fn and_then<U: Send + 'static>(
+    pub(crate) fn and_then<U: Send + 'static, R: Resolver + 'static>(
         self,
-        mailbox: &Arc<Mailbox>,
+        resolver: &Arc<R>,
         timeout: Duration,
         next: impl FnOnce(Result<T, ClientError>) -> Pending<U> + Send + 'static,
     ) -> Pending<U>
     where
         T: 'static,
     {
-        let outer = Promise::new(mailbox);
+        let outer = Promise::new(resolver);
         let what = self.what.clone();
         let slot = Arc::new(Mutex::new(None));
         let (resolved, put) = (outer.clone(), slot.clone());

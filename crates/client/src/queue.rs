@@ -7,6 +7,7 @@ mod feed;
 mod held;
 mod job_end;
 mod lease_set;
+mod options;
 mod puller;
 mod settlement;
 mod work;
@@ -17,17 +18,18 @@ pub(crate) use feed::{LeasedBatch, QueueShared};
 use held::Held;
 pub use job_end::JobEnd;
 pub(crate) use lease_set::LeaseSet;
+pub use options::QueueConsumerOptions;
 pub(crate) use settlement::SettleBatch;
 pub use settlement::SettleFuture;
 
+use crate::core::Opening;
 use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
 use crate::exclusive::{Exclusive, Having, Refused};
 use crate::mailbox::Command;
-use crate::options::{DataAllocator, DataMode};
 use crate::promise::{Pending, Promise, Reply};
-use crate::requester::Replier;
+use crate::replier::Replier;
 use crate::standing::{Look, Patience, Pulled};
 use crate::topic_handle::TopicHandle;
 use memory::Deadline;
@@ -38,93 +40,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use topic::QueueOptions;
 use wire::codec::Codec;
-use wire::message::{ConsumerDescription, Joined, Start};
+use wire::message::{ConsumerDescription, Joined};
 use wire::record::{ConsumerKind, Gap};
 use wire::{ErrorCode, PartitionIndex};
-
-/// What a consumer of a queue can choose.
-#[derive(Clone)]
-pub struct QueueConsumerOptions {
-    /// Options of the queue, if its name is new; else they are as they were set then.
-    pub queue: QueueOptions,
-    /// Where a new queue begins. Default: at the first event.
-    pub start: Start,
-    /// An instance name: a program that comes back under the same one within
-    /// the session timeout takes over what its predecessor held, which is
-    /// fenced. Default none.
-    pub instance: Option<String>,
-    /// How long the server may hear nothing of this client before its events
-    /// go to others. Default 10 s.
-    pub session_timeout: Duration,
-    /// How long the program may stay away from its consumer; then the
-    /// consumer leaves, and the next pull fails once with
-    /// [`wire::ErrorCode::MemberFenced`]. Noticed within a quarter more than
-    /// that. Default: for ever.
-    pub processing_timeout: Option<Duration>,
-    /// Most events that are here and not settled. Default 256.
-    pub prefetch_events: u32,
-    /// Most bytes of events that are here and not settled; one larger event
-    /// comes alone. Default 16 MiB, less if the driver's memory is used up.
-    pub prefetch_bytes: u64,
-    /// Which data is wanted. Default all.
-    pub data: DataMode,
-    /// Where data goes; memory of the client's, if none is given.
-    pub allocator: Option<Arc<DataAllocator>>,
-    /// When the program ends, if that is known: in time before, the consumer
-    /// winds down by itself ([`QueueConsumer::wind_down`]). Default: the batch
-    /// job's end, where the environment tells it ([`JobEnd::from_environment`]).
-    pub job_end: Option<JobEnd>,
-    /// Whether leases of events that were pulled and not settled are extended
-    /// in the background, for as long as the program takes. Default no.
-    pub renew: bool,
-}
-
-impl QueueConsumerOptions {
-    /// As [`crate::ConsumerOptions::without_callbacks`].
-    fn without_callbacks(&self) -> Self {
-        Self {
-            data: DataMode::None,
-            allocator: None,
-            ..self.clone()
-        }
-    }
-}
-
-impl Default for QueueConsumerOptions {
-    fn default() -> Self {
-        Self {
-            queue: QueueOptions::default(),
-            start: Start::Beginning,
-            instance: None,
-            session_timeout: Duration::from_secs(10),
-            processing_timeout: None,
-            prefetch_events: 256,
-            prefetch_bytes: 16 << 20,
-            data: DataMode::All,
-            allocator: None,
-            job_end: JobEnd::from_environment(),
-            renew: false,
-        }
-    }
-}
-
-impl fmt::Debug for QueueConsumerOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueConsumerOptions")
-            .field("queue", &self.queue)
-            .field("start", &self.start)
-            .field("instance", &self.instance)
-            .field("session_timeout", &self.session_timeout)
-            .field("processing_timeout", &self.processing_timeout)
-            .field("prefetch_events", &self.prefetch_events)
-            .field("prefetch_bytes", &self.prefetch_bytes)
-            .field("data", &self.data)
-            .field("allocator", &self.allocator.is_some())
-            .field("job_end", &self.job_end)
-            .field("renew", &self.renew)
-            .finish()
-    }
-}
 
 /// One member of a queue: gets single events under leases, which others do
 /// not get meanwhile. Can be used from several threads, which share the events.
@@ -148,6 +66,28 @@ pub struct QueueConsumer {
     slot: ForkSlot<Open>,
 }
 
+impl TopicHandle {
+    /// Joins the queue `name`, which is made if it is not known: its members
+    /// share the topic's events, each under a lease. The dead-letter topic
+    /// is made if it is missing: with one partition, stored like this topic's first.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::InvalidConsumer`] if the name is that of a
+    /// group or an independent consumer, or the options are refused.
+    pub fn queue(
+        &self,
+        name: &str,
+        options: QueueConsumerOptions,
+    ) -> Result<QueueConsumer, ClientError> {
+        self.begin_queue(name, options).wait()
+    }
+
+    /// [`TopicHandle::queue`], not waited for.
+    pub fn begin_queue(&self, name: &str, options: QueueConsumerOptions) -> Pending<QueueConsumer> {
+        QueueConsumer::begin(self, name, options)
+    }
+}
+
 /// A queue's consumer in the process that opened it.
 struct Open {
     shared: Arc<QueueShared>,
@@ -156,7 +96,7 @@ struct Open {
     /// The queue's options as they are.
     queue: QueueOptions,
     /// Replies to what was pulled; it ends with the consumer.
-    _replier: Arc<Replier>,
+    replier: Arc<Replier>,
 }
 
 impl Drop for Open {
@@ -329,43 +269,6 @@ impl QueueConsumer {
         std::iter::from_fn(|| self.pull(None).transpose())
     }
 
-    /// Events until nothing of the queue is left: ends when the server says that
-    /// nothing is ready, leased (to anybody, this consumer included), delayed or
-    /// on its way to the dead-letter topic, and that held for `idle`. Ends too
-    /// when the program is about to end ([`QueueConsumer::wind_down`]).
-    ///
-    /// It goes on through lost connections and restarts of the server, for as
-    /// long as they take. An event that this consumer was given and has not
-    /// settled counts as leased: a loop that never settles what it was given
-    /// goes on until the lease expires, the event comes again, and in the end
-    /// is a dead letter (`deliveries_max`). Events that are pushed later than
-    /// the end are not waited for.
-    ///
-    /// The server is asked when nothing has come for a moment (`idle` / 4, from
-    /// 20 to 250 ms), and then once or twice in `idle`; not while events come.
-    ///
-    /// # Errors
-    /// As [`QueueConsumer::pull`], but for a server that is away only once that has
-    /// lasted for the driver's reconnect timeout, if there is one; and
-    /// [`wire::ErrorCode::StorageFailed`] if a partition failed, in which nobody
-    /// knows what is left. The iterator can be used further after an error.
-    pub fn drain(
-        &self,
-        idle: Duration,
-    ) -> impl Iterator<Item = Result<QueueEvent, ClientError>> + use<'_> {
-        let mut drain = Drain::new(idle);
-        std::iter::from_fn(move || {
-            loop {
-                match drain.next(self, None) {
-                    Ok(Drained::Event(event)) => return Some(Ok(event)),
-                    Ok(Drained::Waiting) => {}
-                    Ok(Drained::Done) => return None,
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-        })
-    }
-
     /// Calls `callback` whenever [`QueueConsumer::pull`] may have something
     /// new to say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
@@ -475,20 +378,15 @@ impl Open {
         let state = topic.state.clone();
         let mailbox = session.mailbox.clone();
         let replier = Replier::new(topic, name.to_owned());
-        let shared = Arc::new(QueueShared::new(
-            name,
-            state,
-            options,
-            mailbox,
-            share,
-            Arc::downgrade(&replier),
-        ));
+        let shared = Arc::new(QueueShared::new(name, state, options, mailbox, share));
         session.register_queue(&shared);
         let promise = Promise::new(&session.mailbox);
         let timeout = topic.driver.request_timeout();
-        session.mailbox.send(Command::OpenQueue {
-            queue: shared.clone(),
-            seed: session.member_seed(),
+        session.mailbox.send(Command::Open {
+            opening: Box::new(Opening::Queue {
+                queue: shared.clone(),
+                seed: session.member_seed(),
+            }),
             timeout,
             promise: promise.clone(),
         });
@@ -514,7 +412,7 @@ impl Open {
             puller: Exclusive::new(puller, calls_user),
             shared,
             queue: QueueOptions::default(),
-            _replier: replier,
+            replier,
         };
         let what = format!("the membership of {}", open.shared.title);
         Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
@@ -594,7 +492,12 @@ impl Open {
     }
 
     fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
-        QueueEvent::new(event, self.shared.clone(), held)
+        QueueEvent::new(
+            event,
+            self.shared.clone(),
+            Arc::downgrade(&self.replier),
+            held,
+        )
     }
 
     /// Whether waiting makes sense.

@@ -212,6 +212,25 @@ pub struct Reader {
     generation: u64,
 }
 
+impl TopicHandle {
+    /// Reads what the topic has now, or a part of that, and ends: where each
+    /// partition ends is asked of the server at the beginning. Without a name
+    /// and a cursor.
+    ///
+    /// # Errors
+    /// As any call; [`ClientError::UnknownPartition`] or [`ClientError::Invalid`]
+    /// for partitions and positions that can't be; [`ErrorCode::StorageFailed`]
+    /// if what a partition has is not known.
+    pub fn read(&self, options: ReadOptions) -> Result<Reader, ClientError> {
+        self.begin_read(options).wait()
+    }
+
+    /// [`TopicHandle::read`], not waited for.
+    pub fn begin_read(&self, options: ReadOptions) -> Pending<Reader> {
+        Reader::begin(self, options)
+    }
+}
+
 impl Reader {
     pub(crate) fn begin(topic: &TopicHandle, options: ReadOptions) -> Pending<Self> {
         let session = match topic.driver.session() {

@@ -3,19 +3,22 @@
 //! `docs/concept/sharing.md`.
 
 mod gather;
-mod replier;
+mod options;
 
 pub use gather::{Gather, Gathered};
-pub(crate) use replier::Replier;
+pub use options::RequesterOptions;
 
 use crate::consumer::Consumer;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Event};
 use crate::faults::{Fault, planted};
 use crate::mailbox::{Command, Mailbox};
-use crate::options::{ConsumerOptions, DataMode, ProducerOptions};
+use crate::options::ConsumerOptions;
 use crate::producer::Producer;
 use crate::promise::{Pending, Promise, Reply};
+use crate::replier::{
+    CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER, replies_definition, replies_of,
+};
 use crate::topic_handle::TopicHandle;
 use bytes::Bytes;
 use gather::{Answer, Slot};
@@ -25,26 +28,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
-use topic::{Definition, ValidatorKind};
 use wire::message::Start;
-
-/// Where a request's reply goes: the key of the reply.
-pub const REPLY_HEADER: &str = "thalweg.reply";
-/// Which request a reply is to: the same in both.
-pub const CORRELATION_HEADER: &str = "thalweg.correlation";
-
-/// Who replies: a consumer's name, and for an independent consumer, of which
-/// there may be several of one name, its client's session id behind a slash.
-pub const REPLIER_HEADER: &str = "thalweg.replier";
-
-/// What a requester can choose.
-#[derive(Debug, Clone, Default)]
-pub struct RequesterOptions {
-    /// How requests are pushed.
-    pub producer: ProducerOptions,
-    /// Which data of replies is wanted. Default all.
-    pub data: DataMode,
-}
 
 /// Sends requests to a topic, whose workers are members of a queue, and gets
 /// their replies. Many may be under way; can be used from several threads.
@@ -61,6 +45,22 @@ pub struct Requester {
     reply: Arc<str>,
     replies: Arc<str>,
     generation: u64,
+}
+
+impl TopicHandle {
+    /// Opens a requester: requests are events of this topic, replies come over
+    /// `TOPIC.replies`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn requester(&self, options: RequesterOptions) -> Result<Requester, ClientError> {
+        self.begin_requester(options).wait()
+    }
+
+    /// [`TopicHandle::requester`], not waited for.
+    pub fn begin_requester(&self, options: RequesterOptions) -> Pending<Requester> {
+        Requester::begin(self, options)
+    }
 }
 
 struct Inner {
@@ -99,7 +99,7 @@ struct Request {
 
 impl Requester {
     pub(crate) fn begin(topic: &TopicHandle, options: RequesterOptions) -> Pending<Self> {
-        if let Err(error) = options.check(topic) {
+        if let Err(error) = options.check(&topic.state) {
             return Pending::failed(error);
         }
         let session = match topic.driver.session() {
@@ -517,20 +517,6 @@ impl Waiting {
 fn correlation_of(number: u64) -> [u8; 16] {
     let digit = |at: usize| b"0123456789abcdef"[(number >> (60 - 4 * at)) as usize & 15];
     std::array::from_fn(digit)
-}
-
-/// Where replies to requests of a topic go.
-fn replies_of(topic: &TopicHandle) -> String {
-    format!("{}.replies", topic.name())
-}
-
-/// Replies are as durable as requests; what they say is the workers' matter.
-fn replies_definition(topic: &TopicHandle) -> Result<Definition, ClientError> {
-    let mut builder = Definition::builder().validator(ValidatorKind::None);
-    if let Some(durability) = topic.definition().durability() {
-        builder = builder.durability(durability);
-    }
-    builder.build().map_err(ClientError::invalid)
 }
 
 impl fmt::Debug for Requester {

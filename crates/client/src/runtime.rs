@@ -2,9 +2,10 @@
 //! group file.
 
 use crate::core::{ClientCore, Input, Output};
+use crate::driving::Post;
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
-use crate::mailbox::{Mailbox, Post};
+use crate::mailbox::Mailbox;
 use crate::options::DriverOptions;
 use memory::Deadline;
 use memory::fork::ClosedInChild;

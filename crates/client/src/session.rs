@@ -11,6 +11,7 @@ use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
 use crate::queue::QueueShared;
 use crate::runtime::Runtime;
+use crate::threads::Threads;
 use crate::turns::Turns;
 use crate::watch::Watch;
 use memory::thread::JoinHandle;
@@ -51,7 +52,7 @@ pub(crate) struct Session {
     /// For data that producers copy.
     pub copies: CopyMemory,
     /// Every producer, to be drained at close.
-    producers: Mutex<Vec<Weak<ProducerShared>>>,
+    producers: Mutex<Vec<(Weak<ProducerShared>, Weak<Threads>)>>,
     /// Every consumer of a queue, whose settlements are waited for at close.
     queues: Mutex<Vec<Weak<QueueShared>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -76,13 +77,15 @@ impl Session {
         match options.progress {
             Progress::Thread => {
                 let (watch, thread) = Watch::start(runtime, &session.mailbox)?;
-                session.mailbox.set_watch(&watch);
+                let driving: Weak<Watch> = Arc::downgrade(&watch);
+                session.mailbox.set_driving(driving);
                 session.watch = Some(watch);
                 *session.thread.lock().expect("no holder panics here") = Some(thread);
             }
             Progress::Caller => {
                 let turns = Arc::new(Turns::new(runtime));
-                session.mailbox.set_turns(&turns);
+                let driving: Weak<Turns> = Arc::downgrade(&turns);
+                session.mailbox.set_driving(driving);
                 session.turns = Some(turns);
             }
         }
@@ -150,10 +153,11 @@ impl Session {
         self.id.0 ^ u128::from(self.mailbox.next_key()) << 64
     }
 
-    pub fn register(&self, producer: &Arc<ProducerShared>) {
+    pub fn register(&self, producer: &Arc<ProducerShared>, threads: Option<&Arc<Threads>>) {
         let mut producers = self.producers.lock().expect("no holder panics here");
-        producers.retain(|producer| producer.strong_count() > 0);
-        producers.push(Arc::downgrade(producer));
+        producers.retain(|(producer, _)| producer.strong_count() > 0);
+        let threads = threads.map_or_else(Weak::new, Arc::downgrade);
+        producers.push((Arc::downgrade(producer), threads));
     }
 
     pub fn register_queue(&self, queue: &Arc<QueueShared>) {
@@ -205,10 +209,17 @@ impl Session {
             .lock()
             .expect("no holder panics here")
             .iter()
-            .filter_map(Weak::upgrade)
+            .filter_map(|(producer, threads)| Some((producer.upgrade()?, threads.upgrade())))
             .collect();
         // All are sent before one is waited for.
-        let flushes: Vec<_> = producers.iter().map(|producer| producer.flush()).collect();
+        let flush = |(producer, threads): &(Arc<ProducerShared>, Option<Arc<Threads>>)| {
+            match threads {
+                // Threads that have ended have put everything into batches.
+                None => producer.flush(),
+                Some(threads) => threads.flush(producer),
+            }
+        };
+        let flushes: Vec<_> = producers.iter().map(flush).collect();
         let mut result = Ok(());
         for flush in flushes {
             result = result.and(self.unless_given_up(flush.wait(deadline.left())));

@@ -9,8 +9,8 @@
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::mailbox::Mailbox;
+use crate::options::Waiting;
 use memory::Deadline;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use wire::{ErrorCode, ErrorReply};
@@ -100,28 +100,6 @@ impl<T> Look<T> {
         match self {
             Self::Event(event) => Some(event),
             Self::Nothing | Self::NotYet => None,
-        }
-    }
-}
-
-/// What a pull without a deadline reports to [`crate::DriverOptions::on_waiting`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Waiting {
-    /// Which consumer waits, in words.
-    pub consumer: String,
-    /// For how long it was kept from events, up to now.
-    pub since: Duration,
-    /// What keeps events from it; `None` when it goes on.
-    pub reason: Option<ClientError>,
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (consumer, seconds) = (&self.consumer, self.since.as_secs_f64());
-        match &self.reason {
-            Some(reason) => write!(f, "{consumer} has waited for {seconds:.0} s: {reason}"),
-            None => write!(f, "{consumer} goes on, after {seconds:.0} s"),
         }
     }
 }

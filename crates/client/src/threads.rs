@@ -11,19 +11,17 @@
 use crate::batch_queue::{Checked, ProducerShared};
 use crate::error::ClientError;
 use crate::event::{Data, Event, Lent};
-use crate::future::{BatchPromise, PushFuture, Stored};
+use crate::future::{BatchPromise, CANCELLED, Deferred, FlushFuture, PUTTING, PushFuture, Stored};
 use crate::losses::is_drop;
 use crate::options::{AtBudget, Ordering};
 use memory::{Budget, Deadline, Reservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering as Atomic};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// What a job costs besides its bytes.
 const JOB_OVERHEAD_BYTES: u64 = 256;
-/// The most threads of a producer.
-pub(crate) const THREADS_MAX: usize = 256;
 
 /// What the threads of one producer share.
 pub(crate) struct Threads {
@@ -33,39 +31,6 @@ pub(crate) struct Threads {
     state: Mutex<State>,
     /// Signalled when there is a job, or there will be no more.
     work: Condvar,
-}
-
-/// What becomes of an event before it is in a batch.
-pub(crate) struct Deferred {
-    /// Of the producer that has it.
-    producer: u64,
-    /// [`WAITING`], then one of the others. Whoever sets it has the event.
-    step: AtomicU8,
-    /// What became of it in its batch.
-    put: OnceLock<PushFuture>,
-}
-
-const WAITING: u8 = 0;
-const PUTTING: u8 = 1;
-const CANCELLED: u8 = 2;
-
-impl Deferred {
-    fn new(producer: &ProducerShared) -> Self {
-        Self {
-            producer: producer.key,
-            step: AtomicU8::new(WAITING),
-            put: OnceLock::new(),
-        }
-    }
-
-    /// Whether the event is the caller's from now on.
-    fn take(&self, step: u8) -> bool {
-        // Relaxed: it guards nothing but who goes on.
-        let taken = self
-            .step
-            .compare_exchange(WAITING, step, Atomic::Relaxed, Atomic::Relaxed);
-        taken.is_ok()
-    }
 }
 
 /// Locked for moments only: not while a plugin runs, nor while a thread waits
@@ -169,7 +134,7 @@ impl Threads {
                 reserved.map_err(full)?
             }
         };
-        let promise = producer.promise_of_threads(Some(Deferred::new(producer)));
+        let promise = producer.promise_of_threads(Some(Deferred::new(producer.key)));
         let mut data = event.data.clone();
         if !event.copied.is_empty() {
             data.push(producer.copy(event.copied));
@@ -203,9 +168,9 @@ impl Threads {
         })
     }
 
-    /// A promise that is resolved when everything that was pushed before is
-    /// acknowledged. Batches that gather then are closed.
-    pub fn flush(&self, producer: &Arc<ProducerShared>) -> Arc<BatchPromise> {
+    /// Resolves when everything that was pushed before is acknowledged. Batches
+    /// that gather then are closed.
+    pub fn flush(&self, producer: &Arc<ProducerShared>) -> FlushFuture {
         let promise = producer.promise_of_threads(None);
         let mut state = self.lock();
         let number = state.next;
@@ -215,12 +180,16 @@ impl Threads {
         } else {
             state.flushes.push_back((number, promise.clone()));
         }
-        promise
+        producer.flush_of(vec![promise])
     }
 
     /// Takes an event back: before it is in a batch, or out of that. False if
     /// it is too late, or a thread is just putting it there.
-    pub fn cancel(&self, producer: &ProducerShared, promise: &Arc<BatchPromise>) -> bool {
+    pub fn cancel(&self, producer: &ProducerShared, future: &PushFuture) -> bool {
+        let promise = &future.batch;
+        if promise.partition().is_some() {
+            return producer.cancel(future);
+        }
         let ours = |deferred: &&Deferred| deferred.producer == producer.key;
         let Some(deferred) = promise.deferred().filter(ours) else {
             return false;

@@ -1,192 +1,151 @@
 //! A topic, as a client holds it.
 
-use crate::consumer::Consumer;
-use crate::driver::Driver;
+use crate::check;
+use crate::driver::{Driver, description};
 use crate::error::ClientError;
 use crate::fetched::FetchedBatches;
 use crate::mailbox::Command;
-use crate::options::{ConsumerOptions, GroupMember, ProducerOptions};
-use crate::producer::Producer;
 use crate::promise::Pending;
-use crate::queue::{QueueConsumer, QueueConsumerOptions};
-use crate::reader::{ReadOptions, Reader};
-use crate::requester::{Requester, RequesterOptions};
+use crate::topic_state::TopicState;
 use memory::Target;
-use memory::fork::ForkSlot;
-use std::convert::Infallible;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
-use topic::{Definition, Plugins, Serializer};
+use topic::Definition;
 use wire::codec::Codec;
 use wire::message::{
-    ConsumerDescription, ConsumerList, ConsumerName, DataWanted, Fetch, Fetched, Method,
-    PartitionDescription, TopicDescription, TopicName,
+    ConsumerDescription, ConsumerList, ConsumerName, CreateTopic, Cursor, CursorList, CursorMove,
+    DataWanted, Fetch, Fetched, Method, MoveCursors, PartitionDescription, PartitionStorage,
+    ReadCursors, TopicDescription, TopicName,
 };
 use wire::record::Position;
-use wire::{Durability, ErrorCode, PartitionIndex, TopicId};
+use wire::{ErrorCode, PartitionIndex, TopicId};
 
 /// How often a topic that goes with another one is tried to be made, when
 /// connections are lost over it.
 const COMPANION_TRIES: u32 = 3;
-
-/// What is known of a topic; shared by all handles, producers and consumers of it.
-pub(crate) struct TopicState {
-    pub name: Arc<str>,
-    pub id: TopicId,
-    /// As it was when the topic was opened: what cannot change is here.
-    pub definition: Definition,
-    /// How often it was seen to have been altered since: read by every push.
-    alterations: AtomicU32,
-    /// Whether somebody has asked for it to be looked at.
-    is_suspected: AtomicBool,
-    /// As it was seen last. Held for a look or a change only; each process has
-    /// its own, for the parent's may be locked at a fork.
-    altered: ForkSlot<Mutex<Option<Arc<Definition>>>>,
-    /// Where what the definition names comes from, if it is a plugin.
-    pub plugins: Arc<dyn Plugins>,
-    /// Made when it is first needed: whoever only describes needs no plugin.
-    serializer: OnceLock<Arc<dyn Serializer>>,
-    /// How many partitions there are: read by every push, so kept apart.
-    partition_count: AtomicU32,
-    /// As they were when the topic was opened: what a forked child starts from.
-    opened: Vec<PartitionDescription>,
-    partitions: ForkSlot<RwLock<Vec<PartitionDescription>>>,
-}
-
-impl TopicState {
-    pub fn new(
-        description: TopicDescription,
-        plugins: Arc<dyn Plugins>,
-    ) -> Result<Self, ClientError> {
-        let definition = Definition::from_json(&description.definition).map_err(|error| {
-            ClientError::Invalid(format!(
-                "topic {}: the server's definition is not understood: {error}",
-                description.name
-            ))
-        })?;
-        Ok(Self {
-            name: description.name.into(),
-            id: description.topic,
-            definition,
-            alterations: AtomicU32::new(0),
-            is_suspected: AtomicBool::new(false),
-            altered: ForkSlot::new(),
-            plugins,
-            serializer: OnceLock::new(),
-            partition_count: AtomicU32::new(description.partitions.len() as u32),
-            opened: description.partitions,
-            partitions: ForkSlot::new(),
-        })
-    }
-
-    /// The serializer, shared by all producers and consumers.
-    pub fn serializer(&self) -> Result<&Arc<dyn Serializer>, ClientError> {
-        if let Some(serializer) = self.serializer.get() {
-            return Ok(serializer);
-        }
-        let made = self.definition.serializer().build(&*self.plugins)?;
-        Ok(self.serializer.get_or_init(|| made))
-    }
-
-    /// How often the definition was seen to have changed.
-    #[inline]
-    pub fn alterations(&self) -> u32 {
-        // Acquire: whoever sees it finds the definition.
-        self.alterations.load(Ordering::Acquire)
-    }
-
-    /// The definition as it was seen last, if it has changed.
-    pub fn altered(&self) -> Option<Arc<Definition>> {
-        let altered = self.seen_altered();
-        let altered = altered.lock().expect("no holder panics here");
-        altered.clone()
-    }
-
-    /// It may have been altered. False if that was said before and nobody has
-    /// looked since.
-    pub fn suspect(&self) -> bool {
-        // Relaxed: a hint, after which the command is sent.
-        !self.is_suspected.swap(true, Ordering::Relaxed)
-    }
-
-    /// It is about to be looked at, or was just now.
-    pub fn looked_at(&self) {
-        self.is_suspected.store(false, Ordering::Relaxed);
-    }
-
-    /// Takes over a newer definition. One that is not understood, as a later
-    /// version may have it, is left to whoever opens the topic anew.
-    fn update_definition(&self, text: &str) {
-        let altered = self.seen_altered();
-        let mut altered = altered.lock().expect("no holder panics here");
-        let known = altered.as_deref().unwrap_or(&self.definition);
-        if known.to_json() == text {
-            return;
-        }
-        if let Ok(definition) = Definition::from_json(text)
-            && definition != *known
-        {
-            *altered = Some(Arc::new(definition));
-            self.alterations.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    fn seen_altered(&self) -> Arc<Mutex<Option<Arc<Definition>>>> {
-        let make = || {
-            // A child knows that it was altered, not how: it begins with what
-            // the topic was opened with, and asks when it is told to.
-            let opened = (self.alterations() > 0).then(|| Arc::new(self.definition.clone()));
-            Ok::<_, Infallible>(Mutex::new(opened))
-        };
-        let Ok(altered) = self.altered.get_or_make(make);
-        altered
-    }
-
-    fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {
-        let make = || Ok::<_, Infallible>(RwLock::new(self.opened.clone()));
-        let Ok(known) = self.partitions.get_or_make(make);
-        known
-    }
-
-    #[inline]
-    pub fn partition_count(&self) -> u32 {
-        // Only ever grows, and what it counts is published by the lock.
-        self.partition_count.load(Ordering::Relaxed)
-    }
-
-    pub fn partitions(&self) -> Vec<PartitionDescription> {
-        self.known().read().expect("no holder panics here").clone()
-    }
-
-    /// What an ack of a partition means.
-    pub fn durability(&self, partition: u32) -> Durability {
-        self.known()
-            .read()
-            .expect("no holder panics here")
-            .get(partition as usize)
-            .map_or(Durability::Memory, |partition| partition.durability)
-    }
-
-    /// Takes over a newer description. False if it is of another topic.
-    pub fn update(&self, description: TopicDescription) -> bool {
-        if description.topic != self.id {
-            return false;
-        }
-        self.update_definition(&description.definition);
-        let count = description.partitions.len() as u32;
-        *self.known().write().expect("no holder panics here") = description.partitions;
-        self.partition_count.fetch_max(count, Ordering::Relaxed);
-        true
-    }
-}
 
 /// A topic that exists, or did when it was opened. Cheap to clone.
 #[derive(Clone)]
 pub struct TopicHandle {
     pub(crate) driver: Driver,
     pub(crate) state: Arc<TopicState>,
+}
+
+impl Driver {
+    /// Makes a topic with its first partitions, which may be none.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::TopicExists`],
+    /// [`ErrorCode::InvalidTopic`] or [`ErrorCode::InvalidStorage`]; nothing
+    /// is left behind then.
+    pub fn create_topic(
+        &self,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Result<TopicHandle, ClientError> {
+        self.begin_create_topic(name, definition, partitions).wait()
+    }
+
+    /// [`Driver::create_topic`], not waited for.
+    pub fn begin_create_topic(
+        &self,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Pending<TopicHandle> {
+        if let Err(error) = topic::check_topic_name(name) {
+            return Pending::failed(ClientError::invalid(error));
+        }
+        if let Err(error) = check::partition_count(partitions.len()) {
+            return Pending::failed(error);
+        }
+        let body = CreateTopic {
+            name: name.to_owned(),
+            definition: definition.to_json(),
+            partitions: partitions.to_vec(),
+        };
+        let driver = self.clone();
+        let what = format!("topic {name} to be made");
+        self.begin_call(Method::CreateTopic, TopicId(0), &body, what, move |reply| {
+            TopicHandle::new(driver, description(&reply)?)
+        })
+    }
+
+    /// Opens a topic that exists.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
+    pub fn open_topic(&self, name: &str) -> Result<TopicHandle, ClientError> {
+        self.begin_open_topic(name).wait()
+    }
+
+    /// [`Driver::open_topic`], not waited for.
+    pub fn begin_open_topic(&self, name: &str) -> Pending<TopicHandle> {
+        let driver = self.clone();
+        self.begin_describe_topic(name)
+            .then(move |description| TopicHandle::new(driver, description))
+    }
+
+    /// Cursors of a consumer of a topic; of all of them, if the name is empty.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn cursors(&self, topic: &TopicHandle, consumer: &str) -> Result<Vec<Cursor>, ClientError> {
+        let body = ReadCursors {
+            consumer: consumer.to_owned(),
+        };
+        let what = format!("cursors of {}", topic.name());
+        self.begin_call(Method::ReadCursors, topic.id(), &body, what, |reply| {
+            let list = CursorList::from_bytes("cursor list", &reply.head);
+            Ok(list.map_err(ClientError::damaged)?.cursors)
+        })
+        .wait()
+    }
+
+    /// Moves a consumer's cursors, be it backwards. A consumer that is open
+    /// does not notice; see [`crate::Consumer::seek`].
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn seek(
+        &self,
+        topic: &TopicHandle,
+        consumer: &str,
+        positions: &[(PartitionIndex, Position)],
+    ) -> Result<(), ClientError> {
+        self.begin_seek(topic, consumer, positions).wait()
+    }
+
+    /// [`Driver::seek`], not waited for.
+    pub fn begin_seek(
+        &self,
+        topic: &TopicHandle,
+        consumer: &str,
+        positions: &[(PartitionIndex, Position)],
+    ) -> Pending<()> {
+        let body = MoveCursors {
+            consumer: consumer.to_owned(),
+            how: CursorMove::Seek,
+            positions: positions.to_vec(),
+        };
+        let what = format!("cursors of consumer {consumer} of {}", topic.name());
+        self.begin_call(Method::MoveCursors, topic.id(), &body, what, |_| Ok(()))
+    }
+
+    /// Forgets all cursors of a consumer.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownConsumer`].
+    pub fn delete_consumer(&self, topic: &TopicHandle, consumer: &str) -> Result<(), ClientError> {
+        let body = ConsumerName {
+            consumer: consumer.to_owned(),
+        };
+        let what = format!("consumer {consumer} of {} to be deleted", topic.name());
+        self.begin_call(Method::DeleteConsumer, topic.id(), &body, what, |_| Ok(()))
+            .wait()
+    }
 }
 
 impl TopicHandle {
@@ -262,103 +221,6 @@ impl TopicHandle {
                 Ok(description)
             },
         )
-    }
-
-    /// Opens a producer.
-    ///
-    /// # Errors
-    /// As any call; [`ClientError::Io`] if the journal can't be opened.
-    pub fn producer(&self, options: ProducerOptions) -> Result<Producer, ClientError> {
-        self.begin_producer(options).wait()
-    }
-
-    /// [`TopicHandle::producer`], not waited for.
-    pub fn begin_producer(&self, options: ProducerOptions) -> Pending<Producer> {
-        Producer::begin(self, options)
-    }
-
-    /// Opens a consumer under `name`, which its cursors are kept under.
-    ///
-    /// # Errors
-    /// As any call; [`ClientError::Invalid`] for a name that cannot be, or a
-    /// partition out of range.
-    pub fn consumer(&self, name: &str, options: ConsumerOptions) -> Result<Consumer, ClientError> {
-        self.begin_consumer(name, options).wait()
-    }
-
-    /// [`TopicHandle::consumer`], not waited for.
-    pub fn begin_consumer(&self, name: &str, options: ConsumerOptions) -> Pending<Consumer> {
-        Consumer::begin(self, name, options)
-    }
-
-    /// Reads what the topic has now, or a part of that, and ends: where each
-    /// partition ends is asked of the server at the beginning. Without a name
-    /// and a cursor.
-    ///
-    /// # Errors
-    /// As any call; [`ClientError::UnknownPartition`] or [`ClientError::Invalid`]
-    /// for partitions and positions that can't be; [`ErrorCode::StorageFailed`]
-    /// if what a partition has is not known.
-    pub fn read(&self, options: ReadOptions) -> Result<Reader, ClientError> {
-        self.begin_read(options).wait()
-    }
-
-    /// [`TopicHandle::read`], not waited for.
-    pub fn begin_read(&self, options: ReadOptions) -> Pending<Reader> {
-        Reader::begin(self, options)
-    }
-
-    /// Joins the group `name`, which is made if it is not known: its members
-    /// share the topic's partitions, and each reads those that it is assigned.
-    ///
-    /// # Errors
-    /// As any call; [`ErrorCode::InvalidConsumer`] if the name is that of a
-    /// queue or an independent consumer, or the options are refused.
-    pub fn group(
-        &self,
-        name: &str,
-        member: GroupMember,
-        options: ConsumerOptions,
-    ) -> Result<Consumer, ClientError> {
-        let options = ConsumerOptions {
-            group: Some(member),
-            ..options
-        };
-        self.consumer(name, options)
-    }
-
-    /// Joins the queue `name`, which is made if it is not known: its members
-    /// share the topic's events, each under a lease. The dead-letter topic
-    /// is made if it is missing: with one partition, stored like this topic's first.
-    ///
-    /// # Errors
-    /// As any call; [`ErrorCode::InvalidConsumer`] if the name is that of a
-    /// group or an independent consumer, or the options are refused.
-    pub fn queue(
-        &self,
-        name: &str,
-        options: QueueConsumerOptions,
-    ) -> Result<QueueConsumer, ClientError> {
-        self.begin_queue(name, options).wait()
-    }
-
-    /// [`TopicHandle::queue`], not waited for.
-    pub fn begin_queue(&self, name: &str, options: QueueConsumerOptions) -> Pending<QueueConsumer> {
-        QueueConsumer::begin(self, name, options)
-    }
-
-    /// Opens a requester: requests are events of this topic, replies come over
-    /// `TOPIC.replies`, which is made if it is missing.
-    ///
-    /// # Errors
-    /// As any call.
-    pub fn requester(&self, options: RequesterOptions) -> Result<Requester, ClientError> {
-        self.begin_requester(options).wait()
-    }
-
-    /// [`TopicHandle::requester`], not waited for.
-    pub fn begin_requester(&self, options: RequesterOptions) -> Pending<Requester> {
-        Requester::begin(self, options)
     }
 
     /// Consumers of the topic, who they are and where they stand; all of

@@ -1,10 +1,11 @@
 //! A client without a thread: whoever waits drives it, one thread at a time.
 
+use crate::driving::{Bystander, Driving, Post};
 use crate::error::ClientError;
 use crate::runtime::Runtime;
 use memory::Deadline;
 use std::os::fd::RawFd;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -58,11 +59,6 @@ impl Turns {
         self.descriptor
     }
 
-    /// Whether the calling thread may wait: not in a callback.
-    pub fn can_wait(&self) -> bool {
-        self.lock().driving != Some(std::thread::current().id())
-    }
-
     /// Drives, waiting up to `wait` if there is nothing to do; or waits until
     /// another thread has driven.
     pub fn take(&self, wait: Duration) -> Turn {
@@ -95,23 +91,6 @@ impl Turns {
         }
     }
 
-    /// Drives until `done` says so; false when `deadline` has passed before, or
-    /// there is no way that it could come to be.
-    pub fn drive(&self, deadline: Deadline, mut done: impl FnMut() -> bool) -> bool {
-        loop {
-            if done() {
-                return true;
-            }
-            if deadline.has_passed() {
-                return false;
-            }
-            match self.take(deadline.left()) {
-                Turn::Taken => {}
-                Turn::Ended | Turn::InCallback => return done(),
-            }
-        }
-    }
-
     /// Drives until the client, which was told to, has ended. Not in a
     /// callback: the turn that it is called from ends the client then.
     pub fn finish(&self) {
@@ -128,4 +107,42 @@ impl Turns {
             )),
         }
     }
+}
+
+impl Driving for Turns {
+    fn is_by_callers(&self) -> bool {
+        true
+    }
+
+    fn can_wait(&self) -> bool {
+        self.lock().driving != Some(std::thread::current().id())
+    }
+
+    /// False also when there is no way that it could come to be.
+    fn drive(
+        self: Arc<Self>,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Bystander> {
+        loop {
+            if done() {
+                return Ok(true);
+            }
+            if deadline.has_passed() {
+                return Ok(false);
+            }
+            match self.take(deadline.left()) {
+                Turn::Taken => {}
+                Turn::Ended | Turn::InCallback => return Ok(done()),
+            }
+        }
+    }
+
+    fn post(self: Arc<Self>, _what: Post) -> bool {
+        false
+    }
+
+    fn heed(&self) {}
+
+    fn leave(&self) {}
 }

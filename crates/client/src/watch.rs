@@ -7,17 +7,17 @@
 //! whatever nobody waits for. Nobody waits for the runtime: who finds that
 //! another one has it leaves his part to that one.
 
+use crate::callbacks::{Callback, Defer, DrivesFor, become_clients_thread, call_back};
+use crate::driving::{Bystander, Driving, Post};
 use crate::error::ClientError;
-use crate::mailbox::{Mailbox, Post};
+use crate::mailbox::Mailbox;
 use crate::runtime::{Left, Runtime};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use memory::thread::JoinHandle;
 use net::{Relief, Standby};
-use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard};
-
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// How soon after one stand-in the next one comes, where a program does
@@ -30,14 +30,14 @@ const STREAK_MIN: u32 = 16;
 /// How often an attentive thread looks up.
 const ATTENTION: Duration = Duration::from_millis(1);
 
-type Callback = Box<dyn FnOnce() + Send>;
-
 /// Who has the runtime of a client with a thread.
 pub(crate) struct Watch {
     mailbox: Arc<Mailbox>,
     /// Guards who drives; never held while driving.
     state: Mutex<State>,
     relief: Relief,
+    /// The client's own thread, on which callbacks come.
+    thread: OnceLock<ThreadId>,
     /// Callbacks of users that stand-ins came upon: they are called by the
     /// thread, before anything that it comes upon itself.
     callbacks: Mutex<Vec<Callback>>,
@@ -67,80 +67,6 @@ struct State {
     stood_in_at: Duration,
     /// Threads that wait while another one drives.
     bystanders: u32,
-}
-
-/// One who waits for what another thread brings: while there is one, whoever
-/// stands in leaves nothing behind.
-pub(crate) struct Bystander(Option<Arc<Watch>>);
-
-impl Bystander {
-    /// One whom nobody has to know of.
-    pub fn unknown() -> Self {
-        Self(None)
-    }
-}
-
-impl Drop for Bystander {
-    fn drop(&mut self) {
-        if let Some(watch) = &self.0 {
-            watch.lock().bystanders -= 1;
-        }
-    }
-}
-
-thread_local! {
-    /// For whose thread this one stands in.
-    static STANDS_IN_FOR: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
-}
-
-thread_local! {
-    /// Whether this is a client's own thread.
-    static IS_CLIENTS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread drives a client, or could not if it wanted to, for it
-/// is that client's own.
-pub(crate) fn drives() -> bool {
-    IS_CLIENTS.get() || STANDS_IN_FOR.with_borrow(Option::is_some)
-}
-
-/// While it lives, this thread stands in for another one.
-struct StandIn {
-    before: Option<Arc<Watch>>,
-}
-
-impl StandIn {
-    fn begin(watch: &Arc<Watch>) -> Self {
-        Self {
-            before: STANDS_IN_FOR.replace(Some(watch.clone())),
-        }
-    }
-}
-
-impl Drop for StandIn {
-    fn drop(&mut self) {
-        STANDS_IN_FOR.set(self.before.take());
-    }
-}
-
-/// Calls a callback of the user's; on the client's thread, if this one stands
-/// in for it: the user may hold locks here that the callback takes.
-///
-/// A panic in it is the user's alone: the panic hook has told of it, and the
-/// thread has others to serve.
-pub fn call_back(callback: impl FnOnce() + Send + 'static) {
-    let watch = STANDS_IN_FOR.with_borrow(Clone::clone);
-    match watch {
-        Some(watch) => watch.defer(Box::new(callback)),
-        None => call_here(callback),
-    }
-}
-
-/// Calls a callback on this thread: one of ours, that takes no lock of the
-/// user's and does not wait. If it is the user's after all, it goes on by
-/// [`call_back`].
-pub(crate) fn call_here(callback: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(callback)));
 }
 
 impl State {
@@ -195,6 +121,7 @@ impl Watch {
                 bystanders: 0,
             }),
             relief: standby.relief(),
+            thread: OnceLock::new(),
             callbacks: Mutex::default(),
         });
         let own = watch.clone();
@@ -213,8 +140,8 @@ impl Watch {
     }
 
     fn run(&self, standby: &mut Standby) {
-        self.mailbox.set_thread();
-        IS_CLIENTS.set(true);
+        let _ = self.thread.set(std::thread::current().id());
+        become_clients_thread();
         while let Some(wait) = self.look_up() {
             if let Err(error) = standby.wait(wait) {
                 return self.give_up(ClientError::io(
@@ -293,7 +220,7 @@ impl Watch {
         }
     }
 
-    fn defer(&self, callback: Callback) {
+    fn put_off(&self, callback: Callback) {
         let mut callbacks = self.callbacks.lock().expect("no holder panics here");
         callbacks.push(callback);
         let is_first = callbacks.len() == 1;
@@ -301,79 +228,6 @@ impl Watch {
         if is_first {
             self.relief.call();
         }
-    }
-
-    /// Somebody rings: who drives hears it. If that is nobody, and the thread
-    /// was left relieved, it is called.
-    pub fn heed(&self) {
-        let state = self.lock();
-        let is_left = state.runtime.is_some() && state.is_relieved;
-        drop(state);
-        if is_left {
-            self.relief.call();
-        }
-    }
-
-    /// Drives in the thread's place until `done`, or until `deadline` has
-    /// passed: false then. An error if somebody else drives, or the client has
-    /// ended: what is waited for is told by whoever did that.
-    pub fn stand_in(
-        self: &Arc<Self>,
-        deadline: Deadline,
-        mut done: impl FnMut() -> bool,
-    ) -> Result<bool, Bystander> {
-        // In a callback, what is waited for can come of nothing but its end.
-        if deadline.has_passed() || !self.mailbox.can_wait() {
-            return Err(Bystander::unknown());
-        }
-        let mut state = self.lock();
-        let Some(mut runtime) = state.runtime.take() else {
-            state.bystanders += 1;
-            return Err(Bystander(Some(self.clone())));
-        };
-        let may_leave_some = state.is_attentive && state.bystanders == 0;
-        drop(state);
-        let stands_in = StandIn::begin(self);
-        let relieve = || {
-            let mut state = self.lock();
-            if !state.is_relieved && self.relief.relieve().is_ok() {
-                state.is_relieved = true;
-            }
-        };
-        let left = runtime.stand_in(deadline, &mut done, relieve, may_leave_some);
-        drop(stands_in);
-        let is_done = done();
-        let has_ended = matches!(left, Left::Ended);
-        let was_short = runtime.was_short();
-        let mut state = self.lock();
-        let is_new = state.count(was_short, &runtime);
-        self.put_back(state, runtime, left, is_new);
-        match is_done || !has_ended {
-            true => Ok(is_done),
-            false => Err(Bystander::unknown()),
-        }
-    }
-
-    /// Sends what was gathered, in the thread's place. False if there is more
-    /// to do than that, or somebody else drives.
-    pub fn post(self: &Arc<Self>, what: Post) -> bool {
-        let Some(mut runtime) = self.lock().runtime.take() else {
-            return false;
-        };
-        let stands_in = StandIn::begin(self);
-        let (posted, mut left) = runtime.post(what);
-        drop(stands_in);
-        let state = self.lock();
-        if state.is_attentive && state.bystanders == 0 {
-            left = match left {
-                Left::Something => Left::Little,
-                // Whoever posted this waits for what comes of it, or nobody does.
-                Left::Nothing if state.is_relieved && what.is_quiet() => Left::Little,
-                left => left,
-            };
-        }
-        self.put_back(state, runtime, left, false);
-        posted
     }
 
     /// `call`: the thread is to be called in any case.
@@ -417,5 +271,101 @@ impl Watch {
         if call {
             self.relief.call();
         }
+    }
+}
+
+impl Defer for Watch {
+    fn defer(&self, callback: Callback) {
+        self.put_off(callback);
+    }
+}
+
+impl Driving for Watch {
+    fn is_by_callers(&self) -> bool {
+        false
+    }
+
+    fn can_wait(&self) -> bool {
+        // Before the thread has begun there is nothing to wait for.
+        let own = self.thread.get();
+        own.is_some_and(|thread| *thread != std::thread::current().id())
+    }
+
+    fn leave(&self) {
+        self.lock().bystanders -= 1;
+    }
+
+    /// Somebody rings: who drives hears it. If that is nobody, and the thread
+    /// was left relieved, it is called.
+    fn heed(&self) {
+        let state = self.lock();
+        let is_left = state.runtime.is_some() && state.is_relieved;
+        drop(state);
+        if is_left {
+            self.relief.call();
+        }
+    }
+
+    /// Drives in the thread's place until `done`, or until `deadline` has
+    /// passed: false then. An error if somebody else drives, or the client has
+    /// ended: what is waited for is told by whoever did that.
+    fn drive(
+        self: Arc<Self>,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Bystander> {
+        // In a callback, what is waited for can come of nothing but its end.
+        if deadline.has_passed() || !self.can_wait() {
+            return Err(Bystander::unknown());
+        }
+        let mut state = self.lock();
+        let Some(mut runtime) = state.runtime.take() else {
+            state.bystanders += 1;
+            drop(state);
+            return Err(Bystander::counted(self));
+        };
+        let may_leave_some = state.is_attentive && state.bystanders == 0;
+        drop(state);
+        let drives = DrivesFor::begin(self.clone());
+        let relieve = || {
+            let mut state = self.lock();
+            if !state.is_relieved && self.relief.relieve().is_ok() {
+                state.is_relieved = true;
+            }
+        };
+        let left = runtime.stand_in(deadline, done, relieve, may_leave_some);
+        drop(drives);
+        let is_done = done();
+        let has_ended = matches!(left, Left::Ended);
+        let was_short = runtime.was_short();
+        let mut state = self.lock();
+        let is_new = state.count(was_short, &runtime);
+        self.put_back(state, runtime, left, is_new);
+        match is_done || !has_ended {
+            true => Ok(is_done),
+            false => Err(Bystander::unknown()),
+        }
+    }
+
+    /// Sends what was gathered, in the thread's place. False if there is more
+    /// to do than that, or somebody else drives.
+    fn post(self: Arc<Self>, what: Post) -> bool {
+        let Some(mut runtime) = self.lock().runtime.take() else {
+            return false;
+        };
+        let drives = DrivesFor::begin(self.clone());
+        let (posted, mut left) = runtime.post(what);
+        drop(drives);
+        let state = self.lock();
+        if state.is_attentive && state.bystanders == 0 {
+            left = match left {
+                Left::Something => Left::Little,
+                // Whoever posted this waits for what comes of it, or nobody does.
+                Left::Nothing if state.is_relieved && what.is_quiet() => Left::Little,
+                left => left,
+            };
+        }
+        self.put_back(state, runtime, left, false);
+        posted
     }
 }

@@ -10,9 +10,9 @@ impl ProducerShared {
     /// is too late, or was done before.
     pub fn cancel(&self, future: &PushFuture) -> bool {
         let batch = &future.batch;
+        // What a producer's threads have is in no batch of a partition yet.
         let Some(partition) = batch.partition() else {
-            let threads = self.threads.get();
-            return threads.is_some_and(|threads| threads.cancel(self, batch));
+            return false;
         };
         let mut queue = self.lock();
         let Some(lane) = queue.partitions.get_mut(partition.0 as usize) else {

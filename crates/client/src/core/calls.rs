@@ -1,8 +1,7 @@
 //! Requests of the API: sent when there is a connection, sent again after a
 //! reconnect where that is harmless, and ended at their deadline.
 
-use super::Timer;
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::faults::panic_if_planted;
 use crate::mailbox::{CallRequest, Seek};

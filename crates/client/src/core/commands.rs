@@ -1,14 +1,16 @@
 //! What the API asks for: which part of the core does it.
 
 use super::consumer::ConsumerCore;
+use super::opening::Opening;
 use super::producer::ProducerCore;
 use super::queue::QueueCore;
-use super::wire_session::Wire;
-use super::{ClientCore, Timer, reborrow};
+use super::wire_session::{Timer, Wire};
+use super::{ClientCore, reborrow};
 use crate::error::ClientError;
 use crate::mailbox::Command;
 use crate::promise::{Promise, Reply};
 use net::Link;
+use std::time::Duration;
 use wire::TopicId;
 use wire::codec::Codec;
 use wire::message::Method;
@@ -32,16 +34,14 @@ impl ClientCore {
         match command {
             Command::Call(call) => self.calls.begin(&mut wire, call, None),
             Command::Cancel(slot) => self.calls.cancel(&mut wire, &slot),
-            Command::OpenProducer {
-                producer,
+            Command::Open {
+                opening,
                 timeout,
                 promise,
             } => {
-                let key = producer.key;
-                self.topics.add(&mut wire, &producer.topic);
-                let core = ProducerCore::new(&mut wire, producer, timeout, promise);
-                self.producers.insert(key, core);
-                self.awake.insert(key);
+                let opening = opening.downcast();
+                let opening = *opening.expect("the API opens what the core knows");
+                self.open(opening, timeout, promise, link);
             }
             Command::LookAtTopics => self.topics.suspect(&mut wire),
             Command::KickProducer(key) => {
@@ -54,25 +54,6 @@ impl ClientCore {
                 if let Some(mut producer) = self.producers.remove(&key) {
                     producer.fail(&mut wire, &ClientError::Closed);
                 }
-            }
-            Command::OpenConsumer {
-                consumer,
-                partitions,
-                start,
-                seed,
-                timeout,
-                promise,
-            } => {
-                let key = consumer.key;
-                self.topics.add(&mut wire, &consumer.topic);
-                let is_member = consumer.options.group.is_some();
-                let mut core =
-                    ConsumerCore::new(&mut wire, consumer, start, seed, timeout, promise);
-                match is_member {
-                    true => core.join(&mut wire),
-                    false => core.open(&mut wire, &partitions, start),
-                }
-                self.consumers.insert(key, core);
             }
             Command::Consumed {
                 consumer,
@@ -141,16 +122,6 @@ impl ClientCore {
                     consumer.close(&mut wire);
                 }
             }
-            Command::OpenQueue {
-                queue,
-                seed,
-                timeout,
-                promise,
-            } => {
-                let key = queue.key;
-                let core = QueueCore::new(&mut wire, queue, seed, timeout, promise);
-                self.queues.insert(key, core);
-            }
             Command::Settle(key) => {
                 if let Some(queue) = self.queues.get_mut(&key) {
                     queue.news(&mut wire);
@@ -202,6 +173,47 @@ impl ClientCore {
                 None => promise.resolve(Ok(Reply::default())),
             },
             Command::Close => self.end(ClientError::Closed, link),
+        }
+    }
+
+    fn open(
+        &mut self,
+        opening: Opening,
+        timeout: Duration,
+        promise: Promise,
+        link: &mut Option<&mut dyn Link>,
+    ) {
+        let mut wire = Wire::new(&mut self.context, reborrow(link));
+        match opening {
+            Opening::Producer(producer) => {
+                let key = producer.key;
+                self.topics.add(&mut wire, &producer.topic);
+                let core = ProducerCore::new(&mut wire, producer, timeout, promise);
+                self.producers.insert(key, core);
+                self.awake.insert(key);
+            }
+            Opening::Consumer {
+                consumer,
+                partitions,
+                start,
+                seed,
+            } => {
+                let key = consumer.key;
+                self.topics.add(&mut wire, &consumer.topic);
+                let is_member = consumer.options.group.is_some();
+                let mut core =
+                    ConsumerCore::new(&mut wire, consumer, start, seed, timeout, promise);
+                match is_member {
+                    true => core.join(&mut wire),
+                    false => core.open(&mut wire, &partitions, start),
+                }
+                self.consumers.insert(key, core);
+            }
+            Opening::Queue { queue, seed } => {
+                let key = queue.key;
+                let core = QueueCore::new(&mut wire, queue, seed, timeout, promise);
+                self.queues.insert(key, core);
+            }
         }
     }
 

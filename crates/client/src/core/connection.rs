@@ -1,8 +1,7 @@
 //! Which server, how to reach it, and when it is lost for good.
 
-use super::messages::error_of;
-use super::wire_session::{Wire, WireSession};
-use super::{Context, Output, Timer};
+use super::io::Output;
+use super::wire_session::{Context, Timer, Wire, WireSession, error_of};
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
 use crate::mailbox::Counters;

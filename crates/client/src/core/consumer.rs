@@ -1,11 +1,10 @@
 //! Subscriptions of a consumer: opened, opened again from the first event
 //! that did not arrive, given credit. Its cursors are in `cursors`.
 
-use super::Timer;
 use super::cursors::Cursors;
 use super::group::Group;
 use super::membership::End;
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::feed::{Arrival, ConsumerShared};

@@ -1,8 +1,7 @@
 //! A consumer's cursors: acknowledgements gathered, sent, sent again, and
 //! held while a seek of their partition is not answered.
 
-use super::Timer;
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::feed::{Acknowledgements, ConsumerShared};

@@ -1,9 +1,8 @@
 //! What a group's member owns: granted, being revoked, being released. The
 //! states are on the page `docs/concept/sharing.md`.
 
-use super::Timer;
 use super::membership::{Membership, Terms};
-use super::wire_session::{Route, Wire};
+use super::wire_session::{Route, Timer, Wire};
 use crate::feed::{Change, ConsumerShared};
 use crate::options::GroupMember;
 use crate::standing::Hindrance;

@@ -12,8 +12,7 @@
 //! or the server has ended it for good. A member that was expelled begins anew
 //! as another one, apart.
 
-use super::Timer;
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::standing::Hindrance;
 use bytes::Bytes;
 use std::time::Duration;

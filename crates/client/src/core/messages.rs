@@ -1,12 +1,11 @@
 //! What arrives from the server: which part of the core it is for.
 
 use super::ClientCore;
-use super::wire_session::{Route, Wire};
+use super::wire_session::{Route, Wire, error_of};
 use crate::mailbox::Counters;
 use crate::promise::Reply;
 use net::{Link, Received};
 use wire::ErrorReply;
-use wire::codec::Codec;
 use wire::frame::FrameKind;
 
 impl ClientCore {
@@ -197,11 +196,4 @@ impl ClientCore {
             }
         }
     }
-}
-
-/// The error that a frame's head holds.
-pub(super) fn error_of(head: &[u8]) -> ErrorReply {
-    use wire::ErrorCode;
-    ErrorReply::from_bytes("error reply", head)
-        .unwrap_or_else(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()))
 }

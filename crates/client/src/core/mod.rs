@@ -26,128 +26,38 @@ mod connection;
 mod consumer;
 mod cursors;
 mod group;
+mod io;
 mod membership;
 mod messages;
+mod opening;
 mod producer;
 mod queue;
 mod topics;
 mod wire_session;
 
 use crate::copies::CopyMemory;
+use crate::driving::Post;
 use crate::error::ClientError;
-use crate::group_file::GroupFile;
-use crate::mailbox::{Command, Mailbox, Post, Seek};
+use crate::mailbox::{Command, Mailbox, Seek};
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Promise, Reply};
 use calls::Calls;
 use connection::Connection;
 use consumer::ConsumerCore;
-use net::{Link, NetError, Received};
+pub use io::{Input, Output};
+use net::Link;
+pub(crate) use opening::Opening;
 use producer::{Fed, ProducerCore};
 use queue::QueueCore;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use topics::Topics;
 use wire::SessionId;
-use wire_session::{Silence, Wire, WireSession};
+use wire_session::{Context, Silence, Timer, Wire};
 
 /// How many batches are posted at most.
 const BATCHES_POSTED: u32 = 2;
-
-/// Something happened.
-#[derive(Debug)]
-pub enum Input {
-    /// The API was used, or time has passed, or nothing: look.
-    Kick,
-    /// The group file was read, as [`Output::ReadGroupFile`] asked: the file,
-    /// with the endpoints to try.
-    GroupFile(Result<(GroupFile, Vec<String>), String>),
-    /// The link of this attempt stands.
-    LinkUp {
-        /// Which.
-        attempt: u64,
-    },
-    /// The link of this attempt is dead, or could not be made. It is handed
-    /// in once more if it exists, so that lent memory can be taken back.
-    LinkDown {
-        /// Which.
-        attempt: u64,
-        /// Why.
-        reason: NetError,
-    },
-    /// A message arrived.
-    Message {
-        /// On the link of which attempt.
-        attempt: u64,
-        /// What.
-        message: Received,
-    },
-}
-
-/// Something to do for whoever drives the core.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Read the group file; answered by [`Input::GroupFile`].
-    ReadGroupFile(PathBuf),
-    /// Begin a connection; answered by [`Input::LinkUp`] or [`Input::LinkDown`].
-    /// It is the present one from now on; the one before is dead.
-    Connect {
-        /// Names it.
-        attempt: u64,
-        /// Where to.
-        address: String,
-    },
-    /// End the connection, after what is queued on its control lane. No answer.
-    Disconnect {
-        /// Which.
-        attempt: u64,
-        /// Why.
-        reason: String,
-    },
-    /// The core has ended: nothing more will come of it.
-    Ended,
-}
-
-/// What becomes due, and of whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Connection,
-    Heartbeat,
-    /// Topics in use are looked at: they may have got partitions.
-    Refresh,
-    Call(u64),
-    /// A producer's acks, retries or lingering batches.
-    Producer(u64),
-    /// A consumer's acknowledgements or subscriptions to be opened again.
-    Consumer(u64),
-    /// Somebody is to be told that it is this late.
-    Alarm(u64),
-    /// A queue's membership, its leases, or what is to be sent again.
-    Queue(u64),
-}
-
-/// What all parts of the core share.
-struct Context {
-    now: Duration,
-    mailbox: Arc<Mailbox>,
-    timers: BTreeSet<(Duration, Timer)>,
-    /// The standing connection, welcomed.
-    session: Option<WireSession>,
-    /// More can be done at once, after the link has moved bytes.
-    again: bool,
-    /// Something was sent since somebody looked.
-    has_sent: bool,
-    /// Something has arrived that is taken once what is sent now is on its way.
-    is_behind: bool,
-}
-
-impl Context {
-    fn arm(&mut self, at: Duration, timer: Timer) {
-        self.timers.insert((at, timer));
-    }
-}
 
 /// The client as a state machine. See the module.
 pub struct ClientCore {

@@ -10,8 +10,7 @@
 
 mod batch;
 
-use super::Timer;
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::batch_queue::{Identity, ProducerShared, Take};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};

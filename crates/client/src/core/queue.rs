@@ -4,9 +4,8 @@
 mod delivery;
 mod sent;
 
-use super::Timer;
 use super::membership::{End, Membership, Terms};
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
@@ -14,7 +13,7 @@ use crate::queue::QueueShared;
 use crate::standing::Hindrance;
 use delivery::of_batch;
 use net::Received;
-use sent::{Extension, SentSettle};
+use sent::{Extension, SentSettle, resolve_with};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -713,12 +712,6 @@ fn resolve(promise: Option<Promise>, outcome: Result<(), ClientError>) {
 fn resolve_all(promises: Vec<Promise>, outcome: &Result<(), ClientError>) {
     for promise in promises {
         promise.resolve(outcome.clone().map(|()| Reply::default()));
-    }
-}
-
-fn resolve_with(promise: Option<Promise>, outcome: Result<Reply, ClientError>) {
-    if let Some(promise) = promise {
-        promise.resolve(outcome);
     }
 }
 

@@ -3,10 +3,9 @@
 //! While the connection is idle this takes the place of a heartbeat, so that
 //! no frame more is sent.
 
-use super::Timer;
-use super::wire_session::{Request, Route, Wire};
+use super::wire_session::{Request, Route, Timer, Wire};
 use crate::promise::Reply;
-use crate::topic_handle::TopicState;
+use crate::topic_state::TopicState;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

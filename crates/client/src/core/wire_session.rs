@@ -1,19 +1,59 @@
-//! The standing connection: who waits for which answer, credit, heartbeats.
+//! What all parts of the core share: the time, timers, and the standing
+//! connection: who waits for which answer, credit, heartbeats.
 
-use super::{Context, Timer};
-use crate::mailbox::Counters;
+use crate::mailbox::{Counters, Mailbox};
 use crate::standing::Hindrance;
 use bytes::Bytes;
 use net::{Lane, Link, Message};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
-use wire::TopicId;
 use wire::codec::Codec;
 use wire::frame::{FrameKind, REQUEST_QUIET};
 use wire::message::{Method, RequestHead, Welcome};
+use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// Set in the flags of a heartbeat that answers one.
 const HEARTBEAT_ANSWER: u8 = 1;
+
+/// What becomes due, and of whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    Connection,
+    Heartbeat,
+    /// Topics in use are looked at: they may have got partitions.
+    Refresh,
+    Call(u64),
+    /// A producer's acks, retries or lingering batches.
+    Producer(u64),
+    /// A consumer's acknowledgements or subscriptions to be opened again.
+    Consumer(u64),
+    /// Somebody is to be told that it is this late.
+    Alarm(u64),
+    /// A queue's membership, its leases, or what is to be sent again.
+    Queue(u64),
+}
+
+/// What all parts of the core share.
+pub(super) struct Context {
+    pub now: Duration,
+    pub mailbox: Arc<Mailbox>,
+    pub timers: BTreeSet<(Duration, Timer)>,
+    /// The standing connection, welcomed.
+    pub session: Option<WireSession>,
+    /// More can be done at once, after the link has moved bytes.
+    pub again: bool,
+    /// Something was sent since somebody looked.
+    pub has_sent: bool,
+    /// Something has arrived that is taken once what is sent now is on its way.
+    pub is_behind: bool,
+}
+
+impl Context {
+    pub fn arm(&mut self, at: Duration, timer: Timer) {
+        self.timers.insert((at, timer));
+    }
+}
 
 /// Whom an answer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -301,4 +341,10 @@ pub(super) enum Silence {
     Long,
     /// The other side is taken for dead, and why.
     Dead(String),
+}
+
+/// The error that a frame's head holds.
+pub(super) fn error_of(head: &[u8]) -> ErrorReply {
+    ErrorReply::from_bytes("error reply", head)
+        .unwrap_or_else(|error| ErrorReply::fatal(ErrorCode::Malformed, error.to_string()))
 }

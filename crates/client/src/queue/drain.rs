@@ -71,6 +71,45 @@ enum Left {
     Unknown,
 }
 
+impl QueueConsumer {
+    /// Events until nothing of the queue is left: ends when the server says that
+    /// nothing is ready, leased (to anybody, this consumer included), delayed or
+    /// on its way to the dead-letter topic, and that held for `idle`. Ends too
+    /// when the program is about to end ([`QueueConsumer::wind_down`]).
+    ///
+    /// It goes on through lost connections and restarts of the server, for as
+    /// long as they take. An event that this consumer was given and has not
+    /// settled counts as leased: a loop that never settles what it was given
+    /// goes on until the lease expires, the event comes again, and in the end
+    /// is a dead letter (`deliveries_max`). Events that are pushed later than
+    /// the end are not waited for.
+    ///
+    /// The server is asked when nothing has come for a moment (`idle` / 4, from
+    /// 20 to 250 ms), and then once or twice in `idle`; not while events come.
+    ///
+    /// # Errors
+    /// As [`QueueConsumer::pull`], but for a server that is away only once that has
+    /// lasted for the driver's reconnect timeout, if there is one; and
+    /// [`wire::ErrorCode::StorageFailed`] if a partition failed, in which nobody
+    /// knows what is left. The iterator can be used further after an error.
+    pub fn drain(
+        &self,
+        idle: Duration,
+    ) -> impl Iterator<Item = Result<QueueEvent, ClientError>> + use<'_> {
+        let mut drain = Drain::new(idle);
+        std::iter::from_fn(move || {
+            loop {
+                match drain.next(self, None) {
+                    Ok(Drained::Event(event)) => return Some(Ok(event)),
+                    Ok(Drained::Waiting) => {}
+                    Ok(Drained::Done) => return None,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        })
+    }
+}
+
 impl Drain {
     /// Ends when nothing was left for `idle`.
     pub fn new(idle: Duration) -> Self {

@@ -8,10 +8,11 @@ use crate::event::{ConsumedEvent, ReplyData};
 use crate::faults::{Fault, planted};
 use crate::mailbox::Command;
 use crate::promise::{Answered, Pending, Promise, Reply, What};
+use crate::replier::Replier;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::LeasesExtended;
@@ -26,6 +27,9 @@ const QUIET_BYTES_MAX: u64 = 64 << 10;
 pub struct QueueEvent {
     event: ConsumedEvent,
     shared: Arc<QueueShared>,
+    /// The consumer's: an event that outlives it is not to wait, when it is
+    /// dropped, for replies that are on their way.
+    replier: Weak<Replier>,
     lease: LeaseId,
     deliveries: u32,
     /// Only ever set; nothing is ordered by it.
@@ -34,10 +38,16 @@ pub struct QueueEvent {
 }
 
 impl QueueEvent {
-    pub(super) fn new(event: ConsumedEvent, shared: Arc<QueueShared>, held: Held) -> Self {
+    pub(super) fn new(
+        event: ConsumedEvent,
+        shared: Arc<QueueShared>,
+        replier: Weak<Replier>,
+        held: Held,
+    ) -> Self {
         Self {
             event,
             shared,
+            replier,
             lease: held.lease,
             deliveries: held.deliveries,
             is_settled: AtomicBool::new(false),
@@ -116,7 +126,7 @@ impl QueueEvent {
     /// Has made what the first reply waits for: gives what tells when that is
     /// over, or `None` if no reply waits for it any more.
     pub fn begin_replying(&self) -> Option<Answered> {
-        self.shared.replier.upgrade()?.begin()
+        self.replier.upgrade()?.begin()
     }
 
     fn push_reply(
@@ -128,7 +138,7 @@ impl QueueEvent {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let replier = self.shared.replier.upgrade().ok_or(ClientError::Closed)?;
+        let replier = self.replier.upgrade().ok_or(ClientError::Closed)?;
         // A large one may be all that the member is given at once.
         let is_small = self.event.data_bytes_total() <= QUIET_BYTES_MAX;
         let is_quiet = is_small && self.shared.has_plenty() && !replier.is_awaited();

@@ -9,18 +9,17 @@ use super::QueueConsumerOptions;
 use super::held::{Held, HeldEvents, Phase};
 use super::settlement::{Gathered, How, SettleBatch, SettleFuture};
 use super::work::Work;
+use crate::callbacks::call_back;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::promise::{Pending, Promise};
-use crate::requester::Replier;
 use crate::standing::{Hindrance, Standing};
-use crate::topic_handle::TopicState;
+use crate::topic_state::TopicState;
 use crate::visits::Visits;
-use crate::watch::call_back;
 use bytes::Bytes;
 use memory::{Deadline, Reservation, Signal};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use wire::message::Lease;
 use wire::record::Gap;
@@ -106,9 +105,6 @@ pub(crate) struct QueueShared {
     pub mailbox: Arc<Mailbox>,
     /// The consumer and its topic, for errors.
     pub title: Arc<str>,
-    /// The consumer's: an event that outlives it is not to wait, when it is
-    /// dropped, for replies that are on their way.
-    pub replier: Weak<Replier>,
     /// A part of the driver's memory, held for as long as the consumer lives.
     share: Reservation,
     /// Guards what has arrived and what is held; held for a push or a pop.
@@ -127,7 +123,6 @@ impl QueueShared {
         options: &QueueConsumerOptions,
         mailbox: Arc<Mailbox>,
         share: Reservation,
-        replier: Weak<Replier>,
     ) -> Self {
         Self {
             key: mailbox.next_key(),
@@ -138,7 +133,6 @@ impl QueueShared {
             wants_inline_data: options.data.brings_inline_data(false),
             options: options.without_callbacks(),
             mailbox,
-            replier,
             share,
             state: Mutex::default(),
             arrived: Signal::new(),

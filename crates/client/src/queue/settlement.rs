@@ -3,9 +3,9 @@
 
 use super::LeaseSet;
 use super::lease_set::is_next;
+use crate::callbacks::{call_back, call_here};
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
-use crate::watch::{call_back, call_here};
 use memory::{Deadline, Signal};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,7 @@
 //! What a queue's consumer has asked of the server and has no answer to.
 
-use super::resolve_with;
 use crate::error::ClientError;
-use crate::promise::Promise;
+use crate::promise::{Promise, Reply};
 use crate::queue::{LeaseSet, SettleBatch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,5 +78,11 @@ impl Extension {
         let message = "the member is none any more";
         let error = ErrorReply::fatal(ErrorCode::LeaseExpired, message);
         resolve_with(self.promise, Err(ClientError::Server(error)));
+    }
+}
+
+pub(super) fn resolve_with(promise: Option<Promise>, outcome: Result<Reply, ClientError>) {
+    if let Some(promise) = promise {
+        promise.resolve(outcome);
     }
 }

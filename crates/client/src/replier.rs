@@ -1,6 +1,5 @@
 //! Who replies: the producer of one consumer's replies.
 
-use super::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER, replies_definition, replies_of};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, Event, ReplyData};
 use crate::future::PushFuture;
@@ -11,6 +10,16 @@ use crate::topic_handle::TopicHandle;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use topic::{Definition, ValidatorKind};
+
+/// Where a request's reply goes: the key of the reply.
+pub const REPLY_HEADER: &str = "thalweg.reply";
+/// Which request a reply is to: the same in both.
+pub const CORRELATION_HEADER: &str = "thalweg.correlation";
+
+/// Who replies: a consumer's name, and for an independent consumer, of which
+/// there may be several of one name, its client's session id behind a slash.
+pub const REPLIER_HEADER: &str = "thalweg.replier";
 
 /// How long a reply waits for room among those that are not stored yet.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(120);
@@ -197,4 +206,18 @@ impl Replier {
             }
         }
     }
+}
+
+/// Where replies to requests of a topic go.
+pub(crate) fn replies_of(topic: &TopicHandle) -> String {
+    format!("{}.replies", topic.name())
+}
+
+/// Replies are as durable as requests; what they say is the workers' matter.
+pub(crate) fn replies_definition(topic: &TopicHandle) -> Result<Definition, ClientError> {
+    let mut builder = Definition::builder().validator(ValidatorKind::None);
+    if let Some(durability) = topic.definition().durability() {
+        builder = builder.durability(durability);
+    }
+    builder.build().map_err(ClientError::invalid)
 }

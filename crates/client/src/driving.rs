@@ -1,0 +1,76 @@
+//! Who drives the core, as seen by a thread that waits for something of it.
+
+use memory::Deadline;
+use std::sync::Arc;
+
+/// What a caller's thread may send by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Post {
+    /// What this producer has gathered, and whether nobody hurries for its answer.
+    Events { producer: u64, is_quiet: bool },
+    /// The settlements of this queue's consumer.
+    Settlements(u64),
+}
+
+impl Post {
+    /// Whether nobody hurries for what comes of it, unless he waits himself.
+    pub fn is_quiet(self) -> bool {
+        match self {
+            Self::Events { is_quiet, .. } => is_quiet,
+            Self::Settlements(_) => true,
+        }
+    }
+}
+
+/// What drives the core: a thread of the client's and whoever waits in its
+/// place, or callers alone.
+pub(crate) trait Driving: Send + Sync {
+    /// Whether callers alone drive, and there is no thread of the client's.
+    fn is_by_callers(&self) -> bool;
+
+    /// Whether the calling thread may wait for the core: not in a callback that
+    /// runs where the core is driven.
+    fn can_wait(&self) -> bool;
+
+    /// Drives until `done`; false when `deadline` has passed before. An error if
+    /// another thread drives, which reports what is waited for.
+    fn drive(
+        self: Arc<Self>,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Bystander>;
+
+    /// Sends what was gathered on this thread; false if it is to be asked for
+    /// by a command.
+    fn post(self: Arc<Self>, what: Post) -> bool;
+
+    /// Has whoever drives look up.
+    fn heed(&self);
+
+    /// A [`Bystander`] waits no longer.
+    fn leave(&self);
+}
+
+/// One who waits for what another thread brings: while there is one, whoever
+/// drives in the thread's place leaves nothing behind.
+pub(crate) struct Bystander(Option<Arc<dyn Driving>>);
+
+impl Bystander {
+    /// One that was counted, until it is dropped.
+    pub fn counted(driving: Arc<dyn Driving>) -> Self {
+        Self(Some(driving))
+    }
+
+    /// One whom nobody has to know of.
+    pub fn unknown() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        if let Some(driving) = &self.0 {
+            driving.leave();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What is known of a topic, whoever holds it.
+
+use crate::error::ClientError;
+use memory::fork::ForkSlot;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use topic::{Definition, Plugins, Serializer};
+use wire::message::{PartitionDescription, TopicDescription};
+use wire::{Durability, TopicId};
+
+/// What is known of a topic; shared by all handles, producers and consumers of it.
+pub(crate) struct TopicState {
+    pub name: Arc<str>,
+    pub id: TopicId,
+    /// As it was when the topic was opened: what cannot change is here.
+    pub definition: Definition,
+    /// How often it was seen to have been altered since: read by every push.
+    alterations: AtomicU32,
+    /// Whether somebody has asked for it to be looked at.
+    is_suspected: AtomicBool,
+    /// As it was seen last. Held for a look or a change only; each process has
+    /// its own, for the parent's may be locked at a fork.
+    altered: ForkSlot<Mutex<Option<Arc<Definition>>>>,
+    /// Where what the definition names comes from, if it is a plugin.
+    pub plugins: Arc<dyn Plugins>,
+    /// Made when it is first needed: whoever only describes needs no plugin.
+    serializer: OnceLock<Arc<dyn Serializer>>,
+    /// How many partitions there are: read by every push, so kept apart.
+    partition_count: AtomicU32,
+    /// As they were when the topic was opened: what a forked child starts from.
+    opened: Vec<PartitionDescription>,
+    partitions: ForkSlot<RwLock<Vec<PartitionDescription>>>,
+}
+
+impl TopicState {
+    pub fn new(
+        description: TopicDescription,
+        plugins: Arc<dyn Plugins>,
+    ) -> Result<Self, ClientError> {
+        let definition = Definition::from_json(&description.definition).map_err(|error| {
+            ClientError::Invalid(format!(
+                "topic {}: the server's definition is not understood: {error}",
+                description.name
+            ))
+        })?;
+        Ok(Self {
+            name: description.name.into(),
+            id: description.topic,
+            definition,
+            alterations: AtomicU32::new(0),
+            is_suspected: AtomicBool::new(false),
+            altered: ForkSlot::new(),
+            plugins,
+            serializer: OnceLock::new(),
+            partition_count: AtomicU32::new(description.partitions.len() as u32),
+            opened: description.partitions,
+            partitions: ForkSlot::new(),
+        })
+    }
+
+    /// The serializer, shared by all producers and consumers.
+    pub fn serializer(&self) -> Result<&Arc<dyn Serializer>, ClientError> {
+        if let Some(serializer) = self.serializer.get() {
+            return Ok(serializer);
+        }
+        let made = self.definition.serializer().build(&*self.plugins)?;
+        Ok(self.serializer.get_or_init(|| made))
+    }
+
+    /// How often the definition was seen to have changed.
+    #[inline]
+    pub fn alterations(&self) -> u32 {
+        // Acquire: whoever sees it finds the definition.
+        self.alterations.load(Ordering::Acquire)
+    }
+
+    /// The definition as it was seen last, if it has changed.
+    pub fn altered(&self) -> Option<Arc<Definition>> {
+        let altered = self.seen_altered();
+        let altered = altered.lock().expect("no holder panics here");
+        altered.clone()
+    }
+
+    /// It may have been altered. False if that was said before and nobody has
+    /// looked since.
+    pub fn suspect(&self) -> bool {
+        // Relaxed: a hint, after which the command is sent.
+        !self.is_suspected.swap(true, Ordering::Relaxed)
+    }
+
+    /// It is about to be looked at, or was just now.
+    pub fn looked_at(&self) {
+        self.is_suspected.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes over a newer definition. One that is not understood, as a later
+    /// version may have it, is left to whoever opens the topic anew.
+    fn update_definition(&self, text: &str) {
+        let altered = self.seen_altered();
+        let mut altered = altered.lock().expect("no holder panics here");
+        let known = altered.as_deref().unwrap_or(&self.definition);
+        if known.to_json() == text {
+            return;
+        }
+        if let Ok(definition) = Definition::from_json(text)
+            && definition != *known
+        {
+            *altered = Some(Arc::new(definition));
+            self.alterations.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn seen_altered(&self) -> Arc<Mutex<Option<Arc<Definition>>>> {
+        let make = || {
+            // A child knows that it was altered, not how: it begins with what
+            // the topic was opened with, and asks when it is told to.
+            let opened = (self.alterations() > 0).then(|| Arc::new(self.definition.clone()));
+            Ok::<_, Infallible>(Mutex::new(opened))
+        };
+        let Ok(altered) = self.altered.get_or_make(make);
+        altered
+    }
+
+    fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {
+        let make = || Ok::<_, Infallible>(RwLock::new(self.opened.clone()));
+        let Ok(known) = self.partitions.get_or_make(make);
+        known
+    }
+
+    #[inline]
+    pub fn partition_count(&self) -> u32 {
+        // Only ever grows, and what it counts is published by the lock.
+        self.partition_count.load(Ordering::Relaxed)
+    }
+
+    pub fn partitions(&self) -> Vec<PartitionDescription> {
+        self.known().read().expect("no holder panics here").clone()
+    }
+
+    /// What an ack of a partition means.
+    pub fn durability(&self, partition: u32) -> Durability {
+        self.known()
+            .read()
+            .expect("no holder panics here")
+            .get(partition as usize)
+            .map_or(Durability::Memory, |partition| partition.durability)
+    }
+
+    /// Takes over a newer description. False if it is of another topic.
+    pub fn update(&self, description: TopicDescription) -> bool {
+        if description.topic != self.id {
+            return false;
+        }
+        self.update_definition(&description.definition);
+        let count = description.partitions.len() as u32;
+        *self.known().write().expect("no holder panics here") = description.partitions;
+        self.partition_count.fetch_max(count, Ordering::Relaxed);
+        true
+    }
+}
