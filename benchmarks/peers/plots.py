@@ -1,5 +1,6 @@
-"""Bars with their spread, as SVG, without any library."""
+"""Bars with their spread, and lines, as SVG, without any library."""
 
+import math
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -11,24 +12,44 @@ def number(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def bars(path: Path, title: str, unit: str, rows: list[tuple[str, dict]]) -> None:
-    """Draws one bar for each (name, spread); a spread has median, min and max."""
-    height = TOP + len(rows) * (BAR + GAP) + 14
-    most = max(spread["max"] for _, spread in rows) or 1.0
-    room = WIDTH - LEFT - RIGHT
-
-    def at(value: float) -> float:
-        return LEFT + room * value / most
-
-    parts = [
+def head(height: int, title: str, unit: str) -> list[str]:
+    return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="10" y="22" font-size="15" fill="{INK}">{escape(title)}</text>',
         f'<text x="{WIDTH - 10}" y="22" text-anchor="end" fill="{INK}">{escape(unit)}</text>',
     ]
-    for quarter in range(5):
-        x = at(most * quarter / 4)
+
+
+def bars(
+    path: Path, title: str, unit: str, rows: list[tuple[str, dict]], least: float | None = None
+) -> None:
+    """Draws one bar for each (name, spread); a spread has median, min and max.
+
+    With `least` the axis is logarithmic and begins there.
+    """
+    height = TOP + len(rows) * (BAR + GAP) + 14
+    most = max(spread["max"] for _, spread in rows) or 1.0
+    room = WIDTH - LEFT - RIGHT
+
+    def at(value: float) -> float:
+        if least is None:
+            return LEFT + room * value / most
+        decades = math.log10(max(value, least) / least)
+        return LEFT + room * decades / math.log10(most / least)
+
+    parts = head(height, title, unit)
+    ticks = [most * quarter / 4 for quarter in range(5)]
+    if least is not None:
+        ticks = [least * 10**power for power in range(math.floor(math.log10(most / least)) + 1)]
+        parts += [
+            f'<text x="{at(tick):.1f}" y="{height - 1}" text-anchor="middle" font-size="10" '
+            f'fill="{INK}">{tick:g}</text>'
+            for tick in ticks
+        ]
+    for tick in ticks:
+        x = at(tick)
         parts.append(
             f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 12}" stroke="{FAINT}"/>'
         )
@@ -46,5 +67,57 @@ def bars(path: Path, title: str, unit: str, rows: list[tuple[str, dict]]) -> Non
             f'<text x="{at(spread["max"]) + 8:.1f}" y="{middle + 4:.1f}" fill="{INK}">'
             f'{number(spread["median"])}</text>',
         ]
+    parts.append("</svg>")
+    path.write_text("\n".join(parts) + "\n")
+
+
+def lines(
+    path: Path, title: str, unit: str, steps: list[str], rows: list[tuple[str, list[dict]]]
+) -> None:
+    """Draws one line for each (name, a spread for each step); the axis is logarithmic."""
+    height, bottom, right = 300, 262, WIDTH - 250
+    spreads = [spread for _, row in rows for spread in row]
+    low = min(spread["min"] for spread in spreads)
+    high = max(spread["max"] for spread in spreads)
+
+    def y(value: float) -> float:
+        return bottom - (bottom - TOP) * math.log(value / low) / math.log(high / low)
+
+    xs = [70 + (right - 70) * step / (len(steps) - 1) for step in range(len(steps))]
+    parts = head(height, title, unit)
+    for x, step in zip(xs, steps):
+        parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}" stroke="{FAINT}"/>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{bottom + 22}" text-anchor="middle" fill="{INK}">'
+            f"{escape(step)}</text>"
+        )
+    for tick in (1, 3, 10, 30, 100, 300, 1000):
+        if low <= tick <= high:
+            parts.append(
+                f'<line x1="70" y1="{y(tick):.1f}" x2="{right}" y2="{y(tick):.1f}" stroke="{FAINT}"/>'
+            )
+            parts.append(
+                f'<text x="62" y="{y(tick) + 4:.1f}" text-anchor="end" fill="{INK}">{tick}</text>'
+            )
+    # Names stand at the lines' ends, and a line's height apart.
+    names: dict[str, float] = {}
+    for name, row in sorted(rows, key=lambda row: y(row[1][-1]["median"])):
+        names[name] = max(y(row[-1]["median"]) + 4, max(names.values(), default=0) + 16)
+    for name, row in rows:
+        color = OURS if name.startswith("Thalweg") else "#7a848c"
+        dash = ' stroke-dasharray="6 4"' if "shm" in name else ""
+        points = " ".join(f"{x:.1f},{y(spread['median']):.1f}" for x, spread in zip(xs, row))
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{dash}/>'
+        )
+        for x, spread in zip(xs, row):
+            parts.append(
+                f'<line x1="{x:.1f}" y1="{y(spread["min"]):.1f}" x2="{x:.1f}" '
+                f'y2="{y(spread["max"]):.1f}" stroke="{color}"/>'
+            )
+        parts.append(
+            f'<text x="{right + 10}" y="{names[name]:.1f}" fill="{INK}">'
+            f"{escape(name)}</text>"
+        )
     parts.append("</svg>")
     path.write_text("\n".join(parts) + "\n")
