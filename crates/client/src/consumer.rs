@@ -1,31 +1,33 @@
 //! A consumer: events pulled one by one or by the batch, and acknowledged.
 
+mod arrivals;
+mod subscriptions;
+
+pub(crate) use subscriptions::{Acknowledgements, Arrival, Change, ConsumerFeed, Subscriptions};
+
 use crate::core::Opening;
-use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, ReplyData};
-use crate::exclusive::{Exclusive, Having, Refused};
-use crate::feed::{Change, ConsumerShared};
+use crate::exclusive::{Having, Refused};
 use crate::future::PushFuture;
+use crate::handle::{Handle, Pull};
 use crate::mailbox::{CallRequest, Command, Seek};
-use crate::options::{ConsumerOptions, GroupMember, PartitionsCallback};
+use crate::options::{ConsumerOptions, GapCallback, GroupMember, PartitionsCallback};
 use crate::promise::{Answered, Pending, Promise};
-use crate::puller::Puller;
+use crate::puller::{Arrivals, Puller};
 use crate::replier::Replier;
-use crate::standing::{Look, Patience, Pulled};
+use crate::standing::{Patience, Pulled};
 use crate::topic_handle::TopicHandle;
+use arrivals::Subscribed;
 use memory::Deadline;
 use memory::fork::ForkSlot;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors};
 use wire::record::{Gap, Position};
 use wire::{ErrorCode, ErrorReply, EventId, PartitionIndex};
-
-/// Told of each gap.
-pub type GapCallback = dyn Fn(PartitionIndex, &Gap) + Send + Sync;
 
 /// Reads a topic's events in the order of each partition, from standing
 /// subscriptions. Can be used from several threads, which share the events.
@@ -74,27 +76,31 @@ impl TopicHandle {
 }
 
 /// A consumer in the process that opened it.
-struct Open {
-    shared: Arc<ConsumerShared>,
+type Open = Handle<Subscriptions>;
+
+/// What a handle has besides.
+pub(crate) struct Own {
     /// With its callbacks, if the consumer is a group's member.
     member: Option<GroupMember>,
-    /// Whoever pulls has it, never while waiting for the network; and whoever
-    /// takes in what arrives, if nobody pulls.
-    puller: Arc<Exclusive<Puller>>,
-    /// Gaps that were met and not yet asked for.
-    gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
-    on_gap: Mutex<Option<Arc<GapCallback>>>,
     replier: Arc<Replier>,
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        let consumer = self.shared.key;
-        self.shared.mailbox.send(Command::CloseConsumer(consumer));
-        // Callbacks end on this thread, for the core may outlive this.
-        self.shared.set_on_ready(None);
-        // It may hold the last handle of the driver, which whoever drives must not drop.
-        self.puller.end();
+impl Pull for Subscriptions {
+    type Arrivals = Subscribed;
+    type Event = ConsumedEvent;
+    type Own = Own;
+
+    fn came(open: &Open) -> Result<(), ClientError> {
+        follow_changes(open)
+    }
+
+    fn event(_open: &Open, event: ConsumedEvent) -> ConsumedEvent {
+        event
+    }
+
+    fn end(open: &Open) {
+        let consumer = open.feed.key;
+        open.feed.mailbox.send(Command::CloseConsumer(consumer));
     }
 }
 
@@ -122,7 +128,7 @@ impl Consumer {
         let (topic, name) = (topic.clone(), name.to_owned());
         // Without it no event could be read.
         let serializer = topic.state.serializer().map(drop);
-        match serializer.and_then(|()| Open::begin(&topic, &name, &options)) {
+        match serializer.and_then(|()| begin(&topic, &name, &options)) {
             Err(error) => Pending::failed(error),
             Ok(opened) => opened.then(move |open| {
                 let slot = ForkSlot::new();
@@ -143,7 +149,7 @@ impl Consumer {
             return Ok(open);
         }
         self.slot
-            .get_or_make(|| Open::begin(&self.topic, &self.name, &self.options)?.wait())
+            .get_or_make(|| begin(&self.topic, &self.name, &self.options)?.wait())
     }
 
     /// The next event.
@@ -170,12 +176,7 @@ impl Consumer {
     ///   read again with the next pull;
     /// - [`ClientError::Server`] when a subscription has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<ConsumedEvent>, ClientError> {
-        let open = self.open()?;
-        let patience = Patience::within(timeout);
-        if let Some(event) = open.try_pull(patience.deadline())? {
-            return Ok(Some(event));
-        }
-        Ok(open.next(&patience, Deadline::NEVER)?.event())
+        self.open()?.pull(timeout)
     }
 
     /// Events that are there, at least one and at most `max`; waits for the
@@ -191,10 +192,7 @@ impl Consumer {
         if max == 0 {
             return Ok(Vec::new());
         }
-        Ok(match self.pull(timeout)? {
-            Some(event) => self.open()?.fill(event, max),
-            None => Vec::new(),
-        })
+        self.open()?.pull_batch(max, timeout)
     }
 
     /// One look of a [`Consumer::pull_batch`] that its caller cuts into several,
@@ -209,17 +207,7 @@ impl Consumer {
         patience: &Patience,
         look: Duration,
     ) -> Result<Pulled<ConsumedEvent>, ClientError> {
-        let open = self.open()?;
-        let look = Deadline::after(look).earlier(patience.deadline());
-        let next = match open.try_pull(look)? {
-            Some(event) => Look::Event(event),
-            None => open.next(patience, look)?,
-        };
-        Ok(match next {
-            Look::Event(event) => Pulled::Events(open.fill(event, max)),
-            Look::Nothing => Pulled::Nothing,
-            Look::NotYet => Pulled::NotYet,
-        })
+        self.open()?.pull_look(max, patience, look)
     }
 
     /// Events up to and including `id` are done with, in its partition.
@@ -238,18 +226,18 @@ impl Consumer {
             offset: id.offset.plus(1),
         };
         let partition = id.partition.0;
-        let mut waiting = open.acknowledgements();
+        let mut waiting = open.feed.acknowledgements();
         let fenced = waiting.fenced.remove(&partition);
         if let Some(failure) = fenced.or_else(|| waiting.failure.take()) {
             return Err(failure);
         }
-        if self.options.group.is_some() && !open.shared.reads(partition) {
+        if self.options.group.is_some() && !open.feed.reads(partition) {
             return Err(not_owned(&self.name, &self.topic, id.partition));
         }
         if let Some(newest) = waiting.positions.get_mut(&partition) {
             *newest = (*newest).max(position);
         } else {
-            if !open.shared.reads(partition) {
+            if !open.feed.reads(partition) {
                 return Err(not_read(&self.name, &self.topic, id.partition));
             }
             waiting.positions.insert(partition, position);
@@ -258,8 +246,8 @@ impl Consumer {
             return Ok(());
         }
         drop(waiting);
-        let consumer = open.shared.key;
-        open.shared.mailbox.send(Command::Acknowledge { consumer });
+        let consumer = open.feed.key;
+        open.feed.mailbox.send(Command::Acknowledge { consumer });
         Ok(())
     }
 
@@ -278,7 +266,7 @@ impl Consumer {
         metadata: &[u8],
         data: impl Into<ReplyData<'a>>,
     ) -> Result<PushFuture, ClientError> {
-        let replier = &self.open()?.replier;
+        let replier = &self.open()?.own.replier;
         replier.reply(request, metadata, data.into(), true, false)
     }
 
@@ -292,7 +280,7 @@ impl Consumer {
         metadata: &[u8],
         data: impl Into<ReplyData<'a>>,
     ) -> Result<PushFuture, ClientError> {
-        let replier = &self.open()?.replier;
+        let replier = &self.open()?.own.replier;
         replier.reply(request, metadata, data.into(), false, false)
     }
 
@@ -302,7 +290,7 @@ impl Consumer {
     /// # Errors
     /// In a forked child it may have to subscribe anew.
     pub fn begin_replying(&self) -> Result<Option<Answered>, ClientError> {
-        Ok(self.open()?.replier.begin())
+        Ok(self.open()?.own.replier.begin())
     }
 
     /// Waits until everything that was acknowledged is durable. What was
@@ -320,9 +308,9 @@ impl Consumer {
             Ok(open) => open,
             Err(error) => return Pending::failed(error),
         };
-        let promise = Promise::new(&open.shared.mailbox);
-        open.shared.mailbox.send(Command::FlushAcknowledgements {
-            consumer: open.shared.key,
+        let promise = Promise::new(&open.feed.mailbox);
+        open.feed.mailbox.send(Command::FlushAcknowledgements {
+            consumer: open.feed.key,
             timeout,
             promise: promise.clone(),
         });
@@ -341,9 +329,9 @@ impl Consumer {
         // Before anything is moved.
         drop(self.puller_for_seek(&open)?);
         self.move_cursor(&open, partition, position)?.wait()?;
-        let promise = Promise::new(&open.shared.mailbox);
+        let promise = Promise::new(&open.feed.mailbox);
         let puller = self.puller_for_seek(&open)?;
-        open.resubscribe(puller, partition, position, Some(promise.clone()));
+        resubscribe(&open, puller, partition, position, Some(promise.clone()));
         let what = format!("the subscription to {}/{partition}", self.topic.name());
         let timeout = self.topic.driver.request_timeout();
         Pending::new(promise, what, timeout, |_| Ok(())).wait()
@@ -370,11 +358,14 @@ impl Consumer {
         let open = self.open()?;
         let puller = self.puller_for_seek(&open)?;
         let moved = self.move_cursor(&open, partition, position)?;
-        open.resubscribe(puller, partition, position, None);
+        resubscribe(&open, puller, partition, position, None);
         Ok(moved)
     }
 
-    fn puller_for_seek<'a>(&self, open: &'a Open) -> Result<Having<'a, Puller>, ClientError> {
+    fn puller_for_seek<'a>(
+        &self,
+        open: &'a Open,
+    ) -> Result<Having<'a, Puller<Subscribed>>, ClientError> {
         let deadline = Deadline::after(self.topic.driver.request_timeout());
         let had = open.puller.have(deadline);
         had.map_err(|refused| refused.error("a seek", &self.name))
@@ -386,16 +377,16 @@ impl Consumer {
         partition: PartitionIndex,
         position: Position,
     ) -> Result<Pending<()>, ClientError> {
-        if !open.shared.reads(partition.0) {
+        if !open.feed.reads(partition.0) {
             return Err(not_read(&self.name, &self.topic, partition));
         }
-        open.acknowledgements().begin_seek(partition.0);
+        open.feed.acknowledgements().begin_seek(partition.0);
         let body = MoveCursors {
             consumer: self.name.clone(),
             how: CursorMove::Seek,
             positions: vec![(partition, position)],
         };
-        let promise = Promise::new(&open.shared.mailbox);
+        let promise = Promise::new(&open.feed.mailbox);
         let timeout = self.topic.driver.request_timeout();
         let what = format!(
             "the cursor of consumer {} of {}/{partition}",
@@ -404,7 +395,7 @@ impl Consumer {
         );
         let pending = Pending::new(promise.clone(), what.clone(), timeout, |_| Ok(()));
         let seek = Seek {
-            consumer: open.shared.key,
+            consumer: open.feed.key,
             partition,
         };
         let call = CallRequest {
@@ -416,14 +407,14 @@ impl Consumer {
             what,
             promise,
         };
-        open.shared.mailbox.send(Command::Seek { seek, call });
+        open.feed.mailbox.send(Command::Seek { seek, call });
         Ok(pending)
     }
 
     /// Takes the gaps that were met so far.
     pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
         match self.slot.get() {
-            Some(open) => std::mem::take(&mut *open.gaps()),
+            Some(open) => open.feed.take_gaps(),
             None => Vec::new(),
         }
     }
@@ -431,7 +422,7 @@ impl Consumer {
     /// Calls `callback` for each gap, on the thread that pulls past it.
     pub fn on_gap(&self, callback: Arc<GapCallback>) {
         if let Ok(open) = self.open() {
-            *open.on_gap.lock().expect("no holder panics here") = Some(callback);
+            open.feed.set_on_gap(callback);
         }
     }
 
@@ -439,7 +430,7 @@ impl Consumer {
     /// nor call anything of the user's.
     pub(crate) fn on_arrival(&self, callback: Arc<dyn Fn() + Send + Sync>) {
         if let Some(open) = self.slot.get() {
-            open.shared.set_on_arrival(callback);
+            open.feed.set_on_arrival(callback);
         }
     }
 
@@ -454,12 +445,12 @@ impl Consumer {
     /// For a reader with a way of waiting of its own: the count of news, to be
     /// given to [`Consumer::wait_for_news`].
     pub(crate) fn news(&self) -> Result<u64, ClientError> {
-        Ok(self.open()?.shared.news())
+        Ok(self.open()?.feed.news())
     }
 
     /// Waits for news after `seen`; false when `deadline` has passed.
     pub(crate) fn wait_for_news(&self, seen: u64, deadline: Deadline) -> Result<bool, ClientError> {
-        Ok(self.open()?.shared.wait(seen, deadline))
+        Ok(self.open()?.feed.wait(seen, deadline))
     }
 
     /// Events that are there, at most `max`; does not wait. `on_gap` is called for
@@ -484,11 +475,11 @@ impl Consumer {
                 Err(error) => break Some(error),
             }
         };
-        let gaps = puller.take_gaps();
+        let gaps = puller.arrivals.take_gaps();
         drop(puller);
         gaps.iter()
             .for_each(|(partition, gap)| on_gap(*partition, gap));
-        open.tell(gaps);
+        open.feed.report_gaps(gaps);
         match failure {
             // It comes again with the next one.
             Some(error) if events.is_empty() => Err(error),
@@ -498,19 +489,19 @@ impl Consumer {
 
     /// Fails if nothing will come any more, however long it is waited for.
     pub(crate) fn standing(&self) -> Result<(), ClientError> {
-        self.open()?.health()
+        self.open()?.feed.health()
     }
 
     /// Why nothing will come any more of a partition, or of all, if so.
     pub(crate) fn failure(&self) -> Option<ClientError> {
-        self.slot.get()?.shared.failure()
+        self.slot.get()?.feed.failure()
     }
 
     /// Calls `callback` whenever [`Consumer::pull`] may have something new to
     /// say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
         if let Ok(open) = self.open() {
-            open.shared.set_on_ready(Some(Arc::from(callback)));
+            open.feed.set_on_ready(Some(Arc::from(callback)));
         }
     }
 
@@ -533,7 +524,7 @@ impl Consumer {
     /// The partitions that are read.
     pub fn partitions(&self) -> Vec<u32> {
         match self.slot.get() {
-            Some(open) => open.shared.partitions(),
+            Some(open) => open.feed.partitions(),
             None => Vec::new(),
         }
     }
@@ -583,260 +574,135 @@ fn not_read(consumer: &str, topic: &TopicHandle, partition: PartitionIndex) -> C
     ))
 }
 
-impl Open {
-    fn begin(
-        topic: &TopicHandle,
-        name: &str,
-        options: &ConsumerOptions,
-    ) -> Result<Pending<Self>, ClientError> {
-        let session = topic.driver.session()?;
-        let count = topic.state.partition_count();
-        let partitions = match &options.partitions {
-            // The group says which.
-            None if options.group.is_some() => Vec::new(),
-            None => (0..count).collect(),
-            Some(partitions) => partitions.clone(),
-        };
-        if let Some(wrong) = partitions.iter().find(|partition| **partition >= count) {
-            return Err(ClientError::UnknownPartition(format!(
-                "partition {wrong} is out of range: {} has {count}, counted from 0",
-                topic.name()
-            )));
-        }
-        // A group's member may come to read all of them.
-        let windows = match options.group {
-            None => partitions.len(),
-            Some(_) => count as usize,
-        };
-        let wanted = options.credit_bytes.saturating_mul(windows.max(1) as u64);
-        let share = session.share(wanted);
-        let shared = Arc::new(ConsumerShared::new(
-            name.to_owned(),
-            topic.state.clone(),
-            options,
-            session.mailbox.clone(),
-            share,
-            windows,
-        ));
-        let promise = Promise::new(&session.mailbox);
-        let timeout = topic.driver.request_timeout();
-        session.mailbox.send(Command::Open {
-            opening: Box::new(Opening::Consumer {
-                consumer: shared.clone(),
-                partitions,
-                start: options.start,
-                seed: session.member_seed(),
-            }),
-            timeout,
-            promise: promise.clone(),
-        });
-        let waker = Arc::downgrade(&shared);
-        let on_read = Arc::new(move || {
-            if let Some(shared) = waker.upgrade() {
-                shared.notify();
-            }
-        });
-        let (data, allocator) = (options.data.clone(), options.allocator.clone());
-        let reader = DataReader::new(topic, data, allocator, on_read);
-        let calls_user = reader.calls_user();
-        let puller = Puller::new(shared.clone(), reader);
-        let puller = Arc::new(Exclusive::new(puller, calls_user));
-        let early = Arc::downgrade(&puller);
-        shared.set_begin_reading(Arc::new(move || {
-            let Some(puller) = early.upgrade() else {
-                return;
-            };
-            // If somebody has it, that one begins it.
-            puller.try_with(Puller::begin_early);
-        }));
-        let replier = match options.group {
-            Some(_) => name.to_owned(),
-            None => format!("{name}/{}", session.id()),
-        };
-        let open = Self {
-            puller,
-            shared,
-            member: options.group.clone(),
-            gaps: Mutex::default(),
-            on_gap: Mutex::default(),
-            replier: Replier::new(topic, replier),
-        };
-        let what = match name {
-            "" => format!("the subscriptions of a read of {}", topic.name()),
-            _ => format!("the subscriptions of consumer {name} to {}", topic.name()),
-        };
-        Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
+fn begin(
+    topic: &TopicHandle,
+    name: &str,
+    options: &ConsumerOptions,
+) -> Result<Pending<Open>, ClientError> {
+    let session = topic.driver.session()?;
+    let count = topic.state.partition_count();
+    let partitions = match &options.partitions {
+        // The group says which.
+        None if options.group.is_some() => Vec::new(),
+        None => (0..count).collect(),
+        Some(partitions) => partitions.clone(),
+    };
+    if let Some(wrong) = partitions.iter().find(|partition| **partition >= count) {
+        return Err(ClientError::UnknownPartition(format!(
+            "partition {wrong} is out of range: {} has {count}, counted from 0",
+            topic.name()
+        )));
     }
-
-    /// The puller, for a pull: `None` if another thread has it all the time.
-    fn puller(&self, deadline: Deadline) -> Result<Option<Having<'_, Puller>>, ClientError> {
-        match self.puller.have(deadline) {
-            Ok(puller) => Ok(Some(puller)),
-            Err(Refused::Timeout) => Ok(None),
-            Err(refused) => Err(refused.error("a pull", &self.shared.name)),
-        }
-    }
-
-    fn gaps(&self) -> MutexGuard<'_, Vec<(PartitionIndex, Gap)>> {
-        self.gaps.lock().expect("no holder panics here")
-    }
-
-    fn acknowledgements(&self) -> MutexGuard<'_, crate::feed::Acknowledgements> {
-        self.shared
-            .acknowledgements
-            .lock()
-            .expect("no holder panics here")
-    }
-
-    /// Calls the program back for what happened to partitions of its group.
-    fn follow_changes(&self) -> Result<(), ClientError> {
-        let Some(member) = &self.member else {
-            return Ok(());
-        };
-        // What it forgets for the program is not to be held here.
-        if self.puller.is_had_here() {
-            return Err(Refused::InCallback.error("a pull", &self.shared.name));
-        }
-        if let Some(absence) = self.shared.visits.visit() {
-            let key = self.shared.key;
-            self.shared.mailbox.send(Command::RejoinGroup(key));
-            return Err(absence);
-        }
-        let tell = |callback: &Option<Arc<PartitionsCallback>>, partitions: &[PartitionIndex]| {
-            if let Some(callback) = callback {
-                callback(partitions);
-            }
-        };
-        while let Some(change) = self.shared.take_change() {
-            match change {
-                Change::Assigned(partitions) => tell(&member.on_assigned, &partitions),
-                Change::Lost(partitions) => {
-                    self.forget(&partitions);
-                    tell(&member.on_lost, &partitions);
-                }
-                Change::Revoking(partitions) => {
-                    self.forget(&partitions);
-                    tell(&member.on_revoking, &partitions);
-                    self.shared.mailbox.send(Command::Release {
-                        consumer: self.shared.key,
-                        partitions,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn forget(&self, partitions: &[PartitionIndex]) {
-        if let Ok(mut puller) = self.puller.have(Deadline::NEVER) {
-            for partition in partitions {
-                puller.forget(*partition);
-            }
-        }
-    }
-
-    fn try_pull(&self, deadline: Deadline) -> Result<Option<ConsumedEvent>, ClientError> {
-        self.follow_changes()?;
-        let Some(mut puller) = self.puller(deadline)? else {
-            return Ok(None);
-        };
-        let event = puller.next();
-        let gaps = puller.take_gaps();
-        drop(puller);
-        self.tell(gaps);
-        event
-    }
-
-    /// Waits for the next event, for one look that ends by `look`.
-    fn next(
-        &self,
-        patience: &Patience,
-        look: Deadline,
-    ) -> Result<Look<ConsumedEvent>, ClientError> {
-        let (standing, mailbox) = (&self.shared.standing, &self.shared.mailbox);
-        loop {
-            let seen = self.shared.news();
-            if let Some(event) = self.try_pull(look.earlier(patience.deadline()))? {
-                return Ok(Look::Event(event));
-            }
-            self.health()?;
-            let until = standing.wait_until(patience, look, mailbox);
-            if self.shared.wait(seen, until) {
-                continue;
-            }
-            if patience.has_passed() {
-                standing.verdict(mailbox)?;
-                return Ok(Look::Nothing);
-            }
-            if look.has_passed() {
-                return Ok(Look::NotYet);
-            }
-        }
-    }
-
-    /// The event and those that lie behind it, `max` at most.
-    fn fill(&self, first: ConsumedEvent, max: usize) -> Vec<ConsumedEvent> {
-        let mut events = Vec::with_capacity(max.min(4));
-        events.push(first);
-        // What another thread pulls meanwhile is that one's.
-        let Ok(Some(mut puller)) = self.puller(Deadline::after(Duration::ZERO)) else {
-            return events;
-        };
-        while events.len() < max {
-            match puller.next() {
-                Ok(Some(event)) => events.push(event),
-                // An error comes again with the next pull.
-                Ok(None) | Err(_) => break,
-            }
-        }
-        let gaps = puller.take_gaps();
-        drop(puller);
-        self.tell(gaps);
-        events
-    }
-
-    fn tell(&self, gaps: Vec<(PartitionIndex, Gap)>) {
-        if gaps.is_empty() {
+    // A group's member may come to read all of them.
+    let windows = match options.group {
+        None => partitions.len(),
+        Some(_) => count as usize,
+    };
+    let wanted = options.credit_bytes.saturating_mul(windows.max(1) as u64);
+    let share = session.share(wanted);
+    let feed = Arc::new(ConsumerFeed::of_subscriptions(
+        name,
+        topic.state.clone(),
+        options,
+        session.mailbox.clone(),
+        share,
+        windows,
+    ));
+    let promise = Promise::new(&session.mailbox);
+    let timeout = topic.driver.request_timeout();
+    session.mailbox.send(Command::Open {
+        opening: Box::new(Opening::Consumer {
+            consumer: feed.clone(),
+            partitions,
+            start: options.start,
+            seed: session.member_seed(),
+        }),
+        timeout,
+        promise: promise.clone(),
+    });
+    let replier = match options.group {
+        Some(_) => name.to_owned(),
+        None => format!("{name}/{}", session.id()),
+    };
+    let own = Own {
+        member: options.group.clone(),
+        replier: Replier::new(topic, replier),
+    };
+    let wanted = (options.data.clone(), options.allocator.clone());
+    let arrivals = Subscribed::new(feed.clone());
+    let open = Open::new(topic, feed, wanted, arrivals, own);
+    let early = Arc::downgrade(&open.puller);
+    open.feed.set_begin_reading(Arc::new(move || {
+        let Some(puller) = early.upgrade() else {
             return;
+        };
+        // If somebody has it, that one begins it.
+        puller.try_with(Puller::begin_early);
+    }));
+    let what = match name {
+        "" => format!("the subscriptions of a read of {}", topic.name()),
+        _ => format!("the subscriptions of consumer {name} to {}", topic.name()),
+    };
+    Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
+}
+
+/// Calls the program back for what happened to partitions of its group.
+fn follow_changes(open: &Open) -> Result<(), ClientError> {
+    let Some(member) = &open.own.member else {
+        return Ok(());
+    };
+    // What it forgets for the program is not to be held here.
+    if open.puller.is_had_here() {
+        return Err(Refused::InCallback.error("a pull", &open.feed.name));
+    }
+    open.feed.visit()?;
+    let tell = |callback: &Option<Arc<PartitionsCallback>>, partitions: &[PartitionIndex]| {
+        if let Some(callback) = callback {
+            callback(partitions);
         }
-        let on_gap = self.on_gap.lock().expect("no holder panics here").clone();
-        if let Some(on_gap) = on_gap {
-            for (partition, gap) in &gaps {
-                on_gap(*partition, gap);
+    };
+    while let Some(change) = open.feed.take_change() {
+        match change {
+            Change::Assigned(partitions) => tell(&member.on_assigned, &partitions),
+            Change::Lost(partitions) => {
+                forget(open, &partitions);
+                tell(&member.on_lost, &partitions);
+            }
+            Change::Revoking(partitions) => {
+                forget(open, &partitions);
+                tell(&member.on_revoking, &partitions);
+                open.feed.mailbox.send(Command::Release {
+                    consumer: open.feed.key,
+                    partitions,
+                });
             }
         }
-        self.gaps().extend(gaps);
     }
+    Ok(())
+}
 
-    /// Whether waiting makes sense.
-    fn health(&self) -> Result<(), ClientError> {
-        if let Some(failure) = self.shared.failure() {
-            return Err(failure);
-        }
-        if let Some(lost) = self.shared.mailbox.liveness.lost() {
-            return Err(lost);
-        }
-        match self.shared.mailbox.ended() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
+fn forget(open: &Open, partitions: &[PartitionIndex]) {
+    if let Ok(mut puller) = open.puller.have(Deadline::NEVER) {
+        for partition in partitions {
+            puller.forget(*partition);
         }
     }
+}
 
-    fn resubscribe(
-        &self,
-        mut puller: Having<'_, Puller>,
-        partition: PartitionIndex,
-        position: Position,
-        promise: Option<Promise>,
-    ) {
-        puller.restart(partition.0, position);
-        self.shared.mailbox.send(Command::Resubscribe {
-            consumer: self.shared.key,
-            partition,
-            position,
-            promise,
-        });
-    }
+fn resubscribe(
+    open: &Open,
+    mut puller: Having<'_, Puller<Subscribed>>,
+    partition: PartitionIndex,
+    position: Position,
+    promise: Option<Promise>,
+) {
+    puller.restart(partition.0, position);
+    open.feed.mailbox.send(Command::Resubscribe {
+        consumer: open.feed.key,
+        partition,
+        position,
+        promise,
+    });
 }
 
 impl fmt::Debug for Consumer {

@@ -26,6 +26,7 @@ mod feed;
 mod fetched;
 mod future;
 pub mod group_file;
+mod handle;
 pub mod journal;
 mod landing;
 mod letting_go;
@@ -55,7 +56,7 @@ mod visits;
 mod watch;
 
 pub use callbacks::call_back;
-pub use consumer::{Consumer, GapCallback};
+pub use consumer::Consumer;
 pub use driver::Driver;
 pub use error::ClientError;
 pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo, ReplyData};
@@ -67,8 +68,8 @@ pub use letting_go::let_go;
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
-    Endpoint, GroupMember, Linger, OnWaiting, Ordering, PartitionsCallback, ProducerOptions,
-    Progress, Waiting,
+    Endpoint, GapCallback, GroupMember, Linger, OnWaiting, Ordering, PartitionsCallback,
+    ProducerOptions, Progress, Waiting,
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use topic::{GroupOptions, NoPlugins, Plugins};
 use wire::message::Start;
+use wire::record::Gap;
 use wire::view::DataView;
 use wire::{DirectoryId, Durability, PartitionIndex};
 
@@ -87,6 +88,9 @@ impl fmt::Display for Waiting {
         }
     }
 }
+
+/// Told of each gap.
+pub type GapCallback = dyn Fn(PartitionIndex, &Gap) + Send + Sync;
 
 /// Hears what pulls without a deadline wait for.
 pub type OnWaiting = dyn Fn(&Waiting) + Send + Sync;

@@ -1,40 +1,38 @@
 //! Consumers of a queue: single events under leases, settled one by one. What
 //! happens to them is on the page `docs/concept/sharing.md`.
 
+mod arrivals;
 mod drain;
 mod event;
-mod feed;
 mod held;
 mod job_end;
 mod lease_set;
+mod leases;
 mod options;
-mod puller;
 mod settlement;
 mod work;
 
 pub use drain::{Drain, Drained};
 pub use event::QueueEvent;
-pub(crate) use feed::{LeasedBatch, QueueShared};
 use held::Held;
 pub use job_end::JobEnd;
 pub(crate) use lease_set::LeaseSet;
+pub(crate) use leases::{LeasedBatch, Leases, QueueFeed};
 pub use options::QueueConsumerOptions;
 pub(crate) use settlement::SettleBatch;
 pub use settlement::SettleFuture;
 
 use crate::core::Opening;
-use crate::data_reader::DataReader;
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
-use crate::exclusive::{Exclusive, Having, Refused};
+use crate::handle::{Handle, Pull};
 use crate::mailbox::Command;
 use crate::promise::{Pending, Promise, Reply};
 use crate::replier::Replier;
-use crate::standing::{Look, Patience, Pulled};
+use crate::standing::{Patience, Pulled};
 use crate::topic_handle::TopicHandle;
-use memory::Deadline;
+use arrivals::Leased;
 use memory::fork::ForkSlot;
-use puller::QueuePuller;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -89,24 +87,35 @@ impl TopicHandle {
 }
 
 /// A queue's consumer in the process that opened it.
-struct Open {
-    shared: Arc<QueueShared>,
-    /// Whoever pulls has it, never while waiting for the network.
-    puller: Exclusive<QueuePuller>,
+type Open = Handle<Leases>;
+
+/// What a handle has besides.
+pub(crate) struct Own {
     /// The queue's options as they are.
     queue: QueueOptions,
     /// Replies to what was pulled; it ends with the consumer.
     replier: Arc<Replier>,
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.shared.close();
-        // It ends on this thread, for the core may outlive this.
-        self.shared.set_on_ready(None);
-        self.shared.mailbox.send(Command::CloseQueue {
-            queue: self.shared.key,
-            timeout: self.shared.options.session_timeout,
+impl Pull for Leases {
+    type Arrivals = Leased;
+    type Event = QueueEvent;
+    type Own = Own;
+
+    fn came(open: &Open) -> Result<(), ClientError> {
+        open.feed.visit()
+    }
+
+    fn event(open: &Open, (event, held): (ConsumedEvent, Held)) -> QueueEvent {
+        let replier = Arc::downgrade(&open.own.replier);
+        QueueEvent::new(event, open.feed.clone(), replier, held)
+    }
+
+    fn end(open: &Open) {
+        open.feed.close();
+        open.feed.mailbox.send(Command::CloseQueue {
+            queue: open.feed.key,
+            timeout: open.feed.options.session_timeout,
             promise: None,
         });
     }
@@ -139,7 +148,7 @@ impl QueueConsumer {
             }
         });
         made.and_then(&mailbox, timeout, move |made| {
-            match made.and_then(|()| Open::begin(&topic, &name, &options)) {
+            match made.and_then(|()| begin(&topic, &name, &options)) {
                 Err(error) => Pending::failed(error),
                 Ok(opened) => opened.then(move |open| {
                     let slot = ForkSlot::new();
@@ -161,7 +170,7 @@ impl QueueConsumer {
             return Ok(open);
         }
         self.slot
-            .get_or_make(|| Open::begin(&self.topic, &self.name, &self.options)?.wait())
+            .get_or_make(|| begin(&self.topic, &self.name, &self.options)?.wait())
     }
 
     /// The next event.
@@ -192,12 +201,7 @@ impl QueueConsumer {
     ///   the processing timeout, and for good when a successor took over; with
     ///   other codes when the membership has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<QueueEvent>, ClientError> {
-        let open = self.open()?;
-        let patience = Patience::within(timeout);
-        if let Some(event) = open.try_pull(patience.deadline())? {
-            return Ok(Some(event));
-        }
-        Ok(open.next(&patience, Deadline::NEVER)?.event())
+        self.open()?.pull(timeout)
     }
 
     /// Events that are there, at least one and at most `max`; waits for the
@@ -213,10 +217,7 @@ impl QueueConsumer {
         if max == 0 {
             return Ok(Vec::new());
         }
-        Ok(match self.pull(timeout)? {
-            Some(event) => self.open()?.fill(event, max),
-            None => Vec::new(),
-        })
+        self.open()?.pull_batch(max, timeout)
     }
 
     /// One look of a [`QueueConsumer::pull_batch`] that its caller cuts into
@@ -231,17 +232,7 @@ impl QueueConsumer {
         patience: &Patience,
         look: Duration,
     ) -> Result<Pulled<QueueEvent>, ClientError> {
-        let open = self.open()?;
-        let look = Deadline::after(look).earlier(patience.deadline());
-        let next = match open.try_pull(look)? {
-            Some(event) => Look::Event(event),
-            None => open.next(patience, look)?,
-        };
-        Ok(match next {
-            Look::Event(event) => Pulled::Events(open.fill(event, max)),
-            Look::Nothing => Pulled::Nothing,
-            Look::NotYet => Pulled::NotYet,
-        })
+        self.open()?.pull_look(max, patience, look)
     }
 
     /// The program is about to end: nothing new is handed out from now on, and
@@ -253,14 +244,14 @@ impl QueueConsumer {
     /// waits, and may be called again: the earlier end counts.
     pub fn wind_down(&self, within: Duration) {
         if let Some(open) = self.slot.get() {
-            open.shared.stop();
-            open.wind_down(Duration::ZERO, within);
+            open.feed.stop();
+            wind_down(&open, Duration::ZERO, within);
         }
     }
 
     /// Whether nothing new is handed out any more, for the program is about to end.
     pub fn is_winding_down(&self) -> bool {
-        self.slot.get().is_some_and(|open| open.shared.is_stopped())
+        self.slot.get().is_some_and(|open| open.feed.is_stopped())
     }
 
     /// Events for ever, until a pull fails or the program is about to end. An
@@ -273,7 +264,7 @@ impl QueueConsumer {
     /// new to say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
         if let Ok(open) = self.open() {
-            open.shared.set_on_ready(Some(Arc::from(callback)));
+            open.feed.set_on_ready(Some(Arc::from(callback)));
         }
     }
 
@@ -281,7 +272,7 @@ impl QueueConsumer {
     /// that were lost, before they were settled.
     pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
         match self.slot.get() {
-            Some(open) => open.shared.take_gaps(),
+            Some(open) => open.feed.take_gaps(),
             None => Vec::new(),
         }
     }
@@ -291,7 +282,7 @@ impl QueueConsumer {
     /// # Errors
     /// In a forked child it may have to join anew.
     pub fn queue_options(&self) -> Result<QueueOptions, ClientError> {
-        Ok(self.open()?.queue.clone())
+        Ok(self.open()?.own.queue.clone())
     }
 
     /// The name of the queue.
@@ -320,7 +311,7 @@ impl QueueConsumer {
         let Some(open) = self.slot.get() else {
             return Pending::ready(());
         };
-        open.begin_close(self.topic.driver.request_timeout())
+        begin_close(&open, self.topic.driver.request_timeout())
     }
 }
 
@@ -329,10 +320,10 @@ impl Drop for QueueConsumer {
     /// which runs on the thread that would be waited for.
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
-            && open.shared.mailbox.can_wait()
+            && open.feed.mailbox.can_wait()
         {
             // Whoever cares for the outcome calls `close`.
-            let _ = open.begin_close(self.options.session_timeout).wait();
+            let _ = begin_close(&open, self.options.session_timeout).wait();
         }
     }
 }
@@ -367,172 +358,68 @@ fn check(
     topic.state.serializer().map(drop)
 }
 
-impl Open {
-    fn begin(
-        topic: &TopicHandle,
-        name: &str,
-        options: &QueueConsumerOptions,
-    ) -> Result<Pending<Self>, ClientError> {
-        let session = topic.driver.session()?;
-        let share = session.share(options.prefetch_bytes);
-        let state = topic.state.clone();
-        let mailbox = session.mailbox.clone();
-        let replier = Replier::new(topic, name.to_owned());
-        let shared = Arc::new(QueueShared::new(name, state, options, mailbox, share));
-        session.register_queue(&shared);
-        let promise = Promise::new(&session.mailbox);
-        let timeout = topic.driver.request_timeout();
-        session.mailbox.send(Command::Open {
-            opening: Box::new(Opening::Queue {
-                queue: shared.clone(),
-                seed: session.member_seed(),
-            }),
-            timeout,
-            promise: promise.clone(),
-        });
-        if let Some(end) = options.job_end {
-            let (stop_after, leave_after) = end.from(SystemTime::now());
-            session.mailbox.send(Command::WindDownQueue {
-                queue: shared.key,
-                stop_after,
-                leave_after,
-            });
-        }
-        let waker = Arc::downgrade(&shared);
-        let on_read = Arc::new(move || {
-            if let Some(shared) = waker.upgrade() {
-                shared.notify();
-            }
-        });
-        let (data, allocator) = (options.data.clone(), options.allocator.clone());
-        let reader = DataReader::new(topic, data, allocator, on_read);
-        let calls_user = reader.calls_user();
-        let puller = QueuePuller::new(shared.clone(), reader);
-        let mut open = Self {
-            puller: Exclusive::new(puller, calls_user),
-            shared,
-            queue: QueueOptions::default(),
-            replier,
-        };
-        let what = format!("the membership of {}", open.shared.title);
-        Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
-            let joined = Joined::from_bytes("joined", &reply.head).map_err(ClientError::damaged)?;
-            open.queue = QueueOptions::from_json(&joined.options).map_err(ClientError::damaged)?;
-            Ok(open)
-        }))
-    }
-
-    /// The puller, for a pull: `None` if another thread has it all the time.
-    fn puller(&self, deadline: Deadline) -> Result<Option<Having<'_, QueuePuller>>, ClientError> {
-        match self.puller.have(deadline) {
-            Ok(puller) => Ok(Some(puller)),
-            Err(Refused::Timeout) => Ok(None),
-            Err(refused) => Err(refused.error("a pull", &self.shared.name)),
-        }
-    }
-
-    fn try_pull(&self, deadline: Deadline) -> Result<Option<QueueEvent>, ClientError> {
-        self.shared.visit()?;
-        let Some(mut puller) = self.puller(deadline)? else {
-            return Ok(None);
-        };
-        let event = puller.next()?;
-        drop(puller);
-        Ok(event.map(|(event, held)| self.event(event, held)))
-    }
-
-    /// Waits for the next event, for one look that ends by `look`.
-    fn next(&self, patience: &Patience, look: Deadline) -> Result<Look<QueueEvent>, ClientError> {
-        let (standing, mailbox) = (&self.shared.standing, &self.shared.mailbox);
-        loop {
-            let seen = self.shared.news();
-            if let Some(event) = self.try_pull(look.earlier(patience.deadline()))? {
-                return Ok(Look::Event(event));
-            }
-            if self.shared.is_stopped() {
-                return Ok(Look::Nothing);
-            }
-            self.health()?;
-            let until = standing.wait_until(patience, look, mailbox);
-            if self.shared.wait(seen, until) {
-                continue;
-            }
-            if patience.has_passed() {
-                standing.verdict(mailbox)?;
-                return Ok(Look::Nothing);
-            }
-            if look.has_passed() {
-                return Ok(Look::NotYet);
-            }
-        }
-    }
-
-    /// The event and those that lie behind it, `max` at most.
-    fn fill(&self, first: QueueEvent, max: usize) -> Vec<QueueEvent> {
-        let mut events = Vec::with_capacity(max.min(4));
-        events.push(first);
-        // What another thread pulls meanwhile is that one's.
-        let Ok(Some(mut puller)) = self.puller(Deadline::after(Duration::ZERO)) else {
-            return events;
-        };
-        while events.len() < max {
-            puller.ready(max - events.len(), |(event, held)| {
-                events.push(self.event(event, held));
-            });
-            if events.len() == max {
-                break;
-            }
-            match puller.next() {
-                Ok(Some((event, held))) => events.push(self.event(event, held)),
-                // An error comes again with the next pull.
-                Ok(None) | Err(_) => break,
-            }
-        }
-        events
-    }
-
-    fn event(&self, event: ConsumedEvent, held: Held) -> QueueEvent {
-        QueueEvent::new(
-            event,
-            self.shared.clone(),
-            Arc::downgrade(&self.replier),
-            held,
-        )
-    }
-
-    /// Whether waiting makes sense.
-    fn health(&self) -> Result<(), ClientError> {
-        if let Some(failure) = self.shared.failure() {
-            return Err(failure);
-        }
-        if let Some(lost) = self.shared.mailbox.liveness.lost() {
-            return Err(lost);
-        }
-        match self.shared.mailbox.ended() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    fn wind_down(&self, stop_after: Duration, leave_after: Duration) {
-        self.shared.mailbox.send(Command::WindDownQueue {
-            queue: self.shared.key,
+fn begin(
+    topic: &TopicHandle,
+    name: &str,
+    options: &QueueConsumerOptions,
+) -> Result<Pending<Open>, ClientError> {
+    let session = topic.driver.session()?;
+    let share = session.share(options.prefetch_bytes);
+    let state = topic.state.clone();
+    let mailbox = session.mailbox.clone();
+    let feed = Arc::new(QueueFeed::of_leases(name, state, options, mailbox, share));
+    session.register_queue(&feed);
+    let promise = Promise::new(&session.mailbox);
+    let timeout = topic.driver.request_timeout();
+    session.mailbox.send(Command::Open {
+        opening: Box::new(Opening::Queue {
+            queue: feed.clone(),
+            seed: session.member_seed(),
+        }),
+        timeout,
+        promise: promise.clone(),
+    });
+    if let Some(end) = options.job_end {
+        let (stop_after, leave_after) = end.from(SystemTime::now());
+        session.mailbox.send(Command::WindDownQueue {
+            queue: feed.key,
             stop_after,
             leave_after,
         });
     }
+    let own = Own {
+        queue: QueueOptions::default(),
+        replier: Replier::new(topic, name.to_owned()),
+    };
+    let wanted = (options.data.clone(), options.allocator.clone());
+    let arrivals = Leased::new(feed.clone());
+    let mut open = Open::new(topic, feed, wanted, arrivals, own);
+    let what = format!("the membership of {}", open.feed.title);
+    Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
+        let joined = Joined::from_bytes("joined", &reply.head).map_err(ClientError::damaged)?;
+        open.own.queue = QueueOptions::from_json(&joined.options).map_err(ClientError::damaged)?;
+        Ok(open)
+    }))
+}
 
-    fn begin_close(&self, timeout: Duration) -> Pending<()> {
-        self.shared.close();
-        let promise = Promise::new(&self.shared.mailbox);
-        self.shared.mailbox.send(Command::CloseQueue {
-            queue: self.shared.key,
-            timeout,
-            promise: Some(promise.clone()),
-        });
-        let what = format!("{} to leave", self.shared.title);
-        Pending::new(promise, what, timeout, |_| Ok(()))
-    }
+fn wind_down(open: &Open, stop_after: Duration, leave_after: Duration) {
+    open.feed.mailbox.send(Command::WindDownQueue {
+        queue: open.feed.key,
+        stop_after,
+        leave_after,
+    });
+}
+
+fn begin_close(open: &Open, timeout: Duration) -> Pending<()> {
+    open.feed.close();
+    let promise = Promise::new(&open.feed.mailbox);
+    open.feed.mailbox.send(Command::CloseQueue {
+        queue: open.feed.key,
+        timeout,
+        promise: Some(promise.clone()),
+    });
+    let what = format!("{} to leave", open.feed.title);
+    Pending::new(promise, what, timeout, |_| Ok(()))
 }
 
 impl fmt::Debug for QueueConsumer {

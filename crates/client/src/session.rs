@@ -9,7 +9,7 @@ use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Command, Mailbox};
 use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
-use crate::queue::QueueShared;
+use crate::queue::QueueFeed;
 use crate::runtime::Runtime;
 use crate::threads::Threads;
 use crate::turns::Turns;
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     /// Every producer, to be drained at close.
     producers: Mutex<Vec<(Weak<ProducerShared>, Weak<Threads>)>>,
     /// Every consumer of a queue, whose settlements are waited for at close.
-    queues: Mutex<Vec<Weak<QueueShared>>>,
+    queues: Mutex<Vec<Weak<QueueFeed>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// What those who wait stand in by, where there is a thread.
     watch: Option<Arc<Watch>>,
@@ -160,7 +160,7 @@ impl Session {
         producers.push((Arc::downgrade(producer), threads));
     }
 
-    pub fn register_queue(&self, queue: &Arc<QueueShared>) {
+    pub fn register_queue(&self, queue: &Arc<QueueFeed>) {
         let mut queues = self.queues.lock().expect("no holder panics here");
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(queue));

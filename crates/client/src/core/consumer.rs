@@ -5,9 +5,9 @@ use super::cursors::Cursors;
 use super::group::Group;
 use super::membership::End;
 use super::wire_session::{Request, Route, Timer, Wire};
+use crate::consumer::{Arrival, ConsumerFeed};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
-use crate::feed::{Arrival, ConsumerShared};
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
 use crate::standing::Hindrance;
@@ -49,7 +49,7 @@ struct Subscription {
 }
 
 pub(super) struct ConsumerCore {
-    shared: Arc<ConsumerShared>,
+    feed: Arc<ConsumerFeed>,
     subscriptions: BTreeMap<u32, Subscription>,
     /// Resolved when all subscriptions stand for the first time.
     promise: Option<Promise>,
@@ -62,20 +62,20 @@ pub(super) struct ConsumerCore {
 impl ConsumerCore {
     pub fn new(
         wire: &mut Wire<'_>,
-        shared: Arc<ConsumerShared>,
+        feed: Arc<ConsumerFeed>,
         start: Start,
         seed: u128,
         timeout: Duration,
         promise: Promise,
     ) -> Self {
         let open_deadline = wire.now().saturating_add(timeout);
-        wire.context.arm(open_deadline, Timer::Consumer(shared.key));
-        let member = shared.options.group.as_ref();
-        let group = member.map(|member| Group::new(wire, shared.clone(), member, start, seed));
+        wire.context.arm(open_deadline, Timer::Consumer(feed.key));
+        let member = feed.options.group.as_ref();
+        let group = member.map(|member| Group::new(wire, feed.clone(), member, start, seed));
         Self {
-            cursors: Cursors::new(shared.clone()),
+            cursors: Cursors::new(feed.clone()),
             group,
-            shared,
+            feed,
             subscriptions: BTreeMap::new(),
             promise: Some(promise),
             open_deadline,
@@ -83,7 +83,7 @@ impl ConsumerCore {
     }
 
     pub fn notify(&self) {
-        self.shared.notify();
+        self.feed.notify();
     }
 
     /// Notes what keeps events from the consumer, for those who pull.
@@ -97,11 +97,11 @@ impl ConsumerCore {
                 None => Hindrance::Unanswered,
             })
         });
-        self.shared.note(wire.now(), hindrance);
+        self.feed.note(wire.now(), hindrance);
     }
 
     fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
-        wire.context.arm(at, Timer::Consumer(self.shared.key));
+        wire.context.arm(at, Timer::Consumer(self.feed.key));
     }
 
     /// Joins the group, if that can be now.
@@ -151,7 +151,7 @@ impl ConsumerCore {
             return Ok(());
         }
         let assigned = Assigned::from_bytes("assigned", head)
-            .map_err(|error| format!("an assignment of {}: {error}", self.shared.name))?;
+            .map_err(|error| format!("an assignment of {}: {error}", self.feed.name))?;
         let news = group.assigned(wire.now(), &assigned);
         let granted = group.granted();
         self.cursors.lost(&news.lost);
@@ -228,7 +228,7 @@ impl ConsumerCore {
                     promise.resolve(Err(error.clone()));
                 }
                 self.cursors.refuse(wire, &error);
-                self.shared.fail_all(error);
+                self.feed.fail(error);
             }
         }
     }
@@ -245,7 +245,7 @@ impl ConsumerCore {
             ErrorCode::MemberFenced,
             format!(
                 "this member of group {} was away for too long: its partitions went to others",
-                self.shared.name
+                self.feed.name
             ),
         );
         self.cursors.fenced(wire, &ClientError::Server(error));
@@ -284,7 +284,7 @@ impl ConsumerCore {
             };
             self.subscriptions.insert(*partition, subscription);
             // Known from now on, though nothing has arrived.
-            self.shared.begin_subscription(*partition);
+            self.feed.begin_subscription(*partition);
             self.subscribe(wire, *partition);
         }
         self.tell_if_open();
@@ -293,12 +293,12 @@ impl ConsumerCore {
     /// The topic may have more partitions: if all are to be read, the new ones
     /// are, from their first event on.
     pub fn grow(&mut self, wire: &mut Wire<'_>, topic: TopicId) {
-        let options = &self.shared.options;
+        let options = &self.feed.options;
         let is_fixed = options.partitions.is_some() || self.group.is_some();
-        if self.shared.topic.id != topic || is_fixed {
+        if self.feed.topic.id != topic || is_fixed {
             return;
         }
-        let new: Vec<u32> = (0..self.shared.topic.partition_count())
+        let new: Vec<u32> = (0..self.feed.topic.partition_count())
             .filter(|partition| !self.subscriptions.contains_key(partition))
             .collect();
         self.open(wire, &new, Start::Cursor);
@@ -319,20 +319,20 @@ impl ConsumerCore {
                 None => return,
             },
         };
-        let (generation, credit) = self.shared.begin_subscription(partition);
+        let (generation, credit) = self.feed.begin_subscription(partition);
         subscription.generation = generation;
         subscription.retry_at = None;
         let subscribe = Subscribe {
-            consumer: self.shared.name.clone(),
+            consumer: self.feed.name.clone(),
             partition: PartitionIndex(partition),
             start: match subscription.next {
                 Some(_) if planted(Fault::SkipMissed) => Start::Latest,
                 next => next.map_or(subscription.start, Start::At),
             },
             credit,
-            inline_data: self.shared.wants_inline_data,
+            inline_data: self.feed.wants_inline_data,
         };
-        let key = self.shared.options.key.clone();
+        let key = self.feed.options.key.clone();
         let (method, body) = match self.group.is_some() || key.is_some() {
             false => (Method::Subscribe, subscribe.to_bytes()),
             true => {
@@ -346,14 +346,14 @@ impl ConsumerCore {
         };
         let request = Request {
             method,
-            topic: self.shared.topic.id,
+            topic: self.feed.topic.id,
             remaining: REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
             is_quiet: false,
         };
         let route = Route::Subscription {
-            consumer: self.shared.key,
+            consumer: self.feed.key,
             partition,
         };
         subscription.id = Some(wire.request(route, request));
@@ -381,7 +381,7 @@ impl ConsumerCore {
                 subscription.refusal = None;
                 if subscription.next.is_none() {
                     subscription.next = Some(subscribed.position);
-                    self.shared
+                    self.feed
                         .begins_at(partition, subscription.generation, subscribed.position);
                 }
                 if let Some(promise) = subscription.promise.take() {
@@ -428,7 +428,7 @@ impl ConsumerCore {
         if let Some(promise) = self.promise.take() {
             promise.resolve(Err(error.clone()));
         }
-        self.shared.fail(partition, error);
+        self.feed.fail_partition(partition, error);
     }
 
     /// Batches arrived. An error is the other side's: the connection is of no use.
@@ -447,7 +447,7 @@ impl ConsumerCore {
         let place = |reason: &dyn std::fmt::Display| {
             format!(
                 "a delivery of {}/{partition}: {reason}",
-                self.shared.topic.name
+                self.feed.topic.name
             )
         };
         let deliver =
@@ -467,16 +467,16 @@ impl ConsumerCore {
                 arrival(deliver.incarnation, batch).map_err(|error| place(&error))?;
             if let Some(arrival) = arrival {
                 lacks_data |= arrival.lacks_data();
-                self.shared
+                self.feed
                     .arrive(partition, subscription.generation, arrival);
             }
             subscription.next = Some(next);
             Counters::add(&wire.context.mailbox.counters.batches_delivered);
         }
         if lacks_data {
-            self.shared.begin_reading();
+            self.feed.begin_reading();
         }
-        self.shared.notify();
+        self.feed.notify();
         Ok(())
     }
 
@@ -565,8 +565,8 @@ impl ConsumerCore {
             };
             let what = format!(
                 "{what} of consumer {} to {}; {}",
-                self.shared.name,
-                self.shared.topic.name,
+                self.feed.name,
+                self.feed.topic.name,
                 wire.context.mailbox.liveness.describe(now)
             );
             promise.resolve(Err(ClientError::Timeout { what }));
@@ -588,13 +588,12 @@ impl ConsumerCore {
         let Some(group) = &mut self.group else {
             return;
         };
-        let visits = self.shared.visits.count();
+        let visits = self.feed.visits.count();
         if let Some(reason) = group.membership.timer(wire, visits) {
             group.membership.leave(wire, Route::Ignored);
             self.lose_all(wire);
             self.note(wire);
-            self.shared.visits.miss(ClientError::Server(reason));
-            self.shared.notify();
+            self.feed.absent(ClientError::Server(reason));
         }
         self.join(wire);
     }
@@ -624,10 +623,10 @@ impl ConsumerCore {
             if let Some(promise) = subscription.promise.take() {
                 promise.resolve(Err(error.clone()));
             }
-            self.shared.fail(*partition, error.clone());
+            self.feed.fail_partition(*partition, error.clone());
         }
         if self.group.is_some() {
-            self.shared.fail_all(error.clone());
+            self.feed.fail(error.clone());
         }
     }
 }

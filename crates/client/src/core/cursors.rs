@@ -2,9 +2,9 @@
 //! held while a seek of their partition is not answered.
 
 use super::wire_session::{Request, Route, Timer, Wire};
+use crate::consumer::{Acknowledgements, ConsumerFeed};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
-use crate::feed::{Acknowledgements, ConsumerShared};
 use crate::promise::{Promise, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
@@ -49,7 +49,7 @@ pub(super) enum Mover {
 }
 
 pub(super) struct Cursors {
-    shared: Arc<ConsumerShared>,
+    feed: Arc<ConsumerFeed>,
     mover: Mover,
     /// Why the group has this member no more, if that is for good.
     refused: Option<ClientError>,
@@ -63,13 +63,13 @@ pub(super) struct Cursors {
 }
 
 impl Cursors {
-    pub fn new(shared: Arc<ConsumerShared>) -> Self {
-        let mover = match shared.options.group {
+    pub fn new(feed: Arc<ConsumerFeed>) -> Self {
+        let mover = match feed.options.group {
             None => Mover::Anybody,
             Some(_) => Mover::Nobody,
         };
         Self {
-            shared,
+            feed,
             mover,
             refused: None,
             one_by_one: false,
@@ -80,12 +80,11 @@ impl Cursors {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Acknowledgements> {
-        let waiting = &self.shared.acknowledgements;
-        waiting.lock().expect("no holder panics here")
+        self.feed.acknowledgements()
     }
 
     fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
-        wire.context.arm(at, Timer::Consumer(self.shared.key));
+        wire.context.arm(at, Timer::Consumer(self.feed.key));
     }
 
     fn send_later(&mut self, wire: &mut Wire<'_>, wait: Duration) {
@@ -96,7 +95,7 @@ impl Cursors {
 
     /// There are acknowledgements to be sent.
     pub fn acknowledge(&mut self, wire: &mut Wire<'_>) {
-        self.send_later(wire, self.shared.options.acknowledge_interval);
+        self.send_later(wire, self.feed.options.acknowledge_interval);
     }
 
     /// They are to be sent at once: somebody waits for it.
@@ -203,7 +202,7 @@ impl Cursors {
         let Some(partition) = partitions.first() else {
             return;
         };
-        let name = &self.shared.name;
+        let name = &self.feed.name;
         let error = ErrorReply::fatal(
             ErrorCode::MemberFenced,
             format!("partition {partition} went to another member of group {name}"),
@@ -261,7 +260,7 @@ impl Cursors {
             return;
         }
         let cursors = MoveCursors {
-            consumer: self.shared.name.clone(),
+            consumer: self.feed.name.clone(),
             how: CursorMove::Acknowledge,
             positions: positions
                 .iter()
@@ -271,14 +270,14 @@ impl Cursors {
         let (method, body) = self.mover.request(cursors);
         let request = Request {
             method,
-            topic: self.shared.topic.id,
+            topic: self.feed.topic.id,
             remaining: REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
             is_quiet: false,
         };
         let route = Route::Cursors {
-            consumer: self.shared.key,
+            consumer: self.feed.key,
         };
         let id = wire.request(route, request);
         self.moving = Some(Moving {
@@ -376,8 +375,8 @@ impl Cursors {
         };
         format!(
             "the cursors of consumer {} of {}{held} ({:.1} s); {}",
-            self.shared.name,
-            self.shared.topic.name,
+            self.feed.name,
+            self.feed.topic.name,
             timeout.as_secs_f64(),
             wire.context.mailbox.liveness.describe(wire.now())
         )

@@ -3,7 +3,7 @@
 
 use super::membership::{Membership, Terms};
 use super::wire_session::{Route, Timer, Wire};
-use crate::feed::{Change, ConsumerShared};
+use crate::consumer::{Change, ConsumerFeed};
 use crate::options::GroupMember;
 use crate::standing::Hindrance;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(super) struct News {
 
 pub(super) struct Group {
     pub membership: Membership,
-    shared: Arc<ConsumerShared>,
+    feed: Arc<ConsumerFeed>,
     owned: BTreeMap<u32, Owned>,
     /// Whether the server has said what it owns since it joined last.
     is_told: bool,
@@ -50,14 +50,14 @@ pub(super) struct Group {
 impl Group {
     pub fn new(
         wire: &mut Wire<'_>,
-        shared: Arc<ConsumerShared>,
+        feed: Arc<ConsumerFeed>,
         member: &GroupMember,
         start: Start,
         seed: u128,
     ) -> Self {
         let terms = Terms {
-            topic: shared.topic.id,
-            consumer: shared.name.clone(),
+            topic: feed.topic.id,
+            consumer: feed.name.clone(),
             kind: ConsumerKind::Group,
             options: member.group.to_json(),
             start,
@@ -69,10 +69,10 @@ impl Group {
             inline_data: false,
             seed,
         };
-        let (key, timer) = (shared.key, Timer::Consumer(shared.key));
+        let (key, timer) = (feed.key, Timer::Consumer(feed.key));
         Self {
             membership: Membership::new(wire, terms, key, timer),
-            shared,
+            feed,
             owned: BTreeMap::new(),
             is_told: false,
             recovers_until: None,
@@ -123,7 +123,7 @@ impl Group {
         let (released, lost): (Vec<_>, Vec<_>) = lost
             .into_iter()
             .partition(|(_, state)| *state == Owned::Finished);
-        self.shared
+        self.feed
             .disown(released.into_iter().map(|(partition, _)| partition));
         let mut revoking = Vec::new();
         for PartitionIndex(partition) in assigned.partitions.iter().copied() {
@@ -157,7 +157,7 @@ impl Group {
     fn tell(&self, change: fn(Vec<PartitionIndex>) -> Change, partitions: &[u32]) {
         if !partitions.is_empty() {
             let partitions = partitions.iter().copied().map(PartitionIndex);
-            self.shared.change(change(partitions.collect()));
+            self.feed.change(change(partitions.collect()));
         }
     }
 
@@ -188,7 +188,7 @@ impl Group {
             return;
         }
         let release = Release {
-            consumer: self.shared.name.clone(),
+            consumer: self.feed.name.clone(),
             member: self.membership.member,
             partitions,
         };

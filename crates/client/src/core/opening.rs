@@ -1,8 +1,8 @@
 //! What the API opens: producers and consumers, as the core gets to know them.
 
 use crate::batch_queue::ProducerShared;
-use crate::feed::ConsumerShared;
-use crate::queue::QueueShared;
+use crate::consumer::ConsumerFeed;
+use crate::queue::QueueFeed;
 use std::sync::Arc;
 use wire::message::Start;
 
@@ -10,14 +10,14 @@ use wire::message::Start;
 pub(crate) enum Opening {
     Producer(Arc<ProducerShared>),
     Consumer {
-        consumer: Arc<ConsumerShared>,
+        consumer: Arc<ConsumerFeed>,
         partitions: Vec<u32>,
         start: Start,
         /// Chance, of which a group's member's ids are made.
         seed: u128,
     },
     Queue {
-        queue: Arc<QueueShared>,
+        queue: Arc<QueueFeed>,
         /// Chance, of which the member's ids are made.
         seed: u128,
     },

@@ -9,7 +9,7 @@ use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
-use crate::queue::QueueShared;
+use crate::queue::QueueFeed;
 use crate::standing::Hindrance;
 use delivery::of_batch;
 use net::Received;
@@ -45,7 +45,7 @@ struct Closing {
 }
 
 pub(super) struct QueueCore {
-    shared: Arc<QueueShared>,
+    feed: Arc<QueueFeed>,
     membership: Membership,
     /// Resolved when it is a member for the first time.
     promise: Option<Promise>,
@@ -73,15 +73,15 @@ pub(super) struct QueueCore {
 impl QueueCore {
     pub fn new(
         wire: &mut Wire<'_>,
-        shared: Arc<QueueShared>,
+        feed: Arc<QueueFeed>,
         seed: u128,
         timeout: Duration,
         promise: Promise,
     ) -> Self {
-        let options = &shared.options;
+        let options = &feed.options;
         let terms = Terms {
-            topic: shared.topic.id,
-            consumer: shared.name.clone(),
+            topic: feed.topic.id,
+            consumer: feed.name.clone(),
             kind: ConsumerKind::Queue,
             options: options.queue.to_json(),
             start: options.start,
@@ -89,16 +89,16 @@ impl QueueCore {
             session_timeout: options.session_timeout,
             processing_timeout: options.processing_timeout,
             prefetch_events: options.prefetch_events,
-            prefetch_bytes: shared.prefetch_bytes(),
-            inline_data: shared.wants_inline_data,
+            prefetch_bytes: feed.prefetch_bytes(),
+            inline_data: feed.wants_inline_data,
             seed,
         };
-        let timer = Timer::Queue(shared.key);
+        let timer = Timer::Queue(feed.key);
         let open_deadline = wire.now().saturating_add(timeout);
         wire.context.arm(open_deadline, timer);
         let mut core = Self {
-            membership: Membership::new(wire, terms, shared.key, timer),
-            shared,
+            membership: Membership::new(wire, terms, feed.key, timer),
+            feed,
             promise: Some(promise),
             open_deadline,
             sent: BTreeMap::new(),
@@ -124,7 +124,7 @@ impl QueueCore {
     }
 
     pub fn notify(&self) {
-        self.shared.notify();
+        self.feed.notify();
     }
 
     /// Notes what keeps events from the consumer, for those who pull.
@@ -132,22 +132,22 @@ impl QueueCore {
         let recovers = self.recovers_until;
         let recovers = recovers.map(|until| Hindrance::Recovering { until });
         let hindrance = self.membership.hindrance(wire).or(recovers);
-        self.shared.note(wire.now(), hindrance);
+        self.feed.note(wire.now(), hindrance);
     }
 
     fn arm(&self, wire: &mut Wire<'_>, at: Duration) {
-        wire.context.arm(at, Timer::Queue(self.shared.key));
+        wire.context.arm(at, Timer::Queue(self.feed.key));
     }
 
     fn join(&mut self, wire: &mut Wire<'_>) {
-        let (shared, sent) = (&self.shared, &self.sent);
+        let (feed, sent) = (&self.feed, &self.sent);
         self.membership.join(wire, || {
             let unanswered = sent.values().flat_map(|sent| &sent.request.settlements);
             let mut held: Vec<Lease> = unanswered.map(|settlement| settlement.lease).collect();
-            held.extend(shared.held());
+            held.extend(feed.held());
             // What does not fit was never seen, as far as the server knows.
             let unnamed = held.split_off(held.len().min(LEASES_PER_REQUEST));
-            shared.forget(&unnamed);
+            feed.forget(&unnamed);
             held
         });
     }
@@ -160,7 +160,7 @@ impl QueueCore {
             Err(end) => self.over(wire, end),
             Ok(None) => {}
             Ok(Some(joined)) => {
-                self.shared.set_ordered(is_ordered(&joined));
+                self.feed.set_ordered(is_ordered(&joined));
                 let recovering = Duration::from_millis(joined.recovering_ms.0.into());
                 self.recovers_until = (!recovering.is_zero()).then(|| wire.now() + recovering);
                 self.come_back(&joined);
@@ -180,11 +180,11 @@ impl QueueCore {
 
     /// What the server knows of the leases that were named.
     fn come_back(&mut self, joined: &Joined) {
-        self.shared.forget(&joined.settled);
+        self.feed.forget(&joined.settled);
         for sent in self.sent.values_mut() {
             sent.settled.extend(&joined.settled);
         }
-        self.shared.forget(&joined.expired);
+        self.feed.forget(&joined.expired);
     }
 
     /// The membership was ended by the server.
@@ -209,7 +209,7 @@ impl QueueCore {
 
     /// What it held is not its any more.
     fn lose_all(&mut self, wire: &mut Wire<'_>) {
-        self.shared.lose_all();
+        self.feed.lose_all();
         for (_, sent) in std::mem::take(&mut self.sent) {
             if let Some(id) = sent.id {
                 wire.end_route(id);
@@ -231,9 +231,8 @@ impl QueueCore {
         if !self.membership.is_its(message.id) {
             return Ok(());
         }
-        let place = |reason: &dyn std::fmt::Display| {
-            format!("a delivery to {}: {reason}", self.shared.title)
-        };
+        let place =
+            |reason: &dyn std::fmt::Display| format!("a delivery to {}: {reason}", self.feed.title);
         let leased = Leased::from_bytes("leased", &message.head).map_err(|error| place(&error))?;
         let payload = message.payload.freeze();
         let mut leases = leased.leases.iter().copied().peekable();
@@ -262,7 +261,7 @@ impl QueueCore {
         if self.recovers_until.take().is_some() {
             self.note(wire);
         }
-        self.shared
+        self.feed
             .arrive(batches, leased.gaps.0, wire.now() + self.lease);
         self.look_later(wire);
         Ok(())
@@ -299,7 +298,7 @@ impl QueueCore {
     /// Something is sent: with it go settlements, if it is time for them. Each by
     /// itself, with every reply, would cost both sides as much as the reply.
     pub fn settle_along(&mut self, wire: &mut Wire<'_>) {
-        if self.shared.goes_along() {
+        if self.feed.goes_along() {
             self.settle(wire);
         }
     }
@@ -309,13 +308,13 @@ impl QueueCore {
         while self.sent.len() < SETTLES_MAX
             && self.membership.is_present()
             && wire.is_up()
-            && let Some(gathered) = self.shared.take_gathered(wire.now())
+            && let Some(gathered) = self.feed.take_gathered(wire.now())
         {
             self.last_sequence += 1;
             let sequence = self.last_sequence;
             let is_quiet = gathered.is_quiet;
             let request = Settle {
-                consumer: self.shared.name.clone(),
+                consumer: self.feed.name.clone(),
                 member: self.membership.member,
                 sequence,
                 worked_us: gathered.worked_us,
@@ -342,7 +341,7 @@ impl QueueCore {
             return;
         }
         let route = Route::Settle {
-            queue: self.shared.key,
+            queue: self.feed.key,
             sequence,
         };
         let body = sent.request.to_bytes();
@@ -419,12 +418,12 @@ impl QueueCore {
             return;
         }
         let request = ExtendLeases {
-            consumer: self.shared.name.clone(),
+            consumer: self.feed.name.clone(),
             member: self.membership.member,
             leases: extension.leases.clone(),
         };
         let route = Route::Extend {
-            queue: self.shared.key,
+            queue: self.feed.key,
         };
         extension.sent_at = wire.now();
         let body = request.to_bytes();
@@ -444,9 +443,9 @@ impl QueueCore {
             let extended = LeasesExtended::from_bytes("leases extended", &reply.head)
                 .map_err(ClientError::damaged)?;
             let lasts = Duration::from_millis(u64::from(extended.lease_ms));
-            self.shared
+            self.feed
                 .extended(&extension.leases, extension.sent_at + lasts);
-            self.shared.forget(&extended.expired);
+            self.feed.forget(&extended.expired);
             Ok(reply)
         });
         if let Some(promise) = extension.promise {
@@ -477,7 +476,7 @@ impl QueueCore {
             resolve_all(closing.promises, &Ok(()));
             self.is_over = true;
             // Nobody is left to settle what the program still has.
-            self.shared.lose_all();
+            self.feed.lose_all();
             for extension in std::mem::take(&mut self.extensions) {
                 extension.end_as_expired();
             }
@@ -492,12 +491,12 @@ impl QueueCore {
         {
             let what = format!(
                 "the membership of {}; {}",
-                self.shared.title,
+                self.feed.title,
                 wire.context.mailbox.liveness.describe(now)
             );
             promise.resolve(Err(ClientError::Timeout { what }));
         }
-        if let Some(reason) = self.membership.timer(wire, self.shared.visits.count()) {
+        if let Some(reason) = self.membership.timer(wire, self.feed.visits.count()) {
             self.leave_absent(wire, reason);
         }
         self.join(wire);
@@ -512,13 +511,13 @@ impl QueueCore {
         }
         if self.watch_at.take_if(|at| *at <= now).is_some() {
             self.settle(wire);
-            if self.shared.is_watched() {
+            if self.feed.is_watched() {
                 self.watch(wire);
             }
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
-            let due = self.shared.look_after(now, self.lease);
+            let due = self.feed.look_after(now, self.lease);
             // One at a time: while the member is away, or the server is slow,
             // they would be gathered without end.
             let is_extending = self.extensions.iter().any(|one| one.promise.is_none());
@@ -536,7 +535,7 @@ impl QueueCore {
         if let Some(closing) = self.closing.take_if(|closing| closing.deadline <= now) {
             let what = format!(
                 "{} to leave; {}",
-                self.shared.title,
+                self.feed.title,
                 wire.context.mailbox.liveness.describe(now)
             );
             resolve_all(closing.promises, &Err(ClientError::Timeout { what }));
@@ -569,14 +568,14 @@ impl QueueCore {
         // reason to refuse him.
         if self.promise.is_none() && self.leave_at.take_if(|at| *at <= now).is_some() {
             // Whatever is unsettled goes back with it, and does not count.
-            self.shared.close();
-            self.close(wire, self.shared.options.session_timeout, None);
+            self.feed.close();
+            self.close(wire, self.feed.options.session_timeout, None);
         }
     }
 
     /// Nothing new is taken, and what was not handed out goes back.
     fn stop(&mut self, wire: &mut Wire<'_>) {
-        self.shared.stop();
+        self.feed.stop();
         if self.closing.is_none() {
             self.settle(wire);
             self.membership.want_nothing(wire);
@@ -589,7 +588,7 @@ impl QueueCore {
         self.membership.leave(wire, Route::Ignored);
         self.lose_all(wire);
         self.note(wire);
-        self.shared.absent(ClientError::Server(reason));
+        self.feed.absent(ClientError::Server(reason));
     }
 
     /// The program is back, and was told.
@@ -634,7 +633,7 @@ impl QueueCore {
     /// Somebody waits for everything that was settled by now.
     pub fn flush(&mut self, wire: &mut Wire<'_>, promise: Promise) {
         self.flushes.push(promise);
-        self.shared.set_awaited(true);
+        self.feed.set_awaited(true);
         if self.is_over || self.membership.is_over() {
             return self.end_flushes(&Ok(()));
         }
@@ -643,24 +642,24 @@ impl QueueCore {
 
     fn end_flushes(&mut self, outcome: &Result<(), ClientError>) {
         if !self.flushes.is_empty() {
-            self.shared.set_awaited(false);
+            self.feed.set_awaited(false);
         }
         resolve_all(std::mem::take(&mut self.flushes), outcome);
     }
 
     /// Leaves, if it is to and everything is settled.
     fn go_on(&mut self, wire: &mut Wire<'_>) {
-        if self.sent.is_empty() && !self.shared.is_settling() {
+        if self.sent.is_empty() && !self.feed.is_settling() {
             self.end_flushes(&Ok(()));
         }
         let Some(closing) = &mut self.closing else {
             return;
         };
-        if closing.has_left || !self.sent.is_empty() || self.shared.is_settling() {
+        if closing.has_left || !self.sent.is_empty() || self.feed.is_settling() {
             return;
         }
         let route = Route::Left {
-            queue: self.shared.key,
+            queue: self.feed.key,
         };
         closing.has_left = true;
         if !self.membership.leave(wire, route) {
@@ -682,7 +681,7 @@ impl QueueCore {
 
     /// The client ends: what is settled goes out, though nobody hears the answer.
     pub fn end(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
-        self.shared.close();
+        self.feed.close();
         self.settle(wire);
         self.membership.leave(wire, Route::Ignored);
         let closing = self.closing.take();
@@ -697,7 +696,7 @@ impl QueueCore {
     pub fn fail(&mut self, wire: &mut Wire<'_>, error: &ClientError) {
         resolve(self.promise.take(), Err(error.clone()));
         self.end_flushes(&Err(error.clone()));
-        self.shared.fail(error.clone());
+        self.feed.fail(error.clone());
         self.lose_all(wire);
         if self.closing.is_some() {
             self.left(wire);

@@ -133,16 +133,16 @@ impl Drain {
         let open = consumer.open()?;
         let deadline = Deadline::within(timeout);
         loop {
-            let seen = open.shared.news();
+            let seen = open.feed.news();
             if let Some(event) = open.try_pull(deadline)? {
                 // From here on nothing is known of what is left.
                 *self = Self::new(self.idle);
                 return Ok(Drained::Event(event));
             }
-            if open.shared.is_stopped() {
+            if open.feed.is_stopped() {
                 return Ok(Drained::Done);
             }
-            open.health()?;
+            open.feed.health()?;
             if self.look(consumer, &open)? {
                 return Ok(Drained::Done);
             }
@@ -151,9 +151,9 @@ impl Drain {
                 _ => deadline,
             };
             // What it waits for is reported, now and then.
-            let (standing, mailbox) = (&open.shared.standing, &open.shared.mailbox);
+            let (standing, mailbox) = (&open.feed.standing, &open.feed.mailbox);
             let until = standing.wait_until(&Patience::within(None), until, mailbox);
-            let is_news = open.shared.wait(seen, until);
+            let is_news = open.feed.wait(seen, until);
             if !is_news && planted(Fault::NoneIsDrained) {
                 return Ok(Drained::Done);
             }
@@ -167,13 +167,13 @@ impl Drain {
     /// news ([`QueueConsumer::on_ready`]): to ask the server.
     pub fn due_in(&self, consumer: &QueueConsumer) -> Option<Duration> {
         let open = consumer.slot.get()?;
-        let now = open.shared.mailbox.clock().now();
+        let now = open.feed.mailbox.clock().now();
         Some(self.ask_at?.saturating_sub(now))
     }
 
     /// Asks, and looks at the answer. True once nothing was left for the idle time.
     fn look(&mut self, consumer: &QueueConsumer, open: &Open) -> Result<bool, ClientError> {
-        let now = open.shared.mailbox.clock().now();
+        let now = open.feed.mailbox.clock().now();
         let Some(asked) = &mut self.asked else {
             self.ask_if_due(consumer, open, now);
             return Ok(false);
@@ -233,10 +233,10 @@ impl Drain {
     }
 
     fn wait_for(&mut self, asked: Asked, open: &Open) {
-        let shared = Arc::downgrade(&open.shared);
+        let feed = Arc::downgrade(&open.feed);
         let notify = Box::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.notify();
+            if let Some(feed) = feed.upgrade() {
+                feed.notify();
             }
         });
         match &asked {

@@ -1,7 +1,7 @@
 //! An event of a queue, in the hands of the program that is to handle it.
 
-use super::feed::QueueShared;
 use super::held::Held;
+use super::leases::QueueFeed;
 use super::settlement::{How, SettleFuture, lease_expired};
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, ReplyData};
@@ -26,7 +26,7 @@ const QUIET_BYTES_MAX: u64 = 64 << 10;
 /// without is returned at once, and the delivery counts.
 pub struct QueueEvent {
     event: ConsumedEvent,
-    shared: Arc<QueueShared>,
+    feed: Arc<QueueFeed>,
     /// The consumer's: an event that outlives it is not to wait, when it is
     /// dropped, for replies that are on their way.
     replier: Weak<Replier>,
@@ -40,13 +40,13 @@ pub struct QueueEvent {
 impl QueueEvent {
     pub(super) fn new(
         event: ConsumedEvent,
-        shared: Arc<QueueShared>,
+        feed: Arc<QueueFeed>,
         replier: Weak<Replier>,
         held: Held,
     ) -> Self {
         Self {
             event,
-            shared,
+            feed,
             replier,
             lease: held.lease,
             deliveries: held.deliveries,
@@ -141,18 +141,18 @@ impl QueueEvent {
         let replier = self.replier.upgrade().ok_or(ClientError::Closed)?;
         // A large one may be all that the member is given at once.
         let is_small = self.event.data_bytes_total() <= QUIET_BYTES_MAX;
-        let is_quiet = is_small && self.shared.has_plenty() && !replier.is_awaited();
+        let is_quiet = is_small && self.feed.has_plenty() && !replier.is_awaited();
         let stored = replier.reply(&self.event, metadata, data, waits, is_quiet)?;
         self.is_settled.store(true, Ordering::Relaxed);
-        let shared = self.shared.clone();
+        let feed = self.feed.clone();
         let (id, lease) = (self.event.id(), self.lease);
-        let promise = Promise::new(&shared.mailbox);
+        let promise = Promise::new(&feed.mailbox);
         promise.note_waiting(replier.awaited());
-        let what = What::Reply(id, shared.title.clone());
-        let timeout = shared.options.session_timeout.saturating_mul(2);
-        shared.begin_reply();
+        let what = What::Reply(id, feed.title.clone());
+        let timeout = feed.options.session_timeout.saturating_mul(2);
+        feed.begin_reply();
         if planted(Fault::SettleEarly) {
-            shared.settle(id, lease, How::acknowledge().urgently());
+            feed.settle(id, lease, How::acknowledge().urgently());
         }
         let (outcome, reply) = (stored.clone(), stored.clone());
         let answer = Pending::new(promise.clone(), what, timeout, move |_| {
@@ -163,20 +163,20 @@ impl QueueEvent {
             let outcome = outcome.try_get().unwrap_or(Err(ClientError::Closed));
             if let Err(error) = outcome {
                 let reason = error.to_string();
-                shared.settle(
+                feed.settle(
                     id,
                     lease,
                     How::return_after(Duration::ZERO, &reason).urgently(),
                 );
-                shared.end_reply();
+                feed.end_reply();
                 return promise.resolve(Err(error));
             }
-            let how = match is_quiet && shared.has_plenty() {
+            let how = match is_quiet && feed.has_plenty() {
                 true => How::acknowledge_quietly(),
                 false => How::acknowledge().urgently(),
             };
-            let settled = shared.settle(id, lease, how);
-            shared.end_reply();
+            let settled = feed.settle(id, lease, how);
+            feed.end_reply();
             let result = settled.clone();
             settled.on_done_here(Box::new(move || {
                 let result = result.try_get().unwrap_or(Err(ClientError::Closed));
@@ -190,8 +190,8 @@ impl QueueEvent {
         let id = self.event.id();
         self.is_settled.store(true, Ordering::Relaxed);
         match self.is_foreign() {
-            true => SettleFuture::foreign(id, self.lease, &self.shared.title),
-            false => self.shared.settle(id, self.lease, how),
+            true => SettleFuture::foreign(id, self.lease, &self.feed.title),
+            false => self.feed.settle(id, self.lease, how),
         }
     }
 
@@ -204,20 +204,20 @@ impl QueueEvent {
         if self.is_foreign() {
             return Pending::failed(ClientError::Forked);
         }
-        let shared = &self.shared;
+        let feed = &self.feed;
         let (id, lease) = (self.event.id(), self.lease);
-        let Some(held) = shared.lease_of(id, lease) else {
-            return Pending::failed(lease_expired(&shared.title, id, lease));
+        let Some(held) = feed.lease_of(id, lease) else {
+            return Pending::failed(lease_expired(&feed.title, id, lease));
         };
-        let promise = Promise::new(&shared.mailbox);
-        shared.mailbox.send(Command::ExtendLease {
-            queue: shared.key,
+        let promise = Promise::new(&feed.mailbox);
+        feed.mailbox.send(Command::ExtendLease {
+            queue: feed.key,
             lease: held,
             promise: promise.clone(),
         });
-        let title = shared.title.clone();
+        let title = feed.title.clone();
         let what = format!("the lease of event {id} of {title} to be extended");
-        let timeout = shared.options.session_timeout;
+        let timeout = feed.options.session_timeout;
         Pending::new(promise, what, timeout, move |reply| {
             let extended = LeasesExtended::from_bytes("leases extended", &reply.head)
                 .map_err(ClientError::damaged)?;

@@ -9,17 +9,15 @@ use super::QueueConsumerOptions;
 use super::held::{Held, HeldEvents, Phase};
 use super::settlement::{Gathered, How, SettleBatch, SettleFuture};
 use super::work::Work;
-use crate::callbacks::call_back;
 use crate::error::ClientError;
+use crate::feed::{Delivery, Feed, Guarded, Origin};
 use crate::mailbox::{Command, Mailbox};
 use crate::promise::{Pending, Promise};
-use crate::standing::{Hindrance, Standing};
 use crate::topic_state::TopicState;
-use crate::visits::Visits;
 use bytes::Bytes;
-use memory::{Deadline, Reservation, Signal};
+use memory::Reservation;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use wire::message::Lease;
 use wire::record::Gap;
@@ -49,9 +47,8 @@ pub(crate) struct Due {
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     arrivals: VecDeque<LeasedBatch>,
-    gaps: Vec<(PartitionIndex, Gap)>,
     held: HeldEvents,
     work: Work,
     /// Requests of settlements that were not sent; the last one gathers more.
@@ -74,10 +71,6 @@ struct State {
     stopped: bool,
     /// Nothing is handed out or settled any more.
     closed: bool,
-    /// Nothing will come any more.
-    failure: Option<ClientError>,
-    /// Counts up with everything that a waiting puller should look at.
-    news: u64,
 }
 
 impl State {
@@ -90,59 +83,57 @@ impl State {
     }
 }
 
-type OnReady = Arc<dyn Fn() + Send + Sync>;
+/// The kind of consumer that is a queue's member: single events, under leases.
+pub(crate) struct Leases;
 
-/// What a queue's consumer and the core share.
-pub(crate) struct QueueShared {
-    /// Names it to the core.
-    pub key: u64,
-    pub name: String,
-    pub topic: Arc<TopicState>,
-    /// Without callbacks, and so without [`QueueConsumerOptions::data`].
-    pub options: QueueConsumerOptions,
-    /// Whether batches bring their inline data along.
-    pub wants_inline_data: bool,
-    pub mailbox: Arc<Mailbox>,
-    /// The consumer and its topic, for errors.
-    pub title: Arc<str>,
-    /// A part of the driver's memory, held for as long as the consumer lives.
-    share: Reservation,
-    /// Guards what has arrived and what is held; held for a push or a pop.
-    /// `arrived` is told whenever `news` has changed.
-    state: Mutex<State>,
-    arrived: Signal,
-    on_ready: Mutex<Option<OnReady>>,
-    pub visits: Visits,
-    pub standing: Standing,
+/// What the handle of a queue's consumer and the core share.
+pub(crate) type QueueFeed = Feed<Leases>;
+
+impl Delivery for Leases {
+    type Options = QueueConsumerOptions;
+    type State = State;
+
+    fn rejoin(key: u64) -> Command {
+        Command::RejoinQueue(key)
+    }
+
+    /// What was settled is sent, so that there is news; a few settlements that
+    /// nobody hurries for keep none back.
+    fn about_to_wait(feed: &QueueFeed) {
+        let mut state = feed.lock();
+        let wake = feed.has_portion(&state) && !std::mem::replace(&mut state.scheduled, true);
+        drop(state);
+        if wake {
+            feed.mailbox.send(Command::Settle(feed.key));
+        }
+    }
+
+    fn is_stopped(state: &State) -> bool {
+        state.stopped
+    }
 }
 
-impl QueueShared {
-    pub fn new(
+impl Feed<Leases> {
+    pub fn of_leases(
         name: &str,
         topic: Arc<TopicState>,
         options: &QueueConsumerOptions,
         mailbox: Arc<Mailbox>,
         share: Reservation,
     ) -> Self {
-        Self {
-            key: mailbox.next_key(),
-            title: format!("consumer {name} of {}", topic.name).into(),
-            standing: Standing::new(format!("consumer {name} of {}", topic.name)),
-            name: name.to_owned(),
+        let origin = Origin {
+            name,
             topic,
-            wants_inline_data: options.data.brings_inline_data(false),
-            options: options.without_callbacks(),
             mailbox,
             share,
-            state: Mutex::default(),
-            arrived: Signal::new(),
-            on_ready: Mutex::default(),
-            visits: Visits::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics here")
+            wants_inline_data: options.data.brings_inline_data(false),
+        };
+        Self::new(
+            origin,
+            options.without_callbacks(),
+            State::default(),
+            Leases,
+        )
     }
 
     /// The time for callers, on the core's clock.
@@ -155,101 +146,16 @@ impl QueueShared {
         self.options.prefetch_bytes.min(self.share.bytes()).max(1)
     }
 
-    /// Tells whoever waits that there is something to look at.
-    pub fn notify(&self) {
-        self.lock().news += 1;
-        self.arrived.tell();
-        self.mailbox.nudge();
-        let on_ready = self.on_ready.lock().expect("no holder panics here").clone();
-        if let Some(on_ready) = on_ready {
-            call_back(move || on_ready());
-        }
-    }
-
-    /// For the core: what keeps events from the consumer now, if something does.
-    pub fn note(&self, now: Duration, hindrance: Option<Hindrance>) {
-        if self.standing.note(now, hindrance) {
-            self.notify();
-        }
-    }
-
-    pub fn set_on_ready(&self, on_ready: Option<OnReady>) {
-        let mut held = self.on_ready.lock().expect("no holder panics here");
-        let before = std::mem::replace(&mut *held, on_ready);
-        drop(held);
-        drop(before);
-    }
-
-    /// The count of news, to be given to [`QueueShared::wait`].
-    pub fn news(&self) -> u64 {
-        self.lock().news
-    }
-
-    /// Waits for news after `seen`; false when `deadline` has passed.
-    pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
-        self.visits.stay(|| self.wait_here(seen, deadline))
-    }
-
-    fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
-        let driven = self.mailbox.drive(deadline, || self.look(seen));
-        let _bystander = match driven {
-            Ok(done) => return done,
-            Err(bystander) => bystander,
-        };
-        self.look(seen);
-        let mut state = self.lock();
-        while state.news == seen {
-            state = match self.arrived.wait(state, deadline) {
-                Ok(state) => state,
-                Err(_) => return false,
-            };
-        }
-        true
-    }
-
-    /// Whether there is news. If there is none, what was settled is sent, so
-    /// that there is some; a few that nobody hurries for keep none back.
-    fn look(&self, seen: u64) -> bool {
-        let mut state = self.lock();
-        let is_there = state.news != seen;
-        let wake =
-            !is_there && self.has_portion(&state) && !std::mem::replace(&mut state.scheduled, true);
-        drop(state);
-        if wake {
-            self.mailbox.send(Command::Settle(self.key));
-        }
-        is_there
-    }
-
-    /// For the puller: the program came for events. Fails once after it was
-    /// away for too long, and from then on if nothing can come any more.
-    pub fn visit(&self) -> Result<(), ClientError> {
-        let Some(absence) = self.visits.visit() else {
-            return Ok(());
-        };
-        self.mailbox.send(Command::RejoinQueue(self.key));
-        Err(absence)
-    }
-
-    /// For the puller: why nothing more comes, if that is so.
-    pub fn failure(&self) -> Option<ClientError> {
-        self.lock().failure.clone()
-    }
-
     /// For the puller: the next batch that has arrived.
     pub fn take(&self) -> Option<LeasedBatch> {
         self.lock().arrivals.pop_front()
-    }
-
-    pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
-        std::mem::take(&mut self.lock().gaps)
     }
 
     /// For the puller: events are handed out now.
     pub fn see(&self) -> Seeing<'_> {
         Seeing {
             state: self.lock(),
-            shared: self,
+            feed: self,
         }
     }
 
@@ -420,15 +326,8 @@ impl QueueShared {
             state.work.let_go(seen, || self.clock());
         }
         state.arrivals.extend(batches);
-        for (partition, gap) in gaps {
-            // A program that asks rarely has one of what went on.
-            let mut known = state.gaps.iter_mut().rev();
-            let last = known.find(|(of, _)| *of == partition);
-            if !last.is_some_and(|(_, last)| last.join(&gap)) {
-                state.gaps.push((partition, gap));
-            }
-        }
         drop(state);
+        self.join_gaps(gaps);
         self.notify();
     }
 
@@ -503,20 +402,6 @@ impl QueueShared {
         }
     }
 
-    /// For the core: the program was away for too long, and the next pull says so.
-    pub fn absent(&self, error: ClientError) {
-        self.visits.miss(error);
-        self.notify();
-    }
-
-    /// For the core: nothing will come any more.
-    pub fn fail(&self, error: ClientError) {
-        let mut state = self.lock();
-        state.failure.get_or_insert(error);
-        drop(state);
-        self.notify();
-    }
-
     /// Nothing is handed out from now on; what was not is given back, when the
     /// core hears of it. What was handed out can still be settled.
     pub fn stop(&self) {
@@ -527,11 +412,6 @@ impl QueueShared {
         self.give_back_unseen(&mut state);
         drop(state);
         self.notify();
-    }
-
-    /// Whether the program is to end, and nothing more comes.
-    pub fn is_stopped(&self) -> bool {
-        self.lock().stopped
     }
 
     fn give_back_unseen(&self, state: &mut State) {
@@ -547,7 +427,7 @@ impl QueueShared {
             return;
         }
         self.give_back_unseen(&mut state);
-        state.failure.get_or_insert(ClientError::Closed);
+        state.fail(ClientError::Closed);
         drop(state);
         self.notify();
     }
@@ -560,8 +440,8 @@ impl QueueShared {
 
 /// While it lives, events are handed out.
 pub(crate) struct Seeing<'a> {
-    state: MutexGuard<'a, State>,
-    shared: &'a QueueShared,
+    state: MutexGuard<'a, Guarded<State>>,
+    feed: &'a QueueFeed,
 }
 
 impl Seeing<'_> {
@@ -570,12 +450,12 @@ impl Seeing<'_> {
     /// taken from the batch that came first.
     #[inline]
     pub fn see(&mut self, id: EventId) -> Option<Held> {
-        let state = &mut *self.state;
+        let state = &mut **self.state;
         if state.closed || state.stopped {
             return None;
         }
         let held = state.held.see(id)?;
-        state.work.take_in_hand(|| self.shared.clock());
+        state.work.take_in_hand(|| self.feed.clock());
         Some(held)
     }
 }
