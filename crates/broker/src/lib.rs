@@ -6,9 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-mod acks;
 mod alter;
-mod arrivals;
 mod budget;
 pub mod controller;
 mod ctx;
@@ -16,7 +14,6 @@ mod cursors;
 mod describe;
 mod drain;
 mod faults;
-mod fetch;
 mod flow;
 mod gaps;
 mod group;
@@ -27,9 +24,7 @@ mod keep;
 mod membership;
 pub mod node;
 mod options;
-mod overflow;
 mod partition;
-mod produce;
 mod producers;
 pub mod queue;
 mod quiet;
@@ -43,13 +38,10 @@ mod small_file;
 mod space;
 mod start;
 mod status;
-mod subscription;
 pub mod table;
-mod time_search;
 mod timers;
 mod topic_file;
 mod topics;
-mod transfer;
 
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;

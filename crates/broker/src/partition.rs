@@ -1,13 +1,24 @@
 //! One partition: a storage, what waits for it, and who reads it.
 
-use crate::acks::Acks;
-use crate::arrivals::Arrival;
+pub(crate) mod acks;
+pub(crate) mod appends;
+pub(crate) mod capacity;
+pub(crate) mod fetch;
+pub(crate) mod incoming;
+pub(crate) mod scope;
+pub(crate) mod subscription;
+mod time_search;
+pub(crate) mod transfer;
+pub(crate) mod wait_queue;
+
 use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::ids::{Asker, JobId, PartitionKey, SharedId, StorageId, TransferId};
 use crate::io::{Job, Output};
 use crate::node::{Node, Purpose};
-use crate::overflow::Room;
+use crate::partition::acks::Acks;
+use crate::partition::appends::Arrival;
+use crate::partition::capacity::Room;
 use crate::refusal::refuse;
 use crate::space::PartitionSpace;
 use crate::timers::Timer;

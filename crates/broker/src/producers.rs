@@ -1,10 +1,10 @@
 //! Producers' identities: given, taken up again, fenced.
 
-use crate::arrivals::fenced;
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
 use crate::ids::Asker;
 use crate::node::{Decided, Node};
+use crate::partition::appends::fenced;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::topics::{Slot, undecided};
 use std::collections::BTreeMap;

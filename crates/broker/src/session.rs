@@ -3,9 +3,9 @@
 use crate::ids::{Asker, LinkId, SharedId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::node::Node;
+use crate::partition::subscription::Subscription;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::requests::{Request, error_message};
-use crate::subscription::Subscription;
 use crate::timers::{Timer, Timers};
 use net::{Message, Peer, Received};
 use std::collections::{BTreeMap, BTreeSet};

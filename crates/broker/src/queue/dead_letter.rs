@@ -12,7 +12,7 @@ use crate::faults::Fault;
 use crate::ids::{Asker, OWN_LINK, SharedId, StorageId};
 use crate::node::Node;
 use crate::partition::Reading;
-use crate::produce::Incoming;
+use crate::partition::incoming::Incoming;
 use crate::topics::Slot;
 use bytes::Bytes;
 use log::producers::Verdict;
@@ -228,7 +228,9 @@ impl Node {
                     false => self.copy_letter_data(append, source, storage, incoming, &layout),
                 }
             }
-            Verdict::Fenced { epoch } => Err(crate::arrivals::fenced(epoch, ProducerEpoch(0))),
+            Verdict::Fenced { epoch } => {
+                Err(crate::partition::appends::fenced(epoch, ProducerEpoch(0)))
+            }
         };
         appended.map_err(|error| {
             self.letters.remove(&append);

@@ -5,7 +5,7 @@ use crate::faults::Fault;
 use crate::ids::{Asker, OWN_LINK, StorageId};
 use crate::node::Node;
 use crate::partition::Reading;
-use crate::produce::Incoming;
+use crate::partition::incoming::Incoming;
 use crate::refusal::refuse;
 use bytes::Bytes;
 use log::{DataPlace, EventData, ReadToken, StorageError};

@@ -1,12 +1,12 @@
 //! External data comes in: fetched from its owner's memory in chunks, checked
 //! while it is in cache, written to its place.
 
-use crate::arrivals::ArrivalStage;
 use crate::flow::Asks;
 use crate::ids::{Asker, Bulk, LinkId, StorageId, TransferId};
 use crate::io::Output;
 use crate::node::Node;
-use crate::produce::Incoming;
+use crate::partition::appends::ArrivalStage;
+use crate::partition::incoming::Incoming;
 use crate::refusal::{Refused, refuse};
 use log::{DataPlace, StorageError};
 use memory::Buffer;

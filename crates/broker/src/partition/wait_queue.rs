@@ -2,10 +2,10 @@
 //! producers are to wait: each goes in as soon as there is room, a batch of
 //! each producer in turn. Their large data is not fetched before that.
 
-use crate::arrivals::{Arrival, ArrivalStage, Turn, out_of_sequence};
 use crate::ids::{Asker, LinkId, StorageId};
 use crate::node::Node;
-use crate::produce::Incoming;
+use crate::partition::appends::{Arrival, ArrivalStage, Turn, out_of_sequence};
+use crate::partition::incoming::Incoming;
 use crate::refusal::Refused;
 use crate::timers::Timer;
 use std::collections::VecDeque;
@@ -100,7 +100,7 @@ impl Node {
             if self.is_behind_line(storage, turn, header.producer) {
                 return Err(out_of_sequence(&header, header.first_sequence));
             }
-            let refusal = self.no_room(storage, super::BLOCKED_RETRY_MS);
+            let refusal = self.no_room(storage, super::capacity::BLOCKED_RETRY_MS);
             return Err(refusal);
         }
         let tell_at = self.ctx.now.monotonic + TELL_AFTER;

@@ -2,9 +2,9 @@
 
 use crate::ids::{Asker, StorageId};
 use crate::node::Node;
+use crate::partition::subscription::{gap_for_reader, stamped_gap};
 use crate::partition::{Reading, storage_error};
 use crate::refusal::{Refused, malformed};
-use crate::subscription::{gap_for_reader, stamped_gap};
 use crate::timers::Timer;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};

@@ -1,17 +1,14 @@
 //! Standing subscriptions: batches are pushed as they become visible, within
 //! the credit that the consumer gave.
 
-mod scope;
-
-pub(crate) use scope::Scope;
-
+use super::scope::{self, Scope};
 use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::ids::{Asker, StorageId};
 use crate::node::Node;
+use crate::partition::time_search::TimeSearch;
 use crate::partition::{Partition, Reading, storage_error};
 use crate::refusal::{Refused, malformed, refuse};
-use crate::time_search::TimeSearch;
 use bytes::Bytes;
 use log::{Found, ReadBatches, ReadToken, StorageError};
 use net::{Lane, Message};
@@ -66,7 +63,7 @@ impl Subscription {
 }
 
 impl Node {
-    fn open_subscription(
+    pub(super) fn open_subscription(
         &mut self,
         asker: Asker,
         topic: TopicId,

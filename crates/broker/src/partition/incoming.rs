@@ -1,12 +1,12 @@
 //! Batches come in: checked once, appended, answered when they are as durable
 //! as was asked.
 
-use crate::acks::Ack;
-use crate::arrivals::Turn;
 use crate::faults::Fault;
 use crate::ids::{Asker, OWN_LINK, StorageId};
 use crate::node::Node;
-use crate::overflow::Wanted;
+use crate::partition::acks::Ack;
+use crate::partition::appends::Turn;
+use crate::partition::wait_queue::Wanted;
 use crate::refusal::{Refused, malformed, refuse};
 use log::{Append, DataPlace};
 use memory::Buffer;

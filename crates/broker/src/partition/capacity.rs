@@ -5,14 +5,11 @@
 //! Dropping the oldest is the storage's work (`log::Retention::discards`). The
 //! rest is decided here, before a batch is appended or its data is fetched.
 
-mod line;
-
-pub(crate) use line::{InLine, Line, Wanted};
-
+use super::wait_queue::Line;
 use crate::controller::Controller;
 use crate::ids::StorageId;
 use crate::node::Node;
-use crate::produce::Incoming;
+use crate::partition::incoming::Incoming;
 use log::StorageState;
 use log::producers::Verdict;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +19,7 @@ use wire::batch::Header;
 use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// How soon a producer tries again that is to wait, and not in line.
-const BLOCKED_RETRY_MS: u32 = 100;
+pub(super) const BLOCKED_RETRY_MS: u32 = 100;
 /// In how many pieces a backlog is measured: bytes are known so exactly.
 const PIECES: u64 = 64;
 /// Of so many producers it is known what was dropped. One that is forgotten
@@ -301,7 +298,7 @@ impl Room {
 
     /// Whether a batch, of so many bytes, has its place beside those that are
     /// let in and wait to be appended.
-    fn has_room(&mut self, header: &Header, bytes: u64, state: &StorageState) -> bool {
+    pub(super) fn has_room(&mut self, header: &Header, bytes: u64, state: &StorageState) -> bool {
         self.backlog.advance(state.first);
         let count = state.end.0.saturating_sub(self.backlog.from.0) + self.coming.0;
         let held = self.backlog.bytes + self.coming.1;
@@ -387,7 +384,7 @@ impl Node {
     }
 
     /// What a producer is told whose batch has no room.
-    fn no_room(&self, id: StorageId, blocked_retry_ms: u32) -> ErrorReply {
+    pub(super) fn no_room(&self, id: StorageId, blocked_retry_ms: u32) -> ErrorReply {
         let Some(partition) = self.partitions.get(&id) else {
             return crate::refusal::refuse(ErrorCode::UnknownPartition, "the partition is gone");
         };

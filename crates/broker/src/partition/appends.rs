@@ -3,8 +3,8 @@
 use crate::faults::Fault;
 use crate::ids::{Asker, StorageId, TransferId};
 use crate::node::Node;
-use crate::overflow::InLine;
-use crate::produce::Incoming;
+use crate::partition::incoming::Incoming;
+use crate::partition::wait_queue::InLine;
 use crate::refusal::{Refused, refuse};
 use log::DataPlace;
 use log::producers::Verdict;
@@ -23,7 +23,7 @@ pub(crate) struct Arrival {
 /// How far an [`Arrival`] has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ArrivalStage {
-    /// There is no room for it yet; see [`crate::overflow::Line`].
+    /// There is no room for it yet; see [`crate::partition::wait_queue::Line`].
     InLine(InLine),
     /// Its external data is on its way.
     Transferring(TransferId),
