@@ -15,7 +15,7 @@ use wire::batch::{Batch, Columns, ExternalLayout, Header, Stamp, Verify};
 use wire::checksum::{combine_blocks, crc32c, crc32c_append};
 use wire::record::{Gap, GapReason};
 use wire::view::Segment;
-use wire::{Durability, Incarnation, Offset};
+use wire::{Durability, Incarnation, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// Configuration of the storage kind `memory`, as JSON in the topic's
 /// definition. Unknown keys are refused.
@@ -562,6 +562,10 @@ impl Storage for MemoryLog {
 
     fn check(&self, header: &Header) -> Verdict {
         self.producers.check(header)
+    }
+
+    fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence> {
+        self.producers.next_sequence(producer, epoch)
     }
 
     fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::batch::{ExternalLayout, Header};
 use wire::record::GapReason;
 use wire::view::Segment as DataSegment;
-use wire::{Durability, Incarnation, Offset};
+use wire::{Durability, Incarnation, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// What an operation is for.
 #[derive(Debug)]
@@ -450,6 +450,10 @@ impl Storage for DiskLog {
 
     fn check(&self, header: &Header) -> Verdict {
         self.producers.check(header)
+    }
+
+    fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence> {
+        self.producers.next_sequence(producer, epoch)
     }
 
     fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {

@@ -66,6 +66,16 @@ struct Producer {
     batches: VecDeque<SequenceRange>,
 }
 
+impl Producer {
+    /// The sequence number of the next batch, if it is of this epoch or a greater one.
+    fn expected(&self, epoch: ProducerEpoch) -> Sequence {
+        match epoch == self.epoch {
+            true => self.next,
+            false => Sequence(0),
+        }
+    }
+}
+
 impl ProducerTable {
     /// Remembers nobody yet.
     pub fn new(limits: ProducerLimits) -> Self {
@@ -95,10 +105,7 @@ impl ProducerTable {
                 epoch: producer.epoch,
             };
         }
-        let expected = match header.epoch == producer.epoch {
-            true => producer.next,
-            false => Sequence(0),
-        };
+        let expected = producer.expected(header.epoch);
         if first == expected {
             return Verdict::New;
         }
@@ -114,6 +121,17 @@ impl ProducerTable {
                 base_offset: range.base_offset,
             },
             None => Verdict::Unknown { expected },
+        }
+    }
+
+    /// The sequence number that is expected next of a producer in this epoch. `None` if a
+    /// greater epoch of it has appended, or it is producer 0.
+    pub fn next_sequence(&self, id: ProducerId, epoch: ProducerEpoch) -> Option<Sequence> {
+        match self.producers.get(&id) {
+            _ if id == ProducerId(0) => None,
+            Some(producer) if epoch < producer.epoch => None,
+            Some(producer) => Some(producer.expected(epoch)),
+            None => Some(Sequence(0)),
         }
     }
 
@@ -339,6 +357,23 @@ mod tests {
         table.appended(&header(1, 4, 0, 1), Offset(5), 0);
         let epoch = ProducerEpoch(4);
         assert_eq!(table.check(&header(1, 3, 5, 1)), Verdict::Fenced { epoch });
+    }
+
+    #[test]
+    fn the_next_sequence_is_the_one_that_would_be_appended() {
+        let mut table = ProducerTable::new(LIMITS);
+        table.appended(&header(1, 3, 0, 5), Offset(0), 0);
+        let next = |id, epoch| table.next_sequence(ProducerId(id), ProducerEpoch(epoch));
+        assert_eq!(next(1, 3), Some(Sequence(5)));
+        assert_eq!(next(1, 4), Some(Sequence(0)));
+        assert_eq!(next(2, 0), Some(Sequence(0)));
+        for (id, epoch) in [(1, 3), (1, 4), (2, 0)] {
+            let first = next(id, epoch).unwrap().0;
+            let verdict = table.check(&header(id, epoch, first, 1));
+            assert_eq!(verdict, Verdict::New, "{id} {epoch}");
+        }
+        // An ended epoch and nobody have none.
+        assert_eq!((next(1, 2), next(0, 0)), (None, None));
     }
 
     #[test]

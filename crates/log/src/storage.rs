@@ -17,7 +17,9 @@ use std::sync::Arc;
 use wire::batch::{ExternalLayout, Header};
 use wire::record::Gap;
 use wire::view::Segment;
-use wire::{Durability, Incarnation, Offset, PartitionIndex, TopicId};
+use wire::{
+    Durability, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId,
+};
 
 /// Names an operation between [`Storage::poll_operation`] and [`Storage::complete`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -233,6 +235,10 @@ pub trait Storage: Send {
     /// Whether a batch of this header is new, a retry, or not allowed. The
     /// storage learns producers from what is appended, and recovers them with it.
     fn check(&self, header: &Header) -> Verdict;
+
+    /// The sequence number with which [`Storage::check`] would take the next batch of a
+    /// producer in this epoch for new. `None` if a greater epoch of it has appended.
+    fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence>;
 
     /// Reserves room for external data. Chunks follow by `write_data`, then
     /// one `seal_data` or `abandon`.

@@ -654,6 +654,8 @@ fn reopening(subject: &Subject<'_>, name: &str) {
             Verdict::New,
             "producers are remembered"
         );
+        let next = driven.storage.next_sequence(header.producer, header.epoch);
+        assert_eq!(next, Some(header.first_sequence), "and what comes next");
     }
     drop(driven);
     let directory = subject.directory.join(name);

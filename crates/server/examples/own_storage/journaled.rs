@@ -20,7 +20,7 @@ use wire::checksum::crc32c;
 use wire::codec::{Codec, Reader};
 use wire::record::GapReason;
 use wire::view::Segment;
-use wire::{Durability, Offset};
+use wire::{Durability, Offset, ProducerEpoch, ProducerId, Sequence};
 
 const FILE: &str = "journal";
 /// Bytes before a record: its length and its checksum.
@@ -373,6 +373,10 @@ impl Storage for Journaled {
 
     fn check(&self, header: &Header) -> Verdict {
         self.inner.check(header)
+    }
+
+    fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence> {
+        self.inner.next_sequence(producer, epoch)
     }
 
     fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {
