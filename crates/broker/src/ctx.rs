@@ -2,16 +2,20 @@
 //! out, and a note of what is to be looked at again.
 
 use crate::budget::DataBudget;
+use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::flow::Flow;
-use crate::ids::{Bulk, LinkId, Now, SharedId, StorageId};
+use crate::ids::{Asker, Bulk, LinkId, Now, OWN_LINK, SharedId, StorageId, TransferId};
 use crate::io::Output;
 use crate::options::NodeOptions;
 use crate::random::Random;
 use crate::timers::Timers;
-use net::BulkToken;
+use bytes::Bytes;
+use net::{BulkToken, Lane, Message};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use wire::ErrorReply;
+use wire::frame::FrameKind;
 
 /// See the module. An object of the node is handed `&mut Ctx` beside `&mut self`, so that its
 /// methods reach nothing else.
@@ -21,16 +25,20 @@ pub(crate) struct Ctx {
     pub now: Now,
     pub random: Random,
     pub outputs: VecDeque<Output>,
+    /// What acts ask of other objects, in order. Empty between two acts.
+    pub effects: VecDeque<Effect>,
     pub timers: Timers,
     /// Bulk operations that were asked for, and what each is for.
     pub bulk: BTreeMap<BulkToken, Bulk>,
     pub data: DataBudget,
     /// External data on its way to storage, and transfers that wait.
-    pub incoming: Flow,
+    pub incoming: Flow<(TransferId, StorageId)>,
     /// Selected data on its way to its readers, and calls that wait.
-    pub outgoing: Flow,
+    pub outgoing: Flow<u64>,
     /// Bytes of batches that wait for room, by connection.
-    pub in_line: BTreeMap<LinkId, u64>,
+    pub waiting_bytes: BTreeMap<LinkId, u64>,
+    /// Connections to which so much waits to be sent that nothing more is delivered.
+    pub crowded: BTreeSet<LinkId>,
     pub dirty: Dirty,
     last_id: u64,
 }
@@ -54,9 +62,11 @@ impl Ctx {
             options,
             now,
             outputs: VecDeque::new(),
+            effects: VecDeque::new(),
             timers: Timers::default(),
             bulk: BTreeMap::new(),
-            in_line: BTreeMap::new(),
+            waiting_bytes: BTreeMap::new(),
+            crowded: BTreeSet::new(),
             dirty: Dirty::default(),
             last_id: 0,
         }
@@ -71,6 +81,35 @@ impl Ctx {
     /// A line for the operator.
     pub fn report(&mut self, line: String) {
         self.outputs.push_back(Output::Report(line));
+    }
+
+    /// Answers a request.
+    pub fn reply(&mut self, asker: Asker, head: Vec<u8>) {
+        let message = Message::control(FrameKind::Reply, asker.id, head);
+        self.effects.push_back(Effect::Reply(asker, message));
+    }
+
+    /// Answers a request, behind whatever was sent in the bulk lane before.
+    pub fn reply_in_bulk(&mut self, asker: Asker, head: Vec<u8>, payload: Vec<Bytes>) {
+        let message = Message {
+            payload,
+            lane: Lane::Bulk,
+            ..Message::control(FrameKind::Reply, asker.id, head)
+        };
+        self.effects.push_back(Effect::Reply(asker, message));
+    }
+
+    /// Answers a request, or an append of the server itself, with an error.
+    pub fn refuse(&mut self, asker: Asker, error: ErrorReply) {
+        self.effects.push_back(match asker.link {
+            OWN_LINK => Effect::OwnAppend(asker.id, Err(error)),
+            _ => Effect::Refuse(asker, error),
+        });
+    }
+
+    /// Sends a message that answers nothing.
+    pub fn send(&mut self, link: LinkId, message: Message) {
+        self.effects.push_back(Effect::Send(link, message));
     }
 
     /// Whether this fault was planted. Never outside of tests.

@@ -112,9 +112,9 @@ impl Node {
         for (index, position) in &request.positions {
             let storage = self.storage_of(asker, topic, *index)?;
             let Some(partition) = self.partitions.get(&storage) else {
-                return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+                return Err(self.closed(topic, *index));
             };
-            let position = partition.check_position(*position)?;
+            let position = partition.store.check_position(*position)?;
             storages.push(storage);
             let key = (topic, request.consumer.clone(), *index);
             let now = self.cursor(&key);

@@ -4,8 +4,8 @@ use crate::controller::Controller;
 use crate::ids::{Asker, StorageId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
+use crate::served_topic::{Slot, Topic};
 use crate::table::TopicEntry;
-use crate::topics::{Slot, Topic};
 use topic::Definition;
 use wire::codec::Reader;
 use wire::message::*;
@@ -149,11 +149,11 @@ impl Node {
         match slot {
             Slot::Open(storage) => {
                 if let Some(partition) = self.partitions.get(storage) {
-                    let state = partition.storage.state();
-                    description.durability = partition.durability;
+                    let state = partition.store.state();
+                    description.durability = partition.store.durability;
                     description.incarnation = state.incarnation;
                     description.first = state.first;
-                    description.watermarks = partition.watermarks(&state);
+                    description.watermarks = partition.store.watermarks();
                     description.bytes = state.bytes;
                     description.failure = state.failure.unwrap_or_default();
                 }

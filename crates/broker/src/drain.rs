@@ -1,8 +1,9 @@
 //! The end of a node: what was taken is finished, the rest refused.
 
-use crate::ids::LinkId;
+use crate::ids::{LinkId, StorageId};
 use crate::io::Output;
 use crate::node::Node;
+use crate::partition::appends::Appends;
 use crate::refusal::Refused;
 use crate::session::Stage;
 use crate::timers::Timer;
@@ -61,7 +62,12 @@ impl Node {
         for link in links {
             self.say_go_away(link);
         }
-        self.end_lines(&draining());
+        let storages: Vec<StorageId> = self.partitions.keys().copied().collect();
+        for storage in storages {
+            self.at(storage, |partition, ctx| {
+                partition.end_waiting(&draining(), ctx);
+            });
+        }
         // What waited for more has waited long enough.
         for (id, queue) in &mut self.queues {
             queue.quiet_until = Duration::ZERO;
@@ -84,9 +90,8 @@ impl Node {
     pub(crate) fn drain_further(&mut self) {
         if self.drain == Drain::Finishing && self.is_finished() {
             self.drain = Drain::ClosingPartitions;
-            for (id, partition) in &mut self.partitions {
-                partition.leave(false);
-                self.ctx.dirty.partitions.insert(*id);
+            for partition in self.partitions.values_mut() {
+                partition.leave(false, &mut self.ctx);
             }
             self.settle_again();
         }
@@ -127,12 +132,14 @@ impl Node {
 
     /// How much of what was taken is not answered yet.
     fn unfinished(&self) -> [(usize, &'static str); 5] {
-        let acks = self.partitions.values().map(|it| it.acks.len()).sum();
+        let appends = || self.partitions.values().map(|it| &it.appends);
+        let acks = appends().map(Appends::unacknowledged).sum();
+        let transfers = appends().map(Appends::transfer_count).sum();
         let requests = self.sessions.values().flat_map(|it| it.requests.values());
         let asked = requests.filter(|it| is_awaited(it.method)).count();
         [
             (self.makings.len(), "topics being made"),
-            (self.transfers.len(), "transfers of data"),
+            (transfers, "transfers of data"),
             (
                 usize::from(!self.controller.is_idle()),
                 "command of the controller",
@@ -160,16 +167,15 @@ impl Node {
         ));
         let partitions: Vec<_> = self.partitions.keys().copied().collect();
         for id in partitions {
-            self.fail_partition(id, &draining());
+            self.at(id, |partition, ctx| partition.fail(&draining(), ctx));
         }
         let reads: Vec<_> = self.reads.values().map(|call| call.asker).collect();
         for asker in reads {
             self.forget_read_data(asker);
         }
         self.drain = Drain::ClosingPartitions;
-        for (id, partition) in &mut self.partitions {
-            partition.leave(false);
-            self.ctx.dirty.partitions.insert(*id);
+        for partition in self.partitions.values_mut() {
+            partition.leave(false, &mut self.ctx);
         }
     }
 }

@@ -11,13 +11,13 @@ use std::ops::Bound;
 
 /// What is under way, and who waits.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub(crate) struct Flow<T> {
     bytes_max: u64,
     bytes: u64,
     /// Of each connection that has something under way.
     links: BTreeMap<LinkId, u64>,
     /// What waits, the oldest first.
-    waiting: BTreeMap<LinkId, BTreeSet<u64>>,
+    waiting: BTreeMap<LinkId, BTreeSet<T>>,
     /// Connections that had their last byte back, and may have something that waits.
     idle: BTreeSet<LinkId>,
     /// Whose turn it was last.
@@ -32,7 +32,7 @@ pub(crate) enum Asks {
     Now,
 }
 
-impl Flow {
+impl<T: Copy + Ord> Flow<T> {
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -71,7 +71,7 @@ impl Flow {
     }
 
     /// Has something wait for its turn.
-    pub fn wait(&mut self, link: LinkId, id: u64) {
+    pub fn wait(&mut self, link: LinkId, id: T) {
         self.waiting.entry(link).or_default().insert(id);
         if !self.links.contains_key(&link) {
             self.idle.insert(link);
@@ -79,7 +79,7 @@ impl Flow {
     }
 
     /// Something waits no more.
-    pub fn leave(&mut self, link: LinkId, id: u64) {
+    pub fn leave(&mut self, link: LinkId, id: T) {
         if let Some(waiting) = self.waiting.get_mut(&link) {
             waiting.remove(&id);
             if waiting.is_empty() {
@@ -90,7 +90,7 @@ impl Flow {
 
     /// What may go on now; it waits no more. First come connections that have
     /// nothing under way, then, while there is room, each in turn.
-    pub fn next(&mut self, bytes: u64) -> Option<u64> {
+    pub fn next(&mut self, bytes: u64) -> Option<T> {
         while let Some(link) = self.idle.pop_first() {
             if let Some(id) = self.first_of(link) {
                 return Some(id);
@@ -108,7 +108,7 @@ impl Flow {
         self.first_of(link)
     }
 
-    fn first_of(&mut self, link: LinkId) -> Option<u64> {
+    fn first_of(&mut self, link: LinkId) -> Option<T> {
         let id = *self.waiting.get(&link)?.first()?;
         self.leave(link, id);
         Some(id)
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_bound_holds_but_for_the_first_of_each() {
-        let mut flow = Flow::new(100);
+        let mut flow = Flow::<u64>::new(100);
         assert!(flow.admits(A, 1000, Asks::Now));
         flow.take(A, 80);
         assert!(!flow.admits(A, 30, Asks::Now));

@@ -2,7 +2,7 @@
 
 use crate::controller::{ControlError, Controller};
 use crate::faults::Fault;
-use crate::ids::StorageId;
+use crate::ids::PartitionKey;
 use crate::node::{Decided, Node};
 use std::collections::BTreeMap;
 use wire::record::{Gap, GapReason, GapRecord, Record};
@@ -47,15 +47,13 @@ impl GapRecords {
 
 impl Node {
     /// Records what a partition has lost.
-    pub(crate) fn record_gap(&mut self, id: StorageId, gap: Gap) {
+    pub(crate) fn record_gap(&mut self, key: PartitionKey, gap: Gap) {
         if self.ctx.planted(Fault::NoGap) {
             return;
         }
-        if let Some(partition) = self.partitions.get(&id) {
-            let lost = (partition.key.topic, partition.key.partition);
-            if let Some(gap) = self.gap_records.begin(lost, gap) {
-                self.submit_gaps(lost, vec![gap]);
-            }
+        let lost = (key.topic, key.partition);
+        if let Some(gap) = self.gap_records.begin(lost, gap) {
+            self.submit_gaps(lost, vec![gap]);
         }
     }
 

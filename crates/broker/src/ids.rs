@@ -46,7 +46,7 @@ pub(crate) const INTERNAL_STORAGE: StorageId = StorageId(0);
 /// What a bulk operation is for.
 pub(crate) enum Bulk {
     /// A chunk of external data comes in.
-    Transfer(TransferId),
+    Transfer(StorageId, TransferId),
     /// Selected data goes out.
     ReadData(u64),
 }

@@ -3,24 +3,14 @@
 
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::ids::StorageId;
+use crate::ids::{PartitionKey, StorageId};
 use crate::node::Node;
-use crate::partition::Partition;
+use crate::partition::storage_retention;
+use crate::served_topic::{Slot, Topic};
 use crate::table::TopicEntry;
-use crate::topics::{Slot, Topic};
 use topic::{Definition, Retention};
-use wire::record::{GapReason, Position};
-use wire::{Offset, PartitionIndex, TopicId};
-
-/// A definition's retention, as the storage of one of so many partitions knows it.
-fn retention_of(definition: &Definition, retention: Retention) -> log::Retention {
-    log::Retention {
-        bytes: retention.bytes,
-        age_ns: retention.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
-        count: retention.count,
-        discards: definition.overflow().drops_oldest(),
-    }
-}
+use wire::record::Position;
+use wire::{PartitionIndex, TopicId};
 
 impl Node {
     /// What a partition of a topic keeps. One that is being made counts as soon as the
@@ -36,7 +26,7 @@ impl Node {
 
     /// The same, as its storage knows it.
     pub(crate) fn storage_limits(&self, topic: TopicId, definition: &Definition) -> log::Retention {
-        retention_of(definition, self.limits(topic, definition))
+        storage_retention(definition, self.limits(topic, definition))
     }
 
     /// A topic has got partitions: who shares with them has less.
@@ -88,47 +78,22 @@ impl Node {
         }
     }
 
-    /// Tells a storage what is to be kept.
+    /// Tells a partition what is to be kept.
     pub(crate) fn keep_partition(&mut self, id: StorageId, definition: &Definition) {
-        let drops = self.ctx.planted(Fault::DropUnacknowledged);
-        let faults = (drops, self.ctx.planted(Fault::KeepAcknowledged));
-        let Some(key) = self.partitions.get(&id).map(|partition| partition.key) else {
+        let Some(partition) = self.partitions.get(&id) else {
             return;
         };
-        let bound = self.limits(key.topic, definition);
-        let Some(partition) = self.partitions.get_mut(&id) else {
-            return;
-        };
-        let names = definition.keep_until_acknowledged();
-        let entry = self.controller.table().topic(partition.key.topic);
-        let acknowledged = |name: &String| {
-            entry
-                .and_then(|entry| position(entry, name, partition.key.partition))
-                .map_or(Offset(0), |position| offset_now(partition, position))
-        };
-        let keep_from = names.iter().map(acknowledged).min();
-        let keep_from = match faults {
-            (true, _) => keep_from.map(|_| partition.storage.state().end),
-            (_, true) => keep_from.map(|_| Offset(0)),
-            _ => keep_from,
-        };
-        let state = partition.storage.state();
-        let policy = definition.overflow();
-        partition.room.set(policy, bound, keep_from, &state);
-        partition.storage.set_retention(
-            retention_of(definition, bound),
-            keep_from.unwrap_or(Offset(u64::MAX)),
-        );
-        // Without a limit nobody wants more than what is not acknowledged.
-        if let Some(offset) = keep_from
-            && definition.retention().keeps_all()
-            && offset > partition.storage.state().first
-        {
-            partition
-                .storage
-                .remove_before(offset, GapReason::Retention);
+        let PartitionKey {
+            topic,
+            partition: index,
+        } = partition.store.key;
+        let bound = self.limits(topic, definition);
+        let entry = self.controller.table().topic(topic);
+        let names = definition.keep_until_acknowledged().iter();
+        let acknowledged = names.map(|name| entry.and_then(|entry| position(entry, name, index)));
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.keep(definition, bound, acknowledged, &mut self.ctx);
         }
-        self.ctx.dirty.partitions.insert(id);
     }
 }
 
@@ -142,14 +107,4 @@ fn position(entry: &TopicEntry, consumer: &str, partition: PartitionIndex) -> Op
     });
     let cursors = entry.cursors.get(consumer);
     settled.or_else(|| cursors?.get(&partition).copied())
-}
-
-/// The offset that a position is in the partition's present life.
-fn offset_now(partition: &Partition, position: Position) -> Offset {
-    let present = partition.storage.state().incarnation;
-    if position.incarnation == present {
-        position.offset
-    } else {
-        partition.translate(position, present).offset
-    }
 }

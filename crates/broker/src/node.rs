@@ -12,18 +12,19 @@ use crate::controller::{CommandToken, ControlError, Controller, Single};
 use crate::ctx::Ctx;
 use crate::cursors::CursorProposals;
 use crate::drain::Drain;
-use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, SharedId, TransferId};
+use crate::effects::{Copied, Effect, ReadFor, WasRead};
+use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, SharedId};
 use crate::membership::{JoinUnderWay, SharedConsumers};
 use crate::partition::Partition;
-use crate::partition::fetch::Fetching;
-use crate::partition::transfer::Transfer;
 use crate::producers::EpochProposals;
 use crate::selection::ReadDataCall;
+use crate::served_topic::Topic;
 use crate::session::Session;
 use crate::timers::Timer;
-use crate::topics::{Making, Topic};
+use crate::topics::Making;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use wire::frame::BULK_CHUNK_BYTES;
 use wire::{Durability, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
@@ -50,8 +51,6 @@ pub struct Node {
     pub(crate) makings: BTreeMap<u64, Making>,
     pub(crate) partitions: BTreeMap<StorageId, Partition>,
     pub(crate) jobs: BTreeMap<JobId, Purpose>,
-    pub(crate) transfers: BTreeMap<TransferId, Transfer>,
-    pub(crate) fetches: BTreeMap<Asker, Fetching>,
     pub(crate) reads: BTreeMap<u64, ReadDataCall>,
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
@@ -125,7 +124,11 @@ impl Node {
             Input::LinkQueued { link, bytes } => self.link_queued(link, bytes),
             Input::Message { link, message } => self.message(link, message),
             Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
-                Some(Bulk::Transfer(transfer)) => self.chunk_arrived(transfer, token, result),
+                Some(Bulk::Transfer(storage, transfer)) => {
+                    self.at(storage, |partition, ctx| {
+                        partition.chunk_arrived(transfer, token, result, ctx);
+                    });
+                }
                 // The transfer was given up meanwhile.
                 Some(Bulk::ReadData(_)) | None => {}
             },
@@ -142,14 +145,18 @@ impl Node {
                 if storage == INTERNAL_STORAGE {
                     self.controller.storage().complete(token, result);
                     self.ctx.dirty.controller = true;
-                } else if let Some(partition) = self.partitions.get_mut(&storage) {
-                    partition.operations_under_way -= 1;
-                    partition.storage.complete(token, result);
-                    self.ctx.dirty.partitions.insert(storage);
+                } else {
+                    self.at(storage, |partition, ctx| {
+                        partition.operation_done(token, result, ctx);
+                    });
                 }
             }
             Input::JobDone { job, result } => self.job_done(job, result),
-            Input::FileSystem(space) => self.file_system_seen(space),
+            Input::FileSystem(space) => {
+                if let Some(line) = self.below.seen(space) {
+                    self.ctx.report(line);
+                }
+            }
             Input::Timer => self.catch_up(),
             Input::Drain => {
                 self.catch_up();
@@ -181,9 +188,17 @@ impl Node {
             Timer::Session(link) => self.session_timer(link),
             Timer::Requests(link) => self.look_at_deadlines(link),
             Timer::Quiet(link) => self.send_held(link),
-            Timer::Fetch(link, id) => self.fetch_waited(Asker { link, id }),
-            Timer::Storage(storage) => self.tick_storage(storage),
-            Timer::Line(storage) => self.tell_line(storage),
+            Timer::Fetch(storage, asker) => {
+                self.at(storage, |partition, ctx| {
+                    partition.advance_fetch(asker, ctx);
+                });
+            }
+            Timer::Storage(storage) => {
+                self.at(storage, Partition::tick);
+            }
+            Timer::Waiting(storage) => {
+                self.at(storage, Partition::report_waiting);
+            }
             Timer::Shared(id) => self.shared_timer(id),
             Timer::Queue(id) => self.queue_timer(id),
             Timer::Drain => self.drain_impatiently(),
@@ -227,6 +242,111 @@ impl Node {
                 break;
             }
         }
+    }
+
+    /// Routes what the last act asked of other objects, in order.
+    pub(crate) fn route(&mut self) {
+        while let Some(effect) = self.ctx.effects.pop_front() {
+            match effect {
+                Effect::Reply(asker, message) => self.reply_message(asker, message),
+                Effect::Refuse(asker, error) => self.refuse_request(asker, error),
+                Effect::Send(link, message) => self.send(link, message),
+                Effect::SubscriptionEnded(Asker { link, id }) => {
+                    if let Some(session) = self.sessions.get_mut(&link) {
+                        session.subscriptions.remove(&id);
+                    }
+                }
+                Effect::OwnAppend(append, Ok(())) => self.own_append_stored(append),
+                Effect::OwnAppend(append, Err(error)) => self.own_append_refused(append, &error),
+                Effect::Visible(topic) => self.touch_queues(topic),
+                Effect::Lost(key, present, gap) => {
+                    self.lost_of_queues(key, present, gap);
+                    self.record_gap(key, gap);
+                }
+                Effect::Read(reader, found) => self.was_read(reader, found),
+                Effect::Copy(storage, place, Copied::Written) => {
+                    self.letter_chunk_written(storage, place);
+                }
+                Effect::Copy(storage, place, Copied::Ready) => {
+                    self.letter_data_ready(storage, place);
+                }
+                Effect::Copy(storage, place, Copied::Failed(error)) => {
+                    self.letter_data_failed(storage, place, &error);
+                }
+                Effect::Failed(storage, error) => self.fail_letters(storage, &error),
+            }
+        }
+    }
+
+    /// What another object has read of a partition has come.
+    fn was_read(&mut self, reader: ReadFor, found: WasRead) {
+        match (reader, found) {
+            (
+                ReadFor::Queue {
+                    id,
+                    partition,
+                    from,
+                    end,
+                },
+                WasRead::Batches(found),
+            ) => self.queue_read(id, partition, (from, end), found),
+            (ReadFor::DeadLetter { id, partition }, WasRead::Batches(found)) => {
+                self.dead_letter_read(id, partition, found);
+            }
+            (ReadFor::LetterOpen { append }, WasRead::Event(data)) => {
+                self.letter_opened(append, data);
+            }
+            (ReadFor::LetterData { append }, WasRead::Data(pieces)) => {
+                self.letter_read(append, pieces);
+            }
+            (ReadFor::Open { call, event }, WasRead::Event(data)) => {
+                self.event_opened(call, event, data);
+            }
+            (ReadFor::Data { call, chunk, part }, WasRead::Data(pieces)) => {
+                self.selection_read(call, chunk, part, pieces);
+            }
+            // A storage gives what it was asked for.
+            _ => {}
+        }
+    }
+
+    /// Lets a partition settle; one that has closed is forgotten.
+    fn settle_partition(&mut self, storage: StorageId) {
+        let settled = self.at(storage, |partition, ctx| {
+            partition.settle(ctx);
+            partition.ended()
+        });
+        let Some(ended) = settled.flatten() else {
+            return;
+        };
+        self.partitions.remove(&storage);
+        if let Some(failure) = ended.unclean {
+            self.unclean.get_or_insert(failure);
+        }
+        if let Some((work, what)) = ended.remove {
+            let job = JobId(self.ctx.next_id());
+            self.jobs.insert(job, Purpose::Remove(what));
+            self.ctx.outputs.push_back(Output::Job { job, work });
+        }
+    }
+
+    /// Lets transfers go on that waited for the budget, in turn. Says
+    /// whether any did.
+    fn feed_starved_transfers(&mut self) -> bool {
+        let most = BULK_CHUNK_BYTES as u64;
+        while self.ctx.data.may_fetch(most) {
+            let Some((transfer, storage)) = self.ctx.incoming.next(most) else {
+                return false;
+            };
+            // Otherwise it has nothing more to ask for.
+            let fed = self.at(storage, |partition, ctx| {
+                partition.feed_transfer(transfer, ctx)
+            });
+            if fed == Some(true) {
+                return true;
+            }
+        }
+        false
     }
 
     fn settle_controller(&mut self) {
@@ -300,7 +420,8 @@ impl Node {
     /// events do, for without these it means nothing.
     pub(crate) fn durability_about(&self, storages: &[StorageId]) -> Durability {
         let partitions = storages.iter().map(|id| self.partitions.get(id));
-        let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.durability));
+        let levels =
+            partitions.map(|one| one.map_or(Durability::Synced, |one| one.store.durability));
         // The log of records is on disk: less than written there is not.
         levels.fold(Durability::Written, Durability::max)
     }

@@ -1,4 +1,7 @@
-//! One partition: a storage, what waits for it, and who reads it.
+//! One partition: its storage, batches on their way into it, and who reads it.
+//!
+//! A partition knows nothing of sessions, topics or queues. What an act asks of them goes out
+//! as [`Effect`]s; [`Partition::settle`] is called before the node waits for its next input.
 
 pub(crate) mod acks;
 pub(crate) mod appends;
@@ -6,32 +9,41 @@ pub(crate) mod capacity;
 pub(crate) mod fetch;
 pub(crate) mod incoming;
 pub(crate) mod scope;
+pub(crate) mod space;
+pub(crate) mod store;
 pub(crate) mod subscription;
 mod time_search;
 pub(crate) mod transfer;
 pub(crate) mod wait_queue;
 
-use crate::controller::Controller;
+use crate::ctx::Ctx;
+use crate::effects::{Copied, Effect, WasRead};
 use crate::faults::Fault;
-use crate::ids::{Asker, JobId, PartitionKey, SharedId, StorageId, TransferId};
+use crate::ids::{Asker, PartitionKey, StorageId, TransferId};
 use crate::io::{Job, Output};
-use crate::node::{Node, Purpose};
-use crate::partition::acks::Acks;
-use crate::partition::appends::Arrival;
-use crate::partition::capacity::Room;
-use crate::refusal::refuse;
-use crate::space::PartitionSpace;
+use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
-use log::producers::Verdict;
-use log::{DataPlace, ReadToken, Storage, StorageError, StorageEvent, StorageKind, StorageState};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use appends::Appends;
+use fetch::Fetches;
+use incoming::{ProduceCall, ValidBatch};
+use log::{
+    DataPlace, OperationToken, Outcome, ReadToken, Storage, StorageEvent, StorageKind, StorageState,
+};
+use log::{DiskError, Found, StorageError};
+use memory::Buffer;
+use net::{BulkToken, NetError};
+use scope::Scope;
+use space::PartitionSpace;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::batch::Header;
-use wire::message::Watermarks;
+use store::{Reading, Store};
+use subscription::Subscriptions;
+use topic::{Definition, Retention};
+use wire::message::{Fetch, Subscribe};
 use wire::record::{GapReason, Position};
-use wire::{Durability, ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerId};
+use wire::{Durability, ErrorCode, ErrorReply, Incarnation, Offset, ProducerEpoch, ProducerId};
 
 /// How long after an append retention is applied at the latest.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,324 +52,399 @@ const TICK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// A partition whose storage is open.
 pub(crate) struct Partition {
-    pub key: PartitionKey,
-    pub storage: Box<dyn Storage>,
-    pub kind: Arc<dyn StorageKind>,
-    pub directory: PathBuf,
-    /// What an ack means, at least.
-    pub durability: Durability,
-    /// What makes an event visible: `durability`, unless a test planted a fault.
-    pub visible_at: Durability,
-    /// Lives that ended, oldest first, and where each ended.
-    pub ended: Vec<(Incarnation, Offset)>,
-    /// The visible end, as readers were last told.
-    pub visible: Offset,
-    pub acks: Acks,
-    /// Batches that wait for external data, or behind one that does.
-    pub arrivals: BTreeMap<ProducerId, VecDeque<Arrival>>,
-    /// The transfer that fills each reserved place.
-    pub places: BTreeMap<DataPlace, TransferId>,
-    pub readings: BTreeMap<ReadToken, Reading>,
-    pub subscriptions: BTreeSet<Asker>,
-    pub fetches: BTreeSet<Asker>,
-    /// Disk operations that were given out and not yet answered.
-    pub operations_under_way: usize,
-    /// Why the storage takes nothing more, once that was noticed.
-    pub failure: Option<String>,
-    pub tick_at: Option<Duration>,
-    /// Where the partition ended at its last tick, and when that was.
-    pub ticked_end: Offset,
-    pub ticked_at: Duration,
-    pub leaving: Option<Leaving>,
-    /// What becomes of batches for which there is no room.
-    pub room: Room,
+    pub store: Store,
+    pub appends: Appends,
+    pub subscriptions: Subscriptions,
+    fetches: Fetches,
     /// Whether the storage takes events for now.
     pub space: PartitionSpace,
+    kind: Arc<dyn StorageKind>,
+    directory: PathBuf,
+    /// Disk operations that were given out and not yet answered.
+    operations_under_way: usize,
+    tick: Tick,
+    leaving: Option<Leaving>,
+}
+
+/// When a storage is looked at for its retention and background syncs.
+#[derive(Debug)]
+struct Tick {
+    armed: Option<Duration>,
+    /// Where the partition ended at its last tick, and when that was.
+    end: Offset,
+    at: Duration,
 }
 
 /// How a partition ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leaving {
+struct Leaving {
     /// Whether what it stored goes too.
-    pub remove: bool,
+    remove: bool,
     /// Whether its storage has closed.
-    pub closed: bool,
+    closed: bool,
 }
 
-/// Who a reading of the storage is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Reading {
-    /// A subscription; with the visible end that the reading was given.
-    Subscription(Asker, Offset),
-    /// A fetch, likewise.
-    Fetch(Asker, Offset),
-    /// A queue, from where on and up to where.
-    Queue {
-        id: SharedId,
-        partition: PartitionIndex,
-        from: Offset,
-        end: Offset,
-    },
-    /// A queue's dead letter.
-    DeadLetter {
-        id: SharedId,
-        partition: PartitionIndex,
-    },
-    /// A dead letter's data is looked up.
-    LetterOpen { append: u64 },
-    /// A chunk of a dead letter's data.
-    LetterData { append: u64 },
-    /// An event of a `ReadData` call is looked up.
-    Open { call: u64, event: usize },
-    /// A part of a chunk of a `ReadData` call.
-    Data {
-        call: u64,
-        chunk: usize,
-        part: usize,
-    },
+/// What is known of a partition when its storage was opened.
+pub(crate) struct Opened {
+    pub id: StorageId,
+    pub key: PartitionKey,
+    pub topic_name: String,
+    pub storage: Box<dyn Storage>,
+    pub kind: Arc<dyn StorageKind>,
+    pub durability: Durability,
+    pub directory: PathBuf,
+    pub ended: Vec<(Incarnation, Offset)>,
+}
+
+/// What is left to do of a partition that has ended.
+pub(crate) struct Ended {
+    /// Why it was not closed cleanly, if it was not.
+    pub unclean: Option<String>,
+    /// What removes its files, if they go, and what these are for people.
+    pub remove: Option<(Job, String)>,
 }
 
 impl Partition {
-    pub fn new(
-        key: PartitionKey,
-        storage: Box<dyn Storage>,
-        kind: Arc<dyn StorageKind>,
-        durability: Durability,
-        directory: PathBuf,
-    ) -> Self {
-        let state = storage.state();
+    pub fn new(opened: Opened, ctx: &Ctx) -> Self {
+        let state = opened.storage.state();
+        let durability = opened.durability;
+        let visible_at = match ctx.planted(Fault::VisibleEarly) {
+            true => Durability::Memory,
+            false => durability,
+        };
         Self {
-            key,
-            storage,
-            kind,
-            directory,
-            durability,
-            visible_at: durability,
-            ended: Vec::new(),
-            visible: state.reached(durability),
-            acks: Acks::default(),
-            arrivals: BTreeMap::new(),
-            places: BTreeMap::new(),
-            readings: BTreeMap::new(),
-            subscriptions: BTreeSet::new(),
-            fetches: BTreeSet::new(),
-            operations_under_way: 0,
-            failure: None,
-            tick_at: None,
-            ticked_end: state.end,
-            ticked_at: Duration::ZERO,
-            leaving: None,
-            room: Room::default(),
+            store: Store {
+                id: opened.id,
+                key: opened.key,
+                name: format!("{}/{}", opened.topic_name, opened.key.partition),
+                storage: opened.storage,
+                durability,
+                visible_at,
+                visible: state.reached(durability),
+                ended: opened.ended,
+                ends: BTreeMap::new(),
+                failure: None,
+                readings: BTreeMap::new(),
+            },
+            appends: Appends::default(),
+            subscriptions: Subscriptions::default(),
+            fetches: Fetches::default(),
             space: PartitionSpace::default(),
+            kind: opened.kind,
+            directory: opened.directory,
+            operations_under_way: 0,
+            tick: Tick {
+                armed: None,
+                end: state.end,
+                at: Duration::ZERO,
+            },
+            leaving: None,
         }
     }
 
-    pub fn watermarks(&self, state: &StorageState) -> Watermarks {
-        Watermarks {
-            end: state.end,
-            durable: state.reached(self.durability),
-            committed: self.visible,
+    pub fn produce(&mut self, call: ProduceCall, ctx: &mut Ctx) -> Result<(), Refused> {
+        self.appends.produce(call, &mut self.store, ctx)
+    }
+
+    /// Appends a batch of the server itself.
+    pub fn append(
+        &mut self,
+        asker: Asker,
+        batch: ValidBatch,
+        place: Option<DataPlace>,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        let store = &mut self.store;
+        self.appends.append(asker, batch, place, store, ctx)
+    }
+
+    /// Acknowledges a batch of the server itself that was appended before.
+    pub fn acknowledge_duplicate(
+        &mut self,
+        asker: Asker,
+        batch: &ValidBatch,
+        base_offset: Offset,
+        ctx: &mut Ctx,
+    ) {
+        let store = &self.store;
+        self.appends
+            .acknowledge_duplicate(asker, batch, base_offset, store, ctx);
+    }
+
+    /// Nobody waits for a produce call any more.
+    pub fn forget_produce(&mut self, asker: Asker, producer: ProducerId, ctx: &mut Ctx) {
+        self.appends.forget(asker, producer, &mut self.store, ctx);
+    }
+
+    /// A producer has a new epoch: batches of an older one do not wait any more.
+    pub fn fence(&mut self, producer: ProducerId, epoch: ProducerEpoch, ctx: &mut Ctx) {
+        self.appends.fence(producer, epoch, &mut self.store, ctx);
+    }
+
+    pub fn chunk_arrived(
+        &mut self,
+        transfer: TransferId,
+        token: BulkToken,
+        result: Result<(Buffer, Vec<u32>), NetError>,
+        ctx: &mut Ctx,
+    ) {
+        let store = &mut self.store;
+        self.appends
+            .chunk_arrived(transfer, token, result, store, ctx);
+    }
+
+    /// Lets a transfer go on that waited for the budget. Says whether it did.
+    pub fn feed_transfer(&mut self, transfer: TransferId, ctx: &mut Ctx) -> bool {
+        self.appends.feed_transfer(transfer, &mut self.store, ctx)
+    }
+
+    /// Batches may have waited for room for too long.
+    pub fn report_waiting(&mut self, ctx: &mut Ctx) {
+        self.appends.report_waiting(&mut self.store, ctx);
+    }
+
+    /// Nothing that waits for room is admitted any more.
+    pub fn end_waiting(&mut self, error: &ErrorReply, ctx: &mut Ctx) {
+        self.appends.end_waiting(error, &mut self.store, ctx);
+    }
+
+    pub fn subscribe(
+        &mut self,
+        asker: Asker,
+        (subscribe, scope): (Subscribe, Scope),
+        position: Position,
+        ctx: &mut Ctx,
+    ) {
+        let store = &mut self.store;
+        self.subscriptions
+            .open(asker, (subscribe, scope), position, store, ctx);
+    }
+
+    pub fn more_credit(&mut self, asker: Asker, bytes: u64, ctx: &mut Ctx) {
+        let store = &mut self.store;
+        self.subscriptions.more_credit(asker, bytes, store, ctx);
+    }
+
+    /// The connection of a subscription takes deliveries again.
+    pub fn advance_subscription(&mut self, asker: Asker, ctx: &mut Ctx) {
+        self.subscriptions.advance(asker, &mut self.store, ctx);
+    }
+
+    pub fn fetch(&mut self, asker: Asker, fetch: &Fetch, ctx: &mut Ctx) -> Result<(), Refused> {
+        self.fetches.begin(asker, fetch, &mut self.store, ctx)
+    }
+
+    /// A fetch may have waited for long enough.
+    pub fn advance_fetch(&mut self, asker: Asker, ctx: &mut Ctx) {
+        self.fetches.advance(asker, &mut self.store, ctx);
+    }
+
+    pub fn forget_fetch(&mut self, asker: Asker, ctx: &mut Ctx) {
+        self.fetches.forget(asker, &self.store, ctx);
+    }
+
+    /// Ends everything that reads the partition.
+    pub fn end_readers(&mut self, error: &ErrorReply, ctx: &mut Ctx) {
+        self.subscriptions.end_all(error, ctx);
+        self.fetches.end_all(error, &self.store, ctx);
+    }
+
+    /// Answers everything that waits for the partition to take events.
+    pub fn fail(&mut self, error: &ErrorReply, ctx: &mut Ctx) {
+        self.appends.fail(error, &mut self.store, ctx);
+    }
+
+    /// A disk operation was carried out.
+    pub fn operation_done(
+        &mut self,
+        token: OperationToken,
+        result: Result<Outcome, DiskError>,
+        ctx: &mut Ctx,
+    ) {
+        self.operations_under_way -= 1;
+        self.store.storage.complete(token, result);
+        self.store.touch(ctx);
+    }
+
+    /// What the partition keeps: by its topic's definition, within `bound`, and whatever one of
+    /// the consumers has not acknowledged whose positions are given.
+    pub fn keep(
+        &mut self,
+        definition: &Definition,
+        bound: Retention,
+        acknowledged: impl Iterator<Item = Option<Position>>,
+        ctx: &mut Ctx,
+    ) {
+        let store = &mut self.store;
+        let offset_now = |position: Option<Position>| {
+            let present = store.state().incarnation;
+            match position {
+                None => Offset(0),
+                Some(position) if position.incarnation == present => position.offset,
+                Some(position) => store.translate(position, present).offset,
+            }
+        };
+        let keep_from = acknowledged.map(offset_now).min();
+        let keep_from = if ctx.planted(Fault::DropUnacknowledged) {
+            keep_from.map(|_| store.state().end)
+        } else if ctx.planted(Fault::KeepAcknowledged) {
+            keep_from.map(|_| Offset(0))
+        } else {
+            keep_from
+        };
+        let state = store.state();
+        let policy = definition.overflow();
+        self.appends.capacity.set(policy, bound, keep_from, &state);
+        let from = keep_from.unwrap_or(Offset(u64::MAX));
+        let retention = storage_retention(definition, bound);
+        store.storage.set_retention(retention, from);
+        // Without a limit nobody wants more than what is not acknowledged.
+        if let Some(offset) = keep_from
+            && definition.retention().keeps_all()
+            && offset > store.state().first
+        {
+            store.storage.remove_before(offset, GapReason::Retention);
         }
+        store.touch(ctx);
     }
 
-    /// Where a position of an earlier life goes on in the present one: events
-    /// that survived a life's end keep their offsets, the rest are gone.
-    pub fn translate(&self, position: Position, present: Incarnation) -> Position {
-        let ends = self
-            .ended
-            .iter()
-            .filter(|(life, _)| *life >= position.incarnation);
-        let offset = ends.fold(position.offset, |offset, (_, end)| offset.min(*end));
-        Position {
-            incarnation: present,
-            offset,
-        }
-    }
-
-    /// Whether a batch may be appended, as far as its sequence numbers go.
-    pub fn check(&self, header: &Header) -> Verdict {
-        self.room.verdict(header, self.storage.check(header))
-    }
-
-    /// Begins to close.
-    pub fn leave(&mut self, remove: bool) {
-        if self.leaving.is_none() {
-            self.storage.close();
-            self.leaving = Some(Leaving {
-                remove,
-                closed: false,
-            });
-        }
-    }
-}
-
-impl Node {
-    /// Lets everything take effect that was done with a storage: operations
+    /// Lets everything take effect that was done with the storage: operations
     /// go out, events come in, answers that waited are given.
-    pub(crate) fn settle_partition(&mut self, id: StorageId) {
-        self.advance_line(id);
+    pub fn settle(&mut self, ctx: &mut Ctx) {
+        self.appends.advance_waiting(&mut self.store, ctx);
         loop {
-            let Some(partition) = self.partitions.get_mut(&id) else {
-                return;
-            };
-            while let Some((token, operation)) = partition.storage.poll_operation() {
-                partition.operations_under_way += 1;
-                self.ctx.outputs.push_back(Output::Disk {
-                    storage: id,
+            while let Some((token, operation)) = self.store.storage.poll_operation() {
+                self.operations_under_way += 1;
+                ctx.outputs.push_back(Output::Disk {
+                    storage: self.store.id,
                     token,
                     operation,
                 });
             }
-            match partition.storage.poll_event() {
-                Some(event) => self.storage_event(id, event),
+            match self.store.storage.poll_event() {
+                Some(event) => self.storage_event(event, ctx),
                 None => break,
             }
         }
-        self.settle_watermarks(id);
-        self.settle_end(id);
+        // What has become durable is acknowledged and shown.
+        self.appends.acknowledge(&self.store, ctx);
+        let state = self.store.state();
+        self.settle_visible(&state, ctx);
+        if let Some(failure) = state.failure {
+            self.settle_failure(&failure, ctx);
+        }
+        self.arm_tick(ctx);
     }
 
-    fn storage_event(&mut self, id: StorageId, event: StorageEvent) {
+    fn storage_event(&mut self, event: StorageEvent, ctx: &mut Ctx) {
+        let store = &mut self.store;
         match event {
             // Watermarks are looked at when all events are in.
             StorageEvent::Progress => {}
-            StorageEvent::DataWritten { place, bytes } => {
-                if !self.letter_chunk_written(id, place) {
-                    self.chunk_written(id, place, bytes);
-                }
+            StorageEvent::DataWritten { place, bytes } if self.appends.fills(place) => {
+                self.appends.chunk_written(place, bytes, store, ctx);
             }
-            StorageEvent::DataReady { place } => {
-                if !self.letter_data_ready(id, place) {
-                    self.data_ready(id, place);
-                }
+            StorageEvent::DataWritten { place, .. } => self.copied(place, Copied::Written, ctx),
+            StorageEvent::DataReady { place } if self.appends.fills(place) => {
+                self.appends.data_ready(place, store, ctx);
+            }
+            StorageEvent::DataReady { place } => self.copied(place, Copied::Ready, ctx),
+            StorageEvent::DataFailed { place, error } if self.appends.fills(place) => {
+                self.appends.data_failed(place, &error, store, ctx);
             }
             StorageEvent::DataFailed { place, error } => {
-                if !self.letter_data_failed(id, place, &error) {
-                    self.data_failed(id, place, &error);
-                }
+                let refusal = store.refusal(&error);
+                self.copied(place, Copied::Failed(refusal), ctx);
             }
-            StorageEvent::Read { token, found } => match self.take_reading(id, token) {
-                Some(Reading::Subscription(asker, end)) => {
-                    self.subscription_read(id, asker, end, found);
-                }
-                Some(Reading::Fetch(asker, end)) => self.fetch_read(id, asker, end, found),
-                Some(Reading::Queue {
-                    id,
-                    partition,
-                    from,
-                    end,
-                }) => self.queue_read(id, partition, (from, end), found),
-                Some(Reading::DeadLetter { id, partition }) => {
-                    self.dead_letter_read(id, partition, found);
-                }
-                _ => {}
-            },
-            StorageEvent::EventOpened { token, data } => match self.take_reading(id, token) {
-                Some(Reading::Open { call, event }) => self.event_opened(call, event, data),
-                Some(Reading::LetterOpen { append }) => self.letter_opened(append, data),
-                _ => {}
-            },
-            StorageEvent::DataRead { token, pieces } => match self.take_reading(id, token) {
-                Some(Reading::Data { call, chunk, part }) => {
-                    self.selection_read(call, chunk, part, pieces);
-                }
-                Some(Reading::LetterData { append }) => self.letter_read(append, pieces),
-                _ => {}
-            },
+            StorageEvent::Read { token, found } => self.batches_read(token, found, ctx),
+            StorageEvent::EventOpened { token, data } => {
+                self.was_read(token, WasRead::Event(data), ctx);
+            }
+            StorageEvent::DataRead { token, pieces } => {
+                self.was_read(token, WasRead::Data(pieces), ctx);
+            }
             StorageEvent::Refused { from, error } => {
-                let partition = self.partitions.get_mut(&id);
-                let undone = partition.map(|partition| {
-                    partition.room.retract(from);
-                    partition.acks.take_from(from)
-                });
-                let refusal = self.refusal(id, &error);
-                for ack in undone.into_iter().flatten() {
-                    self.refuse_request(ack.asker, refusal.clone());
-                }
-                self.give_up_misplaced(id);
-                self.ctx.dirty.partitions.insert(id);
+                self.appends.undone(from, &error, store, ctx);
             }
-            StorageEvent::Full(why) => self.storage_is_full(id, why),
-            StorageEvent::HasSpace => self.storage_has_space(id),
+            StorageEvent::Full(why) => {
+                self.space.full(why, ctx);
+                self.space.report(&store.name, ctx);
+            }
+            StorageEvent::HasSpace => {
+                self.space.has_space();
+                self.space.report(&store.name, ctx);
+            }
             StorageEvent::Lost(gap) => {
-                // It made room.
-                self.ctx.dirty.partitions.insert(id);
-                if gap.reason == GapReason::Discarded
-                    && let Some(partition) = self.partitions.get_mut(&id)
-                {
-                    partition.room.drops.discarded += gap.end.0 - gap.first.0;
+                // A batch that waits may have room now.
+                store.touch(ctx);
+                if gap.reason == GapReason::Discarded {
+                    self.appends.capacity.drops.discarded += gap.end.0 - gap.first.0;
                 }
-                self.lost_of_queues(id, gap);
-                self.record_gap(id, gap);
+                let present = store.state().incarnation;
+                ctx.effects.push_back(Effect::Lost(store.key, present, gap));
             }
             StorageEvent::Closed => {
-                if let Some(partition) = self.partitions.get_mut(&id)
-                    && let Some(leaving) = &mut partition.leaving
-                {
+                if let Some(leaving) = &mut self.leaving {
                     leaving.closed = true;
                 }
             }
         }
     }
 
-    fn take_reading(&mut self, id: StorageId, token: ReadToken) -> Option<Reading> {
-        self.partitions.get_mut(&id)?.readings.remove(&token)
+    /// Data was stored in a place that another object has reserved.
+    fn copied(&self, place: DataPlace, how: Copied, ctx: &mut Ctx) {
+        let effect = Effect::Copy(self.store.id, place, how);
+        ctx.effects.push_back(effect);
     }
 
-    /// What has become durable is answered and shown.
-    fn settle_watermarks(&mut self, id: StorageId) {
-        let early = self.ctx.planted(Fault::AckEarly);
-        let Some(partition) = self.partitions.get(&id) else {
-            return;
-        };
-        let state = partition.storage.state();
-        let mut reached = state.clone();
-        if early {
-            (reached.synced, reached.written) = (state.end, state.end);
+    fn batches_read(
+        &mut self,
+        token: ReadToken,
+        found: Result<Found, StorageError>,
+        ctx: &mut Ctx,
+    ) {
+        let store = &mut self.store;
+        match store.readings.remove(&token) {
+            Some(Reading::Subscription(asker, end)) => {
+                let subscriptions = &mut self.subscriptions;
+                subscriptions.was_read(asker, end, found, store, ctx);
+            }
+            Some(Reading::Fetch(asker, end)) => {
+                self.fetches.was_read(asker, end, found, store, ctx);
+            }
+            Some(Reading::For(reader)) => {
+                let effect = Effect::Read(reader, WasRead::Batches(found));
+                ctx.effects.push_back(effect);
+            }
+            None => {}
         }
-        while let Some(partition) = self.partitions.get_mut(&id)
-            && let Some(ack) = partition.acks.pop_reached(&reached)
-        {
-            self.acknowledge(&ack, state.incarnation);
-        }
-        self.settle_visible(id, &state);
-        self.settle_failure(id, state.failure);
-        self.settle_tick(id);
     }
 
-    fn settle_visible(&mut self, id: StorageId, state: &StorageState) {
-        let Some(partition) = self.partitions.get_mut(&id) else {
+    /// Something else than batches was read, which only other objects do.
+    fn was_read(&mut self, token: ReadToken, found: WasRead, ctx: &mut Ctx) {
+        if let Some(Reading::For(reader)) = self.store.readings.remove(&token) {
+            ctx.effects.push_back(Effect::Read(reader, found));
+        }
+    }
+
+    fn settle_visible(&mut self, state: &StorageState, ctx: &mut Ctx) {
+        let store = &mut self.store;
+        let visible = state.reached(store.visible_at);
+        if visible <= store.visible {
             return;
-        };
-        let visible = state.reached(partition.visible_at);
-        if visible <= partition.visible {
-            return;
         }
-        partition.visible = visible;
-        let topic = partition.key.topic;
-        let subscriptions: Vec<Asker> = partition.subscriptions.iter().copied().collect();
-        let fetches: Vec<Asker> = partition.fetches.iter().copied().collect();
-        for asker in subscriptions {
-            self.advance_subscription(asker);
-        }
-        for asker in fetches {
-            self.advance_fetch(asker);
-        }
-        self.touch_queues(topic);
+        store.visible = visible;
+        self.subscriptions.advance_all(store, ctx);
+        self.fetches.advance_all(store, ctx);
+        ctx.effects.push_back(Effect::Visible(store.key.topic));
     }
 
     /// A storage that has failed answers nothing any more: nobody is left waiting.
-    fn settle_failure(&mut self, id: StorageId, failure: Option<String>) {
-        let Some(partition) = self.partitions.get_mut(&id) else {
-            return;
-        };
-        let Some(failure) = failure else {
-            return;
-        };
-        let key = partition.key;
-        if partition.failure.is_none() {
-            partition.failure = Some(failure.clone());
-            self.ctx.report(format!(
+    fn settle_failure(&mut self, failure: &str, ctx: &mut Ctx) {
+        let key = self.store.key;
+        if self.store.failure.is_none() {
+            self.store.failure = Some(failure.to_owned());
+            ctx.report(format!(
                 "partition {} of topic {} takes nothing more: {failure}",
                 key.partition, key.topic
             ));
@@ -366,134 +453,89 @@ impl Node {
             ErrorCode::StorageFailed,
             format!("partition {} failed: {failure}", key.partition),
         );
-        self.fail_partition(id, &error);
-    }
-
-    /// Answers everything that waits for the partition to take events.
-    pub(crate) fn fail_partition(&mut self, id: StorageId, error: &ErrorReply) {
-        let Some(partition) = self.partitions.get_mut(&id) else {
-            return;
-        };
-        let acks = partition.acks.take_all();
-        let arrivals = std::mem::take(&mut partition.arrivals);
-        for ack in acks {
-            self.refuse_request(ack.asker, error.clone());
-        }
-        self.fail_letters(id, error);
-        for arrival in arrivals.into_values().flatten() {
-            self.give_up_arrival(id, arrival, Some(error.clone()));
-        }
+        self.fail(&error, ctx);
     }
 
     /// Arms the storage's timer: when it asks for it, and within
     /// [`TICK_INTERVAL`] of an append, for retention by bytes and count.
-    fn settle_tick(&mut self, id: StorageId) {
-        if self.ctx.planted(Fault::NoRetentionTimer) {
+    fn arm_tick(&mut self, ctx: &mut Ctx) {
+        if ctx.planted(Fault::NoRetentionTimer) {
             return;
         }
-        let now = self.ctx.now;
-        let Some(partition) = self.partitions.get_mut(&id) else {
-            return;
-        };
+        let now = ctx.now;
+        let storage = &self.store.storage;
         // A storage that cannot yet do what it wants to is not asked without end.
-        let soonest = partition.ticked_at + TICK_INTERVAL_MIN;
-        let asked = partition.storage.next_tick().map(|next| {
+        let soonest = self.tick.at + TICK_INTERVAL_MIN;
+        let asked = storage.next_tick().map(|next| {
             let wait = Duration::from_nanos(next.saturating_sub(now.unix_ns));
             (now.monotonic + wait).max(soonest)
         });
-        let grown = partition.storage.state().end != partition.ticked_end;
+        let grown = storage.state().end != self.tick.end;
         let grown = grown.then(|| now.monotonic + TICK_INTERVAL);
         let Some(at) = asked.into_iter().chain(grown).min() else {
             return;
         };
         // Timers come early at worst; one that is earlier stays.
-        if partition.tick_at.is_none_or(|armed| at < armed) {
-            partition.tick_at = Some(at);
-            self.ctx.timers.insert(at, Timer::Storage(id));
+        if self.tick.armed.is_none_or(|armed| at < armed) {
+            self.tick.armed = Some(at);
+            ctx.timers.insert(at, Timer::Storage(self.store.id));
         }
     }
 
-    pub(crate) fn tick_storage(&mut self, id: StorageId) {
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.tick_at = None;
-            partition.ticked_end = partition.storage.state().end;
-            partition.ticked_at = self.ctx.now.monotonic;
-            partition.storage.tick(self.ctx.now.unix_ns);
-            self.ctx.dirty.partitions.insert(id);
-            self.report_space(id);
-        }
+    /// Applies retention, and whatever else the storage does by time.
+    pub fn tick(&mut self, ctx: &mut Ctx) {
+        self.tick = Tick {
+            armed: None,
+            end: self.store.state().end,
+            at: ctx.now.monotonic,
+        };
+        self.store.storage.tick(ctx.now.unix_ns);
+        self.store.touch(ctx);
+        self.space.report(&self.store.name, ctx);
     }
 
-    fn settle_end(&mut self, id: StorageId) {
-        let Some(partition) = self.partitions.get(&id) else {
-            return;
-        };
-        let Some(leaving) = partition.leaving else {
-            return;
-        };
-        // A failed storage may never say that it has closed.
-        let closed = leaving.closed || partition.storage.state().failure.is_some();
-        if !closed || partition.operations_under_way > 0 {
-            return;
-        }
-        let Some(partition) = self.partitions.remove(&id) else {
-            return;
-        };
-        if let Some(failure) = partition.storage.state().failure
-            && !leaving.remove
-        {
-            let key = partition.key;
-            self.unclean.get_or_insert(format!(
-                "partition {} of topic {} failed: {failure}",
-                key.partition, key.topic
-            ));
-        }
-        if leaving.remove {
-            let key = partition.key;
-            let job = JobId(self.ctx.next_id());
-            let what = format!("partition {} of topic {}", key.partition, key.topic);
-            self.jobs.insert(job, Purpose::Remove(what));
-            self.ctx.outputs.push_back(Output::Job {
-                job,
-                work: Job::Remove {
-                    kind: partition.kind.clone(),
-                    directory: partition.directory.clone(),
-                },
+    /// Begins to close; with `remove` what is stored goes too.
+    pub fn leave(&mut self, remove: bool, ctx: &mut Ctx) {
+        if self.leaving.is_none() {
+            self.store.storage.close();
+            self.leaving = Some(Leaving {
+                remove,
+                closed: false,
             });
         }
+        self.store.touch(ctx);
+    }
+
+    /// What is left to do, once the partition has closed.
+    pub fn ended(&self) -> Option<Ended> {
+        let leaving = self.leaving?;
+        let failure = self.store.state().failure;
+        // A failed storage may never say that it has closed.
+        if !(leaving.closed || failure.is_some()) || self.operations_under_way > 0 {
+            return None;
+        }
+        let key = self.store.key;
+        let what = format!("partition {} of topic {}", key.partition, key.topic);
+        let unclean = failure.filter(|_| !leaving.remove);
+        Some(Ended {
+            unclean: unclean.map(|failure| format!("{what} failed: {failure}")),
+            remove: leaving.remove.then(|| {
+                let job = Job::Remove {
+                    kind: self.kind.clone(),
+                    directory: self.directory.clone(),
+                };
+                (job, what)
+            }),
+        })
     }
 }
 
-impl Node {
-    /// What a storage's refusal of a batch is to its producer: with the
-    /// partition's name, which the storage does not know.
-    pub(crate) fn refusal(&self, id: StorageId, error: &StorageError) -> ErrorReply {
-        let reply = storage_error(error);
-        let Some(partition) = self.partitions.get(&id) else {
-            return reply;
-        };
-        let key = partition.key;
-        match self.controller.table().topic(key.topic) {
-            None => reply,
-            Some(entry) => ErrorReply {
-                message: format!("{}/{}: {}", entry.record.name, key.partition, reply.message),
-                ..reply
-            },
-        }
-    }
-}
-
-/// What a storage's error is to whoever asked.
-pub(crate) fn storage_error(error: &StorageError) -> ErrorReply {
-    let message = error.to_string();
-    match error {
-        StorageError::Full(_) => ErrorReply::retryable(ErrorCode::StorageFull, 1000, message),
-        StorageError::Exhausted(_) => refuse(ErrorCode::StorageFull, message),
-        StorageError::Failed(_) | StorageError::Refused(_) => {
-            refuse(ErrorCode::StorageFailed, message)
-        }
-        StorageError::OutOfRange { .. } => refuse(ErrorCode::OffsetOutOfRange, message),
-        StorageError::Damaged(_) => refuse(ErrorCode::Damaged, message),
-        StorageError::Invalid(_) => refuse(ErrorCode::Internal, message),
+/// What a topic's retention is to the storage of one of its partitions.
+pub(crate) fn storage_retention(definition: &Definition, bound: Retention) -> log::Retention {
+    log::Retention {
+        bytes: bound.bytes,
+        age_ns: bound.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
+        count: bound.count,
+        discards: definition.overflow().drops_oldest(),
     }
 }

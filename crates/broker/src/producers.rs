@@ -1,18 +1,20 @@
 //! Producers' identities: given, taken up again, fenced.
 
 use crate::controller::{ControlError, Controller};
+use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::Asker;
 use crate::node::{Decided, Node};
-use crate::partition::appends::fenced;
-use crate::refusal::{Refused, malformed, refuse};
-use crate::topics::{Slot, undecided};
+use crate::refusal::{Refused, fenced, malformed, refuse};
+use crate::served_topic::Slot;
+use crate::table::Table;
+use crate::topics::undecided;
 use std::collections::BTreeMap;
 use wire::batch::Header;
 use wire::codec::Reader;
 use wire::message::{OpenProducer, ProducerOpened, RequestHead};
 use wire::record::{ProducerRecord, Record};
-use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId};
+use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
 
 /// Named producers whose new life is on its way into the table.
 pub(crate) type EpochProposals = BTreeMap<(TopicId, String), (ProducerRecord, usize)>;
@@ -128,13 +130,9 @@ impl Node {
             let Slot::Open(storage) = slot else {
                 continue;
             };
-            let Some(partition) = self.partitions.get_mut(&storage) else {
-                continue;
-            };
-            for arrival in partition.arrivals.remove(&producer).unwrap_or_default() {
-                let error = fenced(epoch, arrival.batch.header.epoch);
-                self.give_up_arrival(storage, arrival, Some(error));
-            }
+            self.at(storage, |partition, ctx| {
+                partition.fence(producer, epoch, ctx);
+            });
         }
     }
 
@@ -155,8 +153,8 @@ impl Node {
                     return None;
                 };
                 let partition = self.partitions.get(storage)?;
-                let next = next_sequence(partition.storage.as_ref(), topic, producer, epoch)?;
-                let next = partition.room.expected(producer, epoch, next);
+                let (appends, store) = (&partition.appends, &partition.store);
+                let next = appends.next_sequence(producer, epoch, store)?;
                 Some((PartitionIndex(index as u32), next))
             });
         let opened = ProducerOpened {
@@ -166,68 +164,32 @@ impl Node {
         };
         self.reply(asker, opened.to_bytes());
     }
-
-    /// Refuses what a named producer's ended life sends, on every partition
-    /// from the moment its successor was opened.
-    pub(crate) fn check_epoch(&self, header: &Header) -> Result<(), Refused> {
-        if header.producer == ProducerId(0) {
-            return Err(refuse(
-                ErrorCode::InvalidEvent,
-                "the batch names no producer",
-            ));
-        }
-        let entry = self.controller.table().topic(header.topic);
-        let Some(current) = entry.and_then(|entry| entry.epochs.get(&header.producer)) else {
-            return Ok(());
-        };
-        match header.epoch.cmp(current) {
-            std::cmp::Ordering::Less if !self.ctx.planted(Fault::NoFencing) => {
-                Err(fenced(*current, header.epoch))
-            }
-            std::cmp::Ordering::Greater => Err(refuse(
-                ErrorCode::InvalidEvent,
-                format!(
-                    "epoch {} of the producer was never given, {current} is current",
-                    header.epoch
-                ),
-            )),
-            _ => Ok(()),
-        }
-    }
 }
 
-/// The next sequence number that a partition expects of a producer, as far as
-/// that can be asked: by offering a batch that cannot be right.
-fn next_sequence(
-    storage: &dyn log::Storage,
-    topic: TopicId,
-    producer: ProducerId,
-    epoch: ProducerEpoch,
-) -> Option<Sequence> {
-    let probe = Header {
-        kind: wire::batch::BatchKind::Events,
-        header_bytes: wire::batch::HEADER_BYTES as u16,
-        features_incompatible: 0,
-        features_compatible: 0,
-        columns: wire::batch::column::METADATA_BYTES,
-        event_count: 1,
-        last_offset_delta: 0,
-        topic,
-        producer,
-        epoch,
-        first_sequence: Sequence(u64::MAX - 1),
-        group: wire::GroupId(0),
-        block_bytes_log2: wire::batch::BLOCK_BYTES_DEFAULT.trailing_zeros() as u8,
-        columns_bytes: 4,
-        metadata_bytes: 0,
-        inline_bytes: 0,
-        columns_crc: 0,
-        metadata_crc: 0,
-        inline_crc: 0,
+/// Refuses what a named producer's ended life sends, on every partition
+/// from the moment its successor was opened.
+pub(crate) fn check_epoch(header: &Header, table: &Table, ctx: &Ctx) -> Result<(), Refused> {
+    if header.producer == ProducerId(0) {
+        return Err(refuse(
+            ErrorCode::InvalidEvent,
+            "the batch names no producer",
+        ));
+    }
+    let entry = table.topic(header.topic);
+    let Some(current) = entry.and_then(|entry| entry.epochs.get(&header.producer)) else {
+        return Ok(());
     };
-    match storage.check(&probe) {
-        log::producers::Verdict::OutOfSequence { expected }
-        | log::producers::Verdict::Unknown { expected } => Some(expected),
-        _ => None,
+    match header.epoch.cmp(current) {
+        std::cmp::Ordering::Less if !ctx.planted(Fault::NoFencing) => {
+            Err(fenced(*current, header.epoch))
+        }
+        std::cmp::Ordering::Greater => Err(refuse(
+            ErrorCode::InvalidEvent,
+            format!(
+                "epoch {} of the producer was never given, {current} is current",
+                header.epoch
+            ),
+        )),
+        _ => Ok(()),
     }
 }

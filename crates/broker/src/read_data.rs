@@ -1,15 +1,16 @@
 //! Selected data goes out: gathered from storage, written into the asker's
 //! memory, answered when all of it is there.
 
+use crate::effects::ReadFor;
 use crate::flow::Asks;
 use crate::ids::{Asker, Bulk, StorageId};
 use crate::io::Output;
 use crate::node::Node;
-use crate::partition::{Reading, storage_error};
+use crate::partition::store::{Reading, storage_error};
 use crate::refusal::{Refused, malformed, refuse};
 use crate::selection::{Place, ReadDataCall, SelectedEvent};
 use bytes::Bytes;
-use log::{EventData, ReadToken, StorageError};
+use log::{EventData, StorageError};
 use memory::copies;
 use net::{BulkToken, NetError, RegionWrite};
 use std::collections::BTreeMap;
@@ -94,12 +95,9 @@ impl Node {
             session.reads.insert(id);
         }
         for (event, (storage, offset)) in opens.into_iter().enumerate() {
-            let token = ReadToken(self.ctx.next_id());
             if let Some(partition) = self.partitions.get_mut(&storage) {
-                let reading = Reading::Open { call: id, event };
-                partition.readings.insert(token, reading);
-                partition.storage.open_event(token, offset);
-                self.ctx.dirty.partitions.insert(storage);
+                let reading = Reading::For(ReadFor::Open { call: id, event });
+                partition.store.open_event(reading, offset, &mut self.ctx);
             }
         }
         self.advance_read_data(id);
@@ -114,43 +112,13 @@ impl Node {
     ) -> Result<StorageId, Refused> {
         let storage = self.storage_of(asker, head.topic, wanted.partition)?;
         let Some(partition) = self.partitions.get(&storage) else {
-            return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+            return Err(self.closed(head.topic, wanted.partition));
         };
-        let present = partition.storage.state().incarnation;
         let position = wire::record::Position {
             incarnation: wanted.incarnation,
             offset: wanted.offset,
         };
-        // Events that survived the end of their life are there under the same offset.
-        let survived = wanted.incarnation < present
-            && partition
-                .ended
-                .iter()
-                .any(|(life, _)| *life == wanted.incarnation)
-            && partition
-                .ended
-                .iter()
-                .all(|(life, end)| *life < wanted.incarnation || wanted.offset < *end);
-        if wanted.incarnation != present && !survived {
-            return Err(refuse(
-                ErrorCode::WrongIncarnation,
-                format!(
-                    "event {} is of incarnation {}, {present} is the present one",
-                    wanted.offset, wanted.incarnation
-                ),
-            ));
-        }
-        let position = partition.translate(position, present);
-        if position.offset >= partition.visible {
-            return Err(refuse(
-                ErrorCode::OffsetOutOfRange,
-                format!(
-                    "event {} is beyond the visible end {}",
-                    wanted.offset, partition.visible
-                ),
-            ));
-        }
-        Ok(storage)
+        partition.store.check_event(position).map(|()| storage)
     }
 
     pub(crate) fn event_opened(
@@ -252,22 +220,18 @@ impl Node {
                 else {
                     continue;
                 };
-                let token = ReadToken(self.ctx.next_id());
-                let reading = Reading::Data {
+                let reading = Reading::For(ReadFor::Data {
                     call: id,
                     chunk: number,
                     part: index,
-                };
-                partition.readings.insert(token, reading);
+                });
                 let segments = part.segments.clone();
+                let (store, ctx) = (&mut partition.store, &mut self.ctx);
                 match event.is_whole {
                     // The asker gets the checksum of the whole with it.
-                    true => partition
-                        .storage
-                        .read_data_to_compare(token, data, segments),
-                    false => partition.storage.read_data(token, data, segments),
+                    true => store.read_data_to_compare(reading, data, segments, ctx),
+                    false => store.read_data(reading, data, segments, ctx),
                 }
-                self.ctx.dirty.partitions.insert(event.storage);
             }
             call.chunks.insert(number, chunk);
         }

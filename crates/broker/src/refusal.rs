@@ -1,6 +1,7 @@
 //! What a request is refused with.
 
-use wire::{DecodeError, ErrorCode, ErrorReply};
+use wire::batch::Header;
+use wire::{DecodeError, ErrorCode, ErrorReply, ProducerEpoch, Sequence};
 
 /// A refusal to be sent as the answer.
 pub(crate) type Refused = ErrorReply;
@@ -11,4 +12,22 @@ pub(crate) fn refuse(code: ErrorCode, message: impl Into<String>) -> Refused {
 
 pub(crate) fn malformed(error: DecodeError) -> Refused {
     refuse(ErrorCode::Malformed, error.to_string())
+}
+
+pub(crate) fn out_of_sequence(header: &Header, expected: Sequence) -> Refused {
+    ErrorReply::retryable(
+        ErrorCode::OutOfSequence,
+        0,
+        format!(
+            "producer {}: sequence {} came, {expected} is expected",
+            header.producer, header.first_sequence
+        ),
+    )
+}
+
+pub(crate) fn fenced(current: ProducerEpoch, epoch: ProducerEpoch) -> Refused {
+    refuse(
+        ErrorCode::ProducerFenced,
+        format!("epoch {epoch} of the producer was ended by epoch {current}"),
+    )
 }

@@ -1,6 +1,6 @@
 //! Requests: begun, answered once, ended by their deadlines.
 
-use crate::ids::{Asker, LinkId, OWN_LINK};
+use crate::ids::{Asker, LinkId, OWN_LINK, StorageId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use net::{Lane, Message, Received};
@@ -8,16 +8,26 @@ use std::time::Duration;
 use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, ErrorCode, ErrorReply};
+use wire::{Codec, ErrorCode, ErrorReply, ProducerId};
 
 /// How long the text of an error may be.
 const ERROR_BYTES_MAX: usize = 4096;
+
+/// What a partition keeps of a request that is not answered, and which one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    Produce(StorageId, ProducerId),
+    /// A subscription whose beginning may have to be looked for.
+    Subscribe(StorageId),
+    Fetch(StorageId),
+}
 
 /// An unanswered request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub deadline: Option<Duration>,
     pub method: Method,
+    pub work: Option<Work>,
     /// Payload that it holds of the data budget.
     pub payload_bytes: u64,
     /// Whether nobody hurries for the answer, if it is a good one.
@@ -28,10 +38,8 @@ impl Node {
     /// What the node keeps of a request outside of its session goes.
     pub(crate) fn forget_request(&mut self, asker: Asker, request: Request) {
         self.ctx.data.give_back(request.payload_bytes);
-        match request.method {
-            Method::Fetch => self.forget_fetch(asker),
-            Method::Produce => self.forget_produce(asker),
-            _ => {}
+        if !matches!(request.work, Some(Work::Subscribe(_))) {
+            self.forget_work(asker, request);
         }
     }
 
@@ -154,6 +162,7 @@ impl Node {
         let request = Request {
             deadline,
             method: head.method,
+            work: None,
             payload_bytes,
             is_quiet,
         };
@@ -257,23 +266,45 @@ impl Node {
             format!("{:?} was not done in the time given", request.method),
         );
         self.refuse_request(asker, error);
-        self.drop_work(asker, request.method);
+        self.drop_work(asker, request);
     }
 
     pub(crate) fn cancel(&mut self, asker: Asker) {
         if let Some(request) = self.end_request(asker) {
-            self.drop_work(asker, request.method);
+            self.drop_work(asker, request);
         }
     }
 
     /// Nobody waits for the answer any more: what can be left undone is.
-    fn drop_work(&mut self, asker: Asker, method: Method) {
-        match method {
-            Method::Produce => self.forget_produce(asker),
-            Method::Fetch => self.forget_fetch(asker),
+    fn drop_work(&mut self, asker: Asker, request: Request) {
+        match request.method {
             Method::ReadData => self.forget_read_data(asker),
-            Method::Subscribe | Method::SubscribeScoped => self.forget_search(asker),
-            _ => {}
+            _ => self.forget_work(asker, request),
+        }
+    }
+
+    /// A partition forgets what it keeps of a request.
+    fn forget_work(&mut self, asker: Asker, request: Request) {
+        match request.work {
+            None => {}
+            Some(Work::Produce(storage, producer)) => {
+                self.at(storage, |partition, ctx| {
+                    partition.forget_produce(asker, producer, ctx);
+                });
+            }
+            Some(Work::Fetch(storage)) => {
+                self.at(storage, |partition, ctx| partition.forget_fetch(asker, ctx));
+            }
+            Some(Work::Subscribe(storage)) => {
+                let forgotten = self.at(storage, |partition, _| {
+                    partition.subscriptions.forget_search(asker)
+                });
+                if forgotten == Some(true)
+                    && let Some(session) = self.sessions.get_mut(&asker.link)
+                {
+                    session.subscriptions.remove(&asker.id);
+                }
+            }
         }
     }
 

@@ -1,11 +1,10 @@
 //! Connections: who is there, what was asked, signs of life.
 
-use crate::ids::{Asker, LinkId, SharedId};
+use crate::ids::{Asker, LinkId, SharedId, StorageId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::node::Node;
-use crate::partition::subscription::Subscription;
 use crate::refusal::{Refused, malformed, refuse};
-use crate::requests::{Request, error_message};
+use crate::requests::{Request, Work, error_message};
 use crate::timers::{Timer, Timers};
 use net::{Message, Peer, Received};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +28,8 @@ pub(crate) struct Session {
     /// When their deadlines are looked at: no later than the first of them.
     /// Most requests are over long before, and cost no timer each.
     pub deadline_at: Option<Duration>,
-    pub subscriptions: BTreeMap<u64, Subscription>,
+    /// Subscriptions, and where each reads.
+    pub subscriptions: BTreeMap<u64, StorageId>,
     /// By the ids of the requests that began them.
     pub memberships: BTreeMap<u64, (SharedId, MemberId)>,
     /// Whether members of this connection have fallen silent.
@@ -39,14 +39,21 @@ pub(crate) struct Session {
     /// Produce payload that may be unanswered, and that is.
     pub credit: u64,
     pub unanswered_bytes: u64,
-    /// Whether so much waits to be sent that nothing more is delivered.
-    pub crowded: bool,
     /// `ReadData` calls, in turn, and their bytes under way.
     pub reads: BTreeSet<u64>,
     pub read_bytes: u64,
 }
 
 impl Session {
+    /// A partition takes a request on. Returns what the connection was granted of unanswered
+    /// bytes.
+    pub fn begin_work(&mut self, id: u64, work: Work) -> u64 {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.work = Some(work);
+        }
+        self.credit
+    }
+
     /// Sees that deadlines are looked at by then.
     pub fn watch_deadline(&mut self, at: Duration, link: LinkId, timers: &mut Timers) {
         if self.deadline_at.is_some_and(|armed| armed <= at) {
@@ -92,7 +99,6 @@ impl Node {
             timer_at: None,
             credit: 0,
             unanswered_bytes: 0,
-            crowded: false,
             reads: BTreeSet::new(),
             read_bytes: 0,
         };
@@ -117,8 +123,8 @@ impl Node {
         for (id, request) in std::mem::take(&mut session.requests) {
             self.forget_request(Asker { link, id }, request);
         }
-        for (id, subscription) in std::mem::take(&mut session.subscriptions) {
-            self.forget_subscription(Asker { link, id }, &subscription);
+        for (id, storage) in std::mem::take(&mut session.subscriptions) {
+            self.forget_subscription(Asker { link, id }, storage);
         }
         for (id, (shared, member)) in std::mem::take(&mut session.memberships) {
             self.membership_lost(Asker { link, id }, shared, member);
@@ -126,8 +132,11 @@ impl Node {
         for call in std::mem::take(&mut session.reads) {
             self.drop_read_data(call);
         }
-        self.abandon_transfers(link);
+        // A transfer belongs to a batch, and a batch to a request.
+        let mut partitions = self.partitions.values();
+        debug_assert!(!partitions.any(|partition| partition.appends.fetches_from(link)));
         self.drop_held(link);
+        self.ctx.crowded.remove(&link);
         if session.credit > 0 {
             self.ctx.data.revoke(session.credit);
         }
@@ -138,12 +147,14 @@ impl Node {
             return;
         };
         if bytes > LINK_QUEUED_BYTES_HIGH {
-            session.crowded = true;
-        } else if bytes <= LINK_QUEUED_BYTES_LOW && std::mem::take(&mut session.crowded) {
-            let ids: Vec<u64> = session.subscriptions.keys().copied().collect();
+            self.ctx.crowded.insert(link);
+        } else if bytes <= LINK_QUEUED_BYTES_LOW && self.ctx.crowded.remove(&link) {
+            let subscriptions: Vec<_> = session.subscriptions.clone().into_iter().collect();
             let memberships: Vec<_> = session.memberships.values().copied().collect();
-            for id in ids {
-                self.advance_subscription(Asker { link, id });
+            for (id, storage) in subscriptions {
+                self.at(storage, |partition, ctx| {
+                    partition.advance_subscription(Asker { link, id }, ctx);
+                });
             }
             for (id, member) in memberships {
                 self.queue_member_has_room(id, member);

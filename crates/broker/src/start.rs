@@ -14,7 +14,7 @@ use crate::faults::Fault;
 use crate::ids::{Now, StorageId};
 use crate::node::Node;
 use crate::options::{NodeError, NodeOptions, StartReport};
-use crate::topics::{Slot, Topic, durability_of};
+use crate::served_topic::{Slot, Topic, durability_of};
 use log::{Disk, OpenPartition, Operation, Outcome, Recovery, Storage, StorageError};
 use log::{StorageEvent, StorageKind};
 use std::collections::BTreeMap;
@@ -104,8 +104,6 @@ impl Node {
             last_lease: 0,
             partitions: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            transfers: BTreeMap::new(),
-            fetches: BTreeMap::new(),
             reads: BTreeMap::new(),
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
@@ -131,6 +129,13 @@ impl Node {
         node.open_topics(&mut report);
         node.open_shared();
         node.write_start(disk.as_ref())?;
+        let table = node.controller.table();
+        for partition in node.partitions.values_mut() {
+            let store = &mut partition.store;
+            let entry = table.topic(store.key.topic);
+            let ends = entry.map(|entry| entry.ends_of_lives(store.key.partition));
+            store.ends = ends.unwrap_or_default();
+        }
         node.set_aside = aside::names(disk.as_ref(), &node.ctx.options.directory);
         let known = node.start.clone();
         node.start.internal_end = node.controller.end().0;
@@ -206,8 +211,7 @@ impl Node {
                 });
                 let slot = match outcome {
                     Ok((durability, opened)) => {
-                        let definition = topic.definition.clone();
-                        self.install_known(record, opened, durability, &definition, report)
+                        self.install_known(&topic, record, opened, durability, report)
                     }
                     Err(reason) => {
                         let name = &topic.name;
@@ -240,10 +244,10 @@ impl Node {
     /// Takes an opened partition that the table names, and records what was lost.
     fn install_known(
         &mut self,
+        served: &Topic,
         mut record: PartitionRecord,
         (storage, recovery): (Box<dyn Storage>, Recovery),
         durability: Durability,
-        definition: &Definition,
         report: &mut StartReport,
     ) -> Slot {
         let topic = record.topic;
@@ -300,7 +304,8 @@ impl Node {
         }
         self.report_cursors_beyond(&record, storage.state().end, report);
         let id = StorageId(self.ctx.next_id());
-        self.install_partition(id, storage, &record, definition);
+        let name = (served.name.as_str(), served.definition.as_ref());
+        self.install_partition(id, storage, &record, name);
         Slot::Open(id)
     }
 

@@ -1,12 +1,12 @@
 //! The node's state as JSON; the fields are in `docs/reference/status.md`.
 
 use crate::controller::Controller;
-use crate::ids::Asker;
+use crate::ids::{Asker, LinkId};
 use crate::node::Node;
 use crate::refusal::Refused;
+use crate::served_topic::{Slot, Topic};
 use crate::session::{Session, Stage};
 use crate::table::TopicEntry;
-use crate::topics::{Slot, Topic};
 use serde_json::{Value, json};
 use wire::Codec;
 use wire::message::StatusReply;
@@ -32,7 +32,7 @@ impl Node {
         let slots = self.topics.values().flat_map(|topic| &topic.partitions);
         slots.into_iter().find_map(|slot| match slot {
             Slot::Failed(reason) => Some(reason.clone()),
-            Slot::Open(id) => self.partitions.get(id)?.storage.state().failure,
+            Slot::Open(id) => self.partitions.get(id)?.store.state().failure,
         })
     }
 
@@ -53,10 +53,12 @@ impl Node {
             "data_budget": {
                 "limit_bytes": self.ctx.data.limit(),
                 "held_bytes": self.ctx.data.held(),
-                "transfers": self.transfers.len(),
+                "transfers": self.partitions.values().map(|it| it.appends.transfer_count()).sum::<usize>(),
                 "transfers_waiting": self.ctx.incoming.waiting(),
             },
-            "sessions": self.sessions.values().map(session_status).collect::<Vec<_>>(),
+            "sessions": self.sessions.iter()
+                .map(|(link, session)| self.session_status(*link, session))
+                .collect::<Vec<_>>(),
             "topics": topics.collect::<Vec<_>>(),
         })
     }
@@ -72,11 +74,11 @@ impl Node {
                 Slot::Failed(reason) => status["failure"] = json!(reason),
                 Slot::Open(id) => {
                     if let Some(partition) = self.partitions.get(id) {
-                        let state = partition.storage.state();
-                        status["durability"] = json!(partition.durability.to_string());
+                        let state = partition.store.state();
+                        status["durability"] = json!(partition.store.durability.to_string());
                         status["incarnation"] = json!(state.incarnation.0);
                         status["first"] = json!(state.first.0);
-                        status["visible"] = json!(partition.visible.0);
+                        status["visible"] = json!(partition.store.visible.0);
                         status["written"] = json!(state.written.0);
                         status["synced"] = json!(state.synced.0);
                         status["end"] = json!(state.end.0);
@@ -84,10 +86,11 @@ impl Node {
                         status["subscriptions"] = json!(partition.subscriptions.len());
                         status["failure"] = json!(state.failure);
                         status["full"] = partition.space.status();
-                        let (events, bytes) = partition.room.waiting(&state);
-                        let drops = partition.room.drops;
+                        let capacity = &partition.appends.capacity;
+                        let (events, bytes) = capacity.waiting(&state);
+                        let drops = capacity.drops;
                         status["overflow"] = json!({
-                            "policy": partition.room.policy().name(),
+                            "policy": capacity.policy().name(),
                             "waiting_events": events,
                             "waiting_bytes": bytes,
                             "refused_events": drops.refused,
@@ -113,33 +116,36 @@ impl Node {
             "gap_count": entry.gaps.len(),
         })
     }
-}
 
-fn session_status(session: &Session) -> Value {
-    let (stage, client) = match &session.stage {
-        Stage::New => ("new", ""),
-        Stage::Open { client_name, .. } => ("open", client_name.as_str()),
-        Stage::Closing => ("closing", ""),
-    };
-    let subscriptions = session.subscriptions.values().map(|subscription| {
+    fn session_status(&self, link: LinkId, session: &Session) -> Value {
+        let (stage, client) = match &session.stage {
+            Stage::New => ("new", ""),
+            Stage::Open { client_name, .. } => ("open", client_name.as_str()),
+            Stage::Closing => ("closing", ""),
+        };
+        let subscriptions = session.subscriptions.iter().filter_map(|(id, storage)| {
+            let partition = self.partitions.get(storage)?;
+            let subscription = partition.subscriptions.get(Asker { link, id: *id })?;
+            let key = partition.store.key;
+            Some(json!({
+                "topic": key.topic.to_string(),
+                "partition": key.partition.0,
+                "consumer": subscription.consumer,
+                "incarnation": subscription.position.incarnation.0,
+                "offset": subscription.position.offset.0,
+                "delivered_bytes": subscription.delivered_bytes,
+            }))
+        });
         json!({
-            "topic": subscription.topic.to_string(),
-            "partition": subscription.partition.0,
-            "consumer": subscription.consumer,
-            "incarnation": subscription.position.incarnation.0,
-            "offset": subscription.position.offset.0,
-            "delivered_bytes": subscription.delivered_bytes,
+            "address": session.peer.address,
+            "stage": stage,
+            "client": client,
+            "requests": session.requests.len(),
+            "produce_credit_bytes": session.credit,
+            "unanswered_bytes": session.unanswered_bytes,
+            "crowded": self.ctx.crowded.contains(&link),
+            "memberships": session.memberships.len(),
+            "subscriptions": subscriptions.collect::<Vec<_>>(),
         })
-    });
-    json!({
-        "address": session.peer.address,
-        "stage": stage,
-        "client": client,
-        "requests": session.requests.len(),
-        "produce_credit_bytes": session.credit,
-        "unanswered_bytes": session.unanswered_bytes,
-        "crowded": session.crowded,
-        "memberships": session.memberships.len(),
-        "subscriptions": subscriptions.collect::<Vec<_>>(),
-    })
+    }
 }

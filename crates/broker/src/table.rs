@@ -211,14 +211,16 @@ impl TopicEntry {
             .insert((partition, gap.incarnation, gap.first), gap);
     }
 
-    /// The gap that ended a life of a partition.
-    pub fn end_of_life(&self, partition: PartitionIndex, incarnation: Incarnation) -> Option<Gap> {
-        let from = (partition, incarnation, Offset(0));
-        let to = (partition, incarnation, Offset(u64::MAX));
-        self.gaps
-            .range(from..=to)
-            .map(|(_, gap)| *gap)
-            .find(Gap::ends_life)
+    /// The gaps that ended lives of a partition.
+    pub fn ends_of_lives(&self, partition: PartitionIndex) -> BTreeMap<Incarnation, Gap> {
+        let from = (partition, Incarnation(0), Offset(0));
+        let gaps = self.gaps.range(from..);
+        let gaps = gaps.take_while(|((of, _, _), _)| *of == partition);
+        let mut ends = BTreeMap::new();
+        for ((_, incarnation, _), gap) in gaps.filter(|(_, gap)| gap.ends_life()) {
+            ends.entry(*incarnation).or_insert(*gap);
+        }
+        ends
     }
 
     fn records(&self) -> impl Iterator<Item = Record> + '_ {
@@ -390,9 +392,7 @@ mod tests {
                 .map(|gap| gap.end.0 - gap.first.0)
                 .collect();
             assert_eq!(lengths, [10, 0]);
-            let end = entry
-                .end_of_life(PartitionIndex(0), Incarnation(1))
-                .unwrap();
+            let end = entry.ends_of_lives(PartitionIndex(0))[&Incarnation(1)];
             assert_eq!((end.first, end.end), (Offset(50), Offset(50)));
         }
     }

@@ -1,6 +1,6 @@
 //! What is to be looked at when.
 
-use crate::ids::{LinkId, SharedId, StorageId};
+use crate::ids::{Asker, LinkId, SharedId, StorageId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ pub(crate) enum Timer {
     /// Answers of a connection that wait for company.
     Quiet(LinkId),
     /// How long a fetch waits for its first event.
-    Fetch(LinkId, u64),
+    Fetch(StorageId, Asker),
     /// A storage's retention and background syncs.
     Storage(StorageId),
-    /// Those who wait for room in a partition.
-    Line(StorageId),
+    /// Batches that wait for room in a partition.
+    Waiting(StorageId),
     /// Members and revoked partitions of a group or queue.
     Shared(SharedId),
     /// Leases, delays and retries of a queue.

@@ -4,39 +4,17 @@ use crate::controller::{ControlError, Controller};
 use crate::describe::{no_topic, unknown_topic};
 use crate::ids::{Asker, JobId, PartitionKey, StorageId};
 use crate::io::{Job, Output};
-use crate::judge::Judge;
 use crate::node::{Decided, Node, Purpose};
-use crate::partition::Partition;
+use crate::partition::{Opened, Partition};
 use crate::refusal::{Refused, malformed, refuse};
-use log::{OpenPartition, Recovery, Storage, StorageError, StorageKind};
-use std::path::{Path, PathBuf};
+use crate::served_topic::{Slot, Topic, durability_of, partition_directory};
+use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::sync::Arc;
 use topic::Definition;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{PartitionRecord, Record, TopicRecord};
 use wire::{Codec, Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
-
-/// A topic that serves.
-pub(crate) struct Topic {
-    pub namespace: String,
-    pub name: String,
-    pub definition: Arc<Definition>,
-    /// Present if this server is to check metadata.
-    pub judge: Option<Judge>,
-    pub partitions: Vec<Slot>,
-    /// Its end is being recorded, or it is getting more partitions.
-    pub busy: Option<&'static str>,
-}
-
-/// One partition's place in a topic.
-#[derive(Debug, Clone)]
-pub(crate) enum Slot {
-    /// It serves, or has failed since.
-    Open(StorageId),
-    /// It could not be opened.
-    Failed(String),
-}
 
 /// A topic, or more partitions of one, in the making.
 pub(crate) struct Making {
@@ -49,46 +27,6 @@ pub(crate) struct Making {
     /// Partitions that are not open yet.
     waiting: usize,
     failure: Option<ErrorReply>,
-}
-
-impl Topic {
-    pub fn new(record: &TopicRecord, definition: Arc<Definition>) -> Self {
-        Self {
-            namespace: record.namespace.clone(),
-            name: record.name.clone(),
-            judge: Judge::of(&definition),
-            definition,
-            partitions: Vec::new(),
-            busy: None,
-        }
-    }
-}
-
-/// What an ack of a partition means, or why its storage cannot be used.
-pub(crate) fn durability_of(
-    definition: &Definition,
-    kind: &dyn StorageKind,
-) -> Result<Durability, Refused> {
-    let max = kind.durability_max();
-    match definition.durability() {
-        Some(named) if named > max => Err(refuse(
-            ErrorCode::InvalidStorage,
-            format!(
-                "the topic promises {named}, storage {:?} can give {max} at most",
-                kind.name()
-            ),
-        )),
-        named => Ok(named.unwrap_or(max)),
-    }
-}
-
-/// Where a partition lies. The name says what it is, so that one that nothing
-/// refers to is known.
-pub(crate) fn partition_directory(directory: &Path, record: &PartitionRecord) -> PathBuf {
-    directory.join("partitions").join(format!(
-        "{}-{}-{}",
-        record.topic, record.partition, record.storage
-    ))
 }
 
 impl Node {
@@ -299,7 +237,10 @@ impl Node {
         match (result, record) {
             (Ok((opened, _)), Some(record)) => {
                 let definition = making.definition.clone();
-                self.install_partition(storage, opened, &record, &definition);
+                let new = making.record.as_ref().map(|topic| &topic.name);
+                let known = self.topics.get(&making.topic).map(|topic| &topic.name);
+                let name = new.or(known).cloned().unwrap_or_default();
+                self.install_partition(storage, opened, &record, (&name, &definition));
             }
             (Err(error), Some(record)) => {
                 let code = match error {
@@ -331,7 +272,7 @@ impl Node {
         id: StorageId,
         storage: Box<dyn Storage>,
         record: &PartitionRecord,
-        definition: &Definition,
+        (topic_name, definition): (&str, &Definition),
     ) {
         let Some(kind) = self.ctx.kind(&record.storage) else {
             return;
@@ -341,17 +282,20 @@ impl Node {
         // Waiting until it is written costs little, and nothing that was
         // acknowledged or seen is ever taken back.
         let least = Durability::Written.min(max);
-        let durability = definition.durability().unwrap_or(max).max(least);
-        let key = PartitionKey {
-            topic: record.topic,
-            partition: record.partition,
+        let opened = Opened {
+            id,
+            key: PartitionKey {
+                topic: record.topic,
+                partition: record.partition,
+            },
+            topic_name: topic_name.to_owned(),
+            storage,
+            kind,
+            durability: definition.durability().unwrap_or(max).max(least),
+            directory: partition_directory(&self.ctx.options.directory, record),
+            ended: record.ended.clone(),
         };
-        let directory = partition_directory(&self.ctx.options.directory, record);
-        let mut partition = Partition::new(key, storage, kind, durability, directory);
-        partition.ended = record.ended.clone();
-        if self.ctx.planted(crate::faults::Fault::VisibleEarly) {
-            partition.visible_at = Durability::Memory;
-        }
+        let partition = Partition::new(opened, &self.ctx);
         self.partitions.insert(id, partition);
         self.keep_partition(id, definition);
     }
@@ -386,7 +330,7 @@ impl Node {
             return;
         };
         for (storage, _) in &making.partitions {
-            self.remove_partition(*storage);
+            self.at(*storage, |partition, ctx| partition.leave(true, ctx));
         }
         if let Some(topic) = self.topics.get_mut(&making.topic) {
             topic.busy = None;
@@ -485,21 +429,15 @@ impl Node {
                         ErrorCode::UnknownTopic,
                         format!("topic {:?} was deleted", topic.name),
                     );
-                    self.end_readers(storage, &error);
-                    self.fail_partition(storage, &error);
-                    self.remove_partition(storage);
+                    self.at(storage, |partition, ctx| {
+                        partition.end_readers(&error, ctx);
+                        partition.fail(&error, ctx);
+                        partition.leave(true, ctx);
+                    });
                 }
             }
         }
         self.reply(asker, Vec::new());
-    }
-
-    /// Closes a partition and removes what it stored.
-    fn remove_partition(&mut self, storage: StorageId) {
-        if let Some(partition) = self.partitions.get_mut(&storage) {
-            partition.leave(true);
-            self.ctx.dirty.partitions.insert(storage);
-        }
     }
 }
 

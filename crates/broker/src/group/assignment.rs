@@ -3,7 +3,7 @@
 use super::{Assignment, AssignmentState, balance};
 use crate::controller::ControlError;
 use crate::faults::Fault;
-use crate::ids::{Asker, LinkId, SharedId};
+use crate::ids::{Asker, LinkId, SharedId, StorageId};
 use crate::membership::Presence;
 use crate::node::{Decided, Node};
 use crate::refusal::{Refused, malformed, refuse};
@@ -131,16 +131,20 @@ impl Node {
         let Some(session) = self.sessions.get(&link) else {
             return;
         };
+        let is_ended = |asker: Asker, storage: StorageId| {
+            let open = self.partitions.get(&storage)?;
+            let subscription = open.subscriptions.get(asker)?;
+            let wanted = partition.is_none_or(|partition| open.store.key.partition == partition);
+            (wanted && subscription.scope.member == Some(member)).then_some((asker, storage))
+        };
         let subscriptions = session.subscriptions.iter();
-        let ended: Vec<u64> = subscriptions
-            .filter(|(_, subscription)| {
-                subscription.scope.member == Some(member)
-                    && partition.is_none_or(|partition| subscription.partition == partition)
-            })
-            .map(|(id, _)| *id)
+        let ended: Vec<_> = subscriptions
+            .filter_map(|(id, storage)| is_ended(Asker { link, id: *id }, *storage))
             .collect();
-        for id in ended {
-            self.end_subscription(Asker { link, id }, error.clone());
+        for (asker, storage) in ended {
+            self.at(storage, |partition, ctx| {
+                partition.subscriptions.end(asker, error.clone(), ctx);
+            });
         }
     }
 

@@ -9,9 +9,10 @@ use crate::ids::{Asker, LinkId};
 use crate::node::{Decided, Node};
 use crate::partition::subscription::Subscription;
 use crate::refusal::{Refused, malformed, refuse};
+use crate::served_topic::Slot;
 use crate::session::{Session, Stage};
 use crate::table::TopicEntry;
-use crate::topics::{Slot, undecided};
+use crate::topics::undecided;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::codec::Reader;
@@ -71,10 +72,10 @@ impl Node {
     /// Who reads a topic as an independent consumer, by the consumer's name.
     fn readers(&self, topic: TopicId) -> BTreeMap<&str, Vec<MemberDescription>> {
         let mut read: BTreeMap<(&str, LinkId), BTreeSet<PartitionIndex>> = BTreeMap::new();
-        for (link, subscription) in self.subscriptions_of(topic) {
+        for (link, partition, subscription) in self.subscriptions_of(topic) {
             if !subscription.consumer.is_empty() && subscription.scope.member.is_none() {
                 let read = read.entry((&subscription.consumer, link)).or_default();
-                read.insert(subscription.partition);
+                read.insert(partition);
             }
         }
         let mut readers: BTreeMap<&str, Vec<MemberDescription>> = BTreeMap::new();
@@ -93,16 +94,16 @@ impl Node {
     pub(super) fn subscriptions_of(
         &self,
         topic: TopicId,
-    ) -> impl Iterator<Item = (LinkId, &Subscription)> {
+    ) -> impl Iterator<Item = (LinkId, PartitionIndex, &Subscription)> {
         let slots = self.topics.get(&topic).map(|topic| &topic.partitions);
         let partitions = slots.into_iter().flatten().filter_map(|slot| match slot {
             Slot::Open(storage) => self.partitions.get(storage),
             Slot::Failed(_) => None,
         });
-        let askers = partitions.flat_map(|partition| &partition.subscriptions);
-        askers.filter_map(|asker| {
-            let session = self.sessions.get(&asker.link)?;
-            Some((asker.link, session.subscriptions.get(&asker.id)?))
+        partitions.flat_map(|partition| {
+            let index = partition.store.key.partition;
+            let subscriptions = partition.subscriptions.iter();
+            subscriptions.map(move |(asker, subscription)| (asker.link, index, subscription))
         })
     }
 
@@ -208,19 +209,18 @@ impl Node {
             let position = match (cursor, open) {
                 // A cursor in a life that has ended counts from where it goes on.
                 (Some(cursor), Some(open)) => {
-                    open.translate(cursor, open.storage.state().incarnation)
+                    open.store.translate(cursor, open.store.state().incarnation)
                 }
                 (Some(cursor), None) => cursor,
                 (None, open) => Position {
-                    incarnation: open
-                        .map_or(Incarnation(0), |open| open.storage.state().incarnation),
+                    incarnation: open.map_or(Incarnation(0), |open| open.store.state().incarnation),
                     offset: Offset(0),
                 },
             };
             partitions.push(ConsumerPartition {
                 partition,
                 position,
-                end: open.map_or(position.offset, |open| open.visible),
+                end: open.map_or(position.offset, |open| open.store.visible),
                 settled: 0,
                 leased: 0,
                 returned: 0,

@@ -7,8 +7,9 @@ use crate::ids::Asker;
 use crate::ids::SharedId;
 use crate::node::{Decided, Node};
 use crate::refusal::{Refused, malformed, refuse};
+use crate::served_topic::Slot;
 use crate::session::Stage;
-use crate::topics::{Slot, undecided};
+use crate::topics::undecided;
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::{Appended, Reader};
 use wire::message::*;
@@ -189,7 +190,7 @@ impl Node {
         }
         let subscribed = || {
             self.subscriptions_of(topic)
-                .any(|(_, subscription)| subscription.consumer == consumer)
+                .any(|(_, _, subscription)| subscription.consumer == consumer)
         };
         entry.is_some_and(|entry| entry.cursors.contains_key(consumer))
             || self.cursor_proposals.names(topic, consumer)
@@ -227,11 +228,11 @@ impl Node {
             let Some(open) = open else {
                 continue;
             };
-            let state = open.storage.state();
+            let state = open.store.state();
             let offset = match start {
                 Start::Cursor | Start::At(_) | Start::Time(_) => continue,
                 Start::Beginning => self.beginning((record.topic, partition), state.first),
-                Start::Latest | Start::CursorOrLatest => open.visible,
+                Start::Latest | Start::CursorOrLatest => open.store.visible,
             };
             let position = Position {
                 incarnation: state.incarnation,

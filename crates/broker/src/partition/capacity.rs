@@ -5,11 +5,8 @@
 //! Dropping the oldest is the storage's work (`log::Retention::discards`). The
 //! rest is decided here, before a batch is appended or its data is fetched.
 
-use super::wait_queue::Line;
-use crate::controller::Controller;
-use crate::ids::StorageId;
-use crate::node::Node;
-use crate::partition::incoming::Incoming;
+use super::store::Store;
+use crate::ctx::Ctx;
 use log::StorageState;
 use log::producers::Verdict;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +15,7 @@ use topic::{Overflow, Retention};
 use wire::batch::Header;
 use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
-/// How soon a producer tries again that is to wait, and not in line.
+/// How soon a producer tries again that is to wait, and not in the wait queue.
 pub(super) const BLOCKED_RETRY_MS: u32 = 100;
 /// In how many pieces a backlog is measured: bytes are known so exactly.
 const PIECES: u64 = 64;
@@ -32,18 +29,16 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// What a partition does with batches for which it has no room.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct Capacity {
     policy: Overflow,
     bound: Retention,
     /// The position that everybody has reached who is waited for, if somebody is.
     waited_from: Option<Offset>,
     /// Measured where a bound is held against it.
     backlog: Backlog,
-    /// Events and bytes of batches that are let in and wait for their data.
-    coming: (u64, u64),
+    /// Events and bytes of batches that are admitted and wait for their data.
+    reserved: (u64, u64),
     dropped: Dropped,
-    /// Who waits for room.
-    pub line: Line,
     /// Batches that came while there was no room.
     beyond: u64,
     pub drops: Drops,
@@ -196,7 +191,7 @@ fn range(header: &Header) -> (Sequence, Sequence) {
     (first, Sequence(first.0.saturating_add(count)))
 }
 
-impl Room {
+impl Capacity {
     /// What holds from now on, and where everybody is who is waited for, if
     /// somebody is.
     pub fn set(
@@ -284,25 +279,25 @@ impl Room {
         }
     }
 
-    /// A batch is let in, and waits for what is to be stored with it.
-    pub fn coming(&mut self, (events, bytes): (u64, u64)) {
-        self.coming.0 += events;
-        self.coming.1 += bytes;
+    /// A batch is admitted, and waits for what is to be stored with it.
+    pub fn reserve(&mut self, (events, bytes): (u64, u64)) {
+        self.reserved.0 += events;
+        self.reserved.1 += bytes;
     }
 
-    /// One that was let in is appended, or given up.
-    pub fn came(&mut self, (events, bytes): (u64, u64)) {
-        self.coming.0 -= events;
-        self.coming.1 -= bytes;
+    /// One that was admitted is appended, or given up.
+    pub fn release(&mut self, (events, bytes): (u64, u64)) {
+        self.reserved.0 -= events;
+        self.reserved.1 -= bytes;
     }
 
     /// Whether a batch, of so many bytes, has its place beside those that are
-    /// let in and wait to be appended.
-    pub(super) fn has_room(&mut self, header: &Header, bytes: u64, state: &StorageState) -> bool {
+    /// admitted and wait to be appended.
+    pub fn has_room(&mut self, header: &Header, bytes: u64, state: &StorageState) -> bool {
         self.backlog.advance(state.first);
-        let count = state.end.0.saturating_sub(self.backlog.from.0) + self.coming.0;
-        let held = self.backlog.bytes + self.coming.1;
-        // One that is larger than the bound is let in alone.
+        let count = state.end.0.saturating_sub(self.backlog.from.0) + self.reserved.0;
+        let held = self.backlog.bytes + self.reserved.1;
+        // One that is larger than the bound is admitted alone.
         if count == 0 {
             return true;
         }
@@ -310,95 +305,73 @@ impl Room {
         fits(self.bound.count, count + header.offset_count())
             && fits(self.bound.bytes, held.saturating_add(bytes))
     }
-}
 
-impl Node {
     /// A batch that was dropped, and comes again because its producer has not
     /// heard of it, is dropped again.
-    pub(crate) fn check_dropped(
-        &self,
-        id: StorageId,
-        incoming: &Incoming,
-    ) -> Result<(), ErrorReply> {
-        let partition = self.partitions.get(&id);
-        match partition.map(|partition| &partition.room) {
-            Some(room) if room.dropped.has(&incoming.header) => {
-                let text = "the events came again after they were dropped".to_owned();
-                Err(match room.policy {
-                    // Their place is gone, whatever the topic has been altered to.
-                    Overflow::Block => ErrorReply::fatal(ErrorCode::EventDropped, text),
-                    _ => room.refusal(text, BLOCKED_RETRY_MS),
-                })
-            }
-            _ => Ok(()),
+    pub fn check_dropped(&self, header: &Header) -> Result<(), ErrorReply> {
+        if !self.dropped.has(header) {
+            return Ok(());
         }
+        let text = "the events came again after they were dropped".to_owned();
+        Err(match self.policy {
+            // Their place is gone, whatever the topic has been altered to.
+            Overflow::Block => ErrorReply::fatal(ErrorCode::EventDropped, text),
+            _ => self.refusal(text, BLOCKED_RETRY_MS),
+        })
     }
 
-    /// Decides whether there is room for a new batch. If there is none, and it
-    /// is to wait, the answer is false.
-    pub(crate) fn check_room(
+    /// Decides whether a new batch is admitted. If it is not, and is to wait,
+    /// the answer is false.
+    pub fn admit(
         &mut self,
-        id: StorageId,
         header: &Header,
         bytes: u64,
+        store: &Store,
+        ctx: &mut Ctx,
     ) -> Result<bool, ErrorReply> {
-        let Some(partition) = self.partitions.get_mut(&id) else {
-            return Ok(true);
-        };
-        let room = &mut partition.room;
-        if matches!(room.policy, Overflow::Grow | Overflow::DropOldest)
-            || room.has_room(header, bytes, &partition.storage.state())
+        if matches!(self.policy, Overflow::Grow | Overflow::DropOldest)
+            || self.has_room(header, bytes, &store.state())
         {
             return Ok(true);
         }
-        if let Overflow::Sample { one_in } = room.policy {
-            room.beyond += 1;
-            if (room.beyond - 1).is_multiple_of(u64::from(one_in.get())) {
+        if let Overflow::Sample { one_in } = self.policy {
+            self.beyond += 1;
+            if (self.beyond - 1).is_multiple_of(u64::from(one_in.get())) {
                 return Ok(true);
             }
         }
-        match room.policy {
+        match self.policy {
             Overflow::Block => {
-                self.report_no_room(id);
+                self.report(store, ctx);
                 return Ok(false);
             }
-            Overflow::Reject { .. } => room.drops.refused += header.offset_count(),
-            _ => room.drops.dropped += header.offset_count(),
+            Overflow::Reject { .. } => self.drops.refused += header.offset_count(),
+            _ => self.drops.dropped += header.offset_count(),
         }
-        room.dropped.note(header);
-        self.report_no_room(id);
-        Err(self.no_room(id, BLOCKED_RETRY_MS))
+        self.dropped.note(header);
+        self.report(store, ctx);
+        Err(self.no_room(store, BLOCKED_RETRY_MS))
     }
 
     /// Says in the log, now and then, that a partition is full.
-    fn report_no_room(&mut self, id: StorageId) {
-        let now = self.ctx.now.monotonic;
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            let reported_at = &mut partition.room.reported_at;
-            if reported_at.is_none_or(|at| now >= at + REPORT_EVERY) {
-                *reported_at = Some(now);
-                let text = self.no_room(id, 0).message;
-                self.ctx.report(text);
-            }
+    fn report(&mut self, store: &Store, ctx: &mut Ctx) {
+        let now = ctx.now.monotonic;
+        if self.reported_at.is_none_or(|at| now >= at + REPORT_EVERY) {
+            self.reported_at = Some(now);
+            ctx.report(self.no_room(store, 0).message);
         }
     }
 
     /// What a producer is told whose batch has no room.
-    pub(super) fn no_room(&self, id: StorageId, blocked_retry_ms: u32) -> ErrorReply {
-        let Some(partition) = self.partitions.get(&id) else {
-            return crate::refusal::refuse(ErrorCode::UnknownPartition, "the partition is gone");
-        };
-        let (room, key) = (&partition.room, partition.key);
-        let (waiting, held) = room.waiting(&partition.storage.state());
-        let entry = self.controller.table().topic(key.topic);
-        let name = entry.map_or_else(|| key.topic.to_string(), |entry| entry.record.name.clone());
+    pub fn no_room(&self, store: &Store, blocked_retry_ms: u32) -> ErrorReply {
+        let (waiting, held) = self.waiting(&store.state());
         let text = format!(
-            "{name}/{}: {waiting} events of about {held} bytes are not acknowledged, the topic keeps {} (overflow: {})",
-            key.partition,
-            bound_in_words(room.bound),
-            room.policy.name()
+            "{}: {waiting} events of about {held} bytes are not acknowledged, the topic keeps {} (overflow: {})",
+            store.name,
+            bound_in_words(self.bound),
+            self.policy.name()
         );
-        room.refusal(text, blocked_retry_ms)
+        self.refusal(text, blocked_retry_ms)
     }
 }
 

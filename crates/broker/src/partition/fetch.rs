@@ -1,23 +1,21 @@
 //! Point reads of batches, without a subscription.
 
-use crate::ids::{Asker, StorageId};
-use crate::node::Node;
-use crate::partition::subscription::{gap_for_reader, stamped_gap};
-use crate::partition::{Reading, storage_error};
-use crate::refusal::{Refused, malformed};
+use super::store::{Reading, Store, storage_error};
+use super::subscription::{gap_for_reader, stamped_gap};
+use crate::ctx::Ctx;
+use crate::ids::Asker;
+use crate::refusal::Refused;
 use crate::timers::Timer;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
+use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::codec::Reader;
-use wire::message::{Fetch, Fetched, RequestHead};
+use wire::message::{Fetch, Fetched};
 use wire::record::Position;
-use wire::{Codec, ErrorReply, Incarnation, Offset, TopicId};
+use wire::{Codec, ErrorReply, Incarnation, Offset};
 
 /// A fetch that is not answered yet.
-pub(crate) struct Fetching {
-    storage: StorageId,
-    topic: TopicId,
+struct Fetching {
     position: Position,
     bytes_max: u64,
     inline_data: bool,
@@ -26,143 +24,151 @@ pub(crate) struct Fetching {
     reading: bool,
 }
 
-impl Node {
-    pub(crate) fn fetch(
+/// The fetches of one partition, by their requests.
+#[derive(Default)]
+pub(crate) struct Fetches(BTreeMap<Asker, Fetching>);
+
+impl Fetches {
+    pub fn begin(
         &mut self,
         asker: Asker,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        fetch: &Fetch,
+        store: &mut Store,
+        ctx: &mut Ctx,
     ) -> Result<(), Refused> {
-        let fetch = Fetch::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
-        let storage = self.storage_of(asker, head.topic, fetch.partition)?;
-        let Some(partition) = self.partitions.get_mut(&storage) else {
-            return Ok(());
-        };
-        let position = partition.check_position(fetch.from)?;
-        partition.fetches.insert(asker);
-        let until = self.ctx.now.monotonic + Duration::from_millis(fetch.wait_max_ms.into());
+        let position = store.check_position(fetch.from)?;
+        let until = ctx.now.monotonic + Duration::from_millis(fetch.wait_max_ms.into());
         let fetching = Fetching {
-            storage,
-            topic: head.topic,
             position,
-            bytes_max: fetch.bytes_max.min(self.ctx.options.limits.fetch_bytes_max),
+            bytes_max: fetch.bytes_max.min(ctx.options.limits.fetch_bytes_max),
             inline_data: fetch.inline_data,
             until,
             reading: false,
         };
-        self.fetches.insert(asker, fetching);
-        self.ctx
-            .timers
-            .insert(until, Timer::Fetch(asker.link, asker.id));
-        self.advance_fetch(asker);
+        self.0.insert(asker, fetching);
+        ctx.timers.insert(until, Timer::Fetch(store.id, asker));
+        self.advance(asker, store, ctx);
         Ok(())
     }
 
-    pub(crate) fn advance_fetch(&mut self, asker: Asker) {
-        let Some(fetching) = self.fetches.get(&asker) else {
-            return;
-        };
-        let Some(partition) = self.partitions.get(&fetching.storage) else {
-            return;
-        };
-        if fetching.reading {
-            return;
-        }
-        let present = partition.storage.state().incarnation;
-        let (position, topic, storage) = (fetching.position, fetching.topic, fetching.storage);
-        if position.incarnation < present {
-            let index = partition.key.partition;
-            let (gap, next) = self.lost_with_life(partition, topic, index, position, present);
-            let batch = stamped_gap(topic, &gap, next.offset);
-            self.fetched(asker, next.incarnation, vec![batch]);
-        } else if position.offset < partition.visible {
-            let end = partition.visible;
-            let read = ReadBatches {
-                from: position.offset,
-                end,
-                bytes_max: fetching.bytes_max.max(1),
-                inline_data: fetching.inline_data,
-            };
-            if let Some(fetching) = self.fetches.get_mut(&asker) {
-                fetching.reading = true;
+    /// More of the partition is visible.
+    pub fn advance_all(&mut self, store: &mut Store, ctx: &mut Ctx) {
+        self.0.retain(|asker, fetching| {
+            let is_open = fetching.advance(*asker, store, ctx);
+            if !is_open {
+                fetching.disarm(*asker, store, ctx);
             }
-            self.read_batches(storage, Reading::Fetch(asker, end), read);
-        } else if fetching.until <= self.ctx.now.monotonic {
-            self.fetched(asker, present, Vec::new());
+            is_open
+        });
+    }
+
+    /// Answers a fetch, or reads for it, if that can be done now; its time may have passed.
+    pub fn advance(&mut self, asker: Asker, store: &mut Store, ctx: &mut Ctx) {
+        if let Some(fetching) = self.0.get_mut(&asker)
+            && !fetching.advance(asker, store, ctx)
+        {
+            self.forget(asker, store, ctx);
         }
     }
 
-    pub(crate) fn fetch_read(
+    /// What a fetch's reading up to `end` found.
+    pub fn was_read(
         &mut self,
-        storage: StorageId,
         asker: Asker,
         end: Offset,
         found: Result<Found, StorageError>,
+        store: &mut Store,
+        ctx: &mut Ctx,
     ) {
-        let present = self
-            .partitions
-            .get(&storage)
-            .map_or(Incarnation(0), |partition| {
-                partition.storage.state().incarnation
-            });
-        let Some(fetching) = self.fetches.get_mut(&asker) else {
+        let Some(fetching) = self.0.get_mut(&asker) else {
             return;
         };
         fetching.reading = false;
+        let present = store.state().incarnation;
         match found {
-            Ok(Found::Batches { batches, .. }) => self.fetched(asker, present, batches),
+            Ok(Found::Batches { batches, .. }) => fetched(asker, present, batches, store, ctx),
             Ok(Found::Gap(gap)) => {
                 let read = Position {
                     incarnation: present,
                     ..fetching.position
                 };
                 let gap = gap_for_reader(gap, read);
-                let batch = stamped_gap(fetching.topic, &gap, gap.end);
-                self.fetched(asker, gap.incarnation, vec![batch]);
+                let batch = stamped_gap(store.key.topic, &gap, gap.end);
+                fetched(asker, gap.incarnation, vec![batch], store, ctx);
             }
             Ok(Found::Nothing) => {
                 fetching.position.offset = end;
-                self.advance_fetch(asker);
+                return self.advance(asker, store, ctx);
             }
-            Err(error) => self.end_fetch(asker, storage_error(&error)),
+            Err(error) => ctx.refuse(asker, storage_error(&error)),
+        }
+        self.forget(asker, store, ctx);
+    }
+
+    pub fn end_all(&mut self, error: &ErrorReply, store: &Store, ctx: &mut Ctx) {
+        while let Some((asker, _)) = self.0.first_key_value() {
+            let asker = *asker;
+            self.forget(asker, store, ctx);
+            ctx.refuse(asker, error.clone());
         }
     }
 
-    fn fetched(&mut self, asker: Asker, incarnation: Incarnation, batches: Vec<Bytes>) {
-        let Some(fetching) = self.fetches.get(&asker) else {
-            return;
-        };
-        let Some(partition) = self.partitions.get(&fetching.storage) else {
-            return;
-        };
-        let fetched = Fetched {
-            incarnation,
-            batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
-            watermarks: partition.watermarks(&partition.storage.state()),
-        };
-        self.forget_fetch(asker);
-        self.reply_in_bulk(asker, fetched.to_bytes(), batches);
-    }
-
-    pub(crate) fn fetch_waited(&mut self, asker: Asker) {
-        self.advance_fetch(asker);
-    }
-
-    pub(crate) fn end_fetch(&mut self, asker: Asker, error: ErrorReply) {
-        self.forget_fetch(asker);
-        self.refuse_request(asker, error);
-    }
-
-    pub(crate) fn forget_fetch(&mut self, asker: Asker) {
-        let Some(fetching) = self.fetches.remove(&asker) else {
-            return;
-        };
-        self.ctx
-            .timers
-            .remove(fetching.until, Timer::Fetch(asker.link, asker.id));
-        if let Some(partition) = self.partitions.get_mut(&fetching.storage) {
-            partition.fetches.remove(&asker);
+    /// A fetch is answered, or nobody waits for its answer any more.
+    pub fn forget(&mut self, asker: Asker, store: &Store, ctx: &mut Ctx) {
+        if let Some(fetching) = self.0.remove(&asker) {
+            fetching.disarm(asker, store, ctx);
         }
     }
+}
+
+impl Fetching {
+    /// Answers or reads. Returns whether the fetch is not answered yet.
+    fn advance(&mut self, asker: Asker, store: &mut Store, ctx: &mut Ctx) -> bool {
+        if self.reading {
+            return true;
+        }
+        let present = store.state().incarnation;
+        if self.position.incarnation < present {
+            let (gap, next) = store.lost_with_life(self.position);
+            let batch = stamped_gap(store.key.topic, &gap, next.offset);
+            fetched(asker, next.incarnation, vec![batch], store, ctx);
+            return false;
+        }
+        if self.position.offset < store.visible {
+            let end = store.visible;
+            let read = ReadBatches {
+                from: self.position.offset,
+                end,
+                bytes_max: self.bytes_max.max(1),
+                inline_data: self.inline_data,
+            };
+            self.reading = true;
+            store.read_batches(Reading::Fetch(asker, end), read, ctx);
+            return true;
+        }
+        let waits = self.until > ctx.now.monotonic;
+        if !waits {
+            fetched(asker, present, Vec::new(), store, ctx);
+        }
+        waits
+    }
+
+    fn disarm(&self, asker: Asker, store: &Store, ctx: &mut Ctx) {
+        ctx.timers.remove(self.until, Timer::Fetch(store.id, asker));
+    }
+}
+
+fn fetched(
+    asker: Asker,
+    incarnation: Incarnation,
+    batches: Vec<Bytes>,
+    store: &Store,
+    ctx: &mut Ctx,
+) {
+    let fetched = Fetched {
+        incarnation,
+        batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
+        watermarks: store.watermarks(),
+    };
+    ctx.reply_in_bulk(asker, fetched.to_bytes(), batches);
 }

@@ -1,14 +1,14 @@
 //! External data comes in: fetched from its owner's memory in chunks, checked
 //! while it is in cache, written to its place.
 
+use super::incoming::ValidBatch;
+use super::store::Store;
+use crate::ctx::Ctx;
 use crate::flow::Asks;
-use crate::ids::{Asker, Bulk, LinkId, StorageId, TransferId};
+use crate::ids::{Bulk, LinkId, TransferId};
 use crate::io::Output;
-use crate::node::Node;
-use crate::partition::appends::ArrivalStage;
-use crate::partition::incoming::Incoming;
 use crate::refusal::{Refused, refuse};
-use log::{DataPlace, StorageError};
+use log::DataPlace;
 use memory::Buffer;
 use net::{BulkToken, NetError, RegionRead};
 use std::collections::BTreeMap;
@@ -21,7 +21,6 @@ use wire::{Durability, ErrorCode, ErrorReply, ProducerId};
 /// The fetching of one batch's external data.
 pub(crate) struct Transfer {
     link: LinkId,
-    storage: StorageId,
     producer: ProducerId,
     place: DataPlace,
     durability: Durability,
@@ -129,6 +128,64 @@ impl Transfer {
         }
     }
 
+    /// Asks for chunks as far as bounds allow. Says whether any was asked for.
+    fn feed(&mut self, id: TransferId, asks: Asks, store: &mut Store, ctx: &mut Ctx) -> bool {
+        let chunks_max = ctx.options.limits.transfer_chunks_max as u64;
+        let mut fed = false;
+        loop {
+            let writing = self.writing_bytes.div_ceil(BULK_CHUNK_BYTES as u64);
+            if self.chunks.len() as u64 + writing >= chunks_max {
+                return fed;
+            }
+            if self.is_fetched() {
+                self.seal(store, ctx);
+                return fed;
+            }
+            // Whatever the chunk's length turns out to be, a whole one is taken first.
+            let most = BULK_CHUNK_BYTES as u64;
+            let link = self.link;
+            if !ctx.incoming.admits(link, most, asks) || !ctx.data.try_fetch(most) {
+                ctx.incoming.wait(link, (id, store.id));
+                return fed;
+            }
+            let Some((chunk, region, offset)) = self.next_chunk() else {
+                ctx.data.give_back_fetched(most);
+                if self.chunks.is_empty() {
+                    self.seal(store, ctx);
+                }
+                return fed;
+            };
+            ctx.data.give_back_fetched(most - chunk.bytes);
+            ctx.incoming.take(link, chunk.bytes);
+            let token = BulkToken(ctx.next_id());
+            self.chunks.insert(token, chunk);
+            ctx.bulk.insert(token, Bulk::Transfer(store.id, id));
+            ctx.outputs.push_back(Output::Read {
+                link,
+                token,
+                read: RegionRead {
+                    region,
+                    offset,
+                    into: ctx.options.pool.take(chunk.bytes as usize),
+                    block_bytes: self.block_bytes,
+                },
+            });
+            fed = true;
+        }
+    }
+
+    /// Everything was given to the storage.
+    fn seal(&mut self, store: &mut Store, ctx: &mut Ctx) {
+        if std::mem::replace(&mut self.sealed, true) {
+            return;
+        }
+        self.join_parts();
+        let checksums = std::mem::take(&mut self.checksums);
+        let storage = &mut store.storage;
+        storage.seal_data(self.place, checksums, self.durability);
+        store.touch(ctx);
+    }
+
     fn is_fetched(&self) -> bool {
         self.chunks.is_empty()
             && self
@@ -141,15 +198,41 @@ impl Transfer {
     }
 }
 
-impl Node {
+/// The transfers of one partition.
+#[derive(Default)]
+pub(crate) struct Transfers {
+    all: BTreeMap<TransferId, Transfer>,
+    /// The transfer that fills each reserved place.
+    places: BTreeMap<DataPlace, TransferId>,
+}
+
+impl Transfers {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn fetch_from(&self, link: LinkId) -> bool {
+        self.all.values().any(|transfer| transfer.link == link)
+    }
+
+    pub fn producer(&self, id: TransferId) -> Option<ProducerId> {
+        self.all.get(&id).map(|transfer| transfer.producer)
+    }
+
+    /// Whether a place was reserved here, and not for another object.
+    pub fn fills(&self, place: DataPlace) -> bool {
+        self.places.contains_key(&place)
+    }
+
     /// Reserves a place and begins to fetch.
-    pub(crate) fn begin_transfer(
+    pub fn begin(
         &mut self,
         link: LinkId,
-        storage: StorageId,
-        incoming: &Incoming,
+        batch: &ValidBatch,
         layout: ExternalLayout,
         regions: Vec<Region>,
+        store: &mut Store,
+        ctx: &mut Ctx,
     ) -> Result<TransferId, Refused> {
         if let Some(region) = regions.iter().find(|region| region.memory_kind != 0) {
             let kind = region.memory_kind;
@@ -158,23 +241,17 @@ impl Node {
                 format!("memory of kind {kind} is not supported"),
             ));
         }
-        let id = TransferId(self.ctx.next_id());
-        let Some(partition) = self.partitions.get_mut(&storage) else {
-            return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
-        };
-        self.ctx.dirty.partitions.insert(storage);
-        let place = match partition.storage.reserve(&layout) {
-            Ok(place) => place,
-            Err(error) => return Err(self.refusal(storage, &error)),
-        };
-        partition.places.insert(place, id);
+        let id = TransferId(ctx.next_id());
+        store.touch(ctx);
+        let reserved = store.storage.reserve(&layout);
+        let place = reserved.map_err(|error| store.refusal(&error))?;
+        self.places.insert(place, id);
         let transfer = Transfer {
             link,
-            storage,
-            producer: incoming.header.producer,
+            producer: batch.header.producer,
             place,
-            durability: incoming.durability,
-            block_bytes: incoming.header.block_bytes(),
+            durability: batch.durability,
+            block_bytes: batch.header.block_bytes(),
             checksums: vec![0; layout.block_count as usize],
             layout,
             regions,
@@ -188,245 +265,107 @@ impl Node {
             writing_bytes: 0,
             sealed: false,
         };
-        self.transfers.insert(id, transfer);
-        self.feed_transfer(id, Asks::Now);
+        self.all.insert(id, transfer);
+        self.feed(id, Asks::Now, store, ctx);
         Ok(id)
     }
 
     /// Asks for chunks as far as bounds allow. Says whether any was asked for.
-    fn feed_transfer(&mut self, id: TransferId, asks: Asks) -> bool {
-        let mut fed = false;
-        loop {
-            let chunks_max = self.ctx.options.limits.transfer_chunks_max;
-            let Some(transfer) = self.transfers.get_mut(&id) else {
-                return fed;
-            };
-            let under_way = transfer.chunks.len() as u64
-                + transfer.writing_bytes.div_ceil(BULK_CHUNK_BYTES as u64);
-            if under_way >= chunks_max as u64 {
-                return fed;
-            }
-            if transfer.is_fetched() {
-                self.seal_transfer(id);
-                return fed;
-            }
-            // Whatever the chunk's length turns out to be, a whole one is taken first.
-            let most = BULK_CHUNK_BYTES as u64;
-            let link = transfer.link;
-            if !self.ctx.incoming.admits(link, most, asks) || !self.ctx.data.try_fetch(most) {
-                self.ctx.incoming.wait(link, id.0);
-                return fed;
-            }
-            let Some((chunk, region, offset)) = transfer.next_chunk() else {
-                self.ctx.data.give_back_fetched(most);
-                if transfer.chunks.is_empty() {
-                    self.seal_transfer(id);
-                }
-                return fed;
-            };
-            self.ctx.data.give_back_fetched(most - chunk.bytes);
-            self.ctx.incoming.take(link, chunk.bytes);
-            let token = BulkToken(self.ctx.next_id());
-            transfer.chunks.insert(token, chunk);
-            self.ctx.bulk.insert(token, Bulk::Transfer(id));
-            self.ctx.outputs.push_back(Output::Read {
-                link: transfer.link,
-                token,
-                read: RegionRead {
-                    region,
-                    offset,
-                    into: self.ctx.options.pool.take(chunk.bytes as usize),
-                    block_bytes: transfer.block_bytes,
-                },
-            });
-            fed = true;
-        }
+    pub fn feed(&mut self, id: TransferId, asks: Asks, store: &mut Store, ctx: &mut Ctx) -> bool {
+        self.all
+            .get_mut(&id)
+            .is_some_and(|transfer| transfer.feed(id, asks, store, ctx))
     }
 
-    /// Lets transfers go on that waited for the budget, in turn. Says
-    /// whether any did.
-    pub(crate) fn feed_starved_transfers(&mut self) -> bool {
-        let most = BULK_CHUNK_BYTES as u64;
-        while self.ctx.data.may_fetch(most) {
-            let Some(id) = self.ctx.incoming.next(most) else {
-                return false;
-            };
-            // Otherwise it has nothing more to ask for.
-            if self.feed_transfer(TransferId(id), Asks::InTurn) {
-                return true;
-            }
-        }
-        false
-    }
-
-    pub(crate) fn chunk_arrived(
+    /// A chunk has come. An error is the end of the transfer, which the caller abandons.
+    pub fn chunk_arrived(
         &mut self,
         id: TransferId,
         token: BulkToken,
         result: Result<(Buffer, Vec<u32>), NetError>,
-    ) {
-        let Some(transfer) = self.transfers.get_mut(&id) else {
-            return;
+        store: &mut Store,
+        ctx: &mut Ctx,
+    ) -> Result<(), ErrorReply> {
+        let Some(transfer) = self.all.get_mut(&id) else {
+            return Ok(());
         };
         let Some(chunk) = transfer.chunks.remove(&token) else {
-            return;
+            return Ok(());
         };
-        let checked = check_chunk(result, chunk, transfer.block_bytes);
-        match checked {
+        match check_chunk(result, chunk, transfer.block_bytes) {
             Ok((bytes, checksums)) => {
                 transfer.note(chunk, &checksums);
                 transfer.writing_bytes += chunk.bytes;
-                let (storage, place) = (transfer.storage, transfer.place);
-                if let Some(partition) = self.partitions.get_mut(&storage) {
-                    partition
-                        .storage
-                        .write_data(place, chunk.position, bytes.freeze());
-                    self.ctx.dirty.partitions.insert(storage);
-                }
-                self.feed_transfer(id, Asks::Now);
+                let (place, position) = (transfer.place, chunk.position);
+                store.storage.write_data(place, position, bytes.freeze());
+                store.touch(ctx);
+                transfer.feed(id, Asks::Now, store, ctx);
+                Ok(())
             }
             Err(error) => {
-                self.ctx.data.give_back_fetched(chunk.bytes);
-                self.ctx.incoming.give_back(transfer.link, chunk.bytes);
-                self.fail_transfer(id, error);
+                ctx.data.give_back_fetched(chunk.bytes);
+                ctx.incoming.give_back(transfer.link, chunk.bytes);
+                Err(error)
             }
         }
     }
 
-    pub(crate) fn chunk_written(&mut self, storage: StorageId, place: DataPlace, bytes: u64) {
-        let id = self
-            .partitions
-            .get(&storage)
-            .and_then(|partition| partition.places.get(&place));
-        let Some(id) = id.copied() else {
+    pub fn chunk_written(
+        &mut self,
+        place: DataPlace,
+        bytes: u64,
+        store: &mut Store,
+        ctx: &mut Ctx,
+    ) {
+        let Some(id) = self.places.get(&place).copied() else {
             return;
         };
-        if let Some(transfer) = self.transfers.get_mut(&id) {
+        if let Some(transfer) = self.all.get_mut(&id) {
             let bytes = bytes.min(transfer.writing_bytes);
             transfer.writing_bytes -= bytes;
-            self.ctx.data.give_back_fetched(bytes);
-            self.ctx.incoming.give_back(transfer.link, bytes);
-            self.feed_transfer(id, Asks::Now);
+            ctx.data.give_back_fetched(bytes);
+            ctx.incoming.give_back(transfer.link, bytes);
+            transfer.feed(id, Asks::Now, store, ctx);
         }
     }
 
-    /// Everything was given to the storage.
-    fn seal_transfer(&mut self, id: TransferId) {
-        let Some(transfer) = self.transfers.get_mut(&id) else {
-            return;
-        };
-        if std::mem::replace(&mut transfer.sealed, true) {
-            return;
-        }
-        transfer.join_parts();
-        let checksums = std::mem::take(&mut transfer.checksums);
-        if let Some(partition) = self.partitions.get_mut(&transfer.storage) {
-            partition
-                .storage
-                .seal_data(transfer.place, checksums, transfer.durability);
-            self.ctx.dirty.partitions.insert(transfer.storage);
-        }
-    }
-
-    /// The data is in its place: the batch may follow when it has its turn.
-    pub(crate) fn data_ready(&mut self, storage: StorageId, place: DataPlace) {
-        let Some(partition) = self.partitions.get_mut(&storage) else {
-            return;
-        };
-        let Some(id) = partition.places.remove(&place) else {
-            return;
-        };
-        let Some(transfer) = self.transfers.remove(&id) else {
-            return;
-        };
-        self.ctx.data.give_back_fetched(transfer.writing_bytes);
-        self.ctx
-            .incoming
-            .give_back(transfer.link, transfer.writing_bytes);
-        self.ctx.incoming.leave(transfer.link, id.0);
-        let queue = partition.arrivals.get_mut(&transfer.producer);
-        let arrival = queue.and_then(|queue| {
-            queue
-                .iter_mut()
-                .find(|arrival| arrival.stage == ArrivalStage::Transferring(id))
-        });
-        match arrival {
-            Some(arrival) => {
-                arrival.stage = ArrivalStage::Ready(Some(place));
-                self.append_arrivals(storage, transfer.producer);
-            }
-            None => partition.storage.abandon(place),
-        }
-    }
-
-    pub(crate) fn data_failed(
+    /// The data is in its place: the transfer is over.
+    pub fn ready(
         &mut self,
-        storage: StorageId,
         place: DataPlace,
-        error: &StorageError,
-    ) {
-        let partition = self.partitions.get_mut(&storage);
-        let Some(id) = partition.and_then(|partition| partition.places.remove(&place)) else {
-            return;
-        };
-        self.fail_transfer(id, self.refusal(storage, error));
+        store: &Store,
+        ctx: &mut Ctx,
+    ) -> Option<(TransferId, ProducerId)> {
+        let id = self.places.remove(&place)?;
+        let transfer = self.all.remove(&id)?;
+        ctx.data.give_back_fetched(transfer.writing_bytes);
+        ctx.incoming
+            .give_back(transfer.link, transfer.writing_bytes);
+        ctx.incoming.leave(transfer.link, (id, store.id));
+        Some((id, transfer.producer))
     }
 
-    /// Gives up a transfer, its batch, and those that wait behind it.
-    fn fail_transfer(&mut self, id: TransferId, error: ErrorReply) {
-        let Some(transfer) = self.transfers.get(&id) else {
-            return;
-        };
-        let (storage, producer) = (transfer.storage, transfer.producer);
-        let queue = self
-            .partitions
-            .get(&storage)
-            .and_then(|partition| partition.arrivals.get(&producer));
-        let index = queue.and_then(|queue| {
-            let stage = ArrivalStage::Transferring(id);
-            queue.iter().position(|arrival| arrival.stage == stage)
-        });
-        let asker: Option<Asker> = index.zip(queue).map(|(index, queue)| queue[index].asker);
-        if let Some(asker) = asker {
-            self.refuse_request(asker, error);
-        }
-        match index {
-            Some(index) => self.give_up_arrivals_from(storage, producer, index),
-            None => self.abandon_transfer(id),
-        }
+    /// The storage gave a place up by itself: which transfer has failed.
+    pub fn lose_place(&mut self, place: DataPlace) -> Option<TransferId> {
+        self.places.remove(&place)
     }
 
     /// Ends a transfer whose batch is not wanted any more.
-    pub(crate) fn abandon_transfer(&mut self, id: TransferId) {
-        let Some(transfer) = self.transfers.remove(&id) else {
+    pub fn abandon(&mut self, id: TransferId, store: &mut Store, ctx: &mut Ctx) {
+        let Some(transfer) = self.all.remove(&id) else {
             return;
         };
         let fetching: u64 = transfer.chunks.values().map(|chunk| chunk.bytes).sum();
         let under_way = fetching + transfer.writing_bytes;
-        self.ctx.data.give_back_fetched(under_way);
-        self.ctx.incoming.give_back(transfer.link, under_way);
-        self.ctx.incoming.leave(transfer.link, id.0);
+        ctx.data.give_back_fetched(under_way);
+        ctx.incoming.give_back(transfer.link, under_way);
+        ctx.incoming.leave(transfer.link, (id, store.id));
         for token in transfer.chunks.keys() {
-            self.ctx.bulk.remove(token);
+            ctx.bulk.remove(token);
         }
-        if let Some(partition) = self.partitions.get_mut(&transfer.storage)
-            && partition.places.remove(&transfer.place).is_some()
-        {
-            partition.storage.abandon(transfer.place);
-            self.ctx.dirty.partitions.insert(transfer.storage);
-        }
-    }
-
-    /// A client is gone, and with it the memory that was to be read.
-    pub(crate) fn abandon_transfers(&mut self, link: LinkId) {
-        let gone = self
-            .transfers
-            .iter()
-            .filter(|(_, transfer)| transfer.link == link);
-        let gone: Vec<TransferId> = gone.map(|(id, _)| *id).collect();
-        for id in gone {
-            let error = refuse(ErrorCode::Cancelled, "the connection has ended");
-            self.fail_transfer(id, error);
+        if self.places.remove(&transfer.place).is_some() {
+            store.storage.abandon(transfer.place);
+            store.touch(ctx);
         }
     }
 }

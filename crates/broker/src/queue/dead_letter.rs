@@ -8,12 +8,13 @@ use super::live::RETRY_AFTER;
 use super::partition::Dead;
 use super::staging::Staged;
 use crate::controller::Controller;
+use crate::effects::ReadFor;
 use crate::faults::Fault;
 use crate::ids::{Asker, OWN_LINK, SharedId, StorageId};
 use crate::node::Node;
-use crate::partition::Reading;
-use crate::partition::incoming::Incoming;
-use crate::topics::Slot;
+use crate::partition::incoming::ValidBatch;
+use crate::partition::store::Reading;
+use crate::served_topic::Slot;
 use bytes::Bytes;
 use log::producers::Verdict;
 use log::{Found, ReadBatches, StorageError};
@@ -75,7 +76,10 @@ impl Node {
                 bytes_max: 1,
                 inline_data: true,
             };
-            self.read_batches(storage, Reading::DeadLetter { id, partition }, read);
+            let reading = Reading::For(ReadFor::DeadLetter { id, partition });
+            if let Some(partition) = self.partitions.get_mut(&storage) {
+                partition.store.read_batches(reading, read, &mut self.ctx);
+            }
         }
     }
 
@@ -175,13 +179,13 @@ impl Node {
         let Some(partition) = self.partitions.get(&storage) else {
             return Err(format!("topic {target:?} is gone"));
         };
-        if let Some(failure) = &partition.failure {
+        if let Some(failure) = &partition.store.failure {
             return Err(format!("topic {target:?}: {failure}"));
         }
-        let durability = partition.durability;
+        let durability = partition.store.durability;
         let layout = batch.columns().expect("it was sealed just now").external;
         let source = (shelf.storage, letter.at);
-        let verdict = partition.storage.check(&batch.header);
+        let verdict = partition.store.storage.check(&batch.header);
         let append = self.ctx.next_id();
         if let Some(shelf) = self
             .queues
@@ -203,7 +207,7 @@ impl Node {
             return Ok(());
         }
         let external_bytes = layout.events.iter().map(|(_, _, bytes)| bytes).sum();
-        let incoming = Incoming {
+        let incoming = ValidBatch {
             external_bytes,
             header: batch.header,
             header_crc: batch.header_crc,
@@ -212,7 +216,9 @@ impl Node {
         };
         let appended = match verdict {
             Verdict::Duplicate { base_offset } => {
-                self.acknowledge_duplicate(asker, storage, &incoming, base_offset);
+                self.at(storage, |partition, ctx| {
+                    partition.acknowledge_duplicate(asker, &incoming, base_offset, ctx);
+                });
                 Ok(())
             }
             // Older than what is remembered: it was written, for they are
@@ -224,13 +230,15 @@ impl Node {
             // Those before were written elsewhere: the topic was made anew.
             Verdict::New | Verdict::Unknown { .. } | Verdict::OutOfSequence { .. } => {
                 match layout.events.is_empty() {
-                    true => self.append(asker, storage, incoming, None),
+                    true => self
+                        .at(storage, |partition, ctx| {
+                            partition.append(asker, incoming, None, ctx)
+                        })
+                        .unwrap_or(Ok(())),
                     false => self.copy_letter_data(append, source, storage, incoming, &layout),
                 }
             }
-            Verdict::Fenced { epoch } => {
-                Err(crate::partition::appends::fenced(epoch, ProducerEpoch(0)))
-            }
+            Verdict::Fenced { epoch } => Err(crate::refusal::fenced(epoch, ProducerEpoch(0))),
         };
         appended.map_err(|error| {
             self.letters.remove(&append);

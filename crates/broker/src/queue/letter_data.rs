@@ -1,14 +1,15 @@
 //! Large data of a dead letter, on its way from one partition's storage to
 //! another's: read, checked and written chunk by chunk, one at a time.
 
+use crate::effects::ReadFor;
 use crate::faults::Fault;
 use crate::ids::{Asker, OWN_LINK, StorageId};
 use crate::node::Node;
-use crate::partition::Reading;
-use crate::partition::incoming::Incoming;
+use crate::partition::incoming::ValidBatch;
+use crate::partition::store::Reading;
 use crate::refusal::refuse;
 use bytes::Bytes;
-use log::{DataPlace, EventData, ReadToken, StorageError};
+use log::{DataPlace, EventData, StorageError};
 use wire::batch::ExternalLayout;
 use wire::checksum::block_checksums;
 use wire::frame::BULK_CHUNK_BYTES;
@@ -27,7 +28,7 @@ pub(crate) struct LetterData {
     /// How much of it was read.
     at: u64,
     checksums: Vec<u32>,
-    incoming: Incoming,
+    incoming: ValidBatch,
 }
 
 impl Node {
@@ -38,15 +39,18 @@ impl Node {
         append: u64,
         (source, at): (StorageId, Offset),
         target: StorageId,
-        incoming: Incoming,
+        incoming: ValidBatch,
         layout: &ExternalLayout,
     ) -> Result<(), ErrorReply> {
         let Some(partition) = self.partitions.get_mut(&target) else {
-            return Err(refuse(ErrorCode::UnknownPartition, "the partition is gone"));
+            return Err(refuse(
+                ErrorCode::UnknownPartition,
+                "the partition for dead letters is closed",
+            ));
         };
-        let reserved = partition.storage.reserve(layout);
-        self.ctx.dirty.partitions.insert(target);
-        let place = reserved.map_err(|error| self.refusal(target, &error))?;
+        let reserved = partition.store.storage.reserve(layout);
+        partition.store.touch(&mut self.ctx);
+        let place = reserved.map_err(|error| partition.store.refusal(&error))?;
         let letter = LetterData {
             source,
             target,
@@ -58,12 +62,9 @@ impl Node {
             incoming,
         };
         self.letter_data.insert(append, letter);
-        let token = ReadToken(self.ctx.next_id());
         if let Some(partition) = self.partitions.get_mut(&source) {
-            let reading = Reading::LetterOpen { append };
-            partition.readings.insert(token, reading);
-            partition.storage.open_event(token, at);
-            self.ctx.dirty.partitions.insert(source);
+            let reading = Reading::For(ReadFor::LetterOpen { append });
+            partition.store.open_event(reading, at, &mut self.ctx);
         }
         Ok(())
     }
@@ -93,7 +94,6 @@ impl Node {
 
     /// Reads the next chunk; behind the last one the place is sealed.
     fn copy_letter_chunk(&mut self, append: u64) {
-        let token = ReadToken(self.ctx.next_id());
         let Some(letter) = self.letter_data.get_mut(&append) else {
             return;
         };
@@ -106,7 +106,7 @@ impl Node {
             let (place, durability) = (letter.place, letter.incoming.durability);
             let target = letter.target;
             if let Some(partition) = self.partitions.get_mut(&target) {
-                let storage = &mut partition.storage;
+                let storage = &mut partition.store.storage;
                 storage.seal_data(place, checksums, durability);
                 self.ctx.dirty.partitions.insert(target);
             }
@@ -121,10 +121,9 @@ impl Node {
         };
         let source = letter.source;
         if let Some(partition) = self.partitions.get_mut(&source) {
-            let reading = Reading::LetterData { append };
-            partition.readings.insert(token, reading);
-            partition.storage.read_data(token, data, vec![segment]);
-            self.ctx.dirty.partitions.insert(source);
+            let reading = Reading::For(ReadFor::LetterData { append });
+            let store = &mut partition.store;
+            store.read_data(reading, data, vec![segment], &mut self.ctx);
         }
     }
 
@@ -146,7 +145,10 @@ impl Node {
         letter.at += chunk.len() as u64;
         let target = letter.target;
         if let Some(partition) = self.partitions.get_mut(&target) {
-            partition.storage.write_data(letter.place, position, chunk);
+            partition
+                .store
+                .storage
+                .write_data(letter.place, position, chunk);
             self.ctx.dirty.partitions.insert(target);
         }
     }
@@ -158,30 +160,30 @@ impl Node {
             .map(|(append, _)| *append)
     }
 
-    /// A chunk of a dead letter's data was written. Returns whether it was one.
-    pub(crate) fn letter_chunk_written(&mut self, storage: StorageId, place: DataPlace) -> bool {
-        let Some(append) = self.letter_of(storage, place) else {
-            return false;
-        };
-        self.copy_letter_chunk(append);
-        true
+    /// A chunk of a dead letter's data was written.
+    pub(crate) fn letter_chunk_written(&mut self, storage: StorageId, place: DataPlace) {
+        if let Some(append) = self.letter_of(storage, place) {
+            self.copy_letter_chunk(append);
+        }
     }
 
     /// A dead letter's data is all there: it is appended.
-    pub(crate) fn letter_data_ready(&mut self, storage: StorageId, place: DataPlace) -> bool {
+    pub(crate) fn letter_data_ready(&mut self, storage: StorageId, place: DataPlace) {
         let Some(append) = self.letter_of(storage, place) else {
-            return false;
+            return;
         };
         if let Some(letter) = self.letter_data.remove(&append) {
             let asker = Asker {
                 link: OWN_LINK,
                 id: append,
             };
-            if let Err(error) = self.append(asker, storage, letter.incoming, Some(place)) {
+            let appended = self.at(storage, |partition, ctx| {
+                partition.append(asker, letter.incoming, Some(place), ctx)
+            });
+            if let Some(Err(error)) = appended {
                 self.own_append_refused(append, &error);
             }
         }
-        true
     }
 
     /// A dead letter's data could not be stored; its place is abandoned.
@@ -189,15 +191,12 @@ impl Node {
         &mut self,
         storage: StorageId,
         place: DataPlace,
-        error: &StorageError,
-    ) -> bool {
-        let Some(append) = self.letter_of(storage, place) else {
-            return false;
-        };
-        self.letter_data.remove(&append);
-        let error = self.refusal(storage, error);
-        self.own_append_refused(append, &error);
-        true
+        error: &ErrorReply,
+    ) {
+        if let Some(append) = self.letter_of(storage, place) {
+            self.letter_data.remove(&append);
+            self.own_append_refused(append, error);
+        }
     }
 
     fn give_up_letter(&mut self, append: u64, error: &str) {
@@ -212,7 +211,7 @@ impl Node {
             return false;
         };
         if let Some(partition) = self.partitions.get_mut(&letter.target) {
-            partition.storage.abandon(letter.place);
+            partition.store.storage.abandon(letter.place);
             self.ctx.dirty.partitions.insert(letter.target);
         }
         true

@@ -9,16 +9,16 @@ use super::staging::Staging;
 use super::unreported::UnreportedGaps;
 use crate::controller::Controller;
 use crate::faults::Fault;
-use crate::ids::{Asker, SharedId, StorageId};
+use crate::ids::{Asker, PartitionKey, SharedId, StorageId};
 use crate::membership::SharedKind;
 use crate::node::Node;
+use crate::served_topic::Slot;
 use crate::timers::Timer;
-use crate::topics::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topic::QueueOptions;
 use wire::record::{Gap, GapReason};
-use wire::{LeaseId, MemberId, Offset, PartitionIndex, TopicId};
+use wire::{Incarnation, LeaseId, MemberId, Offset, PartitionIndex, TopicId};
 
 /// How long what has failed is not tried again: a reading, a record, a dead letter.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -239,9 +239,9 @@ impl Node {
             if queue.partitions.contains_key(&index) {
                 continue;
             }
-            let present = partition.storage.state();
+            let present = partition.store.state();
             let known = entry.queue.get(&index).cloned().unwrap_or_default();
-            let ended = partition.ended.iter();
+            let ended = partition.store.ended.iter();
             let ended = ended.filter(|(life, _)| *life >= known.incarnation);
             let kept = ended.map(|(_, end)| *end).min();
             let kept = kept.unwrap_or(Offset(u64::MAX));
@@ -280,11 +280,7 @@ impl Node {
     }
 
     /// Events of a partition are lost: for its queues they count as settled.
-    pub(crate) fn lost_of_queues(&mut self, storage: StorageId, gap: Gap) {
-        let Some(partition) = self.partitions.get(&storage) else {
-            return;
-        };
-        let (key, present) = (partition.key, partition.storage.state().incarnation);
+    pub(crate) fn lost_of_queues(&mut self, key: PartitionKey, present: Incarnation, gap: Gap) {
         let ids: Vec<SharedId> = self.shared.of(key.topic).collect();
         for id in ids {
             let Some(queue) = self.queues.get_mut(&id) else {

@@ -82,7 +82,7 @@ impl Node {
                 continue;
             };
             let storage = self.partitions.get(&shelf.storage);
-            let visible = storage.map_or(Offset(0), |partition| partition.visible);
+            let visible = storage.map_or(Offset(0), |partition| partition.store.visible);
             let waiting = Waiting {
                 first: lease.first,
                 end: lease.end.min(visible),
@@ -204,7 +204,7 @@ impl Node {
                 incarnation: state.map_or(Incarnation(0), |state| state.incarnation()),
                 offset: state.map_or(Offset(0), |state| state.position()),
             },
-            end: storage.map_or(Offset(0), |partition| partition.visible),
+            end: storage.map_or(Offset(0), |partition| partition.store.visible),
             settled: counts.settled,
             leased: counts.leased,
             returned: counts.returned,

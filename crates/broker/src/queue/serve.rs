@@ -4,11 +4,12 @@ use super::QueuePartition;
 use super::live::{RETRY_AFTER, Shelf};
 use super::partition::{Leased, Load, Waiting};
 use super::staging::Staged;
+use crate::effects::ReadFor;
 use crate::faults::Fault;
 use crate::ids::{Asker, SharedId};
 use crate::membership::Member;
 use crate::node::Node;
-use crate::partition::Reading;
+use crate::partition::store::Reading;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use net::{Lane, Message};
@@ -176,7 +177,7 @@ impl Node {
     fn taker(&self, id: SharedId, member: MemberId) -> Option<Taker> {
         let state = self.shared.member(id, member)?;
         let (asker, prefetch) = (state.present()?, state.prefetch);
-        let session = self.sessions.get(&asker.link)?;
+        self.sessions.get(&asker.link)?;
         let queue = self.queues.get(&id)?;
         let mut load = queue.loads.of(member);
         if self.ctx.planted(Fault::NoPrefetch) {
@@ -198,7 +199,7 @@ impl Node {
         // One that has nothing gets an event of any size; one without a prefetch
         // finishes what it has.
         let wants = prefetch.events > 0 && (enough || taker.has_nothing);
-        (wants && !session.crowded).then_some(taker)
+        (wants && !self.ctx.crowded.contains(&asker.link)).then_some(taker)
     }
 
     /// Whether a member is among those that have room.
@@ -287,7 +288,7 @@ impl Node {
         let queue = self.queues.get(&id);
         let shelf = queue.and_then(|queue| queue.partitions.get(&index));
         let partition = shelf.and_then(|shelf| self.partitions.get(&shelf.storage));
-        partition.map_or(Offset(0), |partition| partition.visible)
+        partition.map_or(Offset(0), |partition| partition.store.visible)
     }
 
     /// Gives a member at most `share` of what was read, or what it soon works
@@ -416,7 +417,7 @@ impl Node {
         let storage = shelf.storage;
         if is_next
             && let Some(partition) = self.partitions.get_mut(&storage)
-            && let Some(found) = partition.storage.read_at_hand(&read)
+            && let Some(found) = partition.store.storage.read_at_hand(&read)
         {
             self.take_read(id, index, (from, end), Ok(found));
             return true;
@@ -426,13 +427,15 @@ impl Node {
         {
             (shelf.staging.reading, shelf.staging.outdated) = (true, false);
         }
-        let reading = Reading::Queue {
+        let reading = Reading::For(ReadFor::Queue {
             id,
             partition: index,
             from,
             end,
-        };
-        self.read_batches(storage, reading, read);
+        });
+        if let Some(partition) = self.partitions.get_mut(&storage) {
+            partition.store.read_batches(reading, read, &mut self.ctx);
+        }
         false
     }
 

@@ -1,0 +1,247 @@
+//! Requests to one partition: what they name is found, then the partition is asked.
+
+use crate::controller::Controller;
+use crate::ctx::Ctx;
+use crate::ids::{Asker, SharedId, StorageId};
+use crate::node::Node;
+use crate::partition::Partition;
+use crate::partition::incoming::{ProduceCall, ValidBatch};
+use crate::partition::scope::Scope;
+use crate::producers::check_epoch;
+use crate::refusal::{Refused, malformed, refuse};
+use crate::requests::Work;
+use memory::Buffer;
+use wire::codec::Reader;
+use wire::message::*;
+use wire::record::ConsumerKind;
+use wire::{Codec, ErrorCode, MemberId, PartitionIndex, TopicId};
+
+impl Node {
+    /// Calls a partition, and routes what the act asks of others. `None` if the partition is
+    /// not there any more.
+    pub(crate) fn at<R>(
+        &mut self,
+        storage: StorageId,
+        act: impl FnOnce(&mut Partition, &mut Ctx) -> R,
+    ) -> Option<R> {
+        let done = act(self.partitions.get_mut(&storage)?, &mut self.ctx);
+        self.route();
+        Some(done)
+    }
+
+    /// What is said of a partition that its topic names and that has closed.
+    pub(crate) fn closed(&self, topic: TopicId, partition: PartitionIndex) -> Refused {
+        let name = self.topics.get(&topic).map(|topic| topic.name.as_str());
+        let message = match name {
+            Some(name) => format!("partition {partition} of topic {name:?} is closed"),
+            None => format!("partition {partition} of topic {topic} is closed"),
+        };
+        refuse(ErrorCode::UnknownPartition, message)
+    }
+
+    pub(crate) fn produce(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+        payload: Buffer,
+    ) -> Result<(), Refused> {
+        let produce = Produce::decode(from).map_err(malformed)?;
+        self.refuse_if_draining()?;
+        let (id, index) = (head.topic, produce.partition);
+        let storage = self.storage_of(asker, id, index)?;
+        let topic = self.topics.get(&id);
+        let Some((topic, partition)) = topic.zip(self.partitions.get_mut(&storage)) else {
+            return Err(self.closed(id, index));
+        };
+        let store = &partition.store;
+        let (batch, wanted) = ValidBatch::check(id, topic, store, produce, payload, &self.ctx)?;
+        check_epoch(&batch.header, self.controller.table(), &self.ctx)?;
+        let session = self.sessions.get_mut(&asker.link);
+        let work = Work::Produce(storage, batch.header.producer);
+        let credit = session.map_or(0, |session| session.begin_work(asker.id, work));
+        let call = ProduceCall {
+            asker,
+            credit,
+            batch,
+            wanted,
+        };
+        let taken = partition.produce(call, &mut self.ctx);
+        self.route();
+        taken
+    }
+
+    pub(crate) fn subscribe(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let subscribe = Subscribe::decode(from).map_err(malformed)?;
+        self.open_subscription(asker, head.topic, subscribe, Scope::default())
+    }
+
+    pub(crate) fn subscribe_scoped(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let SubscribeScoped {
+            member,
+            key,
+            mut subscribe,
+        } = SubscribeScoped::decode(from).map_err(malformed)?;
+        let mut scope = Scope { member: None, key };
+        if member != MemberId(0) {
+            let consumer = &subscribe.consumer;
+            let id = self.shared_named(asker, head.topic, consumer, ConsumerKind::Group)?;
+            self.check_member(id, member)?;
+            self.check_owner(id, member, subscribe.partition)?;
+            self.check_membership(asker, id, member)?;
+            // A group goes on where it is, whoever reads. A member that has
+            // lost its connection knows better what it has seen.
+            if !matches!(subscribe.start, Start::At(_)) {
+                subscribe.start = Start::Cursor;
+            }
+            scope.member = Some((id, member));
+        }
+        self.open_subscription(asker, head.topic, subscribe, scope)
+    }
+
+    /// Refuses a member that has not joined on this connection: nobody would
+    /// notice here when it is gone.
+    fn check_membership(
+        &self,
+        asker: Asker,
+        id: SharedId,
+        member: MemberId,
+    ) -> Result<(), Refused> {
+        let state = self.shared.member(id, member);
+        let own = state.and_then(|state| state.presence.asker());
+        if own.is_some_and(|own| own.link == asker.link) {
+            return Ok(());
+        }
+        Err(refuse(
+            ErrorCode::MemberFenced,
+            format!("{member} has not joined on this connection"),
+        ))
+    }
+
+    fn open_subscription(
+        &mut self,
+        asker: Asker,
+        topic: TopicId,
+        subscribe: Subscribe,
+        scope: Scope,
+    ) -> Result<(), Refused> {
+        self.refuse_if_closing()?;
+        let index = subscribe.partition;
+        let storage = self.storage_of(asker, topic, index)?;
+        if !subscribe.consumer.is_empty() {
+            topic::check_consumer_name(&subscribe.consumer)
+                .map_err(|error| refuse(ErrorCode::LimitExceeded, error.to_string()))?;
+        }
+        if scope.member.is_none() {
+            self.refuse_shared_name(topic, &subscribe.consumer)?;
+        }
+        self.refuse_too_many(asker)?;
+        let Some(partition) = self.partitions.get(&storage) else {
+            return Err(self.closed(topic, index));
+        };
+        // What is acknowledged and on its way to the disk counts: whoever opens
+        // the name again behind it is not to get those events once more.
+        let cursor = self.cursor(&(topic, subscribe.consumer.clone(), index));
+        let beginning = |first| self.beginning((topic, index), first);
+        let store = &partition.store;
+        let position = store.start_position(subscribe.start, cursor, beginning)?;
+        if let Some(session) = self.sessions.get_mut(&asker.link) {
+            session.begin_work(asker.id, Work::Subscribe(storage));
+            session.subscriptions.insert(asker.id, storage);
+        }
+        self.at(storage, |partition, ctx| {
+            partition.subscribe(asker, (subscribe, scope), position, ctx);
+        });
+        Ok(())
+    }
+
+    /// A group's or queue's name is for its members.
+    fn refuse_shared_name(&self, topic: TopicId, consumer: &str) -> Result<(), Refused> {
+        let shared = self.shared.named(topic, consumer);
+        let Some(shared) = shared.and_then(|id| self.shared.get(id)) else {
+            return Ok(());
+        };
+        let kind = shared.record.kind;
+        Err(refuse(
+            ErrorCode::InvalidConsumer,
+            format!("consumer {consumer:?} is a {kind}: its members alone read"),
+        ))
+    }
+
+    /// Subscriptions and memberships of one connection are bounded together.
+    pub(crate) fn refuse_too_many(&self, asker: Asker) -> Result<(), Refused> {
+        let limit = self.ctx.options.limits.subscriptions_max;
+        let session = self.sessions.get(&asker.link);
+        if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{limit} subscriptions and memberships stand already (subscriptions_max)"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn more_credit(&mut self, asker: Asker, bytes: u64) {
+        let session = self.sessions.get(&asker.link);
+        let storage = session.and_then(|session| session.subscriptions.get(&asker.id));
+        if let Some(storage) = storage.copied() {
+            self.at(storage, |partition, ctx| {
+                partition.more_credit(asker, bytes, ctx);
+            });
+        }
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        asker: Asker,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let Unsubscribe { subscription } = Unsubscribe::decode(from).map_err(malformed)?;
+        let ended = Asker {
+            link: asker.link,
+            id: subscription,
+        };
+        let session = self.sessions.get_mut(&asker.link);
+        if let Some(storage) = session.and_then(|s| s.subscriptions.remove(&ended.id)) {
+            self.forget_subscription(ended, storage);
+        }
+        // Behind the deliveries that were sent before.
+        self.reply_in_bulk(asker, Vec::new(), Vec::new());
+        Ok(())
+    }
+
+    /// Nobody is there any more who subscribed, or wants it.
+    pub(crate) fn forget_subscription(&mut self, asker: Asker, storage: StorageId) {
+        self.at(storage, |partition, _| {
+            partition.subscriptions.forget(asker);
+        });
+    }
+
+    pub(crate) fn fetch(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let fetch = Fetch::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
+        let storage = self.storage_of(asker, head.topic, fetch.partition)?;
+        if let Some(session) = self.sessions.get_mut(&asker.link) {
+            session.begin_work(asker.id, Work::Fetch(storage));
+        }
+        self.at(storage, |partition, ctx| {
+            partition.fetch(asker, &fetch, ctx)
+        })
+        .unwrap_or_else(|| Err(self.closed(head.topic, fetch.partition)))
+    }
+}
