@@ -1,6 +1,7 @@
 //! Requests of the API: sent when there is a connection, sent again after a
 //! reconnect where that is harmless, and ended at their deadline.
 
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::faults::panic_if_planted;
@@ -13,9 +14,6 @@ use std::time::Duration;
 use wire::ErrorReply;
 use wire::codec::Codec;
 use wire::message::{Method, Region};
-
-/// How long the first try again waits when the server gave no hint.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(20);
 
 /// The calls of the API that are not answered.
 #[derive(Default)]
@@ -273,7 +271,7 @@ impl Call {
     }
 
     fn may_retry(&mut self, now: Duration, error: &ErrorReply) -> bool {
-        let wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
+        let wait = retry::CALL.after(error);
         self.retry_at = Some(now + wait);
         now + wait < self.deadline
     }

@@ -1,6 +1,7 @@
 //! Which server, how to reach it, and when it is lost for good.
 
 use super::io::Output;
+use super::retry;
 use super::wire_session::{Context, Timer, Wire, WireSession, error_of};
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
@@ -17,9 +18,6 @@ use wire::{DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// How long one address may take to answer before the next one is tried.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Waits between rounds of attempts grow between these.
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// For so long a server that was just started may not have written its group
 /// file yet, so that a token from the file before is refused.
 const TOKEN_GRACE: Duration = Duration::from_secs(2);
@@ -53,7 +51,8 @@ pub(super) struct Connection {
     token: Bytes,
     /// The server that is expected: as the endpoint says, or as found first.
     directory: Option<DirectoryId>,
-    backoff: Duration,
+    /// How often on end no address of the server's could be reached.
+    failures: u32,
     /// Since when there is no connection.
     down_since: Duration,
     /// Since when only foreign servers answer.
@@ -88,7 +87,7 @@ impl Connection {
             candidates: VecDeque::new(),
             token,
             directory,
-            backoff: BACKOFF_MIN,
+            failures: 0,
             down_since: Duration::ZERO,
             foreign_since: None,
             token_refused_since: None,
@@ -167,10 +166,9 @@ impl Connection {
             self.chance ^= self.chance << 13;
             self.chance ^= self.chance >> 7;
             self.chance ^= self.chance << 17;
-            let wait = self
-                .backoff
-                .mul_f64(0.75 + (self.chance % 512) as f64 / 1024.0);
-            self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+            let wait = retry::CONNECTION.after_failures(self.failures);
+            let wait = wait.mul_f64(0.75 + (self.chance % 512) as f64 / 1024.0);
+            self.failures = self.failures.saturating_add(1);
             self.phase = Phase::Waiting(context.now + wait);
             context.arm(context.now + wait, Timer::Connection);
             return;
@@ -280,7 +278,7 @@ impl Connection {
         self.foreign_since = None;
         self.token_refused_since = None;
         self.failure = None;
-        self.backoff = BACKOFF_MIN;
+        self.failures = 0;
         self.candidates.clear();
         context.mailbox.liveness.connected(&address);
         context.mailbox.liveness.heard(context.now);

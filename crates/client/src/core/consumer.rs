@@ -4,6 +4,7 @@
 use super::cursors::Cursors;
 use super::group::Group;
 use super::membership::End;
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::consumer::{Arrival, ConsumerFeed};
 use crate::error::ClientError;
@@ -23,11 +24,6 @@ use wire::message::{
 };
 use wire::record::{Gap, Position};
 use wire::{ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, TopicId};
-
-/// Waits before a subscription is opened again, when the server gave no hint.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
-/// How long the server may take over a subscription.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The subscription to one partition.
 struct Subscription {
@@ -347,7 +343,7 @@ impl ConsumerCore {
         let request = Request {
             method,
             topic: self.feed.topic.id,
-            remaining: REQUEST_TIMEOUT,
+            remaining: retry::REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
             is_quiet: false,
@@ -413,9 +409,8 @@ impl ConsumerCore {
             // It is another member's: what this one owns, it is told.
             return self.note(wire);
         }
-        if error.retryable || error.code == ErrorCode::Draining {
-            let wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
-            let at = wire.now() + wait;
+        if retry::is_for_now(&error) {
+            let at = wire.now() + retry::STANDING.after(&error);
             subscription.retry_at = Some(at);
             subscription.refusal = Some(error);
             self.note(wire);
@@ -640,7 +635,7 @@ fn unsubscribe(wire: &mut Wire<'_>, id: u64) {
     let request = Request {
         method: Method::Unsubscribe,
         topic: TopicId(0),
-        remaining: REQUEST_TIMEOUT,
+        remaining: retry::REQUEST_TIMEOUT,
         body: &unsubscribe.to_bytes(),
         payload: Vec::new(),
         is_quiet: false,

@@ -1,6 +1,7 @@
 //! A consumer's cursors: acknowledgements gathered, sent, sent again, and
 //! held while a seek of their partition is not answered.
 
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::consumer::{Acknowledgements, ConsumerFeed};
 use crate::error::ClientError;
@@ -13,11 +14,6 @@ use wire::codec::Codec;
 use wire::message::{CursorMove, Method, MoveCursors, MoveMemberCursors};
 use wire::record::Position;
 use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex};
-
-/// Waits before cursors are sent again, when the server gave no hint.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
-/// How long the server may take over a cursor.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Somebody waits for everything that was acknowledged to be durable.
 struct Flush {
@@ -271,7 +267,7 @@ impl Cursors {
         let request = Request {
             method,
             topic: self.feed.topic.id,
-            remaining: REQUEST_TIMEOUT,
+            remaining: retry::REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
             is_quiet: false,
@@ -299,8 +295,7 @@ impl Cursors {
             Ok(_) => resolve(&mut moving.flushes, &Ok(())),
             Err(error) if error.retryable => {
                 self.put_back(moving);
-                let wait = Duration::from_millis(u64::from(error.retry_after_ms));
-                return self.send_later(wire, wait.max(RETRY_AFTER_MIN));
+                return self.send_later(wire, retry::STANDING.after(&error));
             }
             Err(error) if self.is_of_one(&error) && moving.positions.len() > 1 => {
                 self.put_back(moving);

@@ -12,6 +12,7 @@
 //! or the server has ended it for good. A member that was expelled begins anew
 //! as another one, apart.
 
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::standing::Hindrance;
 use bytes::Bytes;
@@ -21,10 +22,6 @@ use wire::message::{Join, Joined, Lease, Leave, Method, Start};
 use wire::record::ConsumerKind;
 use wire::{ErrorCode, ErrorReply, MemberId, TopicId};
 
-/// Waits before joining again, when the server gave no hint.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
-/// How long the server may take to make somebody a member.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// So many signs of life are given in a session timeout.
 const SIGNS_PER_TIMEOUT: u32 = 4;
 /// So often in a processing timeout it is looked whether the program came.
@@ -174,7 +171,7 @@ impl Membership {
         Request {
             method,
             topic: self.terms.topic,
-            remaining: REQUEST_TIMEOUT,
+            remaining: retry::REQUEST_TIMEOUT,
             body,
             payload: Vec::new(),
             is_quiet: false,
@@ -212,9 +209,8 @@ impl Membership {
         if self.is_over() {
             return End::Interrupted;
         }
-        if error.retryable || error.code == ErrorCode::Draining {
-            let wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
-            let at = wire.now() + wait;
+        if retry::is_for_now(&error) {
+            let at = wire.now() + retry::STANDING.after(&error);
             self.phase = Phase::Apart(Some(at));
             self.arm(wire, at);
             self.refusal = Some(error);

@@ -18,6 +18,7 @@
 //! - `group`: what a group's member owns.
 //! - `membership`: one membership of a group or queue, kept through lost connections.
 //! - `queue`: events under leases, settlements.
+//! - `retry`: when what was refused for now is tried again.
 //! - `topics`: partitions that are added to topics in use.
 
 mod calls;
@@ -32,6 +33,7 @@ mod messages;
 mod opening;
 mod producer;
 mod queue;
+mod retry;
 mod topics;
 mod wire_session;
 

@@ -10,6 +10,7 @@
 
 mod batch;
 
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::batch_queue::{Identity, ProducerShared, Take};
 use crate::error::ClientError;
@@ -26,10 +27,6 @@ use wire::codec::Codec;
 use wire::message::{Method, OpenProducer, Produce, Produced, ProducerOpened};
 use wire::{ErrorCode, ErrorReply, PartitionIndex, ProducerId, Sequence};
 
-/// Waits before a refused batch is sent again, when the server gave no hint.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(10);
-/// Each time that it is refused again it waits twice as long, up to this.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 /// How often a batch may be found out of sequence, or damaged on its way,
 /// without any progress in between.
 const REPAIRS_MAX: u32 = 8;
@@ -198,8 +195,7 @@ impl ProducerCore {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) if error.retryable => {
-                let wait = Duration::from_millis(u64::from(error.retry_after_ms));
-                let at = wire.now() + wait.max(RETRY_AFTER_MIN);
+                let at = wire.now() + retry::BATCH.after(&error);
                 self.armed = None;
                 return self.arm(wire, at);
             }
@@ -528,7 +524,6 @@ impl ProducerCore {
         if let Some(changed) = flow.in_flight[place].changed() {
             return self.fail(wire, &changed);
         }
-        let mut wait = Duration::from_millis(u64::from(error.retry_after_ms)).max(RETRY_AFTER_MIN);
         let again = match error.code {
             // The topic is full, and these events are gone: the server counts
             // their sequence numbers as used, and those behind them go on.
@@ -550,6 +545,7 @@ impl ProducerCore {
                     return self.fail(wire, &ClientError::Server(error));
                 }
                 // What the server knows of this producer is asked anew.
+                let wait = retry::BATCH.after(&error);
                 self.rewind(wire, partition, wait);
                 self.connected(wire);
                 return;
@@ -558,21 +554,15 @@ impl ProducerCore {
                 flow.repairs += 1;
                 flow.repairs <= REPAIRS_MAX
             }
-            ErrorCode::DeadlinePassed | ErrorCode::Cancelled => true,
-            // There is no hint, and the server goes away: no hurry.
-            ErrorCode::Draining => {
-                wait = wait.max(Duration::from_millis(100));
-                true
-            }
+            ErrorCode::DeadlinePassed | ErrorCode::Cancelled | ErrorCode::Draining => true,
             ErrorCode::ProducerFenced | ErrorCode::ProducerExpired => false,
             _ => error.retryable,
         };
         if !again {
             return self.fail(wire, &ClientError::Server(error));
         }
-        let longer = wait.saturating_mul(1 << flow.refused.min(10));
+        let wait = retry::BATCH.after_refusals(&error, flow.refused);
         flow.refused = flow.refused.saturating_add(1);
-        let wait = wait.max(longer.min(RETRY_AFTER_MAX));
         self.shared.refusals.note(partition, error);
         self.rewind(wire, partition, wait);
     }

@@ -5,6 +5,7 @@ mod delivery;
 mod sent;
 
 use super::membership::{End, Membership, Terms};
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Counters;
@@ -33,8 +34,6 @@ const _: () = assert!(LEASES_PER_REQUEST * 48 < wire::frame::HEAD_BYTES_MAX as u
 /// How long settlements that nobody hurries for wait for something to go with:
 /// so often they are looked at.
 const QUIET_WAIT: Duration = Duration::from_millis(1);
-/// Waits before a request is sent again, when the server gave no hint.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
 /// The consumer's handle is gone, or it is closed.
 struct Closing {
@@ -381,9 +380,8 @@ impl QueueCore {
         let settled = outcome
             .and_then(|reply| Settled::from_bytes("settled", &reply.head).map_err(malformed));
         match settled {
-            Err(error) if error.retryable || error.code == ErrorCode::Draining => {
-                let wait = Duration::from_millis(u64::from(error.retry_after_ms));
-                let at = wire.now() + wait.max(RETRY_AFTER_MIN);
+            Err(error) if retry::is_for_now(&error) => {
+                let at = wire.now() + retry::STANDING.after(&error);
                 sent.retry_at = Some(at);
                 return self.arm(wire, at);
             }

@@ -3,6 +3,7 @@
 //! While the connection is idle this takes the place of a heartbeat, so that
 //! no frame more is sent.
 
+use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::promise::Reply;
 use crate::topic_state::TopicState;
@@ -17,8 +18,6 @@ use wire::{ErrorReply, TopicId};
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 /// How often, where somebody has reason to believe that one was altered.
 const SUSPICION_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the server may take over an answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What producers and consumers know of their topics.
 #[derive(Default)]
@@ -94,7 +93,7 @@ impl Topics {
             let request = Request {
                 method: Method::DescribeTopic,
                 topic: TopicId(0),
-                remaining: REQUEST_TIMEOUT,
+                remaining: retry::REQUEST_TIMEOUT,
                 body: &name.to_bytes(),
                 payload: Vec::new(),
                 is_quiet: false,
