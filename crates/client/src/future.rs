@@ -1,15 +1,16 @@
 //! What becomes of pushed events: one shared promise a batch, an index an event.
 
-use crate::callbacks::{call_back, call_here};
+use crate::callbacks::{Callback, call_back};
+use crate::completion::{Completion, Waiters};
 use crate::error::ClientError;
 use crate::losses::is_drop;
 use crate::mailbox::Mailbox;
 use crate::refusals::Refusals;
-use memory::{Deadline, Signal};
+use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::{EventId, Incarnation, Offset, PartitionIndex};
 
@@ -69,14 +70,12 @@ impl Deferred {
 pub(crate) struct BatchPromise {
     /// Written once; reading it takes no lock, so a forked child may too.
     outcome: OnceLock<Result<Stored, ClientError>>,
-    /// Guards who is to be told, and which events were taken back; `done` is
-    /// told after `outcome` is written, and after that.
-    waiters: Mutex<Waiters>,
+    /// Complete when `outcome` is written. Its lock guards which events were
+    /// taken back.
+    completion: Completion<TakenBack>,
     /// Whether any was taken back. Set under the lock; read without, which is
     /// how a future that nobody touched stays without a lock.
     has_cancelled: AtomicBool,
-    done: Signal,
-    generation: u64,
     /// Where the batch goes; `None` where that is still to be chosen.
     partition: Option<PartitionIndex>,
     deferred: Option<Deferred>,
@@ -85,24 +84,21 @@ pub(crate) struct BatchPromise {
     refusals: Arc<Refusals>,
 }
 
+/// Events that were taken back before the batch was sent, in order: those
+/// behind them move up.
 #[derive(Default)]
-struct Waiters {
-    /// Each with the event that it is about, or with [`WHOLE_BATCH`].
-    callbacks: Vec<(u32, Box<dyn FnOnce() + Send>)>,
-    wakers: Vec<Waker>,
-    /// Events that were taken back before the batch was sent, in order: those
-    /// behind them move up.
-    cancelled: Vec<u32>,
+struct TakenBack {
+    events: Vec<u32>,
+}
+
+impl TakenBack {
+    fn has(&self, index: u32) -> bool {
+        self.events.binary_search(&index).is_ok()
+    }
 }
 
 /// In place of an event's index: whoever asks is asked about none of them.
 const WHOLE_BATCH: u32 = u32::MAX;
-
-/// Who is to hear that an event was taken back.
-pub(crate) struct Cancelled {
-    callbacks: Vec<(u32, Box<dyn FnOnce() + Send>)>,
-    wakers: Vec<Waker>,
-}
 
 impl BatchPromise {
     pub fn new(
@@ -134,10 +130,8 @@ impl BatchPromise {
     ) -> Arc<Self> {
         Arc::new(Self {
             outcome: OnceLock::new(),
-            waiters: Mutex::default(),
+            completion: Completion::new(TakenBack::default()),
             has_cancelled: AtomicBool::new(false),
-            done: Signal::new(),
-            generation: memory::fork::generation(),
             partition,
             deferred,
             topic,
@@ -146,27 +140,13 @@ impl BatchPromise {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().expect("no holder panics here")
-    }
-
     /// Tells all futures of the batch, with one wake-up.
     pub fn resolve(&self, outcome: Result<Stored, ClientError>) {
         if self.outcome.set(outcome).is_err() {
             return;
         }
-        let mut waiters = self.lock();
-        let wakers = std::mem::take(&mut waiters.wakers);
-        let callbacks = std::mem::take(&mut waiters.callbacks);
-        drop(waiters);
-        self.done.tell();
-        self.mailbox.nudge();
-        for waker in wakers {
-            waker.wake();
-        }
-        for (_, callback) in callbacks {
-            call_here(callback);
-        }
+        let waiters = self.completion.lock().take_waiters();
+        self.completion.notify(waiters, Some(&*self.mailbox));
     }
 
     /// Where the batch goes; `None` for what is in no batch yet.
@@ -186,7 +166,7 @@ impl BatchPromise {
         if !self.has_cancelled.load(Ordering::Acquire) {
             return Some(index);
         }
-        match self.lock().cancelled.binary_search(&index) {
+        match self.completion.lock().events.binary_search(&index) {
             Ok(_) => None,
             Err(before) => Some(index - before as u32),
         }
@@ -194,29 +174,18 @@ impl BatchPromise {
 
     /// Notes that an event was taken back. Who is to hear of it is returned,
     /// for [`BatchPromise::tell_cancelled`].
-    pub fn cancel(&self, index: u32) -> Cancelled {
-        let mut waiters = self.lock();
-        if let Err(place) = waiters.cancelled.binary_search(&index) {
-            waiters.cancelled.insert(place, index);
+    pub fn cancel(&self, index: u32) -> Waiters {
+        let mut taken_back = self.completion.lock();
+        if let Err(place) = taken_back.events.binary_search(&index) {
+            taken_back.events.insert(place, index);
         }
         self.has_cancelled.store(true, Ordering::Release);
-        let about_it = |(about, _): &mut (u32, _)| *about == index;
-        Cancelled {
-            callbacks: waiters.callbacks.extract_if(.., about_it).collect(),
-            wakers: std::mem::take(&mut waiters.wakers),
-        }
+        taken_back.take_waiters_of(index)
     }
 
-    /// Tells those who wait for an event that it was taken back.
-    pub fn tell_cancelled(&self, who: Cancelled) {
-        self.done.tell();
-        self.mailbox.ring();
-        for waker in who.wakers {
-            waker.wake();
-        }
-        for (_, callback) in who.callbacks {
-            call_here(callback);
-        }
+    /// Notifies those who wait for an event that it was taken back.
+    pub fn tell_cancelled(&self, who: Waiters) {
+        self.completion.notify(who, Some(&*self.mailbox));
     }
 
     /// Calls `callback` when the batch has an outcome, at once if it has.
@@ -226,17 +195,10 @@ impl BatchPromise {
 
     /// Calls `callback`, which is one of ours, on whichever thread tells, when
     /// there is something to say about an event; at once if there is.
-    pub fn on_done(&self, index: u32, callback: Box<dyn FnOnce() + Send>) {
-        if self.is_foreign() {
-            return callback();
-        }
-        let mut waiters = self.lock();
-        let is_cancelled = waiters.cancelled.binary_search(&index).is_ok();
-        if is_cancelled || self.outcome().is_some() {
-            drop(waiters);
+    pub fn on_done(&self, index: u32, callback: Callback) {
+        let is_done = |taken_back: &TakenBack| taken_back.has(index) || self.outcome().is_some();
+        if let Err(callback) = self.completion.on_done(index, callback, is_done) {
             callback();
-        } else {
-            waiters.callbacks.push((index, callback));
         }
     }
 
@@ -250,7 +212,7 @@ impl BatchPromise {
     }
 
     fn is_foreign(&self) -> bool {
-        self.generation != memory::fork::generation()
+        self.completion.is_foreign()
     }
 
     /// Waits until there is something to say about an event; `false` if
@@ -262,19 +224,12 @@ impl BatchPromise {
         if self.is_foreign() {
             return Err(ClientError::Forked);
         }
-        let driven = self.mailbox.drive(deadline, || self.is_done(index));
-        let _bystander = match driven {
-            Ok(done) => return Ok(done),
-            Err(bystander) => bystander,
-        };
-        let mut waiters = self.lock();
-        while self.outcome.get().is_none() && waiters.cancelled.binary_search(&index).is_err() {
-            waiters = match self.done.wait(waiters, deadline) {
-                Ok(waiters) => waiters,
-                Err(_) => return Ok(false),
-            };
-        }
-        Ok(true)
+        // Without the lock as long as no event was taken back.
+        let looks = || self.is_done(index);
+        let is_done = |taken_back: &TakenBack| self.outcome().is_some() || taken_back.has(index);
+        Ok(self
+            .completion
+            .wait(deadline, Some(&*self.mailbox), looks, is_done))
     }
 
     fn timeout_error(&self) -> ClientError {
@@ -295,22 +250,13 @@ impl BatchPromise {
     }
 
     fn poll(&self, index: u32, context: &Context<'_>) -> Poll<()> {
-        if self.outcome.get().is_some() || self.is_foreign() {
+        if self.outcome.get().is_some() {
             return Poll::Ready(());
         }
-        let mut waiters = self.lock();
         // Looked at again under the lock: `resolve` takes it after writing.
-        if self.outcome.get().is_some() || waiters.cancelled.binary_search(&index).is_ok() {
-            return Poll::Ready(());
-        }
-        if !waiters
-            .wakers
-            .iter()
-            .any(|waker| waker.will_wake(context.waker()))
-        {
-            waiters.wakers.push(context.waker().clone());
-        }
-        Poll::Pending
+        self.completion.poll(context, |taken_back| {
+            self.outcome().is_some() || taken_back.has(index)
+        })
     }
 }
 
@@ -427,34 +373,29 @@ impl FlushFuture {
 impl FlushFuture {
     /// Calls `callback` once there is a result: as [`PushFuture::on_done`].
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
-        let countdown = Arc::new(Countdown {
-            // One for this function, so that nothing is told before all are asked.
-            left: AtomicUsize::new(self.last.len() + 1),
-            callback: Mutex::new(Some(callback)),
-        });
-        for batch in &self.last {
-            let countdown = countdown.clone();
-            batch.on_outcome(Box::new(move || countdown.step()));
-        }
-        countdown.step();
+        when_all(&self.last, Box::new(move || call_back(callback)));
     }
 }
 
-/// Calls back when it has come to nothing.
-struct Countdown {
-    left: AtomicUsize,
-    callback: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Countdown {
-    fn step(&self) {
+/// Calls `callback`, which is one of ours, when all batches have an outcome: on
+/// whichever thread reports the last one.
+pub(crate) fn when_all(batches: &[Arc<BatchPromise>], callback: Callback) {
+    // One for this function, so that nothing is called before all are asked.
+    let left = AtomicUsize::new(batches.len() + 1);
+    let callback = Mutex::new(Some(callback));
+    let step = Arc::new(move || {
         // AcqRel: the last step sees what was done before the others.
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(callback) = self.callback.lock().expect("no holder panics here").take()
+        if left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(callback) = callback.lock().expect("no holder panics here").take()
         {
-            call_back(callback);
+            callback();
         }
+    });
+    for batch in batches {
+        let step = step.clone();
+        batch.on_outcome(Box::new(move || step()));
     }
+    step();
 }
 
 impl Future for FlushFuture {

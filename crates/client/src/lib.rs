@@ -12,6 +12,7 @@ mod batch_queue;
 mod callbacks;
 mod check;
 mod clock;
+mod completion;
 mod consumer;
 mod copies;
 pub mod core;

@@ -2,10 +2,11 @@
 //! commands one way, signs of life and counts the other.
 
 use crate::clock::Clock;
+use crate::completion::Resolver;
 use crate::driving::{Bystander, Driving, Post};
 use crate::error::ClientError;
 use crate::options::OnWaiting;
-use crate::promise::{Promise, Resolver, Slot};
+use crate::promise::{Answerer, Promise, Slot};
 use memory::{Deadline, Target};
 use net::Bell;
 use std::any::Any;
@@ -465,7 +466,9 @@ impl Resolver for Mailbox {
     fn ended(&self) -> Option<ClientError> {
         self.ended.get().cloned()
     }
+}
 
+impl Answerer for Mailbox {
     fn cancel(&self, slot: Arc<Slot>) {
         self.send(Command::Cancel(slot));
     }

@@ -1,15 +1,15 @@
 //! The answer to a call that is under way.
 
-use crate::callbacks::{call_back, call_here};
-use crate::driving::Bystander;
+use crate::callbacks::{Callback, call_back};
+use crate::completion::{Completion, Resolver};
 use crate::error::ClientError;
 use bytes::Bytes;
-use memory::{Deadline, Signal, Target};
+use memory::{Deadline, Target};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::EventId;
 
@@ -17,17 +17,8 @@ use wire::EventId;
 /// that the runtime thread will answer.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where what resolves promises is reached: the mailbox of a client's core.
-pub(crate) trait Resolver: Send + Sync {
-    /// Waits for `done` by driving; see [`crate::driving::Driving::drive`].
-    fn drive(&self, deadline: Deadline, done: &mut dyn FnMut() -> bool) -> Result<bool, Bystander>;
-
-    /// A promise was resolved, for which the thread that drives may wait.
-    fn notify(&self);
-
-    /// Why nothing is resolved any more, if that is so.
-    fn ended(&self) -> Option<ClientError>;
-
+/// A [`Resolver`] that hears when an answer is not wanted any more.
+pub(crate) trait Answerer: Resolver {
     /// Nobody wants the answer in `slot` any more.
     fn cancel(&self, slot: Arc<Slot>);
 }
@@ -67,12 +58,9 @@ pub(crate) struct Promise(Arc<Slot>);
 pub(crate) struct Slot {
     /// How many [`Promise`]s there are of it.
     promises: AtomicUsize,
-    state: Mutex<State>,
-    done: Signal,
-    /// The process that made it: in a child nobody will ever resolve it.
-    generation: u64,
+    completion: Completion<State>,
     /// By which it will be resolved; none of what is resolved already.
-    resolver: Option<Weak<dyn Resolver>>,
+    answerer: Option<Weak<dyn Answerer>>,
     /// Where it is noted that the program waits for it.
     awaited: OnceLock<Arc<AtomicBool>>,
 }
@@ -81,24 +69,20 @@ pub(crate) struct Slot {
 struct State {
     reply: Option<Result<Reply, ClientError>>,
     taken: bool,
-    waker: Option<Waker>,
-    callbacks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Promise {
-    /// One that what is behind `resolver` will resolve.
-    pub fn new<R: Resolver + 'static>(resolver: &Arc<R>) -> Self {
-        let resolver: Weak<R> = Arc::downgrade(resolver);
-        Self::of(Some(resolver))
+    /// One that what is behind `answerer` will resolve.
+    pub fn new<A: Answerer + 'static>(answerer: &Arc<A>) -> Self {
+        let answerer: Weak<A> = Arc::downgrade(answerer);
+        Self::of(Some(answerer))
     }
 
-    fn of(resolver: Option<Weak<dyn Resolver>>) -> Self {
+    fn of(answerer: Option<Weak<dyn Answerer>>) -> Self {
         Self(Arc::new(Slot {
             promises: AtomicUsize::new(1),
-            state: Mutex::default(),
-            done: Signal::new(),
-            generation: memory::fork::generation(),
-            resolver,
+            completion: Completion::new(State::default()),
+            answerer,
             awaited: OnceLock::new(),
         }))
     }
@@ -140,17 +124,17 @@ impl Slot {
     fn break_off(&self) {
         // In a child nobody waits for it, and its lock may be held for ever.
         if !std::thread::panicking()
-            || self.generation != memory::fork::generation()
-            || self.lock().is_there()
+            || self.completion.is_foreign()
+            || self.completion.lock().is_there()
         {
             return;
         }
-        let ended = self.resolver().and_then(|resolver| resolver.ended());
+        let ended = self.answerer().and_then(|answerer| answerer.ended());
         self.resolve(Err(ended.unwrap_or_else(ClientError::panicked)));
     }
 
-    fn resolver(&self) -> Option<Arc<dyn Resolver>> {
-        self.resolver.as_ref()?.upgrade()
+    fn answerer(&self) -> Option<Arc<dyn Answerer>> {
+        self.answerer.as_ref()?.upgrade()
     }
 
     /// Has it noted there if the program waits for it, before it is there.
@@ -167,30 +151,16 @@ impl Slot {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics here")
-    }
-
     /// Puts the answer; a second one is dropped.
     pub fn resolve(&self, reply: Result<Reply, ClientError>) {
-        let mut state = self.lock();
+        let mut state = self.completion.lock();
         if state.is_there() {
             return;
         }
         state.reply = Some(reply);
-        let waker = state.waker.take();
-        let callbacks = std::mem::take(&mut state.callbacks);
+        let waiters = state.take_waiters();
         drop(state);
-        self.done.tell();
-        if let Some(resolver) = self.resolver() {
-            resolver.notify();
-        }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        for callback in callbacks {
-            call_here(callback);
-        }
+        self.completion.notify(waiters, self.answerer().as_deref());
     }
 
     /// Calls `callback`, which is one of ours, on whichever thread tells, when
@@ -202,7 +172,7 @@ impl Slot {
     }
 
     /// [`Promise::on_done`] for the program's.
-    fn on_done_awaited(&self, callback: Box<dyn FnOnce() + Send>) {
+    fn on_done_awaited(&self, callback: Callback) {
         if let Err(callback) = self.on_resolved(callback) {
             return callback();
         }
@@ -210,28 +180,16 @@ impl Slot {
     }
 
     /// Calls `callback` when an answer comes; gives it back if there is one.
-    fn on_resolved(
-        &self,
-        callback: Box<dyn FnOnce() + Send>,
-    ) -> Result<(), Box<dyn FnOnce() + Send>> {
-        // In a child nobody resolves it, and its lock may be held for ever.
-        if self.generation != memory::fork::generation() {
-            return Err(callback);
-        }
-        let mut state = self.lock();
-        if state.is_there() {
-            return Err(callback);
-        }
-        state.callbacks.push(callback);
-        Ok(())
+    fn on_resolved(&self, callback: Callback) -> Result<(), Callback> {
+        self.completion.on_done(0, callback, State::is_there)
     }
 
     /// Takes the answer, if it is there.
     pub fn try_take(&self) -> Option<Result<Reply, ClientError>> {
-        if self.generation != memory::fork::generation() {
+        if self.completion.is_foreign() {
             return Some(Err(ClientError::Forked));
         }
-        let mut state = self.lock();
+        let mut state = self.completion.lock();
         let reply = state.reply.take();
         state.taken |= reply.is_some();
         reply
@@ -245,34 +203,22 @@ impl Slot {
     /// Waits until there is an answer, be it taken by now; false if `timeout`
     /// passes before.
     fn wait_until_there(&self, timeout: Duration) -> bool {
-        if self.generation != memory::fork::generation() {
+        if self.completion.is_foreign() {
             return true;
         }
         let deadline = Deadline::after(timeout);
-        let resolver = self.resolver();
-        let mut is_there = || self.lock().is_there();
+        let is_there = || self.completion.lock().is_there();
         if self.awaited.get().is_some() && !is_there() {
             self.note_awaited();
         }
-        let driven = resolver.map(|resolver| resolver.drive(deadline, &mut is_there));
-        let _bystander = match driven {
-            Some(Ok(done)) => return done,
-            Some(Err(bystander)) => Some(bystander),
-            None => None,
-        };
-        let mut state = self.lock();
-        while !state.is_there() {
-            state = match self.done.wait(state, deadline) {
-                Ok(state) => state,
-                Err(_) => return false,
-            };
-        }
-        true
+        let answerer = self.answerer();
+        self.completion
+            .wait(deadline, answerer.as_deref(), is_there, State::is_there)
     }
 
     fn cancel(self: &Arc<Self>) {
-        if let Some(resolver) = self.resolver() {
-            resolver.cancel(self.clone());
+        if let Some(answerer) = self.answerer() {
+            answerer.cancel(self.clone());
         }
     }
 }
@@ -415,16 +361,16 @@ impl<T> Pending<T> {
 
     /// What `next` begins with the answer to this, be it an error, as one
     /// call of both. `next` runs on the runtime's thread and must not wait.
-    pub(crate) fn and_then<U: Send + 'static, R: Resolver + 'static>(
+    pub(crate) fn and_then<U: Send + 'static, A: Answerer + 'static>(
         self,
-        resolver: &Arc<R>,
+        answerer: &Arc<A>,
         timeout: Duration,
         next: impl FnOnce(Result<T, ClientError>) -> Pending<U> + Send + 'static,
     ) -> Pending<U>
     where
         T: 'static,
     {
-        let outer = Promise::new(resolver);
+        let outer = Promise::new(answerer);
         let what = self.what.clone();
         let slot = Arc::new(Mutex::new(None));
         let (resolved, put) = (outer.clone(), slot.clone());
@@ -488,13 +434,13 @@ impl<T> Pending<T> {
     /// Calls `callback`, which is one of ours, when the answer comes, on
     /// whichever thread tells; never if it is there. So it is not called from
     /// here, and locks may be held.
-    pub(crate) fn on_news(&self, callback: Box<dyn FnOnce() + Send>) {
+    pub(crate) fn on_news(&self, callback: Callback) {
         drop(self.slot.on_resolved(callback));
     }
 
     /// Calls `callback`, which is one of ours, when the answer is there, on
     /// whichever thread reports it; at once if it is there.
-    pub(crate) fn on_answer(&self, callback: Box<dyn FnOnce() + Send>) {
+    pub(crate) fn on_answer(&self, callback: Callback) {
         self.slot.on_done(callback);
     }
 
@@ -525,10 +471,13 @@ impl<T> Future for Pending<T> {
             return Poll::Ready(self.finish(reply));
         }
         self.slot.note_awaited();
-        self.slot.lock().waker = Some(context.waker().clone());
-        match self.slot.try_take() {
-            Some(reply) => Poll::Ready(self.finish(reply)),
-            None => Poll::Pending,
+        match self.slot.completion.poll_alone(context, State::is_there) {
+            Poll::Ready(()) => match self.slot.try_take() {
+                Some(reply) => Poll::Ready(self.finish(reply)),
+                // It was taken before.
+                None => Poll::Ready(Err(ClientError::Closed)),
+            },
+            Poll::Pending => Poll::Pending,
         }
     }
 }

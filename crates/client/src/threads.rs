@@ -11,13 +11,14 @@
 use crate::batch_queue::{Checked, ProducerShared};
 use crate::error::ClientError;
 use crate::event::{Data, Event, Lent};
-use crate::future::{BatchPromise, CANCELLED, Deferred, FlushFuture, PUTTING, PushFuture, Stored};
+use crate::future::{
+    BatchPromise, CANCELLED, Deferred, FlushFuture, PUTTING, PushFuture, Stored, when_all,
+};
 use crate::losses::is_drop;
 use crate::options::{AtBudget, Ordering};
 use memory::{Budget, Deadline, Reservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// What a job costs besides its bytes.
@@ -372,28 +373,16 @@ fn put(producer: &ProducerShared, done: Done) {
 /// Closes what gathers; the promise is resolved when all of it is acknowledged.
 fn flush_queue(producer: &Arc<ProducerShared>, promise: Arc<BatchPromise>) {
     let last = producer.close_batches();
-    // One more, so that nothing is told before all are asked.
-    let left = Arc::new(AtomicUsize::new(last.len() + 1));
-    let step = Arc::new({
-        let (last, promise) = (last.clone(), promise);
-        move || {
-            // AcqRel: the last step sees what was done before the others.
-            if left.fetch_sub(1, Atomic::AcqRel) > 1 {
-                return;
-            }
-            let failed = last.iter().find_map(|batch| match batch.outcome() {
-                Some(Err(error)) if !is_drop(error) => Some(error.clone()),
-                _ => None,
-            });
-            promise.resolve(match failed {
-                Some(error) => Err(error),
-                None => Ok(Stored::nowhere()),
-            });
-        }
-    });
-    for batch in last {
-        let step = step.clone();
-        batch.on_outcome(Box::new(move || step()));
-    }
-    step();
+    let batches = last.clone();
+    let resolve = move || {
+        let failed = last.iter().find_map(|batch| match batch.outcome() {
+            Some(Err(error)) if !is_drop(error) => Some(error.clone()),
+            _ => None,
+        });
+        promise.resolve(match failed {
+            Some(error) => Err(error),
+            None => Ok(Stored::nowhere()),
+        });
+    };
+    when_all(&batches, Box::new(resolve));
 }

@@ -3,14 +3,15 @@
 
 use super::LeaseSet;
 use super::lease_set::is_next;
-use crate::callbacks::{call_back, call_here};
+use crate::callbacks::{Callback, call_back};
+use crate::completion::Completion;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
-use memory::{Deadline, Signal};
+use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::message::{Lease, SettleAs, Settlement};
 use wire::{ErrorCode, ErrorReply, EventId, LeaseId};
@@ -140,10 +141,7 @@ impl Gathered {
 
 /// What all settlements of one request share.
 pub(crate) struct SettleBatch {
-    /// Guards the outcome and who is to be told; `done` is signalled after it is set.
-    state: Mutex<State>,
-    done: Signal,
-    generation: u64,
+    completion: Completion<State>,
     mailbox: Weak<Mailbox>,
     /// The consumer's, to the core.
     key: u64,
@@ -157,25 +155,23 @@ pub(crate) struct SettleBatch {
 struct State {
     /// What of it had expired, or why nothing is known.
     outcome: Option<Result<LeaseSet, ClientError>>,
-    wakers: Vec<Waker>,
-    callbacks: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl State {
+    fn is_there(&self) -> bool {
+        self.outcome.is_some()
+    }
 }
 
 impl SettleBatch {
     fn of(mailbox: Weak<Mailbox>, key: u64, queue: &Arc<str>) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::default(),
-            done: Signal::new(),
-            generation: memory::fork::generation(),
+            completion: Completion::new(State::default()),
             mailbox,
             key,
             is_sent: AtomicBool::new(false),
             queue: queue.clone(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics here")
     }
 
     /// It is on its way: nobody has to ask for that.
@@ -200,26 +196,15 @@ impl SettleBatch {
 
     /// Tells all settlements of the request; a second outcome is dropped.
     pub fn resolve(&self, outcome: Result<LeaseSet, ClientError>) {
-        let mut state = self.lock();
-        if state.outcome.is_some() {
+        let mut state = self.completion.lock();
+        if state.is_there() {
             return;
         }
         state.outcome = Some(outcome);
-        let (wakers, callbacks) = (
-            std::mem::take(&mut state.wakers),
-            std::mem::take(&mut state.callbacks),
-        );
+        let waiters = state.take_waiters();
         drop(state);
-        self.done.tell();
-        if let Some(mailbox) = self.mailbox.upgrade() {
-            mailbox.nudge();
-        }
-        for waker in wakers {
-            waker.wake();
-        }
-        for callback in callbacks {
-            call_here(callback);
-        }
+        let mailbox = self.mailbox.upgrade();
+        self.completion.notify(waiters, mailbox.as_deref());
     }
 }
 
@@ -261,7 +246,7 @@ impl SettleFuture {
     }
 
     fn is_foreign(&self) -> bool {
-        self.batch.generation != memory::fork::generation()
+        self.batch.completion.is_foreign()
     }
 
     fn result(&self, state: &State) -> Option<Result<(), ClientError>> {
@@ -279,7 +264,7 @@ impl SettleFuture {
         if self.is_foreign() {
             return Some(Err(ClientError::Forked));
         }
-        self.result(&self.batch.lock())
+        self.result(&self.batch.completion.lock())
     }
 
     /// Waits for the result; `None` waits for ever.
@@ -294,32 +279,16 @@ impl SettleFuture {
         let deadline = Deadline::within(timeout);
         let batch = &self.batch;
         let mailbox = batch.mailbox.upgrade();
-        // Who drives takes it from there.
-        let hurry = || batch.hurry(|mailbox| mailbox.send(Command::Settle(batch.key)));
-        let is_there = || {
-            hurry();
-            batch.lock().outcome.is_some()
+        let looks = || {
+            // Whoever drives takes it from there.
+            batch.hurry(|mailbox| mailbox.send(Command::Settle(batch.key)));
+            batch.completion.lock().is_there()
         };
-        let driven = mailbox.map(|mailbox| mailbox.drive(deadline, is_there));
-        let _bystander = match driven {
-            Some(Ok(_)) => {
-                let result = self.result(&batch.lock());
-                return result.unwrap_or_else(|| Err(self.timeout()));
-            }
-            Some(Err(bystander)) => Some(bystander),
-            None => None,
-        };
-        hurry();
-        let mut state = batch.lock();
-        loop {
-            if let Some(result) = self.result(&state) {
-                return result;
-            }
-            state = match batch.done.wait(state, deadline) {
-                Ok(state) => state,
-                Err(_) => return Err(self.timeout()),
-            };
-        }
+        batch
+            .completion
+            .wait(deadline, mailbox.as_deref(), looks, State::is_there);
+        let result = self.result(&batch.completion.lock());
+        result.unwrap_or_else(|| Err(self.timeout()))
     }
 
     fn timeout(&self) -> ClientError {
@@ -342,16 +311,10 @@ impl SettleFuture {
     }
 
     /// [`SettleFuture::on_done`] for a callback of ours, on whichever thread tells.
-    pub(crate) fn on_done_here(&self, callback: Box<dyn FnOnce() + Send>) {
-        if self.is_foreign() {
-            return callback();
-        }
-        let mut state = self.batch.lock();
-        if state.outcome.is_some() {
-            drop(state);
+    pub(crate) fn on_done_here(&self, callback: Callback) {
+        let completion = &self.batch.completion;
+        if let Err(callback) = completion.on_done(0, callback, State::is_there) {
             callback();
-        } else {
-            state.callbacks.push(callback);
         }
     }
 }
@@ -363,17 +326,13 @@ impl Future for SettleFuture {
         if self.is_foreign() {
             return Poll::Ready(Err(ClientError::Forked));
         }
-        let mut state = self.batch.lock();
-        if let Some(result) = self.result(&state) {
-            return Poll::Ready(result);
+        let completion = &self.batch.completion;
+        if completion.poll(context, State::is_there).is_pending() {
+            self.batch.post();
+            return Poll::Pending;
         }
-        let is_known = |waker: &Waker| waker.will_wake(context.waker());
-        if !state.wakers.iter().any(is_known) {
-            state.wakers.push(context.waker().clone());
-        }
-        drop(state);
-        self.batch.post();
-        Poll::Pending
+        let result = self.result(&completion.lock());
+        Poll::Ready(result.expect("polled to be there"))
     }
 }
 
