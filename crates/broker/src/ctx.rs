@@ -99,6 +99,15 @@ impl Ctx {
         self.effects.push_back(Effect::Reply(asker, message));
     }
 
+    /// Answers with a head; if that is too long for one, with a payload.
+    pub fn reply_long(&mut self, asker: Asker, head: Vec<u8>) {
+        if head.len() <= wire::frame::HEAD_BYTES_MAX as usize {
+            self.reply(asker, head);
+        } else {
+            self.reply_in_bulk(asker, Vec::new(), vec![head.into()]);
+        }
+    }
+
     /// Answers a request, or an append of the server itself, with an error.
     pub fn refuse(&mut self, asker: Asker, error: ErrorReply) {
         self.effects.push_back(match asker.link {

@@ -14,7 +14,7 @@ use wire::{Codec, Durability, ErrorCode, ErrorReply, Offset, PartitionIndex, Top
 
 impl Node {
     pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
-        let namespace = self.namespace(asker.link).to_owned();
+        let namespace = self.sessions.namespace(asker.link).to_owned();
         let entries = self.controller.table().namespace(&namespace);
         let ids: Vec<TopicId> = entries.map(|entry| entry.record.topic).collect();
         let topics = ids
@@ -61,7 +61,7 @@ impl Node {
         let entry = self
             .controller
             .table()
-            .named(self.namespace(asker.link), &name);
+            .named(self.sessions.namespace(asker.link), &name);
         entry
             .map(|entry| entry.record.topic)
             .filter(|id| self.topics.contains_key(id))
@@ -72,7 +72,7 @@ impl Node {
     pub(crate) fn topic_of(&self, asker: Asker, id: TopicId) -> Result<&Topic, Refused> {
         self.topics
             .get(&id)
-            .filter(|topic| topic.namespace == self.namespace(asker.link))
+            .filter(|topic| topic.namespace == self.sessions.namespace(asker.link))
             .ok_or_else(|| unknown_topic(id))
     }
 

@@ -1,17 +1,13 @@
 //! The end of a node: what was taken is finished, the rest refused.
 
-use crate::ids::{LinkId, StorageId};
+use crate::ids::StorageId;
 use crate::io::Output;
 use crate::node::Node;
 use crate::partition::appends::Appends;
-use crate::refusal::Refused;
-use crate::session::Stage;
+use crate::refusal::{Refused, draining};
 use crate::timers::Timer;
-use net::Message;
 use std::time::Duration;
-use wire::frame::FrameKind;
 use wire::message::Method;
-use wire::{Codec, ErrorCode, ErrorReply};
 
 /// How far the end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -58,10 +54,7 @@ impl Node {
         self.drain = Drain::Finishing;
         let at = self.ctx.now.monotonic + self.ctx.options.limits.drain_timeout;
         self.ctx.timers.insert(at, Timer::Drain);
-        let links: Vec<LinkId> = self.sessions.keys().copied().collect();
-        for link in links {
-            self.say_go_away(link);
-        }
+        self.sessions.drain(&mut self.ctx);
         let storages: Vec<StorageId> = self.partitions.keys().copied().collect();
         for storage in storages {
             self.at(storage, |partition, ctx| {
@@ -72,17 +65,6 @@ impl Node {
         for (id, queue) in &mut self.queues {
             queue.quiet_until = Duration::ZERO;
             self.ctx.dirty.queues.insert(*id);
-        }
-    }
-
-    pub(crate) fn say_go_away(&mut self, link: LinkId) {
-        let open = self
-            .sessions
-            .get(&link)
-            .is_some_and(|session| matches!(session.stage, Stage::Open { .. }));
-        if open {
-            let message = Message::control(FrameKind::GoAway, 0, draining().to_bytes());
-            self.send(link, message);
         }
     }
 
@@ -111,10 +93,7 @@ impl Node {
             let failure = self.controller.failure();
             let failure = failure.map(|why| format!("the internal partition failed: {why}"));
             self.unclean = failure.or(self.unclean.take());
-            let links: Vec<LinkId> = self.sessions.keys().copied().collect();
-            for link in links {
-                self.close_session(link, draining().to_string());
-            }
+            self.sessions.close_all(&mut self.ctx);
             self.ctx.outputs.push_back(Output::Drained);
         }
     }
@@ -135,8 +114,8 @@ impl Node {
         let appends = || self.partitions.values().map(|it| &it.appends);
         let acks = appends().map(Appends::unacknowledged).sum();
         let transfers = appends().map(Appends::transfer_count).sum();
-        let requests = self.sessions.values().flat_map(|it| it.requests.values());
-        let asked = requests.filter(|it| is_awaited(it.method)).count();
+        let requests = self.sessions.iter().flat_map(|(_, it)| it.requests.iter());
+        let asked = requests.filter(|(_, it)| is_awaited(it.method)).count();
         [
             (self.makings.len(), "topics being made"),
             (transfers, "transfers of data"),
@@ -169,10 +148,8 @@ impl Node {
         for id in partitions {
             self.at(id, |partition, ctx| partition.fail(&draining(), ctx));
         }
-        let reads: Vec<_> = self.reads.values().map(|call| call.asker).collect();
-        for asker in reads {
-            self.forget_read_data(asker);
-        }
+        self.reads.cancel_all(&mut self.partitions, &mut self.ctx);
+        self.route();
         self.drain = Drain::ClosingPartitions;
         for partition in self.partitions.values_mut() {
             partition.leave(false, &mut self.ctx);
@@ -198,8 +175,4 @@ fn is_awaited(method: Method) -> bool {
             | Method::OpenProducer
             | Method::ReadData
     )
-}
-
-fn draining() -> ErrorReply {
-    ErrorReply::retryable(ErrorCode::Draining, 500, "the server is draining")
 }

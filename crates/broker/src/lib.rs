@@ -29,7 +29,6 @@ mod partition;
 mod partition_requests;
 mod producers;
 pub mod queue;
-mod quiet;
 mod random;
 mod read_data;
 mod refusal;
@@ -52,7 +51,6 @@ pub use io::FileSystemSpace;
 pub use node::Node;
 pub use options::open_in_turn;
 pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
-pub use session::HEARTBEAT_ANSWER;
 
 #[cfg(test)]
 mod tests;

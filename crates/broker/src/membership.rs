@@ -387,7 +387,7 @@ impl Node {
     /// A connection has a membership no more; nothing is said.
     pub(crate) fn forget_membership(&mut self, presence: Presence) {
         if let Some(asker) = presence.asker()
-            && let Some(session) = self.sessions.get_mut(&asker.link)
+            && let Some(session) = self.sessions.get_mut(asker.link)
         {
             session.memberships.remove(&asker.id);
         }

@@ -15,11 +15,11 @@ use crate::drain::Drain;
 use crate::effects::{Copied, Effect, ReadFor, WasRead};
 use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, SharedId};
 use crate::membership::{JoinUnderWay, SharedConsumers};
-use crate::partition::Partition;
-use crate::producers::EpochProposals;
-use crate::selection::ReadDataCall;
+use crate::partition::{Partition, Partitions};
+use crate::producers::{EpochProposals, NamelessProducers};
+use crate::read_data::Reads;
 use crate::served_topic::Topic;
-use crate::session::Session;
+use crate::session::{Deferred, Sessions};
 use crate::timers::Timer;
 use crate::topics::Making;
 use std::collections::BTreeMap;
@@ -31,9 +31,9 @@ use wire::{Durability, TopicId};
 /// machine. See [`crate::node`] for how it is driven.
 pub struct Node {
     pub(crate) ctx: Ctx,
-    /// Answers that wait for company.
-    pub(crate) quiet: crate::quiet::Quiet,
-    pub(crate) sessions: BTreeMap<LinkId, Session>,
+    pub(crate) sessions: Sessions,
+    /// Settlements that have come and have no effect yet.
+    pub(crate) deferred: Deferred,
     pub(crate) controller: Single,
     pub(crate) commands: BTreeMap<CommandToken, Decided>,
     pub(crate) topics: BTreeMap<TopicId, Topic>,
@@ -49,11 +49,12 @@ pub struct Node {
     pub(crate) last_lease: u64,
     /// Topics that are being made or get more partitions.
     pub(crate) makings: BTreeMap<u64, Making>,
-    pub(crate) partitions: BTreeMap<StorageId, Partition>,
+    pub(crate) partitions: Partitions,
     pub(crate) jobs: BTreeMap<JobId, Purpose>,
-    pub(crate) reads: BTreeMap<u64, ReadDataCall>,
+    pub(crate) reads: Reads,
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
+    pub(crate) nameless: NamelessProducers,
     pub(crate) gap_records: crate::gaps::GapRecords,
     pub(crate) drain: Drain,
     /// Topics whose files are being written, and whether they have changed meanwhile.
@@ -116,7 +117,7 @@ impl Node {
         self.ctx.now = now;
         self.controller.set_time(now.unix_ns);
         match input {
-            Input::LinkUp { link, peer, .. } => self.link_up(link, peer),
+            Input::LinkUp { link, peer, .. } => self.sessions.link_up(link, peer, &mut self.ctx),
             Input::LinkDown { link, .. } => {
                 self.catch_up();
                 self.link_down(link);
@@ -134,7 +135,10 @@ impl Node {
             },
             Input::WriteDone { token, result, .. } => {
                 if let Some(Bulk::ReadData(call)) = self.ctx.bulk.remove(&token) {
-                    self.selection_written(call, token, result);
+                    let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                    self.reads
+                        .chunk_written(call, token, result, partitions, ctx);
+                    self.route();
                 }
             }
             Input::DiskDone {
@@ -163,7 +167,9 @@ impl Node {
                 self.drain();
             }
         }
-        self.catch_up_in_time();
+        if self.deferred.is_due(&self.ctx) {
+            self.catch_up();
+        }
         while let Some(timer) = self.ctx.timers.pop(now.monotonic) {
             self.timer(timer);
         }
@@ -183,11 +189,22 @@ impl Node {
         }
     }
 
+    /// Whether settlements were deferred: the node is to be handed [`Input::Timer`] when
+    /// nothing else is to be done.
+    pub fn is_behind(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Whether the client of a connection has said who it is, and was let in.
+    pub fn knows_client(&self, link: LinkId) -> bool {
+        self.sessions.takes_requests(link)
+    }
+
     fn timer(&mut self, timer: Timer) {
         match timer {
-            Timer::Session(link) => self.session_timer(link),
+            Timer::Session(link) => self.sessions.timer_came(link, &mut self.ctx),
             Timer::Requests(link) => self.look_at_deadlines(link),
-            Timer::Quiet(link) => self.send_held(link),
+            Timer::Delayed(link) => self.sessions.send_delayed(link, &mut self.ctx),
             Timer::Fetch(storage, asker) => {
                 self.at(storage, |partition, ctx| {
                     partition.advance_fetch(asker, ctx);
@@ -248,11 +265,15 @@ impl Node {
     pub(crate) fn route(&mut self) {
         while let Some(effect) = self.ctx.effects.pop_front() {
             match effect {
-                Effect::Reply(asker, message) => self.reply_message(asker, message),
-                Effect::Refuse(asker, error) => self.refuse_request(asker, error),
-                Effect::Send(link, message) => self.send(link, message),
+                Effect::Reply(asker, message) => {
+                    self.sessions.reply(asker, message, &mut self.ctx);
+                }
+                Effect::Refuse(asker, error) => {
+                    self.sessions.refuse(asker, &error, &mut self.ctx);
+                }
+                Effect::Send(link, message) => self.sessions.send(link, message, &mut self.ctx),
                 Effect::SubscriptionEnded(Asker { link, id }) => {
-                    if let Some(session) = self.sessions.get_mut(&link) {
+                    if let Some(session) = self.sessions.get_mut(link) {
                         session.subscriptions.remove(&id);
                     }
                 }
@@ -300,10 +321,13 @@ impl Node {
                 self.letter_read(append, pieces);
             }
             (ReadFor::Open { call, event }, WasRead::Event(data)) => {
-                self.event_opened(call, event, data);
+                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                self.reads.event_opened(call, event, data, partitions, ctx);
             }
             (ReadFor::Data { call, chunk, part }, WasRead::Data(pieces)) => {
-                self.selection_read(call, chunk, part, pieces);
+                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                self.reads
+                    .part_read(call, chunk, part, pieces, partitions, ctx);
             }
             // A storage gives what it was asked for.
             _ => {}
@@ -328,6 +352,14 @@ impl Node {
             self.jobs.insert(job, Purpose::Remove(what));
             self.ctx.outputs.push_back(Output::Job { job, work });
         }
+    }
+
+    /// Lets `ReadData` calls go on that waited for others, in turn. Says whether any did.
+    fn advance_waiting_reads(&mut self) -> bool {
+        let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+        let advanced = self.reads.advance_waiting(partitions, ctx);
+        self.route();
+        advanced
     }
 
     /// Lets transfers go on that waited for the budget, in turn. Says

@@ -50,6 +50,9 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon a storage is ticked again.
 const TICK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
+/// The partitions of a node.
+pub(crate) type Partitions = BTreeMap<StorageId, Partition>;
+
 /// A partition whose storage is open.
 pub(crate) struct Partition {
     pub store: Store,

@@ -9,11 +9,12 @@ use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
 use crate::producers::check_epoch;
 use crate::refusal::{Refused, malformed, refuse};
-use crate::requests::Work;
+use crate::selection::SelectedEvent;
+use crate::session::Work;
 use memory::Buffer;
 use wire::codec::Reader;
 use wire::message::*;
-use wire::record::ConsumerKind;
+use wire::record::{ConsumerKind, Position};
 use wire::{Codec, ErrorCode, MemberId, PartitionIndex, TopicId};
 
 impl Node {
@@ -57,7 +58,7 @@ impl Node {
         let store = &partition.store;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, payload, &self.ctx)?;
         check_epoch(&batch.header, self.controller.table(), &self.ctx)?;
-        let session = self.sessions.get_mut(&asker.link);
+        let session = self.sessions.get_mut(asker.link);
         let work = Work::Produce(storage, batch.header.producer);
         let credit = session.map_or(0, |session| session.begin_work(asker.id, work));
         let call = ProduceCall {
@@ -155,7 +156,7 @@ impl Node {
         let beginning = |first| self.beginning((topic, index), first);
         let store = &partition.store;
         let position = store.start_position(subscribe.start, cursor, beginning)?;
-        if let Some(session) = self.sessions.get_mut(&asker.link) {
+        if let Some(session) = self.sessions.get_mut(asker.link) {
             session.begin_work(asker.id, Work::Subscribe(storage));
             session.subscriptions.insert(asker.id, storage);
         }
@@ -181,7 +182,7 @@ impl Node {
     /// Subscriptions and memberships of one connection are bounded together.
     pub(crate) fn refuse_too_many(&self, asker: Asker) -> Result<(), Refused> {
         let limit = self.ctx.options.limits.subscriptions_max;
-        let session = self.sessions.get(&asker.link);
+        let session = self.sessions.get(asker.link);
         if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
@@ -192,7 +193,7 @@ impl Node {
     }
 
     pub(crate) fn more_credit(&mut self, asker: Asker, bytes: u64) {
-        let session = self.sessions.get(&asker.link);
+        let session = self.sessions.get(asker.link);
         let storage = session.and_then(|session| session.subscriptions.get(&asker.id));
         if let Some(storage) = storage.copied() {
             self.at(storage, |partition, ctx| {
@@ -211,7 +212,7 @@ impl Node {
             link: asker.link,
             id: subscription,
         };
-        let session = self.sessions.get_mut(&asker.link);
+        let session = self.sessions.get_mut(asker.link);
         if let Some(storage) = session.and_then(|s| s.subscriptions.remove(&ended.id)) {
             self.forget_subscription(ended, storage);
         }
@@ -227,6 +228,38 @@ impl Node {
         });
     }
 
+    pub(crate) fn read_data(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let read = ReadData::decode(from).map_err(malformed)?;
+        self.refuse_if_closing()?;
+        let mut events = Vec::with_capacity(read.events.len());
+        for wanted in read.events {
+            let storage = self.storage_of(asker, head.topic, wanted.partition)?;
+            let Some(partition) = self.partitions.get(&storage) else {
+                return Err(self.closed(head.topic, wanted.partition));
+            };
+            partition.store.check_event(Position {
+                incarnation: wanted.incarnation,
+                offset: wanted.offset,
+            })?;
+            events.push(SelectedEvent {
+                wanted,
+                storage,
+                data: None,
+                is_whole: false,
+                parts: Vec::new(),
+            });
+        }
+        let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+        let begun = self.reads.begin(asker, events, read.into, partitions, ctx);
+        self.route();
+        begun
+    }
+
     pub(crate) fn fetch(
         &mut self,
         asker: Asker,
@@ -236,7 +269,7 @@ impl Node {
         let fetch = Fetch::decode(from).map_err(malformed)?;
         self.refuse_if_closing()?;
         let storage = self.storage_of(asker, head.topic, fetch.partition)?;
-        if let Some(session) = self.sessions.get_mut(&asker.link) {
+        if let Some(session) = self.sessions.get_mut(asker.link) {
             session.begin_work(asker.id, Work::Fetch(storage));
         }
         self.at(storage, |partition, ctx| {

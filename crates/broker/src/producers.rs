@@ -9,17 +9,66 @@ use crate::refusal::{Refused, fenced, malformed, refuse};
 use crate::served_topic::Slot;
 use crate::table::Table;
 use crate::topics::undecided;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use wire::batch::Header;
 use wire::codec::Reader;
 use wire::message::{OpenProducer, ProducerOpened, RequestHead};
 use wire::record::{ProducerRecord, Record};
-use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, SessionId, TopicId};
 
 /// Named producers whose new life is on its way into the table.
 pub(crate) type EpochProposals = BTreeMap<(TopicId, String), (ProducerRecord, usize)>;
 
+/// So many producers without a name are known by their sessions; of more, the latest.
+const NAMELESS_MAX: usize = 65_536;
+
+/// Which session each producer without a name is of, since the server was started.
+#[derive(Debug, Default)]
+pub(crate) struct NamelessProducers {
+    sessions: BTreeMap<ProducerId, SessionId>,
+    /// In the order in which they were first seen.
+    order: VecDeque<ProducerId>,
+}
+
+impl NamelessProducers {
+    fn note(&mut self, producer: ProducerId, session: SessionId) {
+        if self.sessions.insert(producer, session).is_some() {
+            return;
+        }
+        self.order.push_back(producer);
+        if self.order.len() > NAMELESS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.sessions.remove(&oldest);
+        }
+    }
+}
+
 impl Node {
+    /// Refuses to go on as a producer that is known as another session's, or by its name. One
+    /// that is not known may have been opened before the server was started.
+    fn check_nameless(
+        &self,
+        topic: TopicId,
+        producer: ProducerId,
+        session: SessionId,
+    ) -> Result<(), Refused> {
+        let entry = self.controller.table().topic(topic);
+        let is_named = entry.is_some_and(|entry| entry.epochs.contains_key(&producer));
+        let known = self.nameless.sessions.get(&producer);
+        if !is_named && known.is_none_or(|known| *known == session) {
+            return Ok(());
+        }
+        let owner = match is_named {
+            true => "has a name, by which alone it is opened again",
+            false => "is another session's",
+        };
+        Err(refuse(
+            ErrorCode::ProducerFenced,
+            format!("producer {producer} {owner}"),
+        ))
+    }
+
     pub(crate) fn open_producer(
         &mut self,
         asker: Asker,
@@ -30,10 +79,15 @@ impl Node {
         self.refuse_if_draining()?;
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
         if open.name.is_empty() {
+            let session = self.sessions.id(asker.link);
             let (producer, epoch) = match open.resume {
                 ProducerId(0) => (ProducerId(self.ctx.random.id()), ProducerEpoch(0)),
-                resumed => (resumed, open.resume_epoch),
+                resumed => {
+                    self.check_nameless(head.topic, resumed, session)?;
+                    (resumed, open.resume_epoch)
+                }
             };
+            self.nameless.note(producer, session);
             self.reply_opened(asker, head.topic, producer, epoch);
             return Ok(());
         }

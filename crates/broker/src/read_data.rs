@@ -1,23 +1,23 @@
 //! Selected data goes out: gathered from storage, written into the asker's
 //! memory, answered when all of it is there.
 
+use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::flow::Asks;
-use crate::ids::{Asker, Bulk, StorageId};
+use crate::ids::{Asker, Bulk, LinkId};
 use crate::io::Output;
-use crate::node::Node;
+use crate::partition::Partitions;
 use crate::partition::store::{Reading, storage_error};
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, refuse};
 use crate::selection::{Place, ReadDataCall, SelectedEvent};
 use bytes::Bytes;
 use log::{EventData, StorageError};
 use memory::copies;
 use net::{BulkToken, NetError, RegionWrite};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::checksum::crc32c_append;
-use wire::codec::Reader;
 use wire::frame::BULK_CHUNK_BYTES;
-use wire::message::{DataRead, DataWanted, ReadData, RequestHead};
+use wire::message::{DataRead, DataWanted, Region};
 use wire::view::{SEGMENTS_MAX, Segment};
 use wire::{Codec, ErrorCode, ErrorReply};
 
@@ -25,59 +25,44 @@ use wire::{Codec, ErrorCode, ErrorReply};
 /// handing over many small pieces costs more than the copy.
 const PIECE_BYTES_MIN: usize = 16 * 1024;
 
-impl Node {
-    pub(crate) fn read_data(
+/// All `ReadData` calls. One may read several partitions, so that it is none's.
+#[derive(Default)]
+pub(crate) struct Reads {
+    calls: BTreeMap<u64, ReadDataCall>,
+    links: BTreeMap<LinkId, LinkReads>,
+}
+
+/// The calls of one connection, in turn.
+#[derive(Default)]
+struct LinkReads {
+    calls: BTreeSet<u64>,
+    /// Their bytes under way.
+    bytes: u64,
+}
+
+impl Reads {
+    /// Begins a call that selects these events.
+    pub fn begin(
         &mut self,
         asker: Asker,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        events: Vec<SelectedEvent>,
+        into: Vec<Region>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
     ) -> Result<(), Refused> {
-        let read = ReadData::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
-        if let Some(region) = read.into.iter().find(|region| region.memory_kind != 0) {
-            let kind = region.memory_kind;
-            return Err(refuse(
-                ErrorCode::Unsupported,
-                format!("memory of kind {kind} is not supported"),
-            ));
+        check_selection(&events, &into)?;
+        let id = ctx.next_id();
+        for (event, selected) in events.iter().enumerate() {
+            if let Some(partition) = partitions.get_mut(&selected.storage) {
+                let reading = Reading::For(ReadFor::Open { call: id, event });
+                let offset = selected.wanted.offset;
+                partition.store.open_event(reading, offset, ctx);
+            }
         }
-        let mut events = Vec::with_capacity(read.events.len());
-        let mut selected = 0u64;
-        let mut segment_count = 0;
-        for wanted in read.events {
-            let storage = self.check_wanted(asker, head, &wanted)?;
-            let bytes = wanted
-                .segments
-                .iter()
-                .try_fold(0u64, |sum, segment| sum.checked_add(segment.bytes));
-            let bytes = bytes.ok_or_else(|| outside(&wanted, u64::MAX))?;
-            selected = selected.saturating_add(bytes);
-            segment_count += wanted.segments.len();
-            events.push(SelectedEvent {
-                wanted,
-                storage,
-                data: None,
-                is_whole: false,
-                parts: Vec::new(),
-            });
-        }
-        let room = read
-            .into
-            .iter()
-            .fold(0u64, |sum, region| sum.saturating_add(region.bytes));
-        if selected != room || segment_count > SEGMENTS_MAX {
-            return Err(refuse(
-                ErrorCode::InvalidSelection,
-                format!(
-                    "{segment_count} segments of {selected} bytes are selected for a region of {room} bytes"
-                ),
-            ));
-        }
-        let id = self.ctx.next_id();
         let call = ReadDataCall {
             asker,
             unopened: events.len(),
-            into: read.into,
+            into,
             next: Place::default(),
             chunks: BTreeMap::new(),
             next_chunk: 0,
@@ -85,138 +70,93 @@ impl Node {
             starved: false,
             events,
         };
-        let opens: Vec<_> = call
-            .events
-            .iter()
-            .map(|event| (event.storage, event.wanted.offset))
-            .collect();
-        self.reads.insert(id, call);
-        if let Some(session) = self.sessions.get_mut(&asker.link) {
-            session.reads.insert(id);
-        }
-        for (event, (storage, offset)) in opens.into_iter().enumerate() {
-            if let Some(partition) = self.partitions.get_mut(&storage) {
-                let reading = Reading::For(ReadFor::Open { call: id, event });
-                partition.store.open_event(reading, offset, &mut self.ctx);
-            }
-        }
-        self.advance_read_data(id);
+        self.calls.insert(id, call);
+        self.links.entry(asker.link).or_default().calls.insert(id);
+        self.advance(id, Asks::Now, partitions, ctx);
         Ok(())
     }
 
-    fn check_wanted(
-        &self,
-        asker: Asker,
-        head: &RequestHead,
-        wanted: &DataWanted,
-    ) -> Result<StorageId, Refused> {
-        let storage = self.storage_of(asker, head.topic, wanted.partition)?;
-        let Some(partition) = self.partitions.get(&storage) else {
-            return Err(self.closed(head.topic, wanted.partition));
-        };
-        let position = wire::record::Position {
-            incarnation: wanted.incarnation,
-            offset: wanted.offset,
-        };
-        partition.store.check_event(position).map(|()| storage)
-    }
-
-    pub(crate) fn event_opened(
+    /// It is known where the data of an event is.
+    pub fn event_opened(
         &mut self,
         id: u64,
         event: usize,
         data: Result<EventData, StorageError>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
     ) {
-        let Some(call) = self.reads.get_mut(&id) else {
+        let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
         call.unopened -= 1;
-        let Some(selected) = call.events.get_mut(event) else {
-            return;
-        };
-        match data {
+        let selected = &mut call.events[event];
+        let opened = match data {
             Ok(data) => {
                 let fits = |segment: &Segment| {
-                    segment
-                        .offset
-                        .checked_add(segment.bytes)
-                        .is_some_and(|end| end <= data.bytes)
+                    let end = segment.offset.checked_add(segment.bytes);
+                    end.is_some_and(|end| end <= data.bytes)
                 };
-                if !selected.wanted.segments.iter().all(fits) {
-                    let error = outside(&selected.wanted, data.bytes);
-                    self.end_read_data(id, Err(error));
-                    return;
+                match selected.wanted.segments.iter().all(fits) {
+                    true => {
+                        selected.opened(data);
+                        Ok(())
+                    }
+                    false => Err(outside(&selected.wanted, data.bytes)),
                 }
-                selected.opened(data);
             }
-            Err(error) => {
-                self.end_read_data(id, Err(storage_error(&error)));
-                return;
-            }
+            Err(error) => Err(storage_error(&error)),
+        };
+        match opened {
+            Ok(()) => self.advance(id, Asks::Now, partitions, ctx),
+            Err(error) => self.end(id, Err(error), partitions, ctx),
         }
-        self.advance_read_data(id);
-    }
-
-    /// Cuts and reads chunks as far as bounds allow, or ends the call.
-    fn advance_read_data(&mut self, id: u64) {
-        self.advance_read_data_if(id, Asks::Now);
     }
 
     /// Lets calls go on that waited for others of all connections, in turn.
     /// Says whether any did.
-    pub(crate) fn advance_waiting_reads(&mut self) -> bool {
-        let next = self.ctx.outgoing.next(BULK_CHUNK_BYTES as u64);
+    pub fn advance_waiting(&mut self, partitions: &mut Partitions, ctx: &mut Ctx) -> bool {
+        let next = ctx.outgoing.next(BULK_CHUNK_BYTES as u64);
         if let Some(id) = next {
-            self.advance_read_data_if(id, Asks::InTurn);
+            self.advance(id, Asks::InTurn, partitions, ctx);
         }
         next.is_some()
     }
 
-    fn advance_read_data_if(&mut self, id: u64, asks: Asks) {
+    /// Cuts and reads chunks as far as bounds allow, or ends the call.
+    fn advance(&mut self, id: u64, asks: Asks, partitions: &mut Partitions, ctx: &mut Ctx) {
+        let most = BULK_CHUNK_BYTES as u64;
+        let limit = ctx.options.limits.read_data_bytes_max;
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        if call.unopened > 0 {
+            return;
+        }
+        let link = call.asker.link;
+        let under_way = &mut self.links.entry(link).or_default().bytes;
         loop {
-            let Some(call) = self.reads.get_mut(&id) else {
-                return;
-            };
-            if call.unopened > 0 {
-                return;
-            }
-            let Some(session) = self.sessions.get_mut(&call.asker.link) else {
-                return;
-            };
-            let limit = self.ctx.options.limits.read_data_bytes_max;
             // One chunk may pass, so that every call comes to its end.
-            if session.read_bytes > 0 && session.read_bytes + BULK_CHUNK_BYTES as u64 > limit {
-                call.starved = true;
+            call.starved = *under_way > 0 && *under_way + most > limit;
+            if call.starved {
                 return;
             }
-            call.starved = false;
-            let link = call.asker.link;
             // A call that only comes to its end takes nobody's turn.
-            if !call.is_cut()
-                && !self
-                    .ctx
-                    .outgoing
-                    .admits(link, BULK_CHUNK_BYTES as u64, asks)
-            {
-                self.ctx.outgoing.wait(link, id);
+            if !call.is_cut() && !ctx.outgoing.admits(link, most, asks) {
+                ctx.outgoing.wait(link, id);
                 return;
             }
             let Some(chunk) = call.cut() else {
-                if call.chunks.is_empty() {
-                    let checksums = call.events.iter().map(SelectedEvent::checksum).collect();
-                    self.end_read_data(id, Ok(checksums));
-                }
-                return;
+                break;
             };
-            session.read_bytes += chunk.bytes;
+            *under_way += chunk.bytes;
             call.bytes_under_way += chunk.bytes;
-            self.ctx.outgoing.take(link, chunk.bytes);
+            ctx.outgoing.take(link, chunk.bytes);
             let number = call.next_chunk;
             call.next_chunk += 1;
             for (index, part) in chunk.parts.iter().enumerate() {
                 let event = &call.events[part.event];
                 let (Some(data), Some(partition)) =
-                    (&event.data, self.partitions.get_mut(&event.storage))
+                    (&event.data, partitions.get_mut(&event.storage))
                 else {
                     continue;
                 };
@@ -226,7 +166,7 @@ impl Node {
                     part: index,
                 });
                 let segments = part.segments.clone();
-                let (store, ctx) = (&mut partition.store, &mut self.ctx);
+                let store = &mut partition.store;
                 match event.is_whole {
                     // The asker gets the checksum of the whole with it.
                     true => store.read_data_to_compare(reading, data, segments, ctx),
@@ -235,31 +175,43 @@ impl Node {
             }
             call.chunks.insert(number, chunk);
         }
+        if call.chunks.is_empty() {
+            let checksums = call.events.iter().map(SelectedEvent::checksum).collect();
+            self.end(id, Ok(checksums), partitions, ctx);
+        }
     }
 
-    pub(crate) fn selection_read(
+    /// A part of a chunk was read. The last one sends the chunk on its way.
+    pub fn part_read(
         &mut self,
         id: u64,
         number: usize,
         part: usize,
         pieces: Result<Vec<Bytes>, StorageError>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
     ) {
-        let Some(call) = self.reads.get_mut(&id) else {
+        match pieces {
+            Ok(pieces) => self.take_part(id, number, part, pieces, ctx),
+            Err(error) => self.end(id, Err(storage_error(&error)), partitions, ctx),
+        }
+    }
+
+    fn take_part(
+        &mut self,
+        id: u64,
+        number: usize,
+        part: usize,
+        pieces: Vec<Bytes>,
+        ctx: &mut Ctx,
+    ) {
+        let Some(call) = self.calls.get_mut(&id) else {
             return;
-        };
-        let pieces = match pieces {
-            Ok(pieces) => pieces,
-            Err(error) => {
-                self.end_read_data(id, Err(storage_error(&error)));
-                return;
-            }
         };
         let Some(chunk) = call.chunks.get_mut(&number) else {
             return;
         };
-        let Some(part) = chunk.parts.get_mut(part) else {
-            return;
-        };
+        let part = &mut chunk.parts[part];
         let event = &mut call.events[part.event];
         if !event.is_whole {
             let crc = pieces
@@ -273,24 +225,19 @@ impl Node {
         if chunk.unread > 0 {
             return;
         }
-        let pieces: Vec<Bytes> = chunk
-            .parts
-            .iter_mut()
+        let parts = chunk.parts.iter_mut();
+        let pieces: Vec<Bytes> = parts
             .flat_map(|part| std::mem::take(&mut part.pieces))
             .collect();
-        let pieces = if pieces.len() > 1 && chunk.bytes as usize / pieces.len() < PIECE_BYTES_MIN {
-            vec![gather(
-                &self.ctx.options.pool,
-                &pieces,
-                chunk.bytes as usize,
-            )]
-        } else {
-            pieces
+        let bytes = chunk.bytes as usize;
+        let pieces = match pieces.len() > 1 && bytes / pieces.len() < PIECE_BYTES_MIN {
+            true => vec![gather(&ctx.options.pool, &pieces, bytes)],
+            false => pieces,
         };
-        let token = BulkToken(self.ctx.next_id());
+        let token = BulkToken(ctx.next_id());
         chunk.token = Some(token);
-        self.ctx.bulk.insert(token, Bulk::ReadData(id));
-        self.ctx.outputs.push_back(Output::Write {
+        ctx.bulk.insert(token, Bulk::ReadData(id));
+        ctx.outputs.push_back(Output::Write {
             link: call.asker.link,
             token,
             write: RegionWrite {
@@ -301,13 +248,16 @@ impl Node {
         });
     }
 
-    pub(crate) fn selection_written(
+    /// A chunk was handed to the network, or could not be.
+    pub fn chunk_written(
         &mut self,
         id: u64,
         token: BulkToken,
         result: Result<(), NetError>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
     ) {
-        let Some(call) = self.reads.get_mut(&id) else {
+        let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
         if let Err(error) = result {
@@ -316,80 +266,132 @@ impl Node {
                 0,
                 format!("writing selected data: {error}"),
             );
-            self.end_read_data(id, Err(error));
+            self.end(id, Err(error), partitions, ctx);
             return;
         }
-        let chunk = call
-            .chunks
-            .iter()
-            .find(|(_, chunk)| chunk.token == Some(token));
+        let mut chunks = call.chunks.iter();
+        let chunk = chunks.find(|(_, chunk)| chunk.token == Some(token));
         let number = chunk.map(|(number, _)| *number);
         let link = call.asker.link;
         if let Some(chunk) = number.and_then(|number| call.chunks.remove(&number)) {
             call.bytes_under_way -= chunk.bytes;
-            self.ctx.outgoing.give_back(link, chunk.bytes);
-            if let Some(session) = self.sessions.get_mut(&link) {
-                session.read_bytes -= chunk.bytes;
+            ctx.outgoing.give_back(link, chunk.bytes);
+            if let Some(reads) = self.links.get_mut(&link) {
+                reads.bytes -= chunk.bytes;
             }
         }
-        self.advance_read_data(id);
-        self.advance_starved_reads(link);
+        self.advance(id, Asks::Now, partitions, ctx);
+        self.advance_starved(link, partitions, ctx);
     }
 
     /// Calls that waited for others of their connection go on.
-    fn advance_starved_reads(&mut self, link: crate::ids::LinkId) {
-        let Some(session) = self.sessions.get(&link) else {
-            return;
-        };
-        let starved = session
-            .reads
-            .iter()
-            .filter(|id| self.reads.get(id).is_some_and(|call| call.starved));
+    fn advance_starved(&mut self, link: LinkId, partitions: &mut Partitions, ctx: &mut Ctx) {
+        let ids = self.links.get(&link).into_iter();
+        let ids = ids.flat_map(|reads| &reads.calls);
+        let starved = ids.filter(|id| self.calls.get(id).is_some_and(|call| call.starved));
         let starved: Vec<u64> = starved.copied().collect();
         for id in starved {
-            self.advance_read_data(id);
+            self.advance(id, Asks::Now, partitions, ctx);
         }
     }
 
-    fn end_read_data(&mut self, id: u64, result: Result<Vec<u32>, ErrorReply>) {
-        let Some(call) = self.drop_read_data(id) else {
+    fn end(
+        &mut self,
+        id: u64,
+        result: Result<Vec<u32>, ErrorReply>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
+        let Some(call) = self.forget(id, ctx) else {
             return;
         };
         let asker = call.asker;
-        if let Some(session) = self.sessions.get_mut(&asker.link) {
-            session.reads.remove(&id);
-            session.read_bytes -= call.bytes_under_way;
-        }
         match result {
             Ok(checksums) => {
                 // Behind the writes, where the transport keeps their order.
-                self.reply_in_bulk(asker, DataRead { checksums }.to_bytes(), Vec::new());
+                ctx.reply_in_bulk(asker, DataRead { checksums }.to_bytes(), Vec::new());
             }
-            Err(error) => self.refuse_request(asker, error),
+            Err(error) => ctx.refuse(asker, error),
         }
-        self.advance_starved_reads(asker.link);
+        self.advance_starved(asker.link, partitions, ctx);
     }
 
     /// Forgets a call and the writes of it that are under way.
-    pub(crate) fn drop_read_data(&mut self, id: u64) -> Option<ReadDataCall> {
-        let call = self.reads.remove(&id)?;
+    fn forget(&mut self, id: u64, ctx: &mut Ctx) -> Option<ReadDataCall> {
+        let call = self.calls.remove(&id)?;
         let link = call.asker.link;
-        self.ctx.outgoing.give_back(link, call.bytes_under_way);
-        self.ctx.outgoing.leave(link, id);
+        ctx.outgoing.give_back(link, call.bytes_under_way);
+        ctx.outgoing.leave(link, id);
         for token in call.chunks.values().filter_map(|chunk| chunk.token) {
-            self.ctx.bulk.remove(&token);
+            ctx.bulk.remove(&token);
+        }
+        if let Some(reads) = self.links.get_mut(&link) {
+            reads.calls.remove(&id);
+            reads.bytes -= call.bytes_under_way;
+            if reads.calls.is_empty() {
+                self.links.remove(&link);
+            }
         }
         Some(call)
     }
 
-    /// Nobody waits for a call any more.
-    pub(crate) fn forget_read_data(&mut self, asker: Asker) {
-        let call = self.reads.iter().find(|(_, call)| call.asker == asker);
-        if let Some(id) = call.map(|(id, _)| *id) {
-            let error = refuse(ErrorCode::Cancelled, "cancelled");
-            self.end_read_data(id, Err(error));
+    /// A connection is gone.
+    pub fn link_down(&mut self, link: LinkId, ctx: &mut Ctx) {
+        let calls = self.links.get(&link).map(|reads| reads.calls.clone());
+        for id in calls.into_iter().flatten() {
+            self.forget(id, ctx);
         }
     }
+
+    /// Nobody waits for a call any more.
+    pub fn cancel(&mut self, asker: Asker, partitions: &mut Partitions, ctx: &mut Ctx) {
+        let reads = self.links.get(&asker.link).into_iter();
+        let mut ids = reads.flat_map(|reads| &reads.calls);
+        let id = ids.find(|id| self.calls[*id].asker == asker).copied();
+        if let Some(id) = id {
+            let error = refuse(ErrorCode::Cancelled, "cancelled");
+            self.end(id, Err(error), partitions, ctx);
+        }
+    }
+
+    pub fn cancel_all(&mut self, partitions: &mut Partitions, ctx: &mut Ctx) {
+        let askers: Vec<Asker> = self.calls.values().map(|call| call.asker).collect();
+        for asker in askers {
+            self.cancel(asker, partitions, ctx);
+        }
+    }
+}
+
+/// Refuses a selection that does not fill its region, or is cut into too many segments.
+fn check_selection(events: &[SelectedEvent], into: &[Region]) -> Result<(), Refused> {
+    if let Some(region) = into.iter().find(|region| region.memory_kind != 0) {
+        let kind = region.memory_kind;
+        return Err(refuse(
+            ErrorCode::Unsupported,
+            format!("memory of kind {kind} is not supported"),
+        ));
+    }
+    let mut selected = 0u64;
+    let mut segment_count = 0;
+    for SelectedEvent { wanted, .. } in events {
+        let mut segments = wanted.segments.iter();
+        let bytes = segments.try_fold(0u64, |sum, segment| sum.checked_add(segment.bytes));
+        let bytes = bytes.ok_or_else(|| outside(wanted, u64::MAX))?;
+        selected = selected.saturating_add(bytes);
+        segment_count += wanted.segments.len();
+    }
+    let room = into
+        .iter()
+        .fold(0u64, |sum, region| sum.saturating_add(region.bytes));
+    if selected != room || segment_count > SEGMENTS_MAX {
+        return Err(refuse(
+            ErrorCode::InvalidSelection,
+            format!(
+                "{segment_count} segments of {selected} bytes are selected for a region of {room} bytes"
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// One piece with the bytes of many.

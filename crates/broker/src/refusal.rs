@@ -10,6 +10,11 @@ pub(crate) fn refuse(code: ErrorCode, message: impl Into<String>) -> Refused {
     ErrorReply::fatal(code, message)
 }
 
+/// What is said once the node is to end.
+pub(crate) fn draining() -> Refused {
+    ErrorReply::retryable(ErrorCode::Draining, 500, "the server is draining")
+}
+
 pub(crate) fn malformed(error: DecodeError) -> Refused {
     refuse(ErrorCode::Malformed, error.to_string())
 }

@@ -1,49 +1,116 @@
-//! Requests: begun, answered once, ended by their deadlines.
+//! Messages of connections: what is not the session's own business goes to the object that it
+//! is about.
 
-use crate::ids::{Asker, LinkId, OWN_LINK, StorageId};
+use crate::ids::{Asker, LinkId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
-use net::{Lane, Message, Received};
-use std::time::Duration;
+use crate::session::{Deferred, Membership, Request, Work, error_message};
+use net::Received;
 use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, ErrorCode, ErrorReply, ProducerId};
-
-/// How long the text of an error may be.
-const ERROR_BYTES_MAX: usize = 4096;
-
-/// What a partition keeps of a request that is not answered, and which one.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
-    Produce(StorageId, ProducerId),
-    /// A subscription whose beginning may have to be looked for.
-    Subscribe(StorageId),
-    Fetch(StorageId),
-}
-
-/// An unanswered request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Request {
-    pub deadline: Option<Duration>,
-    pub method: Method,
-    pub work: Option<Work>,
-    /// Payload that it holds of the data budget.
-    pub payload_bytes: u64,
-    /// Whether nobody hurries for the answer, if it is a good one.
-    pub is_quiet: bool,
-}
+use wire::{Codec, ErrorCode, ErrorReply};
 
 impl Node {
-    /// What the node keeps of a request outside of its session goes.
-    pub(crate) fn forget_request(&mut self, asker: Asker, request: Request) {
-        self.ctx.data.give_back(request.payload_bytes);
-        if !matches!(request.work, Some(Work::Subscribe(_))) {
-            self.forget_work(asker, request);
+    pub(crate) fn link_down(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.link_down(link, &mut self.ctx) else {
+            return;
+        };
+        for (id, request) in session.requests.iter() {
+            if !matches!(request.work, Some(Work::Subscribe(_))) {
+                self.forget_work(Asker { link, id }, *request);
+            }
+        }
+        for (id, storage) in session.subscriptions {
+            self.forget_subscription(Asker { link, id }, storage);
+        }
+        for (id, Membership { shared, member, .. }) in session.memberships {
+            self.membership_lost(Asker { link, id }, shared, member);
+        }
+        self.reads.link_down(link, &mut self.ctx);
+        // A transfer belongs to a batch, and a batch to a request.
+        let mut partitions = self.partitions.values();
+        debug_assert!(!partitions.any(|partition| partition.appends.fetches_from(link)));
+    }
+
+    pub(crate) fn link_queued(&mut self, link: LinkId, bytes: u64) {
+        if !self.sessions.link_queued(link, bytes, &mut self.ctx) {
+            return;
+        }
+        let Some(session) = self.sessions.get(link) else {
+            return;
+        };
+        let subscriptions = session.subscriptions.clone();
+        let memberships: Vec<Membership> = session.memberships.values().copied().collect();
+        for (id, storage) in subscriptions {
+            self.at(storage, |partition, ctx| {
+                partition.advance_subscription(Asker { link, id }, ctx);
+            });
+        }
+        for Membership { shared, member, .. } in memberships {
+            self.queue_member_has_room(shared, member);
         }
     }
 
-    pub(crate) fn request(&mut self, link: LinkId, message: Received) -> Result<(), Refused> {
+    pub(crate) fn message(&mut self, link: LinkId, message: Received) {
+        let Some(heard) = self.sessions.heard(link, &message, &self.ctx) else {
+            return;
+        };
+        if heard.silent_members {
+            self.members_heard(link);
+        }
+        let id = message.id;
+        if heard.is_open {
+            if self.deferred.takes(&message) && !self.drain.is_begun() {
+                self.deferred.push(link, message, &self.ctx);
+                return;
+            }
+            if !Deferred::may_be_overtaken_by(&message) {
+                self.catch_up();
+            }
+        }
+        let asker = Asker { link, id };
+        let result = match (message.kind, heard.is_open) {
+            (FrameKind::Hello, false) => self.sessions.hello(link, &message, &mut self.ctx),
+            (FrameKind::Request, true) => self.request(link, message),
+            (FrameKind::Cancel, true) => {
+                self.cancel(asker);
+                Ok(())
+            }
+            (FrameKind::Credit, true) => Credit::from_bytes("credit", &message.head)
+                .map(|credit| self.more_credit(asker, credit.bytes))
+                .map_err(malformed),
+            (FrameKind::Heartbeat, true) => {
+                self.sessions.heartbeat(link, message.flags, &mut self.ctx);
+                Ok(())
+            }
+            (FrameKind::GoAway, true) => Ok(()),
+            (kind, open) => Err(refuse(
+                ErrorCode::Malformed,
+                format!(
+                    "a {kind:?} frame is not expected {} the Hello",
+                    if open { "after" } else { "before" }
+                ),
+            )),
+        };
+        if let Err(error) = result {
+            self.sessions.end(link, id, error, &mut self.ctx);
+        }
+    }
+
+    /// Lets settlements take effect that were deferred.
+    pub(crate) fn catch_up(&mut self) {
+        while let Some((link, message)) = self.deferred.pop() {
+            let id = message.id;
+            if self.sessions.takes_requests(link)
+                && let Err(error) = self.request(link, message)
+            {
+                self.sessions.end(link, id, error, &mut self.ctx);
+            }
+        }
+    }
+
+    fn request(&mut self, link: LinkId, message: Received) -> Result<(), Refused> {
         let head = message.head.clone();
         let mut from = Reader::new("request", &head);
         let code = from.clone().u16().map_err(malformed)?;
@@ -61,49 +128,15 @@ impl Node {
             link,
             id: message.id,
         };
-        let payload_bytes = message.payload.len() as u64;
-        let is_quiet = message.flags & wire::frame::REQUEST_QUIET != 0;
-        if let Err(error) = self.begin_request(asker, &request, payload_bytes, is_quiet) {
+        let (sessions, ctx) = (&mut self.sessions, &mut self.ctx);
+        if let Err(error) = sessions.begin_request(asker, &request, &message, ctx) {
             if error.code == ErrorCode::Malformed {
                 return Err(error);
             }
-            let message = error_message(asker.id, &error);
-            self.send(link, message);
+            self.send(link, error_message(asker.id, &error));
             return Ok(());
         }
-        let result = match request.method {
-            Method::Produce => self.produce(asker, &request, &mut from, message.payload),
-            Method::CreateTopic => self.create_topic(asker, &mut from),
-            Method::DeleteTopic => self.delete_topic(asker, &mut from),
-            Method::ListTopics => self.list_topics(asker),
-            Method::DescribeTopic => self.describe_topic(asker, &mut from),
-            Method::AddPartitions => self.add_partitions(asker, &request, &mut from),
-            Method::OpenProducer => self.open_producer(asker, &request, &mut from),
-            Method::Subscribe => self.subscribe(asker, &request, &mut from),
-            Method::SubscribeScoped => self.subscribe_scoped(asker, &request, &mut from),
-            Method::Unsubscribe => self.unsubscribe(asker, &mut from),
-            Method::Fetch => self.fetch(asker, &request, &mut from),
-            Method::ReadData => self.read_data(asker, &request, &mut from),
-            Method::MoveCursors => self.move_cursors(asker, &request, &mut from),
-            Method::MoveMemberCursors => self.move_member_cursors(asker, &request, &mut from),
-            Method::ReadCursors => self.read_cursors(asker, &request, &mut from),
-            Method::DeleteConsumer => self.delete_consumer(asker, &request, &mut from),
-            Method::DescribeConsumers => self.describe_consumers(asker, &request, &mut from),
-            Method::Status => self.status_reply(asker),
-            Method::ListGaps => self.list_gaps(asker, &mut from),
-            Method::Join => self.join(asker, &request, &mut from),
-            Method::Leave => self.leave(asker, &request, &mut from),
-            Method::Release => self.release(asker, &request, &mut from),
-            Method::AlterTopic => self.alter_topic(asker, &request, &mut from),
-            Method::Settle => self.settle_leases(asker, &request, &mut from),
-            Method::ExtendLeases => self.extend_leases(asker, &request, &mut from),
-            Method::Shutdown => {
-                self.reply(asker, Vec::new());
-                self.drain();
-                Ok(())
-            }
-        };
-        match result {
+        match self.dispatch(asker, &request, &mut from, message) {
             Ok(()) => Ok(()),
             Err(error) if error.code == ErrorCode::Malformed => Err(error),
             Err(error) => {
@@ -113,164 +146,67 @@ impl Node {
         }
     }
 
-    fn begin_request(
+    fn dispatch(
         &mut self,
         asker: Asker,
-        head: &RequestHead,
-        payload_bytes: u64,
-        is_quiet: bool,
+        request: &RequestHead,
+        from: &mut Reader<'_>,
+        message: Received,
     ) -> Result<(), Refused> {
-        let limit = self.ctx.options.limits.requests_max;
-        let Some(session) = self.sessions.get_mut(&asker.link) else {
-            return Ok(());
-        };
-        if session.requests.contains_key(&asker.id)
-            || session.subscriptions.contains_key(&asker.id)
-            || session.memberships.contains_key(&asker.id)
-        {
-            return Err(refuse(
-                ErrorCode::Malformed,
-                format!("request id {} is in use", asker.id),
-            ));
-        }
-        if session.requests.len() >= limit {
-            return Err(refuse(
-                ErrorCode::LimitExceeded,
-                format!("{limit} requests are unanswered already (requests_max)"),
-            ));
-        }
-        if payload_bytes > 0 {
-            let unanswered = session.unanswered_bytes;
-            // One call larger than the credit is let in alone.
-            if unanswered > 0 && unanswered + payload_bytes > session.credit {
-                return Err(refuse(
-                    ErrorCode::LimitExceeded,
-                    format!(
-                        "{payload_bytes} bytes of payload, {unanswered} are unanswered, the credit is {}",
-                        session.credit
-                    ),
-                ));
+        match request.method {
+            Method::Produce => self.produce(asker, request, from, message.payload),
+            Method::CreateTopic => self.create_topic(asker, from),
+            Method::DeleteTopic => self.delete_topic(asker, from),
+            Method::ListTopics => self.list_topics(asker),
+            Method::DescribeTopic => self.describe_topic(asker, from),
+            Method::AddPartitions => self.add_partitions(asker, request, from),
+            Method::OpenProducer => self.open_producer(asker, request, from),
+            Method::Subscribe => self.subscribe(asker, request, from),
+            Method::SubscribeScoped => self.subscribe_scoped(asker, request, from),
+            Method::Unsubscribe => self.unsubscribe(asker, from),
+            Method::Fetch => self.fetch(asker, request, from),
+            Method::ReadData => self.read_data(asker, request, from),
+            Method::MoveCursors => self.move_cursors(asker, request, from),
+            Method::MoveMemberCursors => self.move_member_cursors(asker, request, from),
+            Method::ReadCursors => self.read_cursors(asker, request, from),
+            Method::DeleteConsumer => self.delete_consumer(asker, request, from),
+            Method::DescribeConsumers => self.describe_consumers(asker, request, from),
+            Method::Status => self.status_reply(asker),
+            Method::ListGaps => self.list_gaps(asker, from),
+            Method::Join => self.join(asker, request, from),
+            Method::Leave => self.leave(asker, request, from),
+            Method::Release => self.release(asker, request, from),
+            Method::AlterTopic => self.alter_topic(asker, request, from),
+            Method::Settle => self.settle_leases(asker, request, from),
+            Method::ExtendLeases => self.extend_leases(asker, request, from),
+            Method::Shutdown => {
+                self.reply(asker, Vec::new());
+                self.drain();
+                Ok(())
             }
-            session.unanswered_bytes += payload_bytes;
-            self.ctx.data.take(payload_bytes);
         }
-        let deadline = (head.remaining_ms > 0)
-            .then(|| self.ctx.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
-        if let Some(deadline) = deadline {
-            session.watch_deadline(deadline, asker.link, &mut self.ctx.timers);
-        }
-        let request = Request {
-            deadline,
-            method: head.method,
-            work: None,
-            payload_bytes,
-            is_quiet,
-        };
-        session.requests.insert(asker.id, request);
-        Ok(())
-    }
-
-    /// Whether nobody hurries for the answer to a request.
-    pub(crate) fn is_quiet(&self, asker: Asker) -> bool {
-        let session = self.sessions.get(&asker.link);
-        let request = session.and_then(|session| session.requests.get(&asker.id));
-        request.is_some_and(|request| request.is_quiet)
-    }
-
-    /// Ends a request. `None` if it has ended before: its asker is gone, did
-    /// not wait, or has had its answer.
-    fn end_request(&mut self, asker: Asker) -> Option<Request> {
-        let session = self.sessions.get_mut(&asker.link)?;
-        let request = session.requests.remove(&asker.id)?;
-        session.unanswered_bytes -= request.payload_bytes;
-        self.ctx.data.give_back(request.payload_bytes);
-        Some(request)
-    }
-
-    /// Answers a request.
-    pub(crate) fn reply(&mut self, asker: Asker, head: Vec<u8>) {
-        let message = Message::control(FrameKind::Reply, asker.id, head);
-        self.reply_message(asker, message);
-    }
-
-    /// Answers a request with a message of its own.
-    pub(crate) fn reply_message(&mut self, asker: Asker, message: Message) {
-        match self.end_request(asker) {
-            Some(request) if request.is_quiet && message.kind == FrameKind::Reply => {
-                self.send_quietly(asker.link, message);
-            }
-            Some(_) => self.send(asker.link, message),
-            None => {}
-        }
-    }
-
-    /// Answers a request, behind whatever was sent in the bulk lane before.
-    pub(crate) fn reply_in_bulk(
-        &mut self,
-        asker: Asker,
-        head: Vec<u8>,
-        payload: Vec<bytes::Bytes>,
-    ) {
-        let message = Message {
-            payload,
-            lane: Lane::Bulk,
-            ..Message::control(FrameKind::Reply, asker.id, head)
-        };
-        self.reply_message(asker, message);
-    }
-
-    /// Answers a request with an error.
-    pub(crate) fn refuse_request(&mut self, asker: Asker, error: ErrorReply) {
-        if asker.link == OWN_LINK {
-            self.own_append_refused(asker.id, &error);
-            return;
-        }
-        let message = error_message(asker.id, &error);
-        self.reply_message(asker, message);
     }
 
     /// The first deadline of a connection's requests may have passed.
     pub(crate) fn look_at_deadlines(&mut self, link: LinkId) {
-        let now = self.ctx.now.monotonic;
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        session.deadline_at = None;
-        let is_late = |request: &Request| request.deadline.is_some_and(|at| at <= now);
-        let requests = session.requests.iter();
-        let late = requests.filter(|(_, request)| is_late(request));
-        let late: Vec<u64> = late.map(|(id, _)| *id).collect();
-        for id in late {
-            self.deadline_passed(Asker { link, id });
-        }
-        if let Some(session) = self.sessions.get_mut(&link) {
-            let deadlines = session.requests.values().filter_map(|one| one.deadline);
-            if let Some(next) = deadlines.min() {
-                session.watch_deadline(next, link, &mut self.ctx.timers);
+        for (asker, request) in self.sessions.late_requests(link, &self.ctx) {
+            // One that was given up with another one before it has its answer.
+            if !self.sessions.waits(asker) {
+                continue;
             }
+            let error = ErrorReply::retryable(
+                ErrorCode::DeadlinePassed,
+                0,
+                format!("{:?} was not done in the time given", request.method),
+            );
+            self.refuse_request(asker, error);
+            self.drop_work(asker, request);
         }
+        self.sessions.watch_deadlines(link, &mut self.ctx);
     }
 
-    /// The time that a request gave has passed.
-    pub(crate) fn deadline_passed(&mut self, asker: Asker) {
-        let request = self
-            .sessions
-            .get(&asker.link)
-            .and_then(|session| session.requests.get(&asker.id).copied());
-        let Some(request) = request else {
-            return;
-        };
-        let error = ErrorReply::retryable(
-            ErrorCode::DeadlinePassed,
-            0,
-            format!("{:?} was not done in the time given", request.method),
-        );
-        self.refuse_request(asker, error);
-        self.drop_work(asker, request);
-    }
-
-    pub(crate) fn cancel(&mut self, asker: Asker) {
-        if let Some(request) = self.end_request(asker) {
+    fn cancel(&mut self, asker: Asker) {
+        if let Some(request) = self.sessions.end_request(asker, &mut self.ctx) {
             self.drop_work(asker, request);
         }
     }
@@ -278,9 +214,12 @@ impl Node {
     /// Nobody waits for the answer any more: what can be left undone is.
     fn drop_work(&mut self, asker: Asker, request: Request) {
         match request.method {
-            Method::ReadData => self.forget_read_data(asker),
+            Method::ReadData => self
+                .reads
+                .cancel(asker, &mut self.partitions, &mut self.ctx),
             _ => self.forget_work(asker, request),
         }
+        self.route();
     }
 
     /// A partition forgets what it keeps of a request.
@@ -300,7 +239,7 @@ impl Node {
                     partition.subscriptions.forget_search(asker)
                 });
                 if forgotten == Some(true)
-                    && let Some(session) = self.sessions.get_mut(&asker.link)
+                    && let Some(session) = self.sessions.get_mut(asker.link)
                 {
                     session.subscriptions.remove(&asker.id);
                 }
@@ -308,27 +247,37 @@ impl Node {
         }
     }
 
+    /// Answers a request.
+    pub(crate) fn reply(&mut self, asker: Asker, head: Vec<u8>) {
+        self.ctx.reply(asker, head);
+        self.route();
+    }
+
+    /// Answers a request, behind whatever was sent in the bulk lane before.
+    pub(crate) fn reply_in_bulk(
+        &mut self,
+        asker: Asker,
+        head: Vec<u8>,
+        payload: Vec<bytes::Bytes>,
+    ) {
+        self.ctx.reply_in_bulk(asker, head, payload);
+        self.route();
+    }
+
     /// Answers with a head; if that is too long for one, with a payload.
     pub(crate) fn reply_long(&mut self, asker: Asker, head: Vec<u8>) {
-        if head.len() <= wire::frame::HEAD_BYTES_MAX as usize {
-            self.reply(asker, head);
-        } else {
-            self.reply_in_bulk(asker, Vec::new(), vec![head.into()]);
-        }
+        self.ctx.reply_long(asker, head);
+        self.route();
     }
-}
 
-/// An error as a message. Its text may quote what the client sent: a name of
-/// any length would not fit a head.
-pub(crate) fn error_message(id: u64, error: &ErrorReply) -> Message {
-    let mut error = error.clone();
-    if error.message.len() > ERROR_BYTES_MAX {
-        let whole = (0..=ERROR_BYTES_MAX).rev();
-        let end = whole
-            .into_iter()
-            .find(|end| error.message.is_char_boundary(*end));
-        error.message.truncate(end.unwrap_or(0));
-        error.message.push('…');
+    /// Answers a request with an error.
+    pub(crate) fn refuse_request(&mut self, asker: Asker, error: ErrorReply) {
+        self.ctx.refuse(asker, error);
+        self.route();
     }
-    Message::control(FrameKind::ErrorReply, id, error.to_bytes())
+
+    pub(crate) fn send(&mut self, link: LinkId, message: net::Message) {
+        self.ctx.send(link, message);
+        self.route();
+    }
 }

@@ -1,69 +1,57 @@
-//! Connections: who is there, what was asked, signs of life.
+//! Connections: who is there, what was asked and is not answered, signs of life.
+//!
+//! The one place that knows credit, ids and deadlines of requests, heartbeats and delayed
+//! answers. What a request does is another object's; its answer comes back as an
+//! [`Effect`](crate::effects::Effect).
 
+mod deferred;
+mod delayed;
+mod request;
+
+pub(crate) use deferred::Deferred;
+pub(crate) use request::{Request, Work, error_message};
+
+use crate::ctx::Ctx;
 use crate::ids::{Asker, LinkId, SharedId, StorageId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
-use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
-use crate::requests::{Request, Work, error_message};
-use crate::timers::{Timer, Timers};
+use crate::refusal::{Refused, draining, malformed, refuse};
+use crate::timers::Timer;
+use delayed::Delayed;
 use net::{Message, Peer, Received};
-use std::collections::{BTreeMap, BTreeSet};
+use request::Requests;
+use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::frame::FrameKind;
+use wire::frame::{FrameKind, HEARTBEAT_ANSWER};
 use wire::message::*;
 use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
-
-/// Set in the flags of a heartbeat that answers one.
-pub const HEARTBEAT_ANSWER: u8 = 1;
 
 /// One connection.
 pub(crate) struct Session {
     pub peer: Peer,
     pub stage: Stage,
-    pub since: Duration,
+    since: Duration,
     pub last_heard: Duration,
     /// Whether a sign of life was asked for since something was heard.
-    pub asked: bool,
-    pub requests: BTreeMap<u64, Request>,
-    /// When their deadlines are looked at: no later than the first of them.
-    /// Most requests are over long before, and cost no timer each.
-    pub deadline_at: Option<Duration>,
+    asked: bool,
+    pub requests: Requests,
     /// Subscriptions, and where each reads.
     pub subscriptions: BTreeMap<u64, StorageId>,
     /// By the ids of the requests that began them.
-    pub memberships: BTreeMap<u64, (SharedId, MemberId)>,
+    pub memberships: BTreeMap<u64, Membership>,
     /// Whether members of this connection have fallen silent.
     pub silent_members: bool,
     /// The timer that is armed.
-    pub timer_at: Option<Duration>,
-    /// Produce payload that may be unanswered, and that is.
+    timer_at: Option<Duration>,
+    /// Produce payload that may be unanswered.
     pub credit: u64,
-    pub unanswered_bytes: u64,
-    /// `ReadData` calls, in turn, and their bytes under way.
-    pub reads: BTreeSet<u64>,
-    pub read_bytes: u64,
 }
 
-impl Session {
-    /// A partition takes a request on. Returns what the connection was granted of unanswered
-    /// bytes.
-    pub fn begin_work(&mut self, id: u64, work: Work) -> u64 {
-        if let Some(request) = self.requests.get_mut(&id) {
-            request.work = Some(work);
-        }
-        self.credit
-    }
-
-    /// Sees that deadlines are looked at by then.
-    pub fn watch_deadline(&mut self, at: Duration, link: LinkId, timers: &mut Timers) {
-        if self.deadline_at.is_some_and(|armed| armed <= at) {
-            return;
-        }
-        if let Some(armed) = self.deadline_at.replace(at) {
-            timers.remove(armed, Timer::Requests(link));
-        }
-        timers.insert(at, Timer::Requests(link));
-    }
+/// A member of a group or queue that has joined on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Membership {
+    pub shared: SharedId,
+    pub member: MemberId,
+    pub session_timeout: Duration,
 }
 
 /// How far a connection has come.
@@ -81,214 +69,182 @@ pub(crate) enum Stage {
     Closing,
 }
 
-impl Node {
-    pub(crate) fn link_up(&mut self, link: LinkId, peer: Peer) {
-        let too_many = self.sessions.len() >= self.ctx.options.limits.sessions_max;
-        let now = self.ctx.now.monotonic;
-        let session = Session {
+impl Session {
+    fn new(peer: Peer, now: Duration) -> Self {
+        Self {
             peer,
             stage: Stage::New,
             since: now,
             last_heard: now,
             asked: false,
-            requests: BTreeMap::new(),
-            deadline_at: None,
+            requests: Requests::default(),
             subscriptions: BTreeMap::new(),
             memberships: BTreeMap::new(),
             silent_members: false,
             timer_at: None,
             credit: 0,
-            unanswered_bytes: 0,
-            reads: BTreeSet::new(),
-            read_bytes: 0,
-        };
-        self.sessions.insert(link, session);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open { .. })
+    }
+
+    /// A partition takes a request on. Returns what the connection was granted of unanswered
+    /// bytes.
+    pub fn begin_work(&mut self, id: u64, work: Work) -> u64 {
+        self.requests.begin_work(id, work);
+        self.credit
+    }
+
+    /// Silence after which a sign of life is asked for: early enough for a
+    /// member that has less time than its connection.
+    fn patience(&self, heartbeat: Duration) -> Duration {
+        let members = self.memberships.values();
+        let members = members.map(|membership| membership.session_timeout / 3);
+        members.fold(heartbeat, Duration::min)
+    }
+}
+
+/// What is to be known of a message before it is looked at.
+pub(crate) struct Heard {
+    /// Whether its client has said who it is.
+    pub is_open: bool,
+    /// Whether members of its connection had fallen silent.
+    pub silent_members: bool,
+}
+
+/// All connections.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    links: BTreeMap<LinkId, Session>,
+    /// The latest connection of each client that names its session.
+    latest: BTreeMap<SessionId, LinkId>,
+    delayed: Delayed,
+    is_draining: bool,
+}
+
+impl Sessions {
+    pub fn get(&self, link: LinkId) -> Option<&Session> {
+        self.links.get(&link)
+    }
+
+    pub fn get_mut(&mut self, link: LinkId) -> Option<&mut Session> {
+        self.links.get_mut(&link)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (LinkId, &Session)> {
+        self.links.iter().map(|(link, session)| (*link, session))
+    }
+
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether requests of a connection are taken: its client has said who it is.
+    pub fn takes_requests(&self, link: LinkId) -> bool {
+        self.links.get(&link).is_some_and(Session::is_open)
+    }
+
+    /// The session that a connection is of; 0 is none.
+    pub fn id(&self, link: LinkId) -> SessionId {
+        match self.links.get(&link).map(|session| &session.stage) {
+            Some(Stage::Open { id, .. }) => *id,
+            _ => SessionId(0),
+        }
+    }
+
+    /// The namespace that a connection's names are in.
+    pub fn namespace(&self, link: LinkId) -> &str {
+        match self.links.get(&link).map(|session| &session.stage) {
+            Some(Stage::Open { namespace, .. }) => namespace,
+            _ => "",
+        }
+    }
+
+    pub fn link_up(&mut self, link: LinkId, peer: Peer, ctx: &mut Ctx) {
+        let limit = ctx.options.limits.sessions_max;
+        let too_many = self.links.len() >= limit;
+        self.links
+            .insert(link, Session::new(peer, ctx.now.monotonic));
         if too_many {
-            let limit = self.ctx.options.limits.sessions_max;
             let error = ErrorReply::retryable(
                 ErrorCode::LimitExceeded,
                 1000,
                 format!("{limit} connections stand already (sessions_max)"),
             );
-            self.end_session(link, 0, error);
+            self.end(link, 0, error, ctx);
             return;
         }
-        self.arm_session(link);
+        self.arm(link, ctx);
     }
 
-    pub(crate) fn link_down(&mut self, link: LinkId) {
-        let Some(mut session) = self.sessions.remove(&link) else {
-            return;
-        };
-        for (id, request) in std::mem::take(&mut session.requests) {
-            self.forget_request(Asker { link, id }, request);
+    /// A connection is gone. What other objects keep for it is theirs to forget.
+    pub fn link_down(&mut self, link: LinkId, ctx: &mut Ctx) -> Option<Session> {
+        let session = self.links.remove(&link)?;
+        if let Stage::Open { id, .. } = session.stage
+            && self.latest.get(&id) == Some(&link)
+        {
+            self.latest.remove(&id);
         }
-        for (id, storage) in std::mem::take(&mut session.subscriptions) {
-            self.forget_subscription(Asker { link, id }, storage);
+        for (_, request) in session.requests.iter() {
+            ctx.data.give_back(request.payload_bytes);
         }
-        for (id, (shared, member)) in std::mem::take(&mut session.memberships) {
-            self.membership_lost(Asker { link, id }, shared, member);
-        }
-        for call in std::mem::take(&mut session.reads) {
-            self.drop_read_data(call);
-        }
-        // A transfer belongs to a batch, and a batch to a request.
-        let mut partitions = self.partitions.values();
-        debug_assert!(!partitions.any(|partition| partition.appends.fetches_from(link)));
-        self.drop_held(link);
-        self.ctx.crowded.remove(&link);
         if session.credit > 0 {
-            self.ctx.data.revoke(session.credit);
+            ctx.data.revoke(session.credit);
         }
+        ctx.crowded.remove(&link);
+        self.delayed.forget(link, ctx);
+        Some(session)
     }
 
-    pub(crate) fn link_queued(&mut self, link: LinkId, bytes: u64) {
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        if bytes > LINK_QUEUED_BYTES_HIGH {
-            self.ctx.crowded.insert(link);
-        } else if bytes <= LINK_QUEUED_BYTES_LOW && self.ctx.crowded.remove(&link) {
-            let subscriptions: Vec<_> = session.subscriptions.clone().into_iter().collect();
-            let memberships: Vec<_> = session.memberships.values().copied().collect();
-            for (id, storage) in subscriptions {
-                self.at(storage, |partition, ctx| {
-                    partition.advance_subscription(Asker { link, id }, ctx);
-                });
-            }
-            for (id, member) in memberships {
-                self.queue_member_has_room(id, member);
-            }
+    /// So many bytes wait to be handed to the network. Returns whether the connection takes
+    /// deliveries again, after so many waited that it took none.
+    pub fn link_queued(&mut self, link: LinkId, bytes: u64, ctx: &mut Ctx) -> bool {
+        if bytes > LINK_QUEUED_BYTES_HIGH && self.links.contains_key(&link) {
+            ctx.crowded.insert(link);
         }
+        bytes <= LINK_QUEUED_BYTES_LOW && ctx.crowded.remove(&link)
     }
 
-    pub(crate) fn message(&mut self, link: LinkId, message: Received) {
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        session.last_heard = self.ctx.now.monotonic;
+    /// A message has come. `None` if the connection is to end, and nobody looks at it.
+    pub fn heard(&mut self, link: LinkId, message: &Received, ctx: &Ctx) -> Option<Heard> {
+        let session = self.links.get_mut(&link)?;
+        session.last_heard = ctx.now.monotonic;
         session.asked &= message.kind == FrameKind::Heartbeat;
-        let silent = session.silent_members;
-        let open = match session.stage {
-            Stage::Closing => return,
-            Stage::New => false,
-            Stage::Open { .. } => true,
-        };
-        if silent {
-            self.members_heard(link);
+        if let Stage::Closing = session.stage {
+            return None;
         }
-        let id = message.id;
-        let message = match open {
-            true => self.put_off(link, message),
-            false => Some(message),
-        };
-        let Some(message) = message else {
-            return;
-        };
-        let result = match (message.kind, open) {
-            (FrameKind::Hello, false) => self.hello(link, &message),
-            (FrameKind::Request, true) => self.request(link, message),
-            (FrameKind::Cancel, true) => {
-                self.cancel(Asker { link, id });
-                Ok(())
-            }
-            (FrameKind::Credit, true) => Credit::from_bytes("credit", &message.head)
-                .map(|credit| self.more_credit(Asker { link, id }, credit.bytes))
-                .map_err(malformed),
-            (FrameKind::Heartbeat, true) => {
-                self.heartbeat(link, message.flags);
-                Ok(())
-            }
-            (FrameKind::GoAway, true) => Ok(()),
-            (kind, open) => Err(refuse(
-                ErrorCode::Malformed,
-                format!(
-                    "a {kind:?} frame is not expected {} the Hello",
-                    if open { "after" } else { "before" }
-                ),
-            )),
-        };
-        if let Err(error) = result {
-            self.end_session(link, id, error);
-        }
+        Some(Heard {
+            is_open: session.is_open(),
+            silent_members: session.silent_members,
+        })
     }
 
-    /// Whether the client of a connection has said who it is, and was let in.
-    pub fn knows_client(&self, link: LinkId) -> bool {
-        self.takes_requests(link)
-    }
-
-    /// Whether requests of a connection are taken.
-    pub(crate) fn takes_requests(&self, link: LinkId) -> bool {
-        let session = self.sessions.get(&link);
-        session.is_some_and(|session| matches!(session.stage, Stage::Open { .. }))
-    }
-
-    /// Sends an error and closes.
-    pub(crate) fn end_session(&mut self, link: LinkId, id: u64, error: ErrorReply) {
-        let reason = error.to_string();
-        let message = error_message(id, &error);
-        self.send(link, message);
-        self.close_session(link, reason);
-    }
-
-    pub(crate) fn close_session(&mut self, link: LinkId, reason: String) {
-        if let Some(session) = self.sessions.get_mut(&link) {
-            session.stage = Stage::Closing;
-        }
-        self.ctx.outputs.push_back(Output::Close { link, reason });
-    }
-
-    fn hello(&mut self, link: LinkId, message: &Received) -> Result<(), Refused> {
+    /// A client says who it is.
+    pub fn hello(
+        &mut self,
+        link: LinkId,
+        message: &Received,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
         let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
-        let (least, greatest) = (hello.version_min, hello.version_max);
-        if !(least..=greatest).contains(&PROTOCOL_VERSION) {
-            return Err(refuse(
-                ErrorCode::Unsupported,
-                format!(
-                    "the client speaks versions {least} to {greatest}, this server {PROTOCOL_VERSION}"
-                ),
-            ));
-        }
-        if hello.features_required != 0 {
-            let features = hello.features_required;
-            return Err(refuse(
-                ErrorCode::Unsupported,
-                format!("required features {features:#x} are not known to this server"),
-            ));
-        }
-        let own = self.ctx.options.directory_id;
-        if hello.directory != DirectoryId(0) && hello.directory != own {
-            let expected = hello.directory;
-            return Err(refuse(
-                ErrorCode::WrongServer,
-                format!("the client expects data directory {expected}, this server owns {own}"),
-            ));
-        }
-        let names = topic::check_namespace(&hello.namespace)
-            .and_then(|()| topic::check_client_name(&hello.client_name));
-        names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))?;
-        if hello.role != Role::Control {
-            return Err(refuse(
-                ErrorCode::Unsupported,
-                "bulk stripes are not supported",
-            ));
-        }
-        self.authenticate(link, &hello)?;
-        self.supersede(hello.session);
-        let limits = &self.ctx.options.limits;
-        let credit = self.ctx.data.grant(limits.produce_credit_bytes_max);
+        check_hello(&hello, ctx)?;
+        self.authenticate(link, &hello, ctx)?;
+        let limits = &ctx.options.limits;
+        let credit = ctx.data.grant(limits.produce_credit_bytes_max);
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
             features: 0,
-            directory: own,
-            instance: self.ctx.options.instance,
+            directory: ctx.options.directory_id,
+            instance: ctx.options.instance,
             produce_credit: credit,
             payload_bytes_max: limits.payload_bytes_max,
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
-            server_version: self.ctx.options.server_version.clone(),
+            server_version: ctx.options.server_version.clone(),
         };
-        if let Some(session) = self.sessions.get_mut(&link) {
+        self.supersede(hello.session, link, ctx);
+        if let Some(session) = self.links.get_mut(&link) {
             session.credit = credit;
             session.stage = Stage::Open {
                 namespace: hello.namespace,
@@ -296,11 +252,11 @@ impl Node {
                 id: hello.session,
             };
         }
-        self.arm_session(link);
+        self.arm(link, ctx);
         let message = Message::control(FrameKind::Welcome, message.id, welcome.to_bytes());
-        self.send(link, message);
-        if self.drain.is_begun() {
-            self.say_go_away(link);
+        self.send(link, message, ctx);
+        if self.is_draining {
+            self.say_go_away(link, ctx);
         }
         Ok(())
     }
@@ -308,31 +264,27 @@ impl Node {
     /// Ends the older connection of a session. Its client has given it up and
     /// asks again what was not answered: what it still holds, a seek perhaps,
     /// must not be done behind what the client asks on the new one.
-    fn supersede(&mut self, id: SessionId) {
-        let is_older = |session: &Session| match session.stage {
-            Stage::Open { id: other, .. } => other == id && id != SessionId(0),
-            Stage::New | Stage::Closing => false,
-        };
-        let older: Vec<LinkId> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| is_older(session))
-            .map(|(link, _)| *link)
-            .collect();
-        for link in older {
+    fn supersede(&mut self, id: SessionId, link: LinkId, ctx: &mut Ctx) {
+        if id == SessionId(0) {
+            return;
+        }
+        if let Some(older) = self.latest.insert(id, link)
+            && self.takes_requests(older)
+        {
             let error = refuse(ErrorCode::Cancelled, "the client has connected anew");
-            self.end_session(link, 0, error);
+            self.end(older, 0, error, ctx);
         }
     }
 
     /// Lets in this process itself, the owner's processes where the kernel
     /// vouches for them, and whoever shows the token.
-    fn authenticate(&self, link: LinkId, hello: &Hello) -> Result<(), Refused> {
-        let peer = self.sessions.get(&link).map(|session| &session.peer);
+    fn authenticate(&self, link: LinkId, hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
+        let peer = self.links.get(&link).map(|session| &session.peer);
+        let options = &ctx.options;
         let proved = peer.is_some_and(|peer| {
-            peer.in_process || (peer.uid.is_some() && peer.uid == self.ctx.options.owner_uid)
+            peer.in_process || (peer.uid.is_some() && peer.uid == options.owner_uid)
         });
-        if proved || (hello.mechanism == "token" && same(&hello.proof, &self.ctx.options.token)) {
+        if proved || (hello.mechanism == "token" && same(&hello.proof, &options.token)) {
             return Ok(());
         }
         let reason = match hello.mechanism.as_str() {
@@ -343,8 +295,135 @@ impl Node {
         Err(refuse(ErrorCode::NotAuthenticated, reason))
     }
 
-    fn heartbeat(&mut self, link: LinkId, flags: u8) {
-        let Some(session) = self.sessions.get_mut(&link) else {
+    /// Takes a request note of which its answer ends.
+    pub fn begin_request(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        message: &Received,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        let Some(session) = self.links.get_mut(&asker.link) else {
+            return Ok(());
+        };
+        let id = asker.id;
+        if session.requests.is_open(id)
+            || session.subscriptions.contains_key(&id)
+            || session.memberships.contains_key(&id)
+        {
+            return Err(refuse(
+                ErrorCode::Malformed,
+                format!("request id {id} is in use"),
+            ));
+        }
+        let credit = session.credit;
+        session.requests.begin(asker, head, message, credit, ctx)
+    }
+
+    /// Ends a request. `None` if it has ended before: its asker is gone, did
+    /// not wait, or has had its answer.
+    pub fn end_request(&mut self, asker: Asker, ctx: &mut Ctx) -> Option<Request> {
+        let session = self.links.get_mut(&asker.link)?;
+        session.requests.end(asker.id, ctx)
+    }
+
+    /// Whether a request waits for its answer.
+    pub fn waits(&self, asker: Asker) -> bool {
+        let session = self.links.get(&asker.link);
+        session.is_some_and(|session| session.requests.is_open(asker.id))
+    }
+
+    /// Whether nobody hurries for the answer to a request.
+    pub fn is_quiet(&self, asker: Asker) -> bool {
+        let session = self.links.get(&asker.link);
+        let request = session.and_then(|session| session.requests.get(asker.id));
+        request.is_some_and(|request| request.is_quiet)
+    }
+
+    /// Answers a request.
+    pub fn reply(&mut self, asker: Asker, message: Message, ctx: &mut Ctx) {
+        match self.end_request(asker, ctx) {
+            Some(request) if request.is_quiet && message.kind == FrameKind::Reply => {
+                // At the end there may be no next message, and no while.
+                match self.is_draining {
+                    true => self.send(asker.link, message, ctx),
+                    false => self.delayed.hold(asker.link, message, ctx),
+                }
+            }
+            Some(_) => self.send(asker.link, message, ctx),
+            None => {}
+        }
+    }
+
+    /// Answers a request with an error.
+    pub fn refuse(&mut self, asker: Asker, error: &ErrorReply, ctx: &mut Ctx) {
+        self.reply(asker, error_message(asker.id, error), ctx);
+    }
+
+    /// Sends a message, behind what waits for company on its connection; events
+    /// are ahead of it, for somebody waits for them.
+    pub fn send(&mut self, link: LinkId, message: Message, ctx: &mut Ctx) {
+        self.delayed.send(link, message, ctx);
+    }
+
+    /// Sends the answers that wait for company on a connection.
+    pub fn send_delayed(&mut self, link: LinkId, ctx: &mut Ctx) {
+        self.delayed.release(link, ctx);
+    }
+
+    /// The requests of a connection whose deadlines have passed.
+    pub fn late_requests(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(Asker, Request)> {
+        let session = self.links.get_mut(&link);
+        session.map_or_else(Vec::new, |session| session.requests.late(link, ctx))
+    }
+
+    /// Has the deadlines of a connection's requests looked at again.
+    pub fn watch_deadlines(&mut self, link: LinkId, ctx: &mut Ctx) {
+        if let Some(session) = self.links.get_mut(&link) {
+            session.requests.watch_deadlines(link, ctx);
+        }
+    }
+
+    /// Sends an error and closes.
+    pub fn end(&mut self, link: LinkId, id: u64, error: ErrorReply, ctx: &mut Ctx) {
+        let reason = error.to_string();
+        self.send(link, error_message(id, &error), ctx);
+        self.close(link, reason, ctx);
+    }
+
+    pub fn close(&mut self, link: LinkId, reason: String, ctx: &mut Ctx) {
+        if let Some(session) = self.links.get_mut(&link) {
+            session.stage = Stage::Closing;
+        }
+        ctx.outputs.push_back(Output::Close { link, reason });
+    }
+
+    /// The node is to end: clients are told.
+    pub fn drain(&mut self, ctx: &mut Ctx) {
+        self.is_draining = true;
+        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        for link in links {
+            self.say_go_away(link, ctx);
+        }
+    }
+
+    /// The node has ended.
+    pub fn close_all(&mut self, ctx: &mut Ctx) {
+        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        for link in links {
+            self.close(link, draining().to_string(), ctx);
+        }
+    }
+
+    fn say_go_away(&mut self, link: LinkId, ctx: &mut Ctx) {
+        if self.takes_requests(link) {
+            let message = Message::control(FrameKind::GoAway, 0, draining().to_bytes());
+            self.send(link, message, ctx);
+        }
+    }
+
+    pub fn heartbeat(&mut self, link: LinkId, flags: u8, ctx: &mut Ctx) {
+        let Some(session) = self.links.get_mut(&link) else {
             return;
         };
         // What comes while an answer is owed to us is the answer.
@@ -355,105 +434,115 @@ impl Node {
             flags: HEARTBEAT_ANSWER,
             ..Message::control(FrameKind::Heartbeat, 0, Vec::new())
         };
-        self.send(link, message);
+        self.send(link, message, ctx);
     }
 
-    /// Silence after which a sign of life is asked for: early enough for a
-    /// member that has less time than its connection.
-    fn patience(&self, session: &Session) -> Duration {
-        let members = session.memberships.values();
-        let members = members
-            .filter_map(|(id, member)| self.shared.member(*id, *member))
-            .map(|member| member.session_timeout() / 3);
-        let heartbeat = self.ctx.options.limits.heartbeat;
-        members.fold(heartbeat, Duration::min)
-    }
-
-    /// When the connection is to be looked at.
-    pub(crate) fn arm_session(&mut self, link: LinkId) {
-        let Some(session) = self.sessions.get(&link) else {
+    /// Arms the timer of a connection: when it is to be looked at.
+    pub fn arm(&mut self, link: LinkId, ctx: &mut Ctx) {
+        let Some(session) = self.links.get_mut(&link) else {
             return;
         };
-        let heartbeat = self.ctx.options.limits.heartbeat;
+        let limits = &ctx.options.limits;
+        let patience = session.patience(limits.heartbeat);
         let at = match session.stage {
             Stage::Closing => return,
-            Stage::New => session.since + self.ctx.options.limits.hello_timeout,
+            Stage::New => session.since + limits.hello_timeout,
             Stage::Open { .. } if session.asked => {
-                let again = self.ctx.now.monotonic + self.patience(session);
-                again.min(session.last_heard + heartbeat * 2)
+                let again = ctx.now.monotonic + patience;
+                again.min(session.last_heard + limits.heartbeat * 2)
             }
-            Stage::Open { .. } => session.last_heard + self.patience(session),
-        };
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
+            Stage::Open { .. } => session.last_heard + patience,
         };
         match session.timer_at {
             // It comes early at worst, and then is armed again.
             Some(armed) if armed <= at => return,
-            Some(armed) => self.ctx.timers.remove(armed, Timer::Session(link)),
+            Some(armed) => ctx.timers.remove(armed, Timer::Session(link)),
             None => {}
         }
         session.timer_at = Some(at);
-        self.ctx.timers.insert(at, Timer::Session(link));
+        ctx.timers.insert(at, Timer::Session(link));
     }
 
-    pub(crate) fn session_timer(&mut self, link: LinkId) {
-        let heartbeat = self.ctx.options.limits.heartbeat;
-        let now = self.ctx.now.monotonic;
-        let Some(session) = self.sessions.get_mut(&link) else {
+    /// Looks at a connection of which nothing may have been heard for long.
+    pub fn timer_came(&mut self, link: LinkId, ctx: &mut Ctx) {
+        let Some(session) = self.links.get_mut(&link) else {
             return;
         };
         session.timer_at = None;
+        let limits = &ctx.options.limits;
+        let now = ctx.now.monotonic;
         let silence = now.saturating_sub(session.last_heard);
         match session.stage {
             Stage::Closing => return,
-            Stage::New if now >= session.since + self.ctx.options.limits.hello_timeout => {
+            Stage::New if now >= session.since + limits.hello_timeout => {
                 let error = refuse(ErrorCode::DeadlinePassed, "no Hello came in time");
-                self.end_session(link, 0, error);
+                self.end(link, 0, error, ctx);
                 return;
             }
             Stage::New => {}
-            Stage::Open { .. } if silence >= heartbeat * 2 => {
-                let name = session.peer.address.clone();
+            Stage::Open { .. } if silence >= limits.heartbeat * 2 => {
+                let name = &session.peer.address;
                 let reason = format!("nothing was heard from {name} for {silence:?}");
-                self.ctx.report(format!("closing a connection: {reason}"));
-                self.close_session(link, reason);
+                ctx.report(format!("closing a connection: {reason}"));
+                self.close(link, reason, ctx);
                 return;
             }
-            Stage::Open { .. } => self.ask_for_life(link, silence),
+            Stage::Open { .. } if silence >= session.patience(limits.heartbeat) => {
+                self.ask_for_life(link, ctx);
+            }
+            Stage::Open { .. } => {}
         }
-        self.arm_session(link);
-    }
-
-    /// Asks for a sign of life, if nothing was heard for long enough.
-    fn ask_for_life(&mut self, link: LinkId, silence: Duration) {
-        let Some(session) = self.sessions.get(&link) else {
-            return;
-        };
-        if silence >= self.patience(session) {
-            self.ask_for_life_now(link);
-        }
+        self.arm(link, ctx);
     }
 
     /// Asks for a sign of life, unless one was asked for and has not come.
-    pub(crate) fn ask_for_life_now(&mut self, link: LinkId) {
-        let Some(session) = self.sessions.get_mut(&link) else {
+    pub fn ask_for_life(&mut self, link: LinkId, ctx: &mut Ctx) {
+        let Some(session) = self.links.get_mut(&link) else {
             return;
         };
-        if std::mem::replace(&mut session.asked, true) {
-            return;
+        if !std::mem::replace(&mut session.asked, true) {
+            let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
+            self.send(link, message, ctx);
         }
-        let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
-        self.send(link, message);
     }
+}
 
-    /// The namespace that a connection's names are in.
-    pub(crate) fn namespace(&self, link: LinkId) -> &str {
-        match self.sessions.get(&link).map(|session| &session.stage) {
-            Some(Stage::Open { namespace, .. }) => namespace,
-            _ => "",
-        }
+/// Refuses a client that this server cannot serve.
+fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
+    let (least, greatest) = (hello.version_min, hello.version_max);
+    if !(least..=greatest).contains(&PROTOCOL_VERSION) {
+        return Err(refuse(
+            ErrorCode::Unsupported,
+            format!(
+                "the client speaks versions {least} to {greatest}, this server {PROTOCOL_VERSION}"
+            ),
+        ));
     }
+    if hello.features_required != 0 {
+        let features = hello.features_required;
+        return Err(refuse(
+            ErrorCode::Unsupported,
+            format!("required features {features:#x} are not known to this server"),
+        ));
+    }
+    let own = ctx.options.directory_id;
+    if hello.directory != DirectoryId(0) && hello.directory != own {
+        let expected = hello.directory;
+        return Err(refuse(
+            ErrorCode::WrongServer,
+            format!("the client expects data directory {expected}, this server owns {own}"),
+        ));
+    }
+    let names = topic::check_namespace(&hello.namespace)
+        .and_then(|()| topic::check_client_name(&hello.client_name));
+    names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))?;
+    if hello.role != Role::Control {
+        return Err(refuse(
+            ErrorCode::Unsupported,
+            "bulk stripes are not supported",
+        ));
+    }
+    Ok(())
 }
 
 /// Compares in a time that does not depend on where the bytes differ.

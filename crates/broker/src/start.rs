@@ -91,8 +91,8 @@ impl Node {
         ctx.dirty.controller = true;
         let mut node = Self {
             ctx,
-            quiet: crate::quiet::Quiet::default(),
-            sessions: BTreeMap::new(),
+            sessions: Default::default(),
+            deferred: Default::default(),
             controller,
             commands: BTreeMap::new(),
             topics: BTreeMap::new(),
@@ -104,9 +104,10 @@ impl Node {
             last_lease: 0,
             partitions: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            reads: BTreeMap::new(),
+            reads: Default::default(),
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
+            nameless: Default::default(),
             gap_records: crate::gaps::GapRecords::default(),
             drain: Drain::default(),
             topic_files: BTreeMap::new(),

@@ -57,7 +57,7 @@ impl Node {
                 "transfers_waiting": self.ctx.incoming.waiting(),
             },
             "sessions": self.sessions.iter()
-                .map(|(link, session)| self.session_status(*link, session))
+                .map(|(link, session)| self.session_status(link, session))
                 .collect::<Vec<_>>(),
             "topics": topics.collect::<Vec<_>>(),
         })
@@ -142,7 +142,7 @@ impl Node {
             "client": client,
             "requests": session.requests.len(),
             "produce_credit_bytes": session.credit,
-            "unanswered_bytes": session.unanswered_bytes,
+            "unanswered_bytes": session.requests.unanswered_bytes,
             "crowded": self.ctx.crowded.contains(&link),
             "memberships": session.memberships.len(),
             "subscriptions": subscriptions.collect::<Vec<_>>(),

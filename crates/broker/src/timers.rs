@@ -13,7 +13,7 @@ pub(crate) enum Timer {
     /// Deadlines of a connection's requests.
     Requests(LinkId),
     /// Answers of a connection that wait for company.
-    Quiet(LinkId),
+    Delayed(LinkId),
     /// How long a fetch waits for its first event.
     Fetch(StorageId, Asker),
     /// A storage's retention and background syncs.

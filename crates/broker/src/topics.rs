@@ -42,7 +42,7 @@ impl Node {
         let definition = Definition::from_json(&create.definition)
             .and_then(|definition| definition.validator().check_work().map(|()| definition))
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
-        let namespace = self.namespace(asker.link).to_owned();
+        let namespace = self.sessions.namespace(asker.link).to_owned();
         let is_made = |making: &Making| {
             let record = making.record.as_ref();
             record.is_some_and(|record| record.namespace == namespace && record.name == create.name)
@@ -388,7 +388,7 @@ impl Node {
         let entry = self
             .controller
             .table()
-            .named(self.namespace(asker.link), &name);
+            .named(self.sessions.namespace(asker.link), &name);
         let id = entry
             .map(|entry| entry.record.topic)
             .ok_or_else(|| no_topic(&name))?;

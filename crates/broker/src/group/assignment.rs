@@ -128,7 +128,7 @@ impl Node {
         partition: Option<PartitionIndex>,
         error: &ErrorReply,
     ) {
-        let Some(session) = self.sessions.get(&link) else {
+        let Some(session) = self.sessions.get(link) else {
             return;
         };
         let is_ended = |asker: Asker, storage: StorageId| {

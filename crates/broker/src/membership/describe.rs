@@ -80,7 +80,7 @@ impl Node {
         }
         let mut readers: BTreeMap<&str, Vec<MemberDescription>> = BTreeMap::new();
         for ((consumer, link), partitions) in read {
-            let reader = self.sessions.get(&link).and_then(|session| {
+            let reader = self.sessions.get(link).and_then(|session| {
                 self.describe_reader(session, partitions.into_iter().collect())
             });
             if let Some(reader) = reader {
@@ -158,7 +158,7 @@ impl Node {
         let mut owned = shared.group().map(Group::assigned).unwrap_or_default();
         let members = shared.members.iter().map(|(member, state)| {
             let asker = state.presence.asker();
-            let session = asker.and_then(|asker| self.sessions.get(&asker.link));
+            let session = asker.and_then(|asker| self.sessions.get(asker.link));
             let timeout = state.session_timeout();
             let silent_ms = match (state.presence, session) {
                 (Presence::Away { until }, _) => {

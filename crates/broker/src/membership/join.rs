@@ -8,8 +8,9 @@ use crate::ids::SharedId;
 use crate::node::{Decided, Node};
 use crate::refusal::{Refused, malformed, refuse};
 use crate::served_topic::Slot;
-use crate::session::Stage;
+use crate::session::{Membership, Stage};
 use crate::topics::undecided;
+use std::time::Duration;
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::{Appended, Reader};
 use wire::message::*;
@@ -68,7 +69,7 @@ impl Node {
         // Even if nothing changes, the answer comes after what is under way.
         self.submit(records, Decided::MemberJoined(under_way));
         self.arm_shared(id);
-        self.arm_session(asker.link);
+        self.sessions.arm(asker.link, &mut self.ctx);
         Ok(())
     }
 
@@ -170,7 +171,7 @@ impl Node {
             _ => GroupOptions::from_json(&join.options)?.to_json(),
         };
         let record = ConsumerRecord {
-            namespace: self.namespace(asker.link).to_owned(),
+            namespace: self.sessions.namespace(asker.link).to_owned(),
             consumer: consumer.clone(),
             topic,
             kind: join.kind,
@@ -299,7 +300,7 @@ impl Node {
 
     /// Notes the member: from now on it is one, unless its record is refused.
     fn admit(&mut self, asker: Asker, id: SharedId, join: &Join, records: &mut Vec<Record>) {
-        let client_name = match self.sessions.get(&asker.link).map(|session| &session.stage) {
+        let client_name = match self.sessions.get(asker.link).map(|session| &session.stage) {
             Some(Stage::Open { client_name, .. }) => client_name.clone(),
             _ => String::new(),
         };
@@ -328,8 +329,13 @@ impl Node {
         if before.as_ref().is_none_or(|before| before.record != record) {
             records.push(Record::Member(record));
         }
-        if let Some(session) = self.sessions.get_mut(&asker.link) {
-            session.memberships.insert(asker.id, (id, join.member));
+        if let Some(session) = self.sessions.get_mut(asker.link) {
+            let membership = Membership {
+                shared: id,
+                member: join.member,
+                session_timeout: Duration::from_millis(join.session_timeout_ms.into()),
+            };
+            session.memberships.insert(asker.id, membership);
         }
         let Some(before) = before else {
             return;
@@ -362,7 +368,7 @@ impl Node {
             grant,
         } = under_way;
         if let Err(error) = result {
-            let session = self.sessions.get_mut(&asker.link);
+            let session = self.sessions.get_mut(asker.link);
             session.and_then(|session| session.memberships.remove(&asker.id));
             self.refuse_request(asker, undecided(&error));
             self.return_to_table(id, &error);
@@ -375,10 +381,7 @@ impl Node {
             return;
         }
         self.grant_is_durable(id, grant);
-        let waits = self
-            .sessions
-            .get(&asker.link)
-            .is_some_and(|session| session.requests.contains_key(&asker.id));
+        let waits = self.sessions.waits(asker);
         let state = self.shared.member_mut(id, member);
         match state {
             Some(state) if state.presence == Presence::Joining(asker) && waits => {}

@@ -6,6 +6,7 @@ use crate::ids::SharedId;
 use crate::ids::{Asker, LinkId};
 use crate::node::{Decided, Node};
 use crate::refusal::{Refused, malformed, refuse};
+use crate::session::Membership;
 use crate::timers::Timer;
 use net::{Lane, Message};
 use std::collections::BTreeMap;
@@ -88,14 +89,14 @@ impl Node {
         let Some(asker) = presence.asker() else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(&asker.link) else {
+        let Some(session) = self.sessions.get_mut(asker.link) else {
             return;
         };
         if session.memberships.remove(&asker.id).is_none() {
             return;
         }
         // One that waits for its answer is told by that.
-        if session.requests.contains_key(&asker.id) {
+        if session.requests.is_open(asker.id) {
             return;
         }
         let message = Message {
@@ -156,7 +157,7 @@ impl Node {
             let Presence::Present(asker) = state.presence else {
                 continue;
             };
-            let Some(session) = self.sessions.get_mut(&asker.link) else {
+            let Some(session) = self.sessions.get_mut(asker.link) else {
                 continue;
             };
             if session.last_heard >= at {
@@ -166,7 +167,7 @@ impl Node {
             session.silent_members = true;
             self.tell_away(id, member);
             self.arm_shared(id);
-            self.ask_for_life_now(asker.link);
+            self.sessions.ask_for_life(asker.link, &mut self.ctx);
         }
     }
 
@@ -189,12 +190,15 @@ impl Node {
 
     /// Something was heard on a connection on which members had fallen silent.
     pub(crate) fn members_heard(&mut self, link: LinkId) {
-        let Some(session) = self.sessions.get_mut(&link) else {
+        let Some(session) = self.sessions.get_mut(link) else {
             return;
         };
         session.silent_members = false;
         let memberships: Vec<_> = session.memberships.values().copied().collect();
-        for (id, member) in memberships {
+        for Membership {
+            shared: id, member, ..
+        } in memberships
+        {
             let Some(state) = self.shared.member_mut(id, member) else {
                 continue;
             };
@@ -216,7 +220,7 @@ impl Node {
         let members = shared.members.values().map(|member| {
             let timeout = member.session_timeout();
             let heard = |asker: Asker| {
-                let session = sessions.get(&asker.link);
+                let session = sessions.get(asker.link);
                 session.map_or(Duration::ZERO, |session| session.last_heard)
             };
             match member.presence {
@@ -274,7 +278,7 @@ impl Node {
         for (member, state) in &mut shared.members {
             let timeout = state.session_timeout();
             let silence = |asker: Asker| {
-                let session = self.sessions.get(&asker.link);
+                let session = self.sessions.get(asker.link);
                 session.map_or(Duration::MAX, |session| now - session.last_heard)
             };
             match state.presence {
@@ -293,7 +297,7 @@ impl Node {
             }
         }
         for (member, link) in silent {
-            if let Some(session) = self.sessions.get_mut(&link) {
+            if let Some(session) = self.sessions.get_mut(link) {
                 session.silent_members = true;
             }
             self.tell_away(id, member);

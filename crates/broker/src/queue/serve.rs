@@ -177,7 +177,7 @@ impl Node {
     fn taker(&self, id: SharedId, member: MemberId) -> Option<Taker> {
         let state = self.shared.member(id, member)?;
         let (asker, prefetch) = (state.present()?, state.prefetch);
-        self.sessions.get(&asker.link)?;
+        self.sessions.get(asker.link)?;
         let queue = self.queues.get(&id)?;
         let mut load = queue.loads.of(member);
         if self.ctx.planted(Fault::NoPrefetch) {

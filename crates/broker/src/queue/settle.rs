@@ -93,7 +93,7 @@ impl Node {
                 .for_each(|one| one.delay_ms = 0);
         }
         self.refuse_if_closing()?;
-        let is_quiet = self.is_quiet(asker) && !self.drain.is_begun();
+        let is_quiet = self.sessions.is_quiet(asker) && !self.drain.is_begun();
         let id = self.check_settler(asker, head, &settle.consumer, settle.member)?;
         let Some(queue) = self.queues.get_mut(&id) else {
             return Err(self.fenced(id, settle.member));

@@ -309,6 +309,69 @@ fn a_new_connection_of_a_session_ends_the_older_one() {
     assert_eq!(world.cursor(other, topic), Some(at(1, 3)));
 }
 
+/// Which connection of a session is the latest is known in whatever order older ones end.
+#[test]
+fn an_older_connection_that_ends_late_does_not_hide_the_latest() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let of_seven = || Hello {
+        session: SessionId(7),
+        ..hello()
+    };
+    let first = world.connect_as(Peer::default(), of_seven());
+    let second = world.connect_as(Peer::default(), of_seven());
+    assert_eq!(world.error(first, 0).unwrap().code, ErrorCode::Cancelled);
+    world.disconnect(first);
+    let third = world.connect_as(Peer::default(), of_seven());
+    assert_eq!(world.error(second, 0).unwrap().code, ErrorCode::Cancelled);
+    world.disconnect(third);
+    // Nobody is there to be ended any more.
+    let fourth = world.connect_as(Peer::default(), of_seven());
+    assert!(world.error(fourth, 0).is_none());
+}
+
+/// A producer without a name is its session's: another one that knows its id does not get to
+/// go on as it. Nor does anybody without the name of one that has one.
+#[test]
+fn a_producer_is_taken_up_again_by_its_own_session_alone() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let of = |session| Hello {
+        session: SessionId(session),
+        ..hello()
+    };
+    let open = |name: &str, resume| OpenProducer {
+        name: name.into(),
+        resume,
+        resume_epoch: ProducerEpoch(0),
+    };
+    let link = world.connect_as(Peer::default(), of(7));
+    let topic = world.topic(link);
+    let opened = |world: &mut World, link, name: &str, resume| {
+        let open = open(name, resume);
+        world.call::<ProducerOpened>(link, Method::OpenProducer, topic, &open)
+    };
+    let own = opened(&mut world, link, "", ProducerId(0))
+        .unwrap()
+        .producer;
+    let named = opened(&mut world, link, "p", ProducerId(0))
+        .unwrap()
+        .producer;
+    let again = world.connect_as(Peer::default(), of(7));
+    let other = world.connect_as(Peer::default(), of(8));
+    assert_eq!(opened(&mut world, again, "", own).unwrap().producer, own);
+    for (link, producer) in [(other, own), (other, named), (again, named)] {
+        let refused = opened(&mut world, link, "", producer).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ProducerFenced, "{refused}");
+    }
+    // Of before a restart nothing is known.
+    drop(world);
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect_as(Peer::default(), of(7));
+    assert_eq!(opened(&mut world, link, "", own).unwrap().producer, own);
+}
+
 /// Every field of the status is on its page.
 #[test]
 fn the_status_is_as_its_page_says() {

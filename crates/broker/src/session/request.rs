@@ -1,0 +1,169 @@
+//! Unanswered requests of a connection: begun, answered once, ended by their deadlines.
+
+use crate::ctx::Ctx;
+use crate::ids::{Asker, LinkId, StorageId};
+use crate::refusal::{Refused, refuse};
+use crate::timers::Timer;
+use net::{Message, Received};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::frame::{FrameKind, REQUEST_QUIET};
+use wire::message::{Method, RequestHead};
+use wire::{Codec, ErrorCode, ErrorReply, ProducerId};
+
+/// How long the text of an error may be.
+const ERROR_BYTES_MAX: usize = 4096;
+
+/// What a partition keeps of a request that is not answered, and which one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    Produce(StorageId, ProducerId),
+    /// A subscription whose beginning may have to be looked for.
+    Subscribe(StorageId),
+    Fetch(StorageId),
+}
+
+/// An unanswered request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    deadline: Option<Duration>,
+    pub method: Method,
+    pub work: Option<Work>,
+    /// Payload that it holds of the data budget.
+    pub payload_bytes: u64,
+    /// Whether nobody hurries for the answer, if it is a good one.
+    pub is_quiet: bool,
+}
+
+/// The unanswered requests of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    open: BTreeMap<u64, Request>,
+    /// When their deadlines are looked at: no later than the first of them.
+    /// Most requests are over long before, and cost no timer each.
+    deadline_at: Option<Duration>,
+    /// Payload of those that are open.
+    pub unanswered_bytes: u64,
+}
+
+impl Requests {
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub fn is_open(&self, id: u64) -> bool {
+        self.open.contains_key(&id)
+    }
+
+    pub fn get(&self, id: u64) -> Option<&Request> {
+        self.open.get(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Request)> {
+        self.open.iter().map(|(id, request)| (*id, request))
+    }
+
+    /// Takes a request note of, if the connection may have one more, within `credit` bytes.
+    pub fn begin(
+        &mut self,
+        asker: Asker,
+        head: &RequestHead,
+        message: &Received,
+        credit: u64,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        let limit = ctx.options.limits.requests_max;
+        if self.open.len() >= limit {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{limit} requests are unanswered already (requests_max)"),
+            ));
+        }
+        let payload_bytes = message.payload.len() as u64;
+        if payload_bytes > 0 {
+            let unanswered = self.unanswered_bytes;
+            // One call larger than the credit is let in alone.
+            if unanswered > 0 && unanswered + payload_bytes > credit {
+                return Err(refuse(
+                    ErrorCode::LimitExceeded,
+                    format!(
+                        "{payload_bytes} bytes of payload, {unanswered} are unanswered, the credit is {credit}"
+                    ),
+                ));
+            }
+            self.unanswered_bytes += payload_bytes;
+            ctx.data.take(payload_bytes);
+        }
+        let deadline = (head.remaining_ms > 0)
+            .then(|| ctx.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
+        if let Some(deadline) = deadline {
+            self.watch_deadline(deadline, asker.link, ctx);
+        }
+        let request = Request {
+            deadline,
+            method: head.method,
+            work: None,
+            payload_bytes,
+            is_quiet: message.flags & REQUEST_QUIET != 0,
+        };
+        self.open.insert(asker.id, request);
+        Ok(())
+    }
+
+    pub fn begin_work(&mut self, id: u64, work: Work) {
+        if let Some(request) = self.open.get_mut(&id) {
+            request.work = Some(work);
+        }
+    }
+
+    pub fn end(&mut self, id: u64, ctx: &mut Ctx) -> Option<Request> {
+        let request = self.open.remove(&id)?;
+        self.unanswered_bytes -= request.payload_bytes;
+        ctx.data.give_back(request.payload_bytes);
+        Some(request)
+    }
+
+    /// Those whose deadlines have passed.
+    pub fn late(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(Asker, Request)> {
+        let now = ctx.now.monotonic;
+        self.deadline_at = None;
+        let is_late = |request: &Request| request.deadline.is_some_and(|at| at <= now);
+        let late = self.open.iter().filter(|(_, request)| is_late(request));
+        late.map(|(id, request)| (Asker { link, id: *id }, *request))
+            .collect()
+    }
+
+    /// Sees that the first deadline is looked at.
+    pub fn watch_deadlines(&mut self, link: LinkId, ctx: &mut Ctx) {
+        let deadlines = self.open.values().filter_map(|request| request.deadline);
+        if let Some(next) = deadlines.min() {
+            self.watch_deadline(next, link, ctx);
+        }
+    }
+
+    /// Sees that deadlines are looked at by then.
+    fn watch_deadline(&mut self, at: Duration, link: LinkId, ctx: &mut Ctx) {
+        if self.deadline_at.is_some_and(|armed| armed <= at) {
+            return;
+        }
+        if let Some(armed) = self.deadline_at.replace(at) {
+            ctx.timers.remove(armed, Timer::Requests(link));
+        }
+        ctx.timers.insert(at, Timer::Requests(link));
+    }
+}
+
+/// An error as a message. Its text may quote what the client sent: a name of
+/// any length would not fit a head.
+pub(crate) fn error_message(id: u64, error: &ErrorReply) -> Message {
+    let mut error = error.clone();
+    if error.message.len() > ERROR_BYTES_MAX {
+        let whole = (0..=ERROR_BYTES_MAX).rev();
+        let end = whole
+            .into_iter()
+            .find(|end| error.message.is_char_boundary(*end));
+        error.message.truncate(end.unwrap_or(0));
+        error.message.push('…');
+    }
+    Message::control(FrameKind::ErrorReply, id, error.to_bytes())
+}
