@@ -60,11 +60,7 @@ fn a_start_needs_no_free_byte() {
     for name in ["first", "second"] {
         disk.fill();
         let server = rig.serve(&[]);
-        assert!(
-            server.log().contains("what a sync takes is not known"),
-            "{}",
-            server.log()
-        );
+        server.wait_for_log("what a sync takes is not known");
         // A new consumer's cursor needs room, where what was read needs none.
         let summary = rig.run(&["audit", "--json"]).json().pop().unwrap();
         assert_eq!(summary["events"], 3, "{name}");
