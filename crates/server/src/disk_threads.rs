@@ -1,8 +1,8 @@
 //! A few threads for what waits: disk operations and jobs.
 
-use crate::executor::Report;
 use crate::file_system;
-use crate::rare_line::RareLine;
+use crate::report::RareLine;
+use crate::report::Report;
 use broker::FileSystemSpace;
 use broker::node::{Job, JobId, JobResult, StorageId};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
@@ -75,6 +75,7 @@ struct Shared {
     report: Report,
     /// The line about descriptors that lack; locked for a moment.
     no_descriptors: Mutex<RareLine>,
+    started: Instant,
     /// Guards the tasks that wait and those that are done; held for a push
     /// or a pop only.
     queues: Mutex<Queues>,
@@ -195,7 +196,7 @@ impl Shared {
         }
         let now = Instant::now();
         let mut line = self.no_descriptors.lock().expect("no holder panics here");
-        if let Some(count) = line.due(now) {
+        if let Some(count) = line.due(now - self.started) {
             (self.report)(&format!(
                 "{error}; tried again until there are descriptors, {count} tries failed since the \
                  last such line"
@@ -225,6 +226,7 @@ impl DiskThreads {
             waker,
             report,
             no_descriptors: Mutex::default(),
+            started: Instant::now(),
             queues: Mutex::default(),
             work: Condvar::new(),
         });

@@ -6,12 +6,14 @@ use crate::descriptors::{self, Descriptors};
 use crate::directory::DataDirectory;
 use crate::disk_threads::DiskThreads;
 use crate::error::{ConfigError, ServerError};
-use crate::executor::{self, End, Executor, Parts, Report, Wish};
+use crate::executor::Executor;
 use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
 use crate::placement::Cores;
+use crate::report::Report;
 use crate::storages::Storages;
+use crate::system::{self, End, Parts, ShutdownRequest, System};
 use broker::{Limits, Node, NodeOptions};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
@@ -47,14 +49,14 @@ pub struct Server {
 /// Asks a server to drain, from any thread.
 #[derive(Debug, Clone)]
 pub struct DrainHandle {
-    wish: Arc<Wish>,
+    shutdown: Arc<ShutdownRequest>,
     waker: Waker,
 }
 
 impl DrainHandle {
     /// Finish what was taken, within `timeout`, and end. Does not wait.
     pub fn drain(&self, timeout: Duration) {
-        self.wish.drain(timeout);
+        self.shutdown.drain(timeout);
         self.waker.wake();
     }
 }
@@ -143,9 +145,8 @@ impl Server {
             let count = config.disk_threads;
             DiskThreads::start(disk.clone(), waker.clone(), report.clone(), count)
         })?;
-        let wish = Arc::new(Wish::default());
-        let executor = Executor::new(Parts {
-            node,
+        let shutdown = Arc::new(ShutdownRequest::default());
+        let system = System::new(Parts {
             reactor,
             listeners,
             disk,
@@ -153,12 +154,12 @@ impl Server {
             directory: directory.path().to_owned(),
             pool,
             report: report.clone(),
-            wish: wish.clone(),
+            shutdown: shutdown.clone(),
             started,
-            pending_connections_max: config.pending_connections_max as usize,
             descriptors: Descriptors::of_process(),
         })
         .map_err(net_system)?;
+        let executor = Executor::new(node, system, config.pending_connections_max as usize);
         let group_file = match &config.group_file {
             Some(path) if !embedded => Some(GroupFile::write(
                 path,
@@ -189,7 +190,7 @@ impl Server {
             instance,
             token,
             drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
-            handle: DrainHandle { wish, waker },
+            handle: DrainHandle { shutdown, waker },
             thread: Some(thread),
         })
     }
@@ -236,7 +237,7 @@ impl Server {
 
     /// Ends at once, closing nothing, as if the process had died: for tests.
     pub fn kill(mut self) {
-        self.handle.wish.kill();
+        self.handle.shutdown.kill();
         self.handle.waker.wake();
         // However it ended, it was to be killed.
         let _ = self.join();
@@ -279,13 +280,13 @@ fn place<T>(
 
 /// The server's thread: until the end of the executor, then of the rest.
 fn run(
-    executor: Executor,
+    executor: Executor<System>,
     directory: DataDirectory,
     group_file: Option<GroupFile>,
 ) -> Result<(), ServerError> {
     // The executor is gone after this, and with it listeners and disk threads:
     // nothing touches the directory any more.
-    let end = executor.run().map_err(net_system)?;
+    let end = system::run(executor).map_err(net_system)?;
     match end {
         // As after a death: group file and owner's record stay behind.
         End::Killed => Ok(()),
@@ -380,7 +381,7 @@ fn open_node(
     options.pool = stores.pool;
     options.seed = random_u128();
     options.accept_loss = config.accept_loss;
-    let (node, start) = Node::open(options, executor::now(started))
+    let (node, start) = Node::open(options, system::now(started))
         .map_err(|error| ServerError::Node(error.to_string()))?;
     for line in start.lines.iter().chain(&start.failed) {
         report(line);

@@ -106,6 +106,7 @@ impl Rig {
             sync_ns: 100_000..200_000,
             operation_ns: 1..2,
             inline_one_in: 1,
+            turn_ends_one_in: 0,
             fault: None,
             planted: None,
         };
@@ -151,7 +152,7 @@ impl Rig {
     pub(crate) fn step(&mut self, until: u64) -> bool {
         self.settle();
         let programs = [self.producer.next_event(), self.consumer.next_event()];
-        let others = [self.net.next_event(), self.machine.next_event()];
+        let others = [self.net.next_event(), self.machine.next_event(self.now)];
         let next = programs.into_iter().chain(others).flatten().min();
         let next = next.unwrap_or(until).max(self.now);
         self.now = next.min(until);

@@ -16,6 +16,7 @@ mod asking_costs;
 mod consumer;
 mod costs;
 mod counted;
+mod ground;
 mod handed;
 mod leases;
 mod machine;

@@ -573,6 +573,7 @@ fn machine(random: &mut Random, planted: Option<Planted>) -> MachinePlan {
         sync_ns: random.pick(&[MILLISECOND / 5..2 * MILLISECOND, MILLISECOND..40 * MILLISECOND]),
         operation_ns: random.pick(&[1000..50_000, 10_000..5 * MILLISECOND]),
         inline_one_in: random.pick(&[1, 2, 0]),
+        turn_ends_one_in: random.pick(&[0, 2, 10]),
         fault: planted.and_then(Planted::broker),
         planted,
     }

@@ -75,7 +75,9 @@ impl World {
             moved = true;
             self.net.reconnect(&name);
         }
-        let Some(witness) = &mut self.machine.witness else {
+        let witness = self.machine.witness.clone();
+        let mut witness = witness.borrow_mut();
+        let Some(witness) = &mut *witness else {
             return Ok(moved);
         };
         for worker in &mut self.workers {
@@ -372,7 +374,9 @@ impl World {
             })
         });
         let all: Vec<EventId> = all.collect();
-        let Some(witness) = &mut self.machine.witness else {
+        let witness = self.machine.witness.clone();
+        let mut witness = witness.borrow_mut();
+        let Some(witness) = &mut *witness else {
             return Ok(());
         };
         for queue in self.plan.queues() {

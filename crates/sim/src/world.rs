@@ -16,6 +16,8 @@ use crate::worker::WorkerActor;
 use client::{Position, Start, TopicDescription};
 use log::testing::{Fault, Survival};
 use net::testing::sim::{SimFaults, SimNet};
+use std::cell::RefCell;
+use std::rc::Rc;
 use topic::Retention;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -133,7 +135,7 @@ impl World {
         let mut asked = Asked::default();
         asked.is_calm = plan.is_calm;
         let mut machine = machine;
-        machine.witness = plan.witness(&trace);
+        machine.witness = Rc::new(RefCell::new(plan.witness(&trace)));
         Self {
             plan,
             machine,
@@ -268,7 +270,7 @@ impl World {
             .chain(self.next_sharing())
             .chain(self.next_asking());
         let own = [self.start_at, Some(self.look_at), self.space_at];
-        let others = [self.net.next_event(), self.machine.next_event()];
+        let others = [self.net.next_event(), self.machine.next_event(self.now)];
         let all = own.into_iter().chain(others).flatten();
         all.chain(programs).chain(wakes).min().unwrap_or(u64::MAX)
     }

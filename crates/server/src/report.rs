@@ -1,6 +1,10 @@
-//! A line for the operator about what may happen thousands of times a second.
+//! Lines for the operator, and those about what may happen thousands of times a second.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where lines for the operator go.
+pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How often the line is written at most.
 const APART: Duration = Duration::from_secs(10);
@@ -8,14 +12,14 @@ const APART: Duration = Duration::from_secs(10);
 /// Counts what happened since the line was written last.
 #[derive(Debug, Default)]
 pub struct RareLine {
-    written: Option<Instant>,
+    written: Option<Duration>,
     count: u64,
 }
 
 impl RareLine {
-    /// It has happened once more. Whether the line is due, and then how often
-    /// it has happened since the last one.
-    pub fn due(&mut self, now: Instant) -> Option<u64> {
+    /// It has happened once more, at `now`, a time since any fixed moment. How often it has
+    /// happened since the last line, if the next one is due.
+    pub fn due(&mut self, now: Duration) -> Option<u64> {
         self.count += 1;
         let early = self.written.is_some_and(|written| now < written + APART);
         if early {
@@ -33,7 +37,7 @@ mod tests {
     #[test]
     fn the_first_is_told_at_once_and_the_others_together() {
         let mut line = RareLine::default();
-        let now = Instant::now();
+        let now = Duration::ZERO;
         assert_eq!(line.due(now), Some(1));
         for _ in 0..5 {
             assert_eq!(line.due(now + APART / 2), None);

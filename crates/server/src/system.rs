@@ -1,0 +1,383 @@
+//! The operating system as what an executor runs on: links by a reactor, disk operations
+//! inline or on disk threads, time by the clock; and the loop that waits for all of these.
+
+use crate::descriptors::Descriptors;
+use crate::disk_threads::{DiskThreads, Done, Task};
+use crate::environment::Environment;
+use crate::executor::Executor;
+use crate::report::Report;
+use broker::node::{Input, Job, JobId, Now, StorageId};
+use log::{Disk, DiskError, Operation, OperationToken, Outcome};
+use memory::Pool;
+use net::{
+    BulkToken, Capabilities, LinkId, Listener, Message, NetError, Peer, Reactor, ReactorEvent,
+    RegionRead, RegionWrite,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often the clock of the day is looked at, for each look costs time: what is set there
+/// counts by then.
+const DAY_CLOCK: Duration = Duration::from_millis(10);
+/// How long an end may take beyond what the node was given for its drain:
+/// closing partitions is up to the disk.
+const CLOSING: Duration = Duration::from_secs(5);
+/// How often memory that lies idle is looked for.
+const IDLE_MEMORY: Duration = Duration::from_secs(10);
+/// How often the file system of the data directory is looked at.
+const LOOK_AT_FILE_SYSTEM: Duration = Duration::from_secs(10);
+
+/// A request that a server shuts down. Made by anybody, who then wakes the reactor.
+#[derive(Debug, Default)]
+pub struct ShutdownRequest {
+    /// One of the constants; grows only.
+    how: AtomicU8,
+    drain_timeout_ms: AtomicU64,
+}
+
+impl ShutdownRequest {
+    const NONE: u8 = 0;
+    const DRAIN: u8 = 1;
+    const KILL: u8 = 2;
+
+    /// Finish what was taken, within `timeout`, and end.
+    pub fn drain(&self, timeout: Duration) {
+        let timeout_ms = timeout.as_millis().min(u64::MAX.into()) as u64;
+        self.drain_timeout_ms.store(timeout_ms, Ordering::Relaxed);
+        // Release: whoever sees the request sees its timeout.
+        self.how.fetch_max(Self::DRAIN, Ordering::Release);
+    }
+
+    /// End at once, as if the process had died.
+    pub fn kill(&self) {
+        self.how.fetch_max(Self::KILL, Ordering::Release);
+    }
+
+    fn how(&self) -> u8 {
+        self.how.load(Ordering::Acquire)
+    }
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Everything is closed cleanly.
+    Drained,
+    /// Everything is closed, but this had failed before, and was not closed cleanly.
+    Unclean {
+        /// What failed, and why.
+        why: String,
+    },
+    /// It was told to end at once.
+    Killed,
+    /// Not everything could be closed within this time.
+    TimedOut {
+        /// How long was waited.
+        waited: Duration,
+    },
+}
+
+/// What a system is made of.
+pub struct Parts {
+    /// Drives the listeners.
+    pub reactor: Reactor,
+    /// Where connections come from.
+    pub listeners: Vec<Box<dyn Listener>>,
+    /// Carries out operations that do not wait.
+    pub disk: Arc<dyn Disk>,
+    /// Carry out the others.
+    pub threads: DiskThreads,
+    /// Where the data directory is.
+    pub directory: PathBuf,
+    /// Where buffers come from; what it keeps and nobody needs is given back.
+    pub pool: Pool,
+    /// Where lines for the operator go.
+    pub report: Report,
+    /// What ends it.
+    pub shutdown: Arc<ShutdownRequest>,
+    /// The moment from which the node counts time.
+    pub started: Instant,
+    /// Which descriptors connections may have.
+    pub descriptors: Descriptors,
+}
+
+/// See the module.
+pub struct System {
+    reactor: Reactor,
+    threads: DiskThreads,
+    disk: Arc<dyn Disk>,
+    /// Empty between calls; its memory is reused.
+    done: Vec<Done>,
+    clock: Clock,
+    descriptors: Descriptors,
+    report: Report,
+    shutdown: Arc<ShutdownRequest>,
+    pool: Pool,
+    /// When memory that lies idle is given back.
+    give_back_at: Duration,
+    /// Where the data directory is.
+    directory: PathBuf,
+    /// When its file system is looked at next; `None` while a disk thread does.
+    look_at_file_system_at: Option<Duration>,
+}
+
+/// The time since a moment, and that of the day.
+struct Clock {
+    started: Instant,
+    /// What the clock of the day said at that moment, as it goes now.
+    started_unix_ns: u64,
+    /// When it is looked at again.
+    look_at_day_at: Duration,
+}
+
+impl Clock {
+    fn now(&mut self) -> Now {
+        let monotonic = self.started.elapsed();
+        if monotonic >= self.look_at_day_at {
+            let now = now(self.started);
+            let since_ns = now.monotonic.as_nanos() as u64;
+            self.started_unix_ns = now.unix_ns.saturating_sub(since_ns);
+            self.look_at_day_at = now.monotonic + DAY_CLOCK;
+        }
+        let since_ns = monotonic.as_nanos() as u64;
+        Now {
+            monotonic,
+            unix_ns: self.started_unix_ns.saturating_add(since_ns),
+        }
+    }
+}
+
+/// The time since `started`, and since 1970.
+pub fn now(started: Instant) -> Now {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Now {
+        monotonic: started.elapsed(),
+        unix_ns: unix.as_nanos().min(u64::MAX.into()) as u64,
+    }
+}
+
+impl System {
+    /// Takes the parts together.
+    pub fn new(parts: Parts) -> Result<Self, NetError> {
+        let mut reactor = parts.reactor;
+        for listener in parts.listeners {
+            reactor.add_listener(listener)?;
+        }
+        Ok(Self {
+            reactor,
+            threads: parts.threads,
+            disk: parts.disk,
+            done: Vec::new(),
+            clock: Clock {
+                started: parts.started,
+                started_unix_ns: 0,
+                look_at_day_at: Duration::ZERO,
+            },
+            descriptors: parts.descriptors,
+            report: parts.report,
+            shutdown: parts.shutdown,
+            pool: parts.pool,
+            give_back_at: parts.started.elapsed() + IDLE_MEMORY,
+            directory: parts.directory,
+            look_at_file_system_at: Some(Duration::ZERO),
+        })
+    }
+
+    /// Gives back what lies idle if it is time. Says in how long to come
+    /// again; a server without idle memory need not be woken.
+    fn give_back_idle_memory(&mut self, now: Duration) -> Option<Duration> {
+        if now >= self.give_back_at {
+            self.pool.give_back_idle();
+            self.give_back_at = now + IDLE_MEMORY;
+        }
+        (self.pool.kept_bytes() > 0).then(|| self.give_back_at - now)
+    }
+
+    /// Has a disk thread look at the file system if it is time: that may block.
+    /// Says in how long to come again.
+    fn look_at_file_system(&mut self, now: Duration) -> Option<Duration> {
+        let at = self.look_at_file_system_at?;
+        if now < at {
+            return Some(at - now);
+        }
+        self.look_at_file_system_at = None;
+        let path = self.directory.clone();
+        self.threads.submit(Task::FileSystem(path));
+        None
+    }
+}
+
+impl Environment for System {
+    fn now(&mut self) -> Now {
+        self.clock.now()
+    }
+
+    fn interrupts(&self) -> bool {
+        self.shutdown.how() != ShutdownRequest::NONE
+    }
+
+    fn next_event(&mut self) -> Option<ReactorEvent> {
+        self.reactor.next()
+    }
+
+    fn take_done(&mut self, inputs: &mut Vec<Input>) {
+        self.threads.take_done(&mut self.done);
+        for done in self.done.drain(..) {
+            match done {
+                Done::Operation {
+                    storage,
+                    token,
+                    result,
+                } => inputs.push(Input::DiskDone {
+                    storage,
+                    token,
+                    result,
+                }),
+                Done::Job { job, result } => inputs.push(Input::JobDone { job, result }),
+                Done::FileSystem(space) => {
+                    let again = self.clock.now().monotonic + LOOK_AT_FILE_SYSTEM;
+                    self.look_at_file_system_at = Some(again);
+                    inputs.extend(space.map(Input::FileSystem));
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, operation: Operation) -> Result<Result<Outcome, DiskError>, Operation> {
+        match operation {
+            operation if !operation.blocks() => Ok(self.disk.execute(operation)),
+            read @ (Operation::Read { .. } | Operation::ReadPlaces { .. }) => {
+                self.disk.execute_without_waiting(read)
+            }
+            operation => Err(operation),
+        }
+    }
+
+    fn start_operation(&mut self, storage: StorageId, token: OperationToken, operation: Operation) {
+        self.threads.submit(Task::Operation {
+            storage,
+            token,
+            operation,
+        });
+    }
+
+    fn start_job(&mut self, job: JobId, work: Job) {
+        self.threads.submit(Task::Job { job, work });
+    }
+
+    fn peer(&self, link: LinkId) -> Option<(&Peer, &Capabilities)> {
+        let link = self.reactor.peek(link)?;
+        Some((link.peer(), link.capabilities()))
+    }
+
+    fn remove_link(&mut self, link: LinkId) -> Option<Peer> {
+        let link = self.reactor.remove_link(link)?;
+        Some(link.peer().clone())
+    }
+
+    fn send(&mut self, link: LinkId, message: Message) -> Option<u64> {
+        let link = self.reactor.link(link)?;
+        link.send(message);
+        Some(link.queued_bytes())
+    }
+
+    fn read(&mut self, link: LinkId, token: BulkToken, read: RegionRead) {
+        if let Some(link) = self.reactor.link(link) {
+            link.read(token, read);
+        }
+    }
+
+    fn write(&mut self, link: LinkId, token: BulkToken, write: RegionWrite) {
+        if let Some(link) = self.reactor.link(link) {
+            link.write(token, write);
+        }
+    }
+
+    fn close(&mut self, link: LinkId, reason: &str) {
+        if let Some(link) = self.reactor.link(link) {
+            link.close(reason);
+        }
+    }
+
+    fn queued_bytes(&self, link: LinkId) -> Option<u64> {
+        self.reactor.peek(link).map(|link| link.queued_bytes())
+    }
+
+    fn serve_first(&mut self, link: LinkId) {
+        self.reactor.link(link);
+    }
+
+    fn connection_came(&mut self) -> u64 {
+        self.descriptors.connection_came()
+    }
+
+    fn connection_failed(&mut self) -> u64 {
+        self.descriptors.none_left()
+    }
+
+    fn describe_limit(&self) -> String {
+        self.descriptors.describe()
+    }
+
+    fn report(&mut self, line: &str) {
+        (self.report)(line);
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Draining {
+    since: Instant,
+    timeout: Duration,
+}
+
+/// Runs an executor until it is drained or killed.
+pub fn run(mut executor: Executor<System>) -> Result<End, NetError> {
+    let mut draining: Option<Draining> = None;
+    loop {
+        executor.turn();
+        if executor.is_drained() {
+            executor.flush_finally();
+            return Ok(match executor.node().unclean() {
+                Some(why) => End::Unclean {
+                    why: why.to_owned(),
+                },
+                None => End::Drained,
+            });
+        }
+        let shutdown = &executor.environment().shutdown;
+        match shutdown.how() {
+            ShutdownRequest::KILL => return Ok(End::Killed),
+            ShutdownRequest::DRAIN if draining.is_none() => {
+                let timeout_ms = shutdown.drain_timeout_ms.load(Ordering::Relaxed);
+                draining = Some(Draining {
+                    since: Instant::now(),
+                    timeout: Duration::from_millis(timeout_ms) + CLOSING,
+                });
+                executor.handle(Input::Drain);
+                continue;
+            }
+            _ => {}
+        }
+        let now = executor.environment().clock.started.elapsed();
+        let left = match draining {
+            Some(Draining { since, timeout }) => {
+                let waited = since.elapsed();
+                if waited >= timeout {
+                    return Ok(End::TimedOut { waited });
+                }
+                Some(timeout - waited)
+            }
+            None => None,
+        };
+        let within = executor.wait_within(now);
+        let system = executor.environment_mut();
+        let idle = system.give_back_idle_memory(now);
+        let space = system.look_at_file_system(now);
+        let timeouts = [within, left, idle, space];
+        system.reactor.wait(timeouts.into_iter().flatten().min())?;
+    }
+}
