@@ -1,25 +1,18 @@
 //! Topics whose definition changes while they are in use.
 
+use crate::commands::{Altering, Decided};
 use crate::controller::ControlError;
+use crate::controller::undecided;
 use crate::describe::unknown_topic;
 use crate::ids::Asker;
 use crate::judge::Judge;
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
-use crate::topics::undecided;
 use std::sync::Arc;
-use topic::Definition;
 use wire::codec::Reader;
 use wire::message::{AlterTopic, RequestHead};
 use wire::record::{Record, TopicRecord};
-use wire::{Codec, ErrorCode, ErrorReply, TopicId};
-
-/// A change of a definition that is on its way into the table.
-pub(crate) struct Altering {
-    asker: Asker,
-    topic: TopicId,
-    definition: Arc<Definition>,
-}
+use wire::{Codec, ErrorCode, ErrorReply};
 
 impl Node {
     pub(crate) fn alter_topic(
@@ -81,7 +74,8 @@ impl Node {
             return;
         }
         self.keep_topic(id);
-        self.keep_topic_file(id);
+        self.topic_files
+            .keep(id, self.commands.table(), &mut self.ctx);
         match self.description(id) {
             Some(description) => self.reply_long(asker, description.to_bytes()),
             None => self.refuse_request(asker, unknown_topic(id)),

@@ -6,10 +6,11 @@ pub mod suite;
 
 pub(crate) use single::{INTERNAL_TOPIC, Single};
 
+use crate::refusal::refuse;
 use crate::table::Table;
 use std::fmt;
-use wire::Durability;
 use wire::record::Record;
+use wire::{Durability, ErrorCode, ErrorReply};
 
 /// Names a command between [`Controller::submit`] and its completion; chosen
 /// by whoever submits.
@@ -73,4 +74,18 @@ pub trait Controller {
 
     /// What became of a command.
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)>;
+}
+
+/// A command was not carried out, as its asker is told.
+pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
+    match error {
+        ControlError::NotLeader { hint } => ErrorReply {
+            leader_hint: hint.clone(),
+            ..ErrorReply::retryable(ErrorCode::NotLeader, 100, error.to_string())
+        },
+        ControlError::Full(_) => {
+            ErrorReply::retryable(ErrorCode::StorageFull, 1000, error.to_string())
+        }
+        ControlError::Failed(_) => refuse(ErrorCode::StorageFailed, error.to_string()),
+    }
 }

@@ -5,8 +5,10 @@ use crate::budget::DataBudget;
 use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::flow::Flow;
-use crate::ids::{Asker, Bulk, LinkId, Now, OWN_LINK, SharedId, StorageId, TransferId};
-use crate::io::Output;
+use crate::ids::{
+    Asker, Bulk, JobId, LinkId, Now, OWN_LINK, Purpose, SharedId, StorageId, TransferId,
+};
+use crate::io::{Job, Output};
 use crate::options::NodeOptions;
 use crate::random::Random;
 use crate::timers::Timers;
@@ -30,6 +32,8 @@ pub(crate) struct Ctx {
     pub timers: Timers,
     /// Bulk operations that were asked for, and what each is for.
     pub bulk: BTreeMap<BulkToken, Bulk>,
+    /// Blocking jobs that were asked for, and what each is for.
+    pub jobs: BTreeMap<JobId, Purpose>,
     pub data: DataBudget,
     /// External data on its way to storage, and transfers that wait.
     pub incoming: Flow<(TransferId, StorageId)>,
@@ -65,6 +69,7 @@ impl Ctx {
             effects: VecDeque::new(),
             timers: Timers::default(),
             bulk: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             waiting_bytes: BTreeMap::new(),
             crowded: BTreeSet::new(),
             dirty: Dirty::default(),
@@ -76,6 +81,13 @@ impl Ctx {
     pub fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Has a blocking job done elsewhere.
+    pub fn start_job(&mut self, purpose: Purpose, work: Job) {
+        let job = JobId(self.next_id());
+        self.jobs.insert(job, purpose);
+        self.outputs.push_back(Output::Job { job, work });
     }
 
     /// A line for the operator.
@@ -114,6 +126,11 @@ impl Ctx {
             OWN_LINK => Effect::OwnAppend(asker.id, Err(error)),
             _ => Effect::Refuse(asker, error),
         });
+    }
+
+    /// An append of the server itself is stored.
+    pub fn stored(&mut self, append: u64) {
+        self.effects.push_back(Effect::OwnAppend(append, Ok(())));
     }
 
     /// Sends a message that answers nothing.

@@ -1,11 +1,13 @@
 //! Where consumers stand: moved, read, forgotten.
 
-use crate::controller::{ControlError, Controller};
+use crate::commands::{CursorKey, Decided, Moved};
+use crate::controller::ControlError;
+use crate::controller::undecided;
 use crate::faults::Fault;
 use crate::ids::Asker;
-use crate::node::{Decided, Node};
+use crate::node::Node;
+use crate::partition::durability_about;
 use crate::refusal::{Refused, malformed, refuse};
-use crate::topics::undecided;
 use std::collections::BTreeMap;
 use wire::codec::Reader;
 use wire::message::*;
@@ -18,11 +20,6 @@ use wire::{Codec, Durability, ErrorCode, PartitionIndex, TopicId};
 pub(crate) struct CursorProposals {
     moves: BTreeMap<CursorKey, (Option<Position>, usize)>,
 }
-
-type CursorKey = (TopicId, String, PartitionIndex);
-
-/// The moves of one command.
-pub(crate) struct Moved(Vec<CursorKey>);
 
 impl CursorProposals {
     fn begin(&mut self, key: CursorKey, position: Option<Position>) {
@@ -64,7 +61,7 @@ impl Node {
         self.topic_of(asker, head.topic)?;
         self.refuse_shared(head.topic, &request)?;
         let limit = self.ctx.options.limits.consumers_max;
-        let entry = self.controller.table().topic(head.topic);
+        let entry = self.commands.table().topic(head.topic);
         if entry.is_some_and(|entry| {
             !entry.cursors.contains_key(&request.consumer)
                 && entry.shared(&request.consumer).is_none()
@@ -147,7 +144,7 @@ impl Node {
             }));
         }
         let durability = match request.how {
-            CursorMove::Acknowledge => self.durability_about(&storages),
+            CursorMove::Acknowledge => durability_about(&self.partitions, &storages),
             // Somebody decided it, and may not do so again.
             CursorMove::Seek => Durability::Synced,
         };
@@ -195,7 +192,7 @@ impl Node {
         if let Some((position, _)) = self.cursor_proposals.moves.get(key) {
             return *position;
         }
-        let entry = self.controller.table().topic(key.0)?;
+        let entry = self.commands.table().topic(key.0)?;
         entry.cursors.get(&key.1)?.get(&key.2).copied()
     }
 
@@ -217,11 +214,9 @@ impl Node {
         }
         // Even if nothing moves, the answer comes after what is under way:
         // it says that the position is durable.
-        self.submit_at(
-            durability,
-            records,
-            Decided::CursorsMoved(asker, Moved(keys)),
-        );
+        let decided = Decided::CursorsMoved(asker, Moved(keys));
+        self.commands
+            .submit_at(durability, records, decided, &mut self.ctx);
     }
 
     pub(crate) fn cursors_moved(
@@ -249,7 +244,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let ReadCursors { consumer } = ReadCursors::decode(from).map_err(malformed)?;
         self.topic_of(asker, head.topic)?;
-        let entry = self.controller.table().topic(head.topic);
+        let entry = self.commands.table().topic(head.topic);
         let cursors = entry
             .into_iter()
             .flat_map(|entry| &entry.cursors)
@@ -280,7 +275,7 @@ impl Node {
         if let Some(id) = self.shared.named(head.topic, &consumer) {
             return self.delete_shared(asker, id);
         }
-        let entry = self.controller.table().topic(head.topic);
+        let entry = self.commands.table().topic(head.topic);
         let cursors = entry.and_then(|entry| entry.cursors.get(&consumer));
         let known = cursors
             .into_iter()

@@ -1,6 +1,5 @@
 //! Topics: found, listed, described.
 
-use crate::controller::Controller;
 use crate::ids::{Asker, StorageId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
@@ -15,7 +14,7 @@ use wire::{Codec, Durability, ErrorCode, ErrorReply, Offset, PartitionIndex, Top
 impl Node {
     pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
         let namespace = self.sessions.namespace(asker.link).to_owned();
-        let entries = self.controller.table().namespace(&namespace);
+        let entries = self.commands.table().namespace(&namespace);
         let ids: Vec<TopicId> = entries.map(|entry| entry.record.topic).collect();
         let topics = ids
             .into_iter()
@@ -40,7 +39,7 @@ impl Node {
     pub(crate) fn list_gaps(&mut self, asker: Asker, from: &mut Reader<'_>) -> Result<(), Refused> {
         let id = self.topic_named(asker, from)?;
         let entry = self
-            .controller
+            .commands
             .table()
             .topic(id)
             .ok_or_else(|| unknown_topic(id))?;
@@ -59,7 +58,7 @@ impl Node {
     fn topic_named(&self, asker: Asker, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
         let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
         let entry = self
-            .controller
+            .commands
             .table()
             .named(self.sessions.namespace(asker.link), &name);
         entry
@@ -109,7 +108,7 @@ impl Node {
     }
 
     pub(crate) fn description(&self, id: TopicId) -> Option<TopicDescription> {
-        let entry = self.controller.table().topic(id)?;
+        let entry = self.commands.table().topic(id)?;
         let topic = self.topics.get(&id)?;
         let partitions = entry.partitions.values().zip(&topic.partitions);
         let partitions =

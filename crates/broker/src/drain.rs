@@ -79,18 +79,18 @@ impl Node {
         }
         if self.drain == Drain::ClosingPartitions
             && self.partitions.is_empty()
-            && self.jobs.is_empty()
-            && self.controller.is_idle()
-            && !self.keep_start()
+            && self.ctx.jobs.is_empty()
+            && self.commands.controller.is_idle()
+            && !self.start.keep(&self.commands.controller, &mut self.ctx)
         {
             self.drain = Drain::ClosingInternal;
-            self.controller.storage().close();
+            self.commands.controller.storage().close();
             self.ctx.dirty.controller = true;
             self.settle_again();
         }
-        if self.drain == Drain::ClosingInternal && self.controller.is_closed() {
+        if self.drain == Drain::ClosingInternal && self.commands.controller.is_closed() {
             self.drain = Drain::Done;
-            let failure = self.controller.failure();
+            let failure = self.commands.controller.failure();
             let failure = failure.map(|why| format!("the internal partition failed: {why}"));
             self.unclean = failure.or(self.unclean.take());
             self.sessions.close_all(&mut self.ctx);
@@ -120,7 +120,7 @@ impl Node {
             (self.makings.len(), "topics being made"),
             (transfers, "transfers of data"),
             (
-                usize::from(!self.controller.is_idle()),
+                usize::from(!self.commands.controller.is_idle()),
                 "command of the controller",
             ),
             (acks, "batches to acknowledge"),

@@ -23,6 +23,8 @@ pub(crate) enum Effect {
     Visible(TopicId),
     /// A partition, now in this incarnation, has lost events.
     Lost(PartitionKey, Incarnation, Gap),
+    /// The data of a dead letter is damaged where it is stored: the letter goes without it.
+    LetterDataLost(u64, String),
     /// Something was read for another object.
     Read(ReadFor, WasRead),
     /// External data that another object writes has come so far.

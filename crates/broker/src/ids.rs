@@ -59,3 +59,15 @@ pub struct Now {
     /// Nanoseconds since 1970; for stamps and retention.
     pub unix_ns: u64,
 }
+
+/// What a blocking job is for.
+pub(crate) enum Purpose {
+    /// A partition of a topic in the making.
+    Open(u64, StorageId),
+    /// The end of a partition; told to the operator if it fails.
+    Remove(String),
+    /// A topic's file is as the table is.
+    KeepTopic(TopicId),
+    /// How far the internal partition came.
+    KeepStart,
+}

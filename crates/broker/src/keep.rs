@@ -1,7 +1,6 @@
 //! What retention must spare, because a consumer that the topic names has not
 //! acknowledged it.
 
-use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, StorageId};
 use crate::node::Node;
@@ -16,7 +15,7 @@ impl Node {
     /// What a partition of a topic keeps. One that is being made counts as soon as the
     /// table names it: until then the shares of the others are larger.
     fn limits(&self, topic: TopicId, definition: &Definition) -> Retention {
-        let entry = self.controller.table().topic(topic);
+        let entry = self.commands.table().topic(topic);
         let partitions = match self.ctx.planted(Fault::TotalForEach) {
             true => 1,
             false => entry.map_or(1, |entry| entry.partitions.len()),
@@ -88,7 +87,7 @@ impl Node {
             partition: index,
         } = partition.store.key;
         let bound = self.limits(topic, definition);
-        let entry = self.controller.table().topic(topic);
+        let entry = self.commands.table().topic(topic);
         let names = definition.keep_until_acknowledged().iter();
         let acknowledged = names.map(|name| entry.and_then(|entry| position(entry, name, index)));
         if let Some(partition) = self.partitions.get_mut(&id) {

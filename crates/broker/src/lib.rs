@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod alter;
+mod blocking;
 mod budget;
+mod commands;
 pub mod controller;
 mod ctx;
 mod cursors;
@@ -29,6 +31,7 @@ mod partition;
 mod partition_requests;
 mod producers;
 pub mod queue;
+mod queue_requests;
 mod random;
 mod read_data;
 mod refusal;
@@ -36,6 +39,7 @@ mod requests;
 mod selection;
 mod served_topic;
 mod session;
+mod shared;
 mod small_file;
 mod space;
 mod start;

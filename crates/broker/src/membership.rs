@@ -13,211 +13,26 @@ mod join;
 mod presence;
 mod recovering;
 
-pub(crate) use join::JoinUnderWay;
-
-use crate::controller::{ControlError, Controller};
-use crate::group::Group;
+use crate::commands::Decided;
+use crate::controller::ControlError;
 use crate::ids::{Asker, SharedId};
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::refusal::{Refused, refuse};
+use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use topic::{GroupOptions, QueueOptions};
-use wire::record::{ConsumerKind, ConsumerRecord, MemberRecord, Record};
+use wire::record::{ConsumerKind, Record};
 use wire::{ErrorCode, ErrorReply, MemberId, TopicId};
 
 /// How long a command that was refused is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// All groups and queues.
-#[derive(Debug, Default)]
-pub(crate) struct SharedConsumers {
-    pub all: BTreeMap<SharedId, Shared>,
-    names: BTreeMap<TopicId, BTreeMap<String, SharedId>>,
-}
-
-/// A group or queue.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// Its name, topic, kind and options.
-    pub record: ConsumerRecord,
-    /// Who is present or away.
-    pub members: BTreeMap<MemberId, Member>,
-    /// What it shares out.
-    pub kind: SharedKind,
-    /// Whether its end is being recorded.
-    pub deleting: bool,
-    /// When a command may be tried again, after one was refused.
-    pub retry_at: Option<Duration>,
-    /// The timer that is armed.
-    timer_at: Option<Duration>,
-    /// Whether nobody was judged the last time, for the server itself had not run.
-    spared: bool,
-}
-
-/// What a group or queue is, besides its members. What became of a queue's
-/// events is in [`Node::queues`].
-#[derive(Debug)]
-pub(crate) enum SharedKind {
-    Group(Group),
-    Queue(QueueOptions),
-}
-
-/// One member.
-#[derive(Debug)]
-pub(crate) struct Member {
-    /// As it is recorded.
-    pub record: MemberRecord,
-    pub presence: Presence,
-    /// What it takes at once. Of one that has not come back since the server
-    /// was started, nothing.
-    pub prefetch: Prefetch,
-}
-
-/// How much of a queue a member takes at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Prefetch {
-    pub events: u32,
-    pub bytes: u64,
-    /// Whether inline data travels with the batches.
-    pub inline_data: bool,
-}
-
-/// Whether a member is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// Its record is not durable yet, or what was under way when it came back.
-    Joining(Asker),
-    /// Its connection stands, and it was heard of. The asker is the membership.
-    Present(Asker),
-    /// Its connection stands, but nothing was heard of it for half of its
-    /// session timeout.
-    Silent(Asker),
-    /// Its connection is gone.
-    Away {
-        /// When it is gone.
-        until: Duration,
-    },
-}
-
-impl Presence {
-    /// The connection that it has, and its membership's id there.
-    pub fn asker(self) -> Option<Asker> {
-        match self {
-            Self::Joining(asker) | Self::Present(asker) | Self::Silent(asker) => Some(asker),
-            Self::Away { .. } => None,
-        }
-    }
-}
-
-impl Member {
-    /// The membership, if the member is there to be given something.
-    pub fn present(&self) -> Option<Asker> {
-        match self.presence {
-            Presence::Present(asker) => Some(asker),
-            _ => None,
-        }
-    }
-
-    pub fn session_timeout(&self) -> Duration {
-        Duration::from_millis(self.record.session_timeout_ms.into())
-    }
-}
-
-impl SharedConsumers {
-    pub fn get(&self, id: SharedId) -> Option<&Shared> {
-        self.all.get(&id)
-    }
-
-    pub fn get_mut(&mut self, id: SharedId) -> Option<&mut Shared> {
-        self.all.get_mut(&id)
-    }
-
-    pub fn member(&self, id: SharedId, member: MemberId) -> Option<&Member> {
-        self.all.get(&id)?.members.get(&member)
-    }
-
-    pub fn member_mut(&mut self, id: SharedId, member: MemberId) -> Option<&mut Member> {
-        self.all.get_mut(&id)?.members.get_mut(&member)
-    }
-
-    /// The group or queue of this name.
-    pub fn named(&self, topic: TopicId, consumer: &str) -> Option<SharedId> {
-        self.names.get(&topic)?.get(consumer).copied()
-    }
-
-    /// The groups and queues of a topic, in the order of their names.
-    pub fn of(&self, topic: TopicId) -> impl Iterator<Item = SharedId> + '_ {
-        let names = self.names.get(&topic);
-        names.into_iter().flat_map(|names| names.values().copied())
-    }
-
-    pub fn insert(&mut self, id: SharedId, shared: Shared) {
-        let names = self.names.entry(shared.record.topic).or_default();
-        names.insert(shared.record.consumer.clone(), id);
-        self.all.insert(id, shared);
-    }
-
-    pub fn remove(&mut self, id: SharedId) -> Option<Shared> {
-        let shared = self.all.remove(&id)?;
-        if let Some(names) = self.names.get_mut(&shared.record.topic) {
-            names.remove(&shared.record.consumer);
-            if names.is_empty() {
-                self.names.remove(&shared.record.topic);
-            }
-        }
-        Some(shared)
-    }
-}
-
-impl Shared {
-    /// A group or queue without members. Options that this version does not
-    /// know are taken for the default ones: what is recorded is served.
-    pub fn new(record: ConsumerRecord) -> Self {
-        let kind = match record.kind {
-            ConsumerKind::Queue => {
-                SharedKind::Queue(QueueOptions::from_json(&record.options).unwrap_or_default())
-            }
-            ConsumerKind::Group | ConsumerKind::Independent => SharedKind::Group(Group::new(
-                GroupOptions::from_json(&record.options).unwrap_or_default(),
-            )),
-        };
-        Self {
-            record,
-            members: BTreeMap::new(),
-            kind,
-            deleting: false,
-            retry_at: None,
-            timer_at: None,
-            spared: false,
-        }
-    }
-
-    pub fn is_queue(&self) -> bool {
-        matches!(self.kind, SharedKind::Queue(_))
-    }
-
-    pub fn group(&self) -> Option<&Group> {
-        match &self.kind {
-            SharedKind::Group(group) => Some(group),
-            SharedKind::Queue(_) => None,
-        }
-    }
-
-    pub fn group_mut(&mut self) -> Option<&mut Group> {
-        match &mut self.kind {
-            SharedKind::Group(group) => Some(group),
-            SharedKind::Queue(_) => None,
-        }
-    }
-}
 
 impl Node {
     /// Groups and queues as they were recorded. Each member is away, and has
     /// its session timeout to come back.
     pub(crate) fn open_shared(&mut self) {
         let entries: Vec<_> = self
-            .controller
+            .commands
             .table()
             .topics()
             .filter(|(id, _)| self.topics.contains_key(id))
@@ -319,7 +134,7 @@ impl Node {
         match result {
             Ok(()) => self.reply(asker, Vec::new()),
             Err(error) => {
-                self.refuse_request(asker, crate::topics::undecided(&error));
+                self.refuse_request(asker, crate::controller::undecided(&error));
                 self.return_to_table(id, &error);
             }
         }
@@ -334,7 +149,7 @@ impl Node {
             return;
         };
         let entry = self
-            .controller
+            .commands
             .table()
             .topic(shared.record.topic)
             .and_then(|entry| entry.shared(&shared.record.consumer));

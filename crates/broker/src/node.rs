@@ -8,24 +8,27 @@
 pub use crate::ids::{JobId, LinkId, Now, StorageId};
 pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 
-use crate::controller::{CommandToken, ControlError, Controller, Single};
+use crate::commands::{Commands, Decided};
+use crate::controller::ControlError;
 use crate::ctx::Ctx;
 use crate::cursors::CursorProposals;
 use crate::drain::Drain;
-use crate::effects::{Copied, Effect, ReadFor, WasRead};
-use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, SharedId};
-use crate::membership::{JoinUnderWay, SharedConsumers};
+use crate::effects::{Effect, ReadFor, WasRead};
+use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, Purpose, SharedId};
 use crate::partition::{Partition, Partitions};
 use crate::producers::{EpochProposals, NamelessProducers};
+use crate::queue::{Leases, Letters, Queue};
 use crate::read_data::Reads;
 use crate::served_topic::Topic;
 use crate::session::{Deferred, Sessions};
+use crate::shared::SharedConsumers;
 use crate::timers::Timer;
+use crate::topic_file::TopicFiles;
 use crate::topics::Making;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::BULK_CHUNK_BYTES;
-use wire::{Durability, TopicId};
+use wire::{ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
@@ -34,31 +37,25 @@ pub struct Node {
     pub(crate) sessions: Sessions,
     /// Settlements that have come and have no effect yet.
     pub(crate) deferred: Deferred,
-    pub(crate) controller: Single,
-    pub(crate) commands: BTreeMap<CommandToken, Decided>,
+    /// The table, and changes of it that are under way.
+    pub(crate) commands: Commands,
     pub(crate) topics: BTreeMap<TopicId, Topic>,
     /// Groups and queues.
     pub(crate) shared: SharedConsumers,
     /// What became of the events of each queue.
-    pub(crate) queues: BTreeMap<SharedId, crate::queue::Queue>,
-    /// Dead letters on their way, by the ids of their appends.
-    pub(crate) letters: BTreeMap<u64, (SharedId, wire::PartitionIndex)>,
-    /// Those of them whose data is being copied first.
-    pub(crate) letter_data: BTreeMap<u64, crate::queue::LetterData>,
-    /// The lease that was given last; 0 is none yet.
-    pub(crate) last_lease: u64,
+    pub(crate) queues: BTreeMap<SharedId, Queue>,
+    pub(crate) leases: Leases,
+    pub(crate) letters: Letters,
     /// Topics that are being made or get more partitions.
     pub(crate) makings: BTreeMap<u64, Making>,
     pub(crate) partitions: Partitions,
-    pub(crate) jobs: BTreeMap<JobId, Purpose>,
     pub(crate) reads: Reads,
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
     pub(crate) nameless: NamelessProducers,
     pub(crate) gap_records: crate::gaps::GapRecords,
     pub(crate) drain: Drain,
-    /// Topics whose files are being written, and whether they have changed meanwhile.
-    pub(crate) topic_files: BTreeMap<TopicId, bool>,
+    pub(crate) topic_files: TopicFiles,
     /// What starts remember.
     pub(crate) start: crate::start::Remembered,
     /// What lay in `lost+found` when the node was opened. Only a start puts something there.
@@ -67,55 +64,13 @@ pub struct Node {
     pub(crate) unclean: Option<String>,
     /// What the data directory lies on, as far as the executor told.
     pub(crate) below: crate::space::Below,
-    /// Whether the operator was told that the internal partition failed.
-    pub(crate) controller_failed: bool,
-}
-
-/// What to do when the controller has decided.
-pub(crate) enum Decided {
-    /// A topic exists, or has more partitions.
-    Made(u64),
-    /// A topic's definition has changed.
-    TopicAltered(crate::alter::Altering),
-    /// A topic is gone.
-    TopicDeleted(Asker, TopicId),
-    /// Cursors have moved.
-    CursorsMoved(Asker, crate::cursors::Moved),
-    /// A named producer has a new life.
-    ProducerOpened(Asker, wire::record::ProducerRecord),
-    /// Somebody is a member.
-    MemberJoined(JoinUnderWay),
-    /// A group or queue has changed, and somebody waits for it.
-    SharedAnswer(Asker, SharedId),
-    /// A group or queue has changed.
-    SharedChanged(SharedId),
-    /// What became of a queue's events is recorded.
-    QueueRecorded(SharedId),
-    /// A group or queue is gone.
-    ConsumerDeleted(Asker, SharedId),
-    /// Partitions of a group have new owners, by the grant of this number.
-    Granted(SharedId, u64),
-    /// Losses of a partition are recorded.
-    GapsRecorded(crate::gaps::Lost),
-}
-
-/// What a blocking job is for.
-pub(crate) enum Purpose {
-    /// A partition of a topic in the making.
-    Open(u64, StorageId),
-    /// The end of a partition; told to the operator if it fails.
-    Remove(String),
-    /// A topic's file is as the table is.
-    KeepTopic(TopicId),
-    /// How far the internal partition came.
-    KeepStart,
 }
 
 impl Node {
     /// Takes one input. Outputs are to be taken afterwards.
     pub fn handle(&mut self, now: Now, input: Input) {
         self.ctx.now = now;
-        self.controller.set_time(now.unix_ns);
+        self.commands.controller.set_time(now.unix_ns);
         match input {
             Input::LinkUp { link, peer, .. } => self.sessions.link_up(link, peer, &mut self.ctx),
             Input::LinkDown { link, .. } => {
@@ -147,7 +102,7 @@ impl Node {
                 result,
             } => {
                 if storage == INTERNAL_STORAGE {
-                    self.controller.storage().complete(token, result);
+                    self.commands.controller.storage().complete(token, result);
                     self.ctx.dirty.controller = true;
                 } else {
                     self.at(storage, |partition, ctx| {
@@ -217,13 +172,15 @@ impl Node {
                 self.at(storage, Partition::report_waiting);
             }
             Timer::Shared(id) => self.shared_timer(id),
-            Timer::Queue(id) => self.queue_timer(id),
+            Timer::Queue(id) => {
+                self.at_queue(id, |queue, lent| queue.timer_came(lent.ctx));
+            }
             Timer::Drain => self.drain_impatiently(),
         }
     }
 
     fn job_done(&mut self, job: JobId, result: JobResult) {
-        match (self.jobs.remove(&job), result) {
+        match (self.ctx.jobs.remove(&job), result) {
             (Some(Purpose::Open(making, storage)), JobResult::Opened(result)) => {
                 self.partition_opened(making, storage, result);
             }
@@ -231,7 +188,8 @@ impl Node {
                 self.ctx.report(format!("removing {what}: {error}"));
             }
             (Some(Purpose::KeepTopic(topic)), JobResult::Kept(result)) => {
-                self.topic_kept(topic, result);
+                let table = self.commands.table();
+                self.topic_files.kept(topic, result, table, &mut self.ctx);
             }
             (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
                 self.ctx
@@ -252,7 +210,7 @@ impl Node {
             if let Some(storage) = self.ctx.dirty.partitions.pop_first() {
                 self.settle_partition(storage);
             } else if std::mem::take(&mut self.ctx.dirty.controller) {
-                self.settle_controller();
+                self.settle_commands();
             } else if let Some(id) = self.ctx.dirty.queues.pop_first() {
                 self.settle_queue(id);
             } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
@@ -277,24 +235,33 @@ impl Node {
                         session.subscriptions.remove(&id);
                     }
                 }
-                Effect::OwnAppend(append, Ok(())) => self.own_append_stored(append),
-                Effect::OwnAppend(append, Err(error)) => self.own_append_refused(append, &error),
+                Effect::OwnAppend(append, result) => self.own_append_done(append, &result),
+                Effect::LetterDataLost(append, why) => {
+                    if let Some((id, index)) = self.letters.end(append) {
+                        self.at_queue(id, |queue, lent| {
+                            queue.letter_data_lost(index, &why, lent.ctx);
+                        });
+                    }
+                }
                 Effect::Visible(topic) => self.touch_queues(topic),
                 Effect::Lost(key, present, gap) => {
-                    self.lost_of_queues(key, present, gap);
-                    self.record_gap(key, gap);
+                    for id in self.queues_of(key.topic) {
+                        self.at_queue(id, |queue, lent| {
+                            queue.lose(key.partition, present, gap, lent.ctx);
+                        });
+                    }
+                    let (commands, ctx) = (&mut self.commands, &mut self.ctx);
+                    self.gap_records.record(key, gap, commands, ctx);
                 }
                 Effect::Read(reader, found) => self.was_read(reader, found),
-                Effect::Copy(storage, place, Copied::Written) => {
-                    self.letter_chunk_written(storage, place);
+                Effect::Copy(storage, place, how) => {
+                    let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                    self.letters.copied(storage, place, how, partitions, ctx);
                 }
-                Effect::Copy(storage, place, Copied::Ready) => {
-                    self.letter_data_ready(storage, place);
+                Effect::Failed(storage, error) => {
+                    let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                    self.letters.fail(storage, &error, partitions, ctx);
                 }
-                Effect::Copy(storage, place, Copied::Failed(error)) => {
-                    self.letter_data_failed(storage, place, &error);
-                }
-                Effect::Failed(storage, error) => self.fail_letters(storage, &error),
             }
         }
     }
@@ -310,15 +277,21 @@ impl Node {
                     end,
                 },
                 WasRead::Batches(found),
-            ) => self.queue_read(id, partition, (from, end), found),
+            ) => {
+                self.at_queue(id, |queue, lent| {
+                    queue.was_read(partition, (from, end), found, lent.ctx);
+                });
+            }
             (ReadFor::DeadLetter { id, partition }, WasRead::Batches(found)) => {
-                self.dead_letter_read(id, partition, found);
+                self.at_queue(id, |queue, lent| queue.letter_read(partition, found, lent));
             }
             (ReadFor::LetterOpen { append }, WasRead::Event(data)) => {
-                self.letter_opened(append, data);
+                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                self.letters.data_opened(append, data, partitions, ctx);
             }
             (ReadFor::LetterData { append }, WasRead::Data(pieces)) => {
-                self.letter_read(append, pieces);
+                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                self.letters.data_read(append, pieces, partitions, ctx);
             }
             (ReadFor::Open { call, event }, WasRead::Event(data)) => {
                 let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
@@ -332,6 +305,17 @@ impl Node {
             // A storage gives what it was asked for.
             _ => {}
         }
+    }
+
+    /// An append of the server itself, a dead letter, is stored or was refused.
+    fn own_append_done(&mut self, append: u64, result: &Result<(), ErrorReply>) {
+        let Some((id, index)) = self.letters.end(append) else {
+            return;
+        };
+        self.at_queue(id, |queue, lent| match result {
+            Ok(()) => queue.letter_stored(index, append, lent.ctx),
+            Err(error) => queue.letter_failed(index, &error.message, lent.ctx),
+        });
     }
 
     /// Lets a partition settle; one that has closed is forgotten.
@@ -348,9 +332,7 @@ impl Node {
             self.unclean.get_or_insert(failure);
         }
         if let Some((work, what)) = ended.remove {
-            let job = JobId(self.ctx.next_id());
-            self.jobs.insert(job, Purpose::Remove(what));
-            self.ctx.outputs.push_back(Output::Job { job, work });
+            self.ctx.start_job(Purpose::Remove(what), work);
         }
     }
 
@@ -381,30 +363,9 @@ impl Node {
         false
     }
 
-    fn settle_controller(&mut self) {
-        self.controller.advance();
-        while let Some((token, operation)) = self.controller.storage().poll_operation() {
-            self.ctx.outputs.push_back(Output::Disk {
-                storage: INTERNAL_STORAGE,
-                token,
-                operation,
-            });
-        }
-        if !self.controller_failed
-            && let Some(reason) = self.controller.storage().state().failure
-        {
-            self.controller_failed = true;
-            self.ctx.report(format!(
-                "the internal partition failed: no topic, cursor or named producer changes any more \
-                 until the server is started again: {reason}"
-            ));
-        }
-        while let Some((token, result)) = self.controller.poll_completion() {
-            // More may be gathered and waiting for this one.
-            self.ctx.dirty.controller = true;
-            let Some(decided) = self.commands.remove(&token) else {
-                continue;
-            };
+    fn settle_commands(&mut self) {
+        self.commands.settle(&mut self.ctx);
+        while let Some((decided, result)) = self.commands.poll_decided(&mut self.ctx) {
             self.decided(decided, result);
         }
     }
@@ -422,40 +383,16 @@ impl Node {
             Decided::QueueRecorded(id) => self.queue_recorded(id, result),
             Decided::ConsumerDeleted(asker, id) => self.consumer_deleted(asker, id, result),
             Decided::Granted(id, grant) => self.granted(id, grant, result),
-            Decided::GapsRecorded(lost) => self.gaps_recorded(lost, result),
+            Decided::GapsRecorded(lost) => {
+                let (commands, ctx) = (&mut self.commands, &mut self.ctx);
+                self.gap_records.recorded(lost, result, commands, ctx);
+            }
         }
     }
 
     /// Submits a command; `decided` says what follows.
     pub(crate) fn submit(&mut self, records: Vec<wire::record::Record>, decided: Decided) {
-        self.submit_at(Durability::Synced, records, decided);
-    }
-
-    /// Submits what has to survive no more than that.
-    pub(crate) fn submit_at(
-        &mut self,
-        durability: Durability,
-        records: Vec<wire::record::Record>,
-        decided: Decided,
-    ) {
-        let token = CommandToken(self.ctx.next_id());
-        self.commands.insert(token, decided);
-        let command = crate::controller::Command {
-            records,
-            durability,
-        };
-        self.controller.submit(token, command);
-        self.ctx.dirty.controller = true;
-    }
-
-    /// What a record of what was done with events is to survive: what the
-    /// events do, for without these it means nothing.
-    pub(crate) fn durability_about(&self, storages: &[StorageId]) -> Durability {
-        let partitions = storages.iter().map(|id| self.partitions.get(id));
-        let levels =
-            partitions.map(|one| one.map_or(Durability::Synced, |one| one.store.durability));
-        // The log of records is on disk: less than written there is not.
-        levels.fold(Durability::Written, Durability::max)
+        self.commands.submit(records, decided, &mut self.ctx);
     }
 }
 

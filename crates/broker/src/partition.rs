@@ -533,6 +533,15 @@ impl Partition {
     }
 }
 
+/// What a record of what was done with events is to survive: what the
+/// events do, for without these it means nothing.
+pub(crate) fn durability_about(partitions: &Partitions, storages: &[StorageId]) -> Durability {
+    let partitions = storages.iter().map(|id| partitions.get(id));
+    let levels = partitions.map(|one| one.map_or(Durability::Synced, |one| one.store.durability));
+    // The log of records is on disk: less than written there is not.
+    levels.fold(Durability::Written, Durability::max)
+}
+
 /// What a topic's retention is to the storage of one of its partitions.
 pub(crate) fn storage_retention(definition: &Definition, bound: Retention) -> log::Retention {
     log::Retention {

@@ -1,8 +1,8 @@
 //! Requests to one partition: what they name is found, then the partition is asked.
 
-use crate::controller::Controller;
 use crate::ctx::Ctx;
-use crate::ids::{Asker, SharedId, StorageId};
+use crate::gaps::beginning;
+use crate::ids::{Asker, PartitionKey, SharedId, StorageId};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::partition::incoming::{ProduceCall, ValidBatch};
@@ -57,7 +57,7 @@ impl Node {
         };
         let store = &partition.store;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, payload, &self.ctx)?;
-        check_epoch(&batch.header, self.controller.table(), &self.ctx)?;
+        check_epoch(&batch.header, self.commands.table(), &self.ctx)?;
         let session = self.sessions.get_mut(asker.link);
         let work = Work::Produce(storage, batch.header.producer);
         let credit = session.map_or(0, |session| session.begin_work(asker.id, work));
@@ -153,7 +153,11 @@ impl Node {
         // What is acknowledged and on its way to the disk counts: whoever opens
         // the name again behind it is not to get those events once more.
         let cursor = self.cursor(&(topic, subscribe.consumer.clone(), index));
-        let beginning = |first| self.beginning((topic, index), first);
+        let key = PartitionKey {
+            topic,
+            partition: index,
+        };
+        let beginning = |first| beginning(key, first, self.commands.table());
         let store = &partition.store;
         let position = store.start_position(subscribe.start, cursor, beginning)?;
         if let Some(session) = self.sessions.get_mut(asker.link) {

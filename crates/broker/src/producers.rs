@@ -1,14 +1,15 @@
 //! Producers' identities: given, taken up again, fenced.
 
-use crate::controller::{ControlError, Controller};
+use crate::commands::Decided;
+use crate::controller::ControlError;
+use crate::controller::undecided;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::Asker;
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::refusal::{Refused, fenced, malformed, refuse};
 use crate::served_topic::Slot;
 use crate::table::Table;
-use crate::topics::undecided;
 use std::collections::{BTreeMap, VecDeque};
 use wire::batch::Header;
 use wire::codec::Reader;
@@ -53,7 +54,7 @@ impl Node {
         producer: ProducerId,
         session: SessionId,
     ) -> Result<(), Refused> {
-        let entry = self.controller.table().topic(topic);
+        let entry = self.commands.table().topic(topic);
         let is_named = entry.is_some_and(|entry| entry.epochs.contains_key(&producer));
         let known = self.nameless.sessions.get(&producer);
         if !is_named && known.is_none_or(|known| *known == session) {
@@ -99,7 +100,7 @@ impl Node {
             .get(&key)
             .map(|(record, _)| record)
             .or_else(|| {
-                let entry = self.controller.table().topic(head.topic)?;
+                let entry = self.commands.table().topic(head.topic)?;
                 entry.producers.get(&key.1)
             });
         let current = current.map(|record| (record.producer, record.epoch));
@@ -123,7 +124,7 @@ impl Node {
             Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
             None => {
                 let limit = self.ctx.options.limits.named_producers_max;
-                let entry = self.controller.table().topic(head.topic);
+                let entry = self.commands.table().topic(head.topic);
                 if entry.is_some_and(|entry| entry.producers.len() >= limit) {
                     return Err(refuse(
                         ErrorCode::LimitExceeded,

@@ -15,8 +15,9 @@ mod settle;
 mod staging;
 mod unreported;
 
-pub(crate) use letter_data::LetterData;
-pub(crate) use live::Queue;
+pub(crate) use letter_data::Letters;
+pub(crate) use live::{Leases, Lent, Queue};
+pub(crate) use members::nowhere;
 pub use offset_set::OffsetSet;
 pub use partition::QueuePartition;
 pub use range_map::RangeMap;

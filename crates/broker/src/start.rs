@@ -7,6 +7,8 @@ mod survey;
 
 pub(crate) use remembered::Remembered;
 
+use crate::blocking::Blocking;
+use crate::commands::Commands;
 use crate::controller::{Command, CommandToken, Controller, Single};
 use crate::ctx::Ctx;
 use crate::drain::Drain;
@@ -15,8 +17,8 @@ use crate::ids::{Now, StorageId};
 use crate::node::Node;
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::served_topic::{Slot, Topic, durability_of};
+use log::StorageKind;
 use log::{Disk, OpenPartition, Operation, Outcome, Recovery, Storage, StorageError};
-use log::{StorageEvent, StorageKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,30 +30,6 @@ use wire::{Durability, Incarnation, Offset};
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
 const ENDED_LIVES_MAX: usize = 64;
-
-/// Carries out a storage's operations on the calling thread.
-pub(crate) struct Blocking<'a> {
-    pub disk: &'a dyn Disk,
-}
-
-impl Blocking<'_> {
-    /// Drives a storage until an event is the one wanted. `None` if it stops before.
-    pub fn wait<T>(
-        &self,
-        storage: &mut dyn Storage,
-        mut wanted: impl FnMut(StorageEvent) -> Option<T>,
-    ) -> Option<T> {
-        loop {
-            while let Some(event) = storage.poll_event() {
-                if let Some(found) = wanted(event) {
-                    return Some(found);
-                }
-            }
-            let (token, operation) = storage.poll_operation()?;
-            storage.complete(token, self.disk.execute(operation));
-        }
-    }
-}
 
 impl Node {
     /// Opens a node on its data directory. Blocks.
@@ -93,29 +71,25 @@ impl Node {
             ctx,
             sessions: Default::default(),
             deferred: Default::default(),
-            controller,
-            commands: BTreeMap::new(),
+            commands: Commands::new(controller),
             topics: BTreeMap::new(),
             makings: BTreeMap::new(),
             shared: Default::default(),
             queues: BTreeMap::new(),
-            letters: BTreeMap::new(),
-            letter_data: BTreeMap::new(),
-            last_lease: 0,
+            leases: Default::default(),
+            letters: Default::default(),
             partitions: BTreeMap::new(),
-            jobs: BTreeMap::new(),
             reads: Default::default(),
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
             nameless: Default::default(),
             gap_records: crate::gaps::GapRecords::default(),
             drain: Drain::default(),
-            topic_files: BTreeMap::new(),
+            topic_files: Default::default(),
             start,
             set_aside: Vec::new(),
             unclean: None,
             below: crate::space::Below::default(),
-            controller_failed: false,
         };
         for name in ["partitions", "topics"] {
             make_directory(disk.as_ref(), &node.ctx.options.directory, name)?;
@@ -130,7 +104,7 @@ impl Node {
         node.open_topics(&mut report);
         node.open_shared();
         node.write_start(disk.as_ref())?;
-        let table = node.controller.table();
+        let table = node.commands.table();
         for partition in node.partitions.values_mut() {
             let store = &mut partition.store;
             let entry = table.topic(store.key.topic);
@@ -139,7 +113,7 @@ impl Node {
         }
         node.set_aside = aside::names(disk.as_ref(), &node.ctx.options.directory);
         let known = node.start.clone();
-        node.start.internal_end = node.controller.end().0;
+        node.start.internal_end = node.commands.controller.end().0;
         let directory = &node.ctx.options.directory;
         aside::remember(&known, &node.start, disk.as_ref(), directory, &mut report)?;
         report.topic_count = node.topics.len();
@@ -155,7 +129,7 @@ impl Node {
         }
         let token = CommandToken(self.ctx.next_id());
         let durability = Durability::Synced;
-        self.controller.submit(
+        self.commands.controller.submit(
             token,
             Command {
                 records,
@@ -173,7 +147,7 @@ impl Node {
     }
 
     fn open_topics(&mut self, report: &mut StartReport) {
-        let entries = self.controller.table().topics();
+        let entries = self.commands.table().topics();
         let entries: Vec<_> = entries
             .map(|(id, entry)| (*id, entry.record.clone(), entry.partitions.clone()))
             .collect();
@@ -295,7 +269,7 @@ impl Node {
         }
         if !records.is_empty() {
             let token = CommandToken(self.ctx.next_id());
-            self.controller.submit(
+            self.commands.controller.submit(
                 token,
                 Command {
                     records,
@@ -318,7 +292,7 @@ impl Node {
         end: Offset,
         report: &mut StartReport,
     ) {
-        let entry = self.controller.table().topic(record.topic);
+        let entry = self.commands.table().topic(record.topic);
         for (consumer, cursors) in entry.iter().flat_map(|entry| &entry.cursors) {
             let cursor = cursors.get(&record.partition);
             let beyond = cursor
@@ -336,9 +310,9 @@ impl Node {
     /// Makes what the start has found durable before anybody is served.
     fn write_start(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
         loop {
-            self.controller.advance();
+            self.commands.controller.advance();
             let (mut refused, mut completed) = (None, false);
-            while let Some((_, result)) = self.controller.poll_completion() {
+            while let Some((_, result)) = self.commands.controller.poll_completion() {
                 refused = refused.or(result.err());
                 completed = true;
             }
@@ -347,13 +321,13 @@ impl Node {
                     "writing what the start found: {error}"
                 )));
             }
-            if self.controller.is_idle() {
+            if self.commands.controller.is_idle() {
                 return Ok(());
             }
             if completed {
                 continue;
             }
-            let storage = self.controller.storage();
+            let storage = self.commands.controller.storage();
             let Some((token, operation)) = storage.poll_operation() else {
                 return Err(NodeError::Invalid(
                     "the internal partition does not become durable".into(),

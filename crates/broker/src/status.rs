@@ -1,6 +1,5 @@
 //! The node's state as JSON; the fields are in `docs/reference/status.md`.
 
-use crate::controller::Controller;
 use crate::ids::{Asker, LinkId};
 use crate::node::Node;
 use crate::refusal::Refused;
@@ -26,7 +25,7 @@ impl Node {
     /// Which partition, the internal one first, serves no more until the node
     /// is opened again, and why.
     pub fn failure(&self) -> Option<String> {
-        if let Some(failure) = self.controller.failure() {
+        if let Some(failure) = self.commands.controller.failure() {
             return Some(format!("the internal partition failed: {failure}"));
         }
         let slots = self.topics.values().flat_map(|topic| &topic.partitions);
@@ -38,7 +37,7 @@ impl Node {
 
     /// The node's state, for people and monitors.
     pub fn status(&self) -> Value {
-        let table = self.controller.table();
+        let table = self.commands.table();
         let topics = table
             .topics()
             .filter_map(|(id, entry)| Some(self.topic_status(entry, self.topics.get(id)?)));
@@ -60,6 +59,20 @@ impl Node {
                 .map(|(link, session)| self.session_status(link, session))
                 .collect::<Vec<_>>(),
             "topics": topics.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For the status: what was lost, what was set aside, and which topics were deleted.
+    fn losses_status(&self) -> Value {
+        json!({
+            "damage": self.start.open_damage().map(|damage| json!({
+                "time": damage.time,
+                "what": damage.what,
+            })).collect::<Vec<_>>(),
+            "lost_and_found": self.set_aside,
+            "deleted_topics": self.commands.table().deleted()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
         })
     }
 

@@ -4,15 +4,15 @@
 //! the table neither knows nor has seen deleted shows that the table is older or damaged. The
 //! page is `docs/format/directory.md`.
 
-use crate::controller::Controller;
-use crate::ids::JobId;
-use crate::io::{Job, Output};
-use crate::node::{Node, Purpose};
+use crate::ctx::Ctx;
+use crate::ids::Purpose;
+use crate::io::Job;
 use crate::options::NodeError;
 use crate::small_file;
-use crate::table::TopicEntry;
+use crate::table::{Table, TopicEntry};
 use log::{Disk, DiskError};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wire::TopicId;
 use wire::record::TopicRecord;
@@ -118,38 +118,44 @@ pub(crate) fn id(text: &str) -> Option<TopicId> {
     (id.to_string() == text).then_some(id)
 }
 
-impl Node {
+/// Topics whose files are being written, and whether they have changed meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct TopicFiles(BTreeMap<TopicId, bool>);
+
+impl TopicFiles {
     /// Makes a topic's file say what the table says, or removes it with the topic.
-    pub(crate) fn keep_topic_file(&mut self, topic: TopicId) {
-        if let Some(again) = self.topic_files.get_mut(&topic) {
+    pub fn keep(&mut self, topic: TopicId, table: &Table, ctx: &mut Ctx) {
+        if let Some(again) = self.0.get_mut(&topic) {
             *again = true;
             return;
         }
-        self.topic_files.insert(topic, false);
-        let entry = self.controller.table().topic(topic);
+        self.0.insert(topic, false);
+        let entry = table.topic(topic);
         let bytes = entry.map(|entry| TopicFile::of(entry).to_bytes());
-        let job = JobId(self.ctx.next_id());
-        self.jobs.insert(job, Purpose::KeepTopic(topic));
-        self.ctx.outputs.push_back(Output::Job {
-            job,
-            work: Job::Keep {
-                disk: self.ctx.options.disk.clone(),
-                path: path(&self.ctx.options.directory, topic),
-                bytes,
-            },
-        });
+        let work = Job::Keep {
+            disk: ctx.options.disk.clone(),
+            path: path(&ctx.options.directory, topic),
+            bytes,
+        };
+        ctx.start_job(Purpose::KeepTopic(topic), work);
     }
 
     /// A topic's file was written. Where it could not be, the next start tries again.
-    pub(crate) fn topic_kept(&mut self, topic: TopicId, result: Result<(), DiskError>) {
+    pub fn kept(
+        &mut self,
+        topic: TopicId,
+        result: Result<(), DiskError>,
+        table: &Table,
+        ctx: &mut Ctx,
+    ) {
         if let Err(error) = result {
-            self.ctx.report(format!(
+            ctx.report(format!(
                 "the file of topic {topic} is not written, without which it cannot be rebuilt \
                  should the internal partition be lost: {error}"
             ));
         }
-        if self.topic_files.remove(&topic) == Some(true) {
-            self.keep_topic_file(topic);
+        if self.0.remove(&topic) == Some(true) {
+            self.keep(topic, table, ctx);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Topics: made, deleted, listed, described, and given more partitions.
 
-use crate::controller::{ControlError, Controller};
+use crate::commands::Decided;
+use crate::controller::{ControlError, undecided};
 use crate::describe::{no_topic, unknown_topic};
-use crate::ids::{Asker, JobId, PartitionKey, StorageId};
-use crate::io::{Job, Output};
-use crate::node::{Decided, Node, Purpose};
+use crate::ids::{Asker, PartitionKey, Purpose, StorageId};
+use crate::io::Job;
+use crate::node::Node;
 use crate::partition::{Opened, Partition};
 use crate::refusal::{Refused, malformed, refuse};
 use crate::served_topic::{Slot, Topic, durability_of, partition_directory};
@@ -56,7 +57,7 @@ impl Node {
             ));
         }
         if self
-            .controller
+            .commands
             .table()
             .named(&namespace, &create.name)
             .is_some()
@@ -67,7 +68,7 @@ impl Node {
             ));
         }
         let limit = self.ctx.options.limits.topics_max;
-        if self.controller.table().topic_count() + self.makings.len() >= limit {
+        if self.commands.table().topic_count() + self.makings.len() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
                 format!("there are {limit} topics (topics_max)"),
@@ -192,12 +193,8 @@ impl Node {
             self.propose(making);
         }
         for (storage, kind, open) in opens {
-            let job = JobId(self.ctx.next_id());
-            self.jobs.insert(job, Purpose::Open(making, storage));
-            self.ctx.outputs.push_back(Output::Job {
-                job,
-                work: Job::Open { kind, open },
-            });
+            let work = Job::Open { kind, open };
+            self.ctx.start_job(Purpose::Open(making, storage), work);
         }
         Ok(())
     }
@@ -370,7 +367,8 @@ impl Node {
         }
         self.share_partitions(making.topic);
         self.share_total(making.topic);
-        self.keep_topic_file(making.topic);
+        self.topic_files
+            .keep(making.topic, self.commands.table(), &mut self.ctx);
         match self.description(making.topic) {
             Some(description) => self.reply_long(making.asker, description.to_bytes()),
             None => self.refuse_request(making.asker, unknown_topic(making.topic)),
@@ -386,7 +384,7 @@ impl Node {
         self.refuse_if_draining()?;
         // From the table: one that this version cannot serve can be deleted too.
         let entry = self
-            .controller
+            .commands
             .table()
             .named(self.sessions.namespace(asker.link), &name);
         let id = entry
@@ -421,7 +419,8 @@ impl Node {
             return;
         }
         self.forget_shared(id);
-        self.keep_topic_file(id);
+        self.topic_files
+            .keep(id, self.commands.table(), &mut self.ctx);
         if let Some(topic) = self.topics.remove(&id) {
             for slot in topic.partitions {
                 if let Slot::Open(storage) = slot {
@@ -438,19 +437,5 @@ impl Node {
             }
         }
         self.reply(asker, Vec::new());
-    }
-}
-
-/// A command was not carried out, as its asker is told.
-pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
-    match error {
-        ControlError::NotLeader { hint } => ErrorReply {
-            leader_hint: hint.clone(),
-            ..ErrorReply::retryable(ErrorCode::NotLeader, 100, error.to_string())
-        },
-        ControlError::Full(_) => {
-            ErrorReply::retryable(ErrorCode::StorageFull, 1000, error.to_string())
-        }
-        ControlError::Failed(_) => refuse(ErrorCode::StorageFailed, error.to_string()),
     }
 }

@@ -1,8 +1,8 @@
 //! The controller of a node that is alone: its log is the internal partition.
 
 use super::{Command, CommandToken, ControlError, Controller};
+use crate::blocking::Blocking;
 use crate::options::NodeError;
-use crate::start::Blocking;
 use crate::table::Table;
 use log::{
     Append, Found, OpenPartition, ReadBatches, ReadToken, Recovery, Storage, StorageError,

@@ -1,12 +1,13 @@
 //! Partitions are granted, revoked and released.
 
 use super::{Assignment, AssignmentState, balance};
+use crate::commands::Decided;
 use crate::controller::ControlError;
 use crate::faults::Fault;
 use crate::ids::{Asker, LinkId, SharedId, StorageId};
-use crate::membership::Presence;
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
+use crate::shared::Presence;
 use net::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;

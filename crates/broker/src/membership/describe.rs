@@ -1,18 +1,19 @@
 //! Consumers of a topic: described, and forgotten.
 
-use super::{Presence, Shared};
-use crate::controller::{ControlError, Controller};
+use crate::commands::Decided;
+use crate::controller::ControlError;
+use crate::controller::undecided;
 use crate::describe::unknown_topic;
 use crate::group::Group;
 use crate::ids::SharedId;
 use crate::ids::{Asker, LinkId};
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::partition::subscription::Subscription;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::served_topic::Slot;
 use crate::session::{Session, Stage};
+use crate::shared::{Presence, Shared};
 use crate::table::TopicEntry;
-use crate::topics::undecided;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::codec::Reader;
@@ -42,7 +43,7 @@ impl Node {
 
     /// The consumers of a topic, or the one of this name.
     fn consumers(&self, topic: TopicId, only: &str) -> Vec<ConsumerDescription> {
-        let Some(entry) = self.controller.table().topic(topic) else {
+        let Some(entry) = self.commands.table().topic(topic) else {
             return Vec::new();
         };
         let mut readers = self.readers(topic);
@@ -170,7 +171,10 @@ impl Node {
                 (_, None) => 0,
             };
             let (leased_events, leased_bytes) = match shared.is_queue() {
-                true => self.queue_leased(id, *member),
+                true => self
+                    .queues
+                    .get(&id)
+                    .map_or((0, 0), |queue| queue.leased(*member)),
                 false => (0, 0),
             };
             MemberDescription {
@@ -306,7 +310,9 @@ impl Node {
         let ids: Vec<SharedId> = self.shared.of(topic).collect();
         for id in ids {
             match self.shared.get(id).map(Shared::is_queue) {
-                Some(true) => self.queue_partitions_added(id),
+                Some(true) => {
+                    self.ctx.dirty.queues.insert(id);
+                }
                 Some(false) => self.balance_group(id),
                 None => {}
             }

@@ -1,31 +1,23 @@
 //! Becoming a member.
 
-use super::{Member, Prefetch, Presence, Shared};
-use crate::controller::{ControlError, Controller};
+use crate::commands::{Decided, JoinUnderWay};
+use crate::controller::ControlError;
+use crate::controller::undecided;
 use crate::describe::unknown_topic;
+use crate::gaps::beginning;
 use crate::ids::Asker;
 use crate::ids::SharedId;
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::served_topic::Slot;
 use crate::session::{Membership, Stage};
-use crate::topics::undecided;
+use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::{Appended, Reader};
 use wire::message::*;
 use wire::record::*;
 use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, Sequence, TopicId};
-
-/// A member whose records are on their way.
-pub(crate) struct JoinUnderWay {
-    pub asker: Asker,
-    pub id: SharedId,
-    pub member: MemberId,
-    pub held: Vec<Lease>,
-    /// The grant of what it inherits.
-    grant: u64,
-}
 
 impl Node {
     pub(crate) fn join(
@@ -132,7 +124,7 @@ impl Node {
                 ),
             ));
         }
-        let Some(entry) = self.controller.table().topic(topic) else {
+        let Some(entry) = self.commands.table().topic(topic) else {
             return Err(unknown_topic(topic));
         };
         let limit = self.ctx.options.limits.consumers_max;
@@ -157,7 +149,7 @@ impl Node {
                     ));
                 }
                 if options.deliveries_max > 0
-                    && self.controller.table().named(namespace, &dead).is_none()
+                    && self.commands.table().named(namespace, &dead).is_none()
                 {
                     return Err(refuse(
                         ErrorCode::InvalidConsumer,
@@ -185,7 +177,7 @@ impl Node {
     /// Whether the name is that of an independent consumer: it has a cursor,
     /// will have one, or reads now.
     pub(crate) fn is_independent(&self, topic: TopicId, consumer: &str) -> bool {
-        let entry = self.controller.table().topic(topic);
+        let entry = self.commands.table().topic(topic);
         if self.shared.named(topic, consumer).is_some() {
             return false;
         }
@@ -232,7 +224,7 @@ impl Node {
             let state = open.store.state();
             let offset = match start {
                 Start::Cursor | Start::At(_) | Start::Time(_) => continue,
-                Start::Beginning => self.beginning((record.topic, partition), state.first),
+                Start::Beginning => beginning(open.store.key, state.first, self.commands.table()),
                 Start::Latest | Start::CursorOrLatest => open.store.visible,
             };
             let position = Position {

@@ -1,12 +1,13 @@
 //! Members come back, fall silent, leave, and are gone.
 
-use super::Presence;
+use crate::commands::Decided;
 use crate::faults::Fault;
 use crate::ids::SharedId;
 use crate::ids::{Asker, LinkId};
-use crate::node::{Decided, Node};
+use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::session::Membership;
+use crate::shared::{Presence, Shared};
 use crate::timers::Timer;
 use net::{Lane, Message};
 use std::collections::BTreeMap;
@@ -173,14 +174,14 @@ impl Node {
 
     /// A member is not there any more to be given anything.
     pub(super) fn tell_away(&mut self, id: SharedId, member: MemberId) {
-        if self.shared.get(id).is_some_and(super::Shared::is_queue) {
+        if self.shared.get(id).is_some_and(Shared::is_queue) {
             self.queue_member_away(id, member);
         }
     }
 
     /// A member is there, anew or again.
     pub(super) fn member_is_present(&mut self, id: SharedId, member: MemberId) {
-        match self.shared.get(id).map(super::Shared::is_queue) {
+        match self.shared.get(id).map(Shared::is_queue) {
             Some(true) => self.queue_member_present(id, member),
             Some(false) => self.group_member_present(id, member),
             None => {}

@@ -2,10 +2,10 @@
 //! before, who may still hold what looks free. Members are told of it, so that
 //! nobody takes the silence for an end.
 
-use super::Presence;
 use crate::ids::Asker;
 use crate::ids::SharedId;
 use crate::node::Node;
+use crate::shared::Presence;
 use std::time::Duration;
 use wire::MemberId;
 
@@ -40,23 +40,5 @@ impl Node {
             queue.told_recovering.insert(member, asker);
         }
         recovering_ms
-    }
-
-    /// A queue gives out events again: members whose answer said otherwise are notified.
-    pub(crate) fn tell_recovered(&mut self, id: SharedId) {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        if !queue.awaited.is_empty() || queue.told_recovering.is_empty() {
-            return;
-        }
-        let told = std::mem::take(&mut queue.told_recovering);
-        // The answer to one that has joined anew since said so.
-        let stands = |(member, asker): (MemberId, Asker)| {
-            let state = self.shared.member(id, member)?;
-            (state.presence.asker() == Some(asker)).then_some(asker)
-        };
-        let members = told.into_iter().filter_map(stands).collect();
-        self.send_news(id, members, Vec::new());
     }
 }

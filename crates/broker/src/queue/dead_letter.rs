@@ -4,25 +4,25 @@
 //! numbers that their records gave them, as an idempotent producer of its
 //! own. So one that was written before a crash is known when it comes again.
 
-use super::live::RETRY_AFTER;
+use super::live::{Lent, Queue, RETRY_AFTER};
 use super::partition::Dead;
 use super::staging::Staged;
-use crate::controller::Controller;
+use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::faults::Fault;
-use crate::ids::{Asker, OWN_LINK, SharedId, StorageId};
-use crate::node::Node;
+use crate::ids::{Asker, OWN_LINK, StorageId};
 use crate::partition::incoming::ValidBatch;
 use crate::partition::store::Reading;
+use crate::refusal::fenced;
 use crate::served_topic::Slot;
 use bytes::Bytes;
 use log::producers::Verdict;
 use log::{Found, ReadBatches, StorageError};
 use memory::Buffer;
-use wire::batch::{Batch, BatchBuilder, EventParts, Headers, Origin, Verify};
+use wire::batch::{Batch, BatchBuilder, EventParts, ExternalLayout, Headers, Origin, Verify};
 use wire::{
-    Codec, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence,
-    TopicId,
+    Codec, Durability, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId,
+    Sequence, TopicId,
 };
 
 /// A dead letter that is being written.
@@ -44,18 +44,14 @@ struct Origins<'a> {
     at: Offset,
 }
 
-impl Node {
+impl Queue {
     /// Begins with the next dead letter of each partition that has some.
-    pub(super) fn write_dead_letters(&mut self, id: SharedId) {
-        if self.drain.is_begun() {
+    pub(super) fn write_dead_letters(&mut self, lent: &mut Lent<'_>) {
+        if lent.is_draining {
             return;
         }
-        let now = self.ctx.now.monotonic;
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let mut readings = Vec::new();
-        for (index, shelf) in &mut queue.partitions {
+        let now = lent.ctx.now.monotonic;
+        for (index, shelf) in &mut self.partitions {
             if shelf.letter.is_some() || shelf.letter_at > now {
                 continue;
             }
@@ -67,33 +63,30 @@ impl Node {
                 sequence: dead.sequence.unwrap_or(Sequence(0)),
                 append: None,
             });
-            readings.push((shelf.storage, *index, at));
-        }
-        for (storage, partition, at) in readings {
             let read = ReadBatches {
                 from: at,
                 end: at.plus(1),
                 bytes_max: 1,
                 inline_data: true,
             };
-            let reading = Reading::For(ReadFor::DeadLetter { id, partition });
-            if let Some(partition) = self.partitions.get_mut(&storage) {
-                partition.store.read_batches(reading, read, &mut self.ctx);
+            let reading = Reading::For(ReadFor::DeadLetter {
+                id: self.id,
+                partition: *index,
+            });
+            if let Some(partition) = lent.partitions.get_mut(&shelf.storage) {
+                partition.store.read_batches(reading, read, lent.ctx);
             }
         }
     }
 
     /// The event of a dead letter was read.
-    pub(crate) fn dead_letter_read(
+    pub(crate) fn letter_read(
         &mut self,
-        id: SharedId,
         index: PartitionIndex,
         found: Result<Found, StorageError>,
+        lent: &mut Lent<'_>,
     ) {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let Some(shelf) = queue.partitions.get_mut(&index) else {
+        let Some(shelf) = self.partitions.get_mut(&index) else {
             return;
         };
         let Some(letter) = shelf.letter else {
@@ -103,234 +96,217 @@ impl Node {
         if shelf.state.dead(at).is_none() {
             // It was lost meanwhile.
             shelf.letter = None;
-            self.touch_queue(id);
+            self.touch(lent.ctx);
             return;
         }
         let written = match found {
             Ok(Found::Batches { batches, .. }) => match batches.into_iter().next() {
-                Some(bytes) => self.append_dead_letter(id, index, letter, bytes),
+                Some(bytes) => self.append_letter(index, letter, bytes, lent),
                 None => Ok(()),
             },
             // Retention was faster: there is nothing to be kept any more.
             Ok(Found::Gap(_) | Found::Nothing) => {
                 shelf.letter = None;
-                shelf.state.lost(at, at.plus(1), &mut queue.loads);
-                self.touch_queue(id);
+                shelf.state.lost(at, at.plus(1), &mut self.loads);
+                self.touch(lent.ctx);
                 return;
             }
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = written {
-            self.dead_letter_failed(id, index, &error);
+            self.letter_failed(index, &error, lent.ctx);
         }
     }
 
     /// Appends a dead letter, unless it is there already.
-    fn append_dead_letter(
+    fn append_letter(
         &mut self,
-        id: SharedId,
         index: PartitionIndex,
         letter: Letter,
         bytes: Bytes,
+        lent: &mut Lent<'_>,
     ) -> Result<(), String> {
-        let Some(queue) = self.queues.get(&id) else {
+        let Some(shelf) = self.partitions.get_mut(&index) else {
             return Ok(());
         };
-        let Some(shelf) = queue.partitions.get(&index) else {
+        let Some(dead) = shelf.state.dead(letter.at) else {
             return Ok(());
         };
-        let Some(dead) = shelf.state.dead(letter.at).cloned() else {
-            return Ok(());
-        };
-        let Some(entry) = self.controller.table().topic(queue.topic) else {
+        let Some(entry) = lent.commands.table().topic(self.topic) else {
             return Ok(());
         };
         let name = &entry.record.name;
-        let target = queue.options.dead_letter_topic_of(name);
-        let (topic, storage) = self.dead_letter_partition(&entry.record.namespace, &target)?;
-        let origins = Origins {
-            topic: name,
-            queue: &queue.consumer,
-            partition: index,
-            incarnation: shelf.state.incarnation(),
-            at: letter.at,
-        };
-        let producer = producer_of(queue.topic, &queue.consumer, index);
-        let origin = Origin {
-            topic,
-            producer,
-            epoch: ProducerEpoch(0),
-            first_sequence: letter.sequence,
-        };
-        let staged = Staged::read(bytes).map_err(|error| error.to_string())?;
-        let block_bytes = self
-            .topics
-            .get(&topic)
-            .map(|topic| topic.definition.data_block_bytes());
-        let block_bytes = block_bytes.unwrap_or(wire::batch::BLOCK_BYTES_DEFAULT);
-        let lost = shelf.data_lost.as_ref();
-        let lost = lost.filter(|(at, _)| *at == letter.at);
-        let lost = lost.map(|(_, why)| why.as_str());
-        let Some(batch) = dead_batch(&staged, &origins, &dead, lost, origin, block_bytes) else {
-            return Err(format!("event {} is not in its batch", letter.at));
-        };
-        let batch = Batch::read(Buffer::copy_of(&batch), Verify::Headers);
-        let batch = batch.expect("it was sealed just now");
-        let Some(partition) = self.partitions.get(&storage) else {
-            return Err(format!("topic {target:?} is gone"));
-        };
+        let target = self.options.dead_letter_topic_of(name);
+        let (topic, storage) = target_of(&entry.record.namespace, &target, lent)?;
+        let partition = lent.partitions.get(&storage);
+        let partition = partition.ok_or_else(|| format!("topic {target:?} is gone"))?;
         if let Some(failure) = &partition.store.failure {
             return Err(format!("topic {target:?}: {failure}"));
         }
         let durability = partition.store.durability;
-        let layout = batch.columns().expect("it was sealed just now").external;
+        let origins = Origins {
+            topic: name,
+            queue: &self.consumer,
+            partition: index,
+            incarnation: shelf.state.incarnation(),
+            at: letter.at,
+        };
+        let origin = Origin {
+            topic,
+            producer: producer_of(self.topic, &self.consumer, index),
+            epoch: ProducerEpoch(0),
+            first_sequence: letter.sequence,
+        };
+        let staged = Staged::read(bytes).map_err(|error| error.to_string())?;
+        let served = lent.topics.get(&topic);
+        let block_bytes = served.map_or(wire::batch::BLOCK_BYTES_DEFAULT, |topic| {
+            topic.definition.data_block_bytes()
+        });
+        let lost = shelf.data_lost.as_ref();
+        let lost = lost.filter(|(at, _)| *at == letter.at);
+        let lost = lost.map(|(_, why)| why.as_str());
+        let Some(batch) = dead_batch(&staged, &origins, dead, lost, origin, block_bytes) else {
+            return Err(format!("event {} is not in its batch", letter.at));
+        };
+        let (batch, layout) = sealed(&batch, durability);
         let source = (shelf.storage, letter.at);
-        let verdict = partition.store.storage.check(&batch.header);
-        let append = self.ctx.next_id();
-        if let Some(shelf) = self
-            .queues
-            .get_mut(&id)
-            .and_then(|queue| queue.partitions.get_mut(&index))
-        {
-            shelf.letter = Some(Letter {
-                append: Some(append),
-                ..letter
-            });
-        }
-        self.letters.insert(append, (id, index));
-        let asker = Asker {
-            link: OWN_LINK,
-            id: append,
-        };
-        if self.ctx.planted(Fault::DropDeadLetter) {
-            self.own_append_stored(append);
-            return Ok(());
-        }
-        let external_bytes = layout.events.iter().map(|(_, _, bytes)| bytes).sum();
-        let incoming = ValidBatch {
-            external_bytes,
-            header: batch.header,
-            header_crc: batch.header_crc,
-            bytes: batch.into_bytes(),
-            durability,
-        };
-        let appended = match verdict {
-            Verdict::Duplicate { base_offset } => {
-                self.at(storage, |partition, ctx| {
-                    partition.acknowledge_duplicate(asker, &incoming, base_offset, ctx);
-                });
+        let append = lent.letters.begin(self.id, index, lent.ctx);
+        shelf.letter = Some(Letter {
+            append: Some(append),
+            ..letter
+        });
+        let appended = match lent.ctx.planted(Fault::DropDeadLetter) {
+            true => {
+                lent.ctx.stored(append);
                 Ok(())
             }
-            // Older than what is remembered: it was written, for they are
-            // written in order.
-            Verdict::Unknown { expected } if expected > letter.sequence => {
-                self.own_append_stored(append);
-                Ok(())
-            }
-            // Those before were written elsewhere: the topic was made anew.
-            Verdict::New | Verdict::Unknown { .. } | Verdict::OutOfSequence { .. } => {
-                match layout.events.is_empty() {
-                    true => self
-                        .at(storage, |partition, ctx| {
-                            partition.append(asker, incoming, None, ctx)
-                        })
-                        .unwrap_or(Ok(())),
-                    false => self.copy_letter_data(append, source, storage, incoming, &layout),
-                }
-            }
-            Verdict::Fenced { epoch } => Err(crate::refusal::fenced(epoch, ProducerEpoch(0))),
+            false => store_letter(append, batch, storage, (source, &layout), lent),
         };
         appended.map_err(|error| {
-            self.letters.remove(&append);
+            lent.letters.end(append);
             format!("topic {target:?}: {}", error.message)
         })
     }
 
-    /// Where dead letters go: always the first partition, so that one that is
-    /// tried again is known.
-    fn dead_letter_partition(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(TopicId, StorageId), String> {
-        let entry = self.controller.table().named(namespace, name);
-        let entry = entry.ok_or_else(|| format!("topic {name:?} does not exist"))?;
-        let topic = entry.record.topic;
-        let slots = self.topics.get(&topic).map(|topic| &topic.partitions);
-        match slots.and_then(|slots| slots.first()) {
-            Some(Slot::Open(storage)) => Ok((topic, *storage)),
-            Some(Slot::Failed(reason)) => Err(format!("topic {name:?}: {reason}")),
-            None => Err(format!("topic {name:?} has no partition")),
-        }
-    }
-
-    /// What the server appended itself is as durable as its topic promises.
-    pub(crate) fn own_append_stored(&mut self, append: u64) {
-        let Some((id, index)) = self.letters.remove(&append) else {
-            return;
-        };
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        if let Some(shelf) = queue.partitions.get_mut(&index)
+    /// A dead letter is as durable as its topic promises.
+    pub(crate) fn letter_stored(&mut self, index: PartitionIndex, append: u64, ctx: &mut Ctx) {
+        if let Some(shelf) = self.partitions.get_mut(&index)
             && let Some(letter) = shelf.letter.take_if(|letter| letter.append == Some(append))
         {
             shelf.state.dead_letter_written(letter.at);
             shelf.data_lost = None;
-            queue.letters_failed = false;
+            self.letters_failed = false;
         }
-        self.touch_queue(id);
-    }
-
-    /// What the server appended itself was refused.
-    pub(crate) fn own_append_refused(&mut self, append: u64, error: &ErrorReply) {
-        if let Some((id, index)) = self.letters.remove(&append) {
-            self.dead_letter_failed(id, index, &error.message);
-        }
+        self.touch(ctx);
     }
 
     /// The data of a dead letter's event is damaged where it is stored, and stays so: the letter goes without,
     /// and says so.
-    pub(super) fn letter_data_lost(&mut self, append: u64, why: &str) {
-        let Some((id, index)) = self.letters.remove(&append) else {
-            return;
-        };
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let Some(shelf) = queue.partitions.get_mut(&index) else {
+    pub(crate) fn letter_data_lost(&mut self, index: PartitionIndex, why: &str, ctx: &mut Ctx) {
+        let Some(shelf) = self.partitions.get_mut(&index) else {
             return;
         };
         if let Some(letter) = shelf.letter.take() {
             shelf.data_lost = Some((letter.at, why.to_owned()));
-            let line = format!(
+            ctx.report(format!(
                 "queue {:?} of topic {}: the dead letter of event {} of partition {index} goes without its data: {why}",
-                queue.consumer, queue.topic, letter.at
-            );
-            self.ctx.report(line);
+                self.consumer, self.topic, letter.at
+            ));
         }
-        self.touch_queue(id);
+        self.touch(ctx);
     }
 
     /// A dead letter can't be written now. Its event stays, and is tried again.
-    fn dead_letter_failed(&mut self, id: SharedId, index: PartitionIndex, error: &str) {
-        let now = self.ctx.now.monotonic;
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        if let Some(shelf) = queue.partitions.get_mut(&index) {
+    pub(crate) fn letter_failed(&mut self, index: PartitionIndex, error: &str, ctx: &mut Ctx) {
+        if let Some(shelf) = self.partitions.get_mut(&index) {
             shelf.letter = None;
-            shelf.letter_at = now + RETRY_AFTER;
+            shelf.letter_at = ctx.now.monotonic + RETRY_AFTER;
         }
-        // Once, until one is written.
-        if !std::mem::replace(&mut queue.letters_failed, true) {
-            let line = format!(
+        // The next one that fails is no news, until one is written.
+        if !std::mem::replace(&mut self.letters_failed, true) {
+            ctx.report(format!(
                 "queue {:?} of topic {} cannot write its dead letters, and tries again: {error}",
-                queue.consumer, queue.topic
-            );
-            self.ctx.report(line);
+                self.consumer, self.topic
+            ));
         }
-        self.touch_queue(id);
+        self.touch(ctx);
+    }
+}
+
+/// A batch that was built here, as one that was checked, and where its external data goes.
+fn sealed(batch: &[u8], durability: Durability) -> (ValidBatch, ExternalLayout) {
+    let batch = Batch::read(Buffer::copy_of(batch), Verify::Headers);
+    let batch = batch.expect("it was sealed just now");
+    let layout = batch.columns().expect("it was sealed just now").external;
+    let batch = ValidBatch {
+        external_bytes: layout.events.iter().map(|(_, _, bytes)| bytes).sum(),
+        header: batch.header,
+        header_crc: batch.header_crc,
+        bytes: batch.into_bytes(),
+        durability,
+    };
+    (batch, layout)
+}
+
+/// Stores a dead letter, unless it is stored already; its data is copied from `source`.
+fn store_letter(
+    append: u64,
+    batch: ValidBatch,
+    storage: StorageId,
+    (source, layout): ((StorageId, Offset), &ExternalLayout),
+    lent: &mut Lent<'_>,
+) -> Result<(), ErrorReply> {
+    let ctx = &mut *lent.ctx;
+    let Some(partition) = lent.partitions.get_mut(&storage) else {
+        return Ok(());
+    };
+    let asker = Asker {
+        link: OWN_LINK,
+        id: append,
+    };
+    match partition.store.storage.check(&batch.header) {
+        Verdict::Duplicate { base_offset } => {
+            partition.acknowledge_duplicate(asker, &batch, base_offset, ctx);
+            Ok(())
+        }
+        // Older than what is remembered: it was written, for they are
+        // written in order.
+        Verdict::Unknown { expected } if expected > batch.header.first_sequence => {
+            ctx.stored(append);
+            Ok(())
+        }
+        // Those before were written elsewhere: the topic was made anew.
+        Verdict::New | Verdict::Unknown { .. } | Verdict::OutOfSequence { .. } => {
+            match layout.events.is_empty() {
+                true => partition.append(asker, batch, None, ctx),
+                false => {
+                    let letters = &mut lent.letters;
+                    letters.copy_data(
+                        append,
+                        source,
+                        storage,
+                        (batch, layout),
+                        lent.partitions,
+                        ctx,
+                    )
+                }
+            }
+        }
+        Verdict::Fenced { epoch } => Err(fenced(epoch, ProducerEpoch(0))),
+    }
+}
+
+/// Where dead letters go: always the first partition, so that one that is
+/// tried again is known.
+fn target_of(namespace: &str, name: &str, lent: &Lent<'_>) -> Result<(TopicId, StorageId), String> {
+    let entry = lent.commands.table().named(namespace, name);
+    let entry = entry.ok_or_else(|| format!("topic {name:?} does not exist"))?;
+    let topic = entry.record.topic;
+    let slots = lent.topics.get(&topic).map(|topic| &topic.partitions);
+    match slots.and_then(|slots| slots.first()) {
+        Some(Slot::Open(storage)) => Ok((topic, *storage)),
+        Some(Slot::Failed(reason)) => Err(format!("topic {name:?}: {reason}")),
+        None => Err(format!("topic {name:?} has no partition")),
     }
 }
 

@@ -1,23 +1,25 @@
 //! Large data of a dead letter, on its way from one partition's storage to
 //! another's: read, checked and written chunk by chunk, one at a time.
 
-use crate::effects::ReadFor;
+use crate::ctx::Ctx;
+use crate::effects::{Copied, Effect, ReadFor};
 use crate::faults::Fault;
-use crate::ids::{Asker, OWN_LINK, StorageId};
-use crate::node::Node;
+use crate::ids::{Asker, OWN_LINK, SharedId, StorageId};
+use crate::partition::Partitions;
 use crate::partition::incoming::ValidBatch;
 use crate::partition::store::Reading;
 use crate::refusal::refuse;
 use bytes::Bytes;
 use log::{DataPlace, EventData, StorageError};
+use std::collections::BTreeMap;
 use wire::batch::ExternalLayout;
 use wire::checksum::block_checksums;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::view::Segment;
-use wire::{ErrorCode, ErrorReply, Offset};
+use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex};
 
 /// A dead letter whose data is being copied.
-pub(crate) struct LetterData {
+struct LetterData {
     source: StorageId,
     target: StorageId,
     place: DataPlace,
@@ -28,28 +30,55 @@ pub(crate) struct LetterData {
     /// How much of it was read.
     at: u64,
     checksums: Vec<u32>,
-    incoming: ValidBatch,
+    batch: ValidBatch,
 }
 
-impl Node {
+/// Dead letters on their way.
+#[derive(Default)]
+pub(crate) struct Letters {
+    /// Of which queue and partition each is, by its append.
+    appends: BTreeMap<u64, (SharedId, PartitionIndex)>,
+    /// Those of them whose data is being copied first.
+    copies: BTreeMap<u64, LetterData>,
+}
+
+impl Letters {
+    /// A dead letter is to be appended. Returns what names its append.
+    pub(super) fn begin(
+        &mut self,
+        queue: SharedId,
+        partition: PartitionIndex,
+        ctx: &mut Ctx,
+    ) -> u64 {
+        let append = ctx.next_id();
+        self.appends.insert(append, (queue, partition));
+        append
+    }
+
+    /// An append is over: of which queue and partition it was.
+    pub fn end(&mut self, append: u64) -> Option<(SharedId, PartitionIndex)> {
+        self.appends.remove(&append)
+    }
+
     /// Begins to copy the data of the event at `at` for a dead letter, which
     /// is appended behind it.
-    pub(super) fn copy_letter_data(
+    pub(super) fn copy_data(
         &mut self,
         append: u64,
         (source, at): (StorageId, Offset),
         target: StorageId,
-        incoming: ValidBatch,
-        layout: &ExternalLayout,
+        (batch, layout): (ValidBatch, &ExternalLayout),
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
     ) -> Result<(), ErrorReply> {
-        let Some(partition) = self.partitions.get_mut(&target) else {
+        let Some(partition) = partitions.get_mut(&target) else {
             return Err(refuse(
                 ErrorCode::UnknownPartition,
                 "the partition for dead letters is closed",
             ));
         };
         let reserved = partition.store.storage.reserve(layout);
-        partition.store.touch(&mut self.ctx);
+        partition.store.touch(ctx);
         let place = reserved.map_err(|error| partition.store.refusal(&error))?;
         let letter = LetterData {
             source,
@@ -59,171 +88,186 @@ impl Node {
             data: None,
             at: 0,
             checksums: Vec::new(),
-            incoming,
+            batch,
         };
-        self.letter_data.insert(append, letter);
-        if let Some(partition) = self.partitions.get_mut(&source) {
+        self.copies.insert(append, letter);
+        if let Some(partition) = partitions.get_mut(&source) {
             let reading = Reading::For(ReadFor::LetterOpen { append });
-            partition.store.open_event(reading, at, &mut self.ctx);
+            partition.store.open_event(reading, at, ctx);
         }
         Ok(())
     }
 
     /// A dead letter's data was found.
-    pub(crate) fn letter_opened(&mut self, append: u64, data: Result<EventData, StorageError>) {
+    pub fn data_opened(
+        &mut self,
+        append: u64,
+        data: Result<EventData, StorageError>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
         match data {
             Ok(data) => {
-                if let Some(letter) = self.letter_data.get_mut(&append) {
+                if let Some(letter) = self.copies.get_mut(&append) {
                     letter.data = Some(data);
-                    self.copy_letter_chunk(append);
+                    letter.copy_chunk(append, partitions, ctx);
                 }
             }
-            Err(error) => self.letter_not_read(append, &error),
+            Err(error) => self.not_read(append, &error, partitions, ctx),
         }
     }
 
     /// The data of a dead letter's event could not be read. What is damaged will not be whole when it is tried again.
-    fn letter_not_read(&mut self, append: u64, error: &StorageError) {
-        if !matches!(error, StorageError::Damaged(_)) || self.ctx.planted(Fault::LetterNeedsData) {
-            self.give_up_letter(append, &error.to_string());
+    fn not_read(
+        &mut self,
+        append: u64,
+        error: &StorageError,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
+        let is_damaged = matches!(error, StorageError::Damaged(_));
+        if !is_damaged || ctx.planted(Fault::LetterNeedsData) {
+            self.give_up(append, &error.to_string(), partitions, ctx);
             return;
         }
-        self.abandon_letter(append);
-        self.letter_data_lost(append, &error.to_string());
-    }
-
-    /// Reads the next chunk; behind the last one the place is sealed.
-    fn copy_letter_chunk(&mut self, append: u64) {
-        let Some(letter) = self.letter_data.get_mut(&append) else {
-            return;
-        };
-        let Some(data) = &letter.data else {
-            return;
-        };
-        let left = data.bytes - letter.at;
-        if left == 0 {
-            let checksums = std::mem::take(&mut letter.checksums);
-            let (place, durability) = (letter.place, letter.incoming.durability);
-            let target = letter.target;
-            if let Some(partition) = self.partitions.get_mut(&target) {
-                let storage = &mut partition.store.storage;
-                storage.seal_data(place, checksums, durability);
-                self.ctx.dirty.partitions.insert(target);
-            }
-            return;
-        }
-        // Whole blocks, so that their checksums can be taken chunk by chunk.
-        let block = u64::from(letter.incoming.header.block_bytes());
-        let chunk = (BULK_CHUNK_BYTES as u64 / block).max(1) * block;
-        let segment = Segment {
-            offset: letter.at,
-            bytes: left.min(chunk),
-        };
-        let source = letter.source;
-        if let Some(partition) = self.partitions.get_mut(&source) {
-            let reading = Reading::For(ReadFor::LetterData { append });
-            let store = &mut partition.store;
-            store.read_data(reading, data, vec![segment], &mut self.ctx);
-        }
+        self.abandon(append, partitions, ctx);
+        let lost = Effect::LetterDataLost(append, error.to_string());
+        ctx.effects.push_back(lost);
     }
 
     /// A chunk of a dead letter's data was read.
-    pub(crate) fn letter_read(&mut self, append: u64, pieces: Result<Vec<Bytes>, StorageError>) {
+    pub fn data_read(
+        &mut self,
+        append: u64,
+        pieces: Result<Vec<Bytes>, StorageError>,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
         let pieces = match pieces {
             Ok(pieces) => pieces,
-            Err(error) => return self.letter_not_read(append, &error),
+            Err(error) => return self.not_read(append, &error, partitions, ctx),
         };
-        let Some(letter) = self.letter_data.get_mut(&append) else {
+        let Some(letter) = self.copies.get_mut(&append) else {
             return;
         };
         let chunk = Bytes::from(pieces.concat());
-        let block_bytes = letter.incoming.header.block_bytes();
+        let block_bytes = letter.batch.header.block_bytes();
         letter
             .checksums
             .extend(block_checksums(&chunk, block_bytes));
         let position = letter.start + letter.at;
         letter.at += chunk.len() as u64;
-        let target = letter.target;
-        if let Some(partition) = self.partitions.get_mut(&target) {
-            partition
-                .store
-                .storage
-                .write_data(letter.place, position, chunk);
-            self.ctx.dirty.partitions.insert(target);
+        if let Some(partition) = partitions.get_mut(&letter.target) {
+            let store = &mut partition.store;
+            store.storage.write_data(letter.place, position, chunk);
+            store.touch(ctx);
         }
     }
 
-    fn letter_of(&self, storage: StorageId, place: DataPlace) -> Option<u64> {
-        let mut letters = self.letter_data.iter();
-        letters
-            .find(|(_, letter)| letter.target == storage && letter.place == place)
-            .map(|(append, _)| *append)
-    }
-
-    /// A chunk of a dead letter's data was written.
-    pub(crate) fn letter_chunk_written(&mut self, storage: StorageId, place: DataPlace) {
-        if let Some(append) = self.letter_of(storage, place) {
-            self.copy_letter_chunk(append);
-        }
-    }
-
-    /// A dead letter's data is all there: it is appended.
-    pub(crate) fn letter_data_ready(&mut self, storage: StorageId, place: DataPlace) {
-        let Some(append) = self.letter_of(storage, place) else {
+    /// A dead letter's data has come so far in the place that was reserved for it.
+    pub fn copied(
+        &mut self,
+        storage: StorageId,
+        place: DataPlace,
+        how: Copied,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
+        let mut copies = self.copies.iter_mut();
+        let of_place = |letter: &LetterData| letter.target == storage && letter.place == place;
+        let Some((append, letter)) = copies.find(|(_, letter)| of_place(letter)) else {
             return;
         };
-        if let Some(letter) = self.letter_data.remove(&append) {
-            let asker = Asker {
-                link: OWN_LINK,
-                id: append,
-            };
-            let appended = self.at(storage, |partition, ctx| {
-                partition.append(asker, letter.incoming, Some(place), ctx)
-            });
-            if let Some(Err(error)) = appended {
-                self.own_append_refused(append, &error);
+        let append = *append;
+        match how {
+            Copied::Written => letter.copy_chunk(append, partitions, ctx),
+            Copied::Ready => self.append(append, partitions, ctx),
+            Copied::Failed(error) => {
+                self.copies.remove(&append);
+                ctx.refuse(own(append), error);
             }
         }
     }
 
-    /// A dead letter's data could not be stored; its place is abandoned.
-    pub(crate) fn letter_data_failed(
-        &mut self,
-        storage: StorageId,
-        place: DataPlace,
-        error: &ErrorReply,
-    ) {
-        if let Some(append) = self.letter_of(storage, place) {
-            self.letter_data.remove(&append);
-            self.own_append_refused(append, error);
+    /// A dead letter's data is all there: it is appended.
+    fn append(&mut self, append: u64, partitions: &mut Partitions, ctx: &mut Ctx) {
+        if let Some(letter) = self.copies.remove(&append)
+            && let Some(partition) = partitions.get_mut(&letter.target)
+            && let Err(error) = partition.append(own(append), letter.batch, Some(letter.place), ctx)
+        {
+            ctx.refuse(own(append), error);
         }
     }
 
-    fn give_up_letter(&mut self, append: u64, error: &str) {
-        if self.abandon_letter(append) {
-            self.own_append_refused(append, &refuse(ErrorCode::StorageFailed, error));
+    fn give_up(&mut self, append: u64, error: &str, partitions: &mut Partitions, ctx: &mut Ctx) {
+        if self.abandon(append, partitions, ctx) {
+            ctx.refuse(own(append), refuse(ErrorCode::StorageFailed, error));
         }
     }
 
     /// Gives back the place of a dead letter's data. False if there is no such letter.
-    fn abandon_letter(&mut self, append: u64) -> bool {
-        let Some(letter) = self.letter_data.remove(&append) else {
+    fn abandon(&mut self, append: u64, partitions: &mut Partitions, ctx: &mut Ctx) -> bool {
+        let Some(letter) = self.copies.remove(&append) else {
             return false;
         };
-        if let Some(partition) = self.partitions.get_mut(&letter.target) {
+        if let Some(partition) = partitions.get_mut(&letter.target) {
             partition.store.storage.abandon(letter.place);
-            self.ctx.dirty.partitions.insert(letter.target);
+            partition.store.touch(ctx);
         }
         true
     }
 
     /// A partition is gone, or takes nothing more.
-    pub(crate) fn fail_letters(&mut self, storage: StorageId, error: &ErrorReply) {
-        let letters = self.letter_data.iter();
-        let lost = letters.filter(|(_, l)| l.target == storage || l.source == storage);
+    pub fn fail(
+        &mut self,
+        storage: StorageId,
+        error: &ErrorReply,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
+        let copies = self.copies.iter();
+        let lost = copies.filter(|(_, it)| it.target == storage || it.source == storage);
         let lost: Vec<u64> = lost.map(|(append, _)| *append).collect();
         for append in lost {
-            self.give_up_letter(append, &error.message);
+            self.give_up(append, &error.message, partitions, ctx);
         }
+    }
+}
+
+impl LetterData {
+    /// Reads the next chunk; behind the last one the place is sealed.
+    fn copy_chunk(&mut self, append: u64, partitions: &mut Partitions, ctx: &mut Ctx) {
+        let Some(data) = &self.data else {
+            return;
+        };
+        let left = data.bytes - self.at;
+        if left == 0 {
+            let checksums = std::mem::take(&mut self.checksums);
+            if let Some(partition) = partitions.get_mut(&self.target) {
+                let store = &mut partition.store;
+                let durability = self.batch.durability;
+                store.storage.seal_data(self.place, checksums, durability);
+                store.touch(ctx);
+            }
+            return;
+        }
+        // Whole blocks, so that their checksums can be taken chunk by chunk.
+        let block = u64::from(self.batch.header.block_bytes());
+        let chunk = (BULK_CHUNK_BYTES as u64 / block).max(1) * block;
+        let segment = Segment {
+            offset: self.at,
+            bytes: left.min(chunk),
+        };
+        if let Some(partition) = partitions.get_mut(&self.source) {
+            let reading = Reading::For(ReadFor::LetterData { append });
+            partition.store.read_data(reading, data, vec![segment], ctx);
+        }
+    }
+}
+
+fn own(append: u64) -> Asker {
+    Asker {
+        link: OWN_LINK,
+        id: append,
     }
 }

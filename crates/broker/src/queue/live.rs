@@ -2,17 +2,19 @@
 //! be looked at again.
 
 use super::dead_letter::Letter;
+use super::letter_data::Letters;
 use super::pace::Pace;
 use super::partition::{Loads, QueuePartition, Rules};
 use super::settle::{Answers, UnderWay};
 use super::staging::Staging;
 use super::unreported::UnreportedGaps;
-use crate::controller::Controller;
+use crate::commands::Commands;
+use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::{Asker, PartitionKey, SharedId, StorageId};
-use crate::membership::SharedKind;
-use crate::node::Node;
-use crate::served_topic::Slot;
+use crate::ids::{Asker, SharedId, StorageId};
+use crate::partition::Partitions;
+use crate::served_topic::{Slot, Topic};
+use crate::shared::Shared;
 use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,8 +25,50 @@ use wire::{Incarnation, LeaseId, MemberId, Offset, PartitionIndex, TopicId};
 /// How long what has failed is not tried again: a reading, a record, a dead letter.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// What a queue is lent of the node for an act.
+pub(crate) struct Lent<'a> {
+    pub ctx: &'a mut Ctx,
+    pub partitions: &'a mut Partitions,
+    pub commands: &'a mut Commands,
+    pub topics: &'a BTreeMap<TopicId, Topic>,
+    /// Who is a member.
+    pub shared: &'a Shared,
+    pub leases: &'a mut Leases,
+    pub letters: &'a mut Letters,
+    /// Whether the node is to end: nothing more is given out.
+    pub is_draining: bool,
+}
+
+impl Lent<'_> {
+    /// The visible end of a partition.
+    pub fn visible(&self, storage: StorageId) -> Offset {
+        let partition = self.partitions.get(&storage);
+        partition.map_or(Offset(0), |partition| partition.store.visible)
+    }
+}
+
+/// The leases of this run of the server: the upper half of each is random in each run, the
+/// lower half counts.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    /// The one that was given last; 0 is none yet.
+    last: u64,
+}
+
+impl Leases {
+    /// A lease that was never given before.
+    pub fn next(&mut self, ctx: &mut Ctx) -> LeaseId {
+        if self.last == 0 {
+            self.last = (ctx.random.id() as u64) & !u64::from(u32::MAX);
+        }
+        self.last = self.last.wrapping_add(1).max(1);
+        LeaseId(self.last)
+    }
+}
+
 /// One queue of this run of the server.
 pub(crate) struct Queue {
+    pub id: SharedId,
     pub topic: TopicId,
     pub consumer: String,
     pub options: QueueOptions,
@@ -87,8 +131,16 @@ pub(crate) struct Shelf {
 }
 
 impl Queue {
-    fn new(topic: TopicId, consumer: String, options: QueueOptions) -> Self {
+    /// There is a queue: it was made, or is known from before the start. Its record may not be
+    /// durable yet.
+    pub fn new(id: SharedId, shared: &Shared, options: QueueOptions, ctx: &mut Ctx) -> Self {
+        // What came to nothing before the start goes on by itself.
+        ctx.timers.insert(ctx.now.monotonic, Timer::Queue(id));
+        let topic = shared.record.topic;
+        let consumer = shared.record.consumer.clone();
+        let awaited: BTreeSet<MemberId> = shared.members.keys().copied().collect();
         Self {
+            id,
             topic,
             consumer,
             options,
@@ -100,11 +152,11 @@ impl Queue {
             under_way: None,
             record_at: Duration::ZERO,
             quiet_until: Duration::ZERO,
-            awaited: BTreeSet::new(),
+            from_before: awaited.clone(),
+            awaited,
             told_recovering: BTreeMap::new(),
             hungry: BTreeSet::new(),
             members_changed: true,
-            from_before: BTreeSet::new(),
             last_served: MemberId(0),
             first: PartitionIndex(0),
             is_attended: false,
@@ -123,108 +175,87 @@ impl Queue {
         let at = (now + lease).as_nanos().div_ceil(step) * step;
         Duration::from_nanos(u64::try_from(at).unwrap_or(u64::MAX))
     }
-}
 
-impl Node {
-    /// There is a queue: it was made, or is known from before the start.
-    pub(super) fn begin_queue(&mut self, id: SharedId) {
-        let Some(shared) = self.shared.get(id) else {
-            return;
-        };
-        let SharedKind::Queue(options) = &shared.kind else {
-            return;
-        };
-        let record = &shared.record;
-        let mut queue = Queue::new(record.topic, record.consumer.clone(), options.clone());
-        queue.awaited = shared.members.keys().copied().collect();
-        queue.from_before = queue.awaited.clone();
-        self.queues.insert(id, queue);
-        // What came to nothing before the start goes on by itself.
-        self.ctx
-            .timers
-            .insert(self.ctx.now.monotonic, Timer::Queue(id));
+    /// What members hear of how long a lease is.
+    pub fn lease_ms(&self) -> u32 {
+        u32::try_from(self.options.lease_ms).unwrap_or(u32::MAX)
     }
 
     /// Has the queue looked at when the input that is being handled is done.
-    pub(crate) fn touch_queue(&mut self, id: SharedId) {
-        self.ctx.dirty.queues.insert(id);
+    pub fn touch(&self, ctx: &mut Ctx) {
+        ctx.dirty.queues.insert(self.id);
     }
 
-    /// Something has happened to a partition of the topic.
-    pub(crate) fn touch_queues(&mut self, topic: TopicId) {
-        for id in self.shared.of(topic) {
-            if self.queues.contains_key(&id) {
-                self.ctx.dirty.queues.insert(id);
-            }
-        }
+    pub fn timer_came(&mut self, ctx: &mut Ctx) {
+        self.timer_at = None;
+        self.touch(ctx);
     }
 
-    pub(crate) fn queue_timer(&mut self, id: SharedId) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.timer_at = None;
-            self.ctx.dirty.queues.insert(id);
-        }
-    }
-
-    /// The time, and a queue's rules.
-    pub(super) fn rules(&self, queue: &Queue) -> Rules {
+    /// The time, and the queue's rules.
+    pub fn rules(&self, ctx: &Ctx) -> Rules {
         Rules {
-            now: self.ctx.now.monotonic,
-            unix_ns: self.ctx.now.unix_ns,
-            deliveries_max: queue.options.deliveries_max,
-            expired_too: self.ctx.planted(Fault::ExpiredLease),
+            now: ctx.now.monotonic,
+            unix_ns: ctx.now.unix_ns,
+            deliveries_max: self.options.deliveries_max,
+            expired_too: ctx.planted(Fault::ExpiredLease),
         }
     }
 
-    /// Lets everything take effect that has happened to a queue.
-    pub(crate) fn settle_queue(&mut self, id: SharedId) {
-        // At the end nothing changes any more; the next run goes on from here.
-        if self.refuse_if_closing().is_err() {
-            return;
-        }
-        self.open_queue_partitions(id);
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
+    /// Ends leases whose time has passed. Returns whose, and when the last one of each ended.
+    pub fn expire(&mut self, lent: &mut Lent<'_>) -> BTreeMap<MemberId, Duration> {
+        self.open_partitions(lent);
         let rules = Rules {
-            now: self.ctx.now.monotonic,
-            unix_ns: self.ctx.now.unix_ns,
-            deliveries_max: queue.options.deliveries_max,
             expired_too: false,
+            ..self.rules(lent.ctx)
         };
-        for shelf in queue.partitions.values_mut() {
-            shelf.state.expire(&rules, &mut queue.loads);
-            if queue.awaited.is_empty() && !std::mem::replace(&mut shelf.is_swept, true) {
+        for shelf in self.partitions.values_mut() {
+            shelf.state.expire(&rules, &mut self.loads);
+            if self.awaited.is_empty() && !std::mem::replace(&mut shelf.is_swept, true) {
                 shelf.state.bury_spent(&rules);
             }
         }
-        let lapsed = queue.loads.take_lapsed();
-        self.leases_lapsed(id, lapsed);
-        self.serve_queue(id);
+        self.loads.take_lapsed()
+    }
+
+    /// Lets everything take effect that has happened to the queue.
+    pub fn settle(&mut self, lent: &mut Lent<'_>) {
+        self.serve(lent);
         // Behind the first events, if they are cached.
-        self.tell_recovered(id);
-        self.write_dead_letters(id);
-        self.record_queue(id);
-        self.arm_queue(id);
+        self.tell_recovered(lent);
+        self.write_dead_letters(lent);
+        self.record(lent);
+        self.arm(lent);
+    }
+
+    /// A queue gives out events again: members whose answer said otherwise are notified.
+    fn tell_recovered(&mut self, lent: &mut Lent<'_>) {
+        if !self.awaited.is_empty() || self.told_recovering.is_empty() {
+            return;
+        }
+        let told = std::mem::take(&mut self.told_recovering);
+        // The answer to one that has joined anew since said so.
+        let stands = |(member, asker): (MemberId, Asker)| {
+            let state = lent.shared.members.get(&member)?;
+            (state.presence.asker() == Some(asker)).then_some(asker)
+        };
+        let members = told.into_iter().filter_map(stands).collect();
+        self.send_news(members, Vec::new(), lent.ctx);
     }
 
     /// Takes up partitions that serve and are not known yet, as the table
     /// has them.
-    fn open_queue_partitions(&mut self, id: SharedId) {
-        let out_of_turn = self.ctx.planted(Fault::KeysOutOfTurn);
-        let Some(queue) = self.queues.get_mut(&id) else {
+    fn open_partitions(&mut self, lent: &Lent<'_>) {
+        let out_of_turn = lent.ctx.planted(Fault::KeysOutOfTurn);
+        let Some(topic) = lent.topics.get(&self.topic) else {
             return;
         };
-        let Some(topic) = self.topics.get(&queue.topic) else {
-            return;
-        };
-        if queue.partitions.len() == topic.partitions.len() {
+        if self.partitions.len() == topic.partitions.len() {
             return;
         }
-        let table = self.controller.table().topic(queue.topic);
+        let table = lent.commands.table().topic(self.topic);
         // Its record is not durable yet.
         let Some((table, entry)) =
-            table.and_then(|table| Some((table, table.shared(&queue.consumer)?)))
+            table.and_then(|table| Some((table, table.shared(&self.consumer)?)))
         else {
             return;
         };
@@ -233,10 +264,10 @@ impl Node {
             let Slot::Open(storage) = slot else {
                 continue;
             };
-            let Some(partition) = self.partitions.get(storage) else {
+            let Some(partition) = lent.partitions.get(storage) else {
                 continue;
             };
-            if queue.partitions.contains_key(&index) {
+            if self.partitions.contains_key(&index) {
                 continue;
             }
             let present = partition.store.state();
@@ -246,10 +277,10 @@ impl Node {
             let kept = ended.map(|(_, end)| *end).min();
             let kept = kept.unwrap_or(Offset(u64::MAX));
             let mut state = QueuePartition::new(&known, present.incarnation, kept);
-            if queue.options.ordered_by_key && !out_of_turn {
+            if self.options.ordered_by_key && !out_of_turn {
                 state.order_by_key();
             }
-            let missing = state.lost(Offset(0), present.first, &mut queue.loads);
+            let missing = state.lost(Offset(0), present.first, &mut self.loads);
             if entry.queue.contains_key(&index) {
                 // While no server was there, or nobody had joined since.
                 let recorded = table.gaps.iter().filter(|((of, _, _), _)| *of == index);
@@ -261,9 +292,9 @@ impl Node {
                         first,
                         end,
                         reason: known.map_or(GapReason::Retention, |gap| gap.reason),
-                        time: self.ctx.now.unix_ns,
+                        time: lent.ctx.now.unix_ns,
                     };
-                    queue.unreported.add(index, gap);
+                    self.unreported.add(index, gap);
                 }
             }
             let shelf = Shelf {
@@ -275,42 +306,31 @@ impl Node {
                 letter_at: Duration::ZERO,
                 data_lost: None,
             };
-            queue.partitions.insert(index, shelf);
+            self.partitions.insert(index, shelf);
         }
     }
 
-    /// Events of a partition are lost: for its queues they count as settled.
-    pub(crate) fn lost_of_queues(&mut self, key: PartitionKey, present: Incarnation, gap: Gap) {
-        let ids: Vec<SharedId> = self.shared.of(key.topic).collect();
-        for id in ids {
-            let Some(queue) = self.queues.get_mut(&id) else {
-                continue;
-            };
-            if let Some(shelf) = queue.partitions.get_mut(&key.partition)
-                && shelf.state.incarnation() == present
-            {
-                let missing = shelf.state.lost(gap.first, gap.end, &mut queue.loads);
-                for (first, end) in missing {
-                    queue
-                        .unreported
-                        .add(key.partition, Gap { first, end, ..gap });
-                }
-                self.ctx.dirty.queues.insert(id);
-            }
+    /// Events of a partition, now in this incarnation, are lost: they count as settled.
+    pub fn lose(&mut self, index: PartitionIndex, present: Incarnation, gap: Gap, ctx: &mut Ctx) {
+        let shelf = self.partitions.get_mut(&index);
+        let Some(shelf) = shelf.filter(|shelf| shelf.state.incarnation() == present) else {
+            return;
+        };
+        let missing = shelf.state.lost(gap.first, gap.end, &mut self.loads);
+        for (first, end) in missing {
+            self.unreported.add(index, Gap { first, end, ..gap });
         }
+        self.touch(ctx);
     }
 
     /// When the queue is to be looked at again.
-    fn arm_queue(&mut self, id: SharedId) {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let now = self.ctx.now;
-        let draining = self.drain.is_begun();
+    fn arm(&mut self, lent: &mut Lent<'_>) {
+        let now = lent.ctx.now;
+        let draining = lent.is_draining;
         let later = |unix_ns: u64| {
             now.monotonic + Duration::from_nanos(unix_ns.saturating_sub(now.unix_ns))
         };
-        let shelves = queue.partitions.values().flat_map(|shelf| {
+        let shelves = self.partitions.values().flat_map(|shelf| {
             let (lease, due) = shelf.state.next_expiry();
             let letter = shelf.state.next_dead_letter();
             let letter = letter.filter(|_| shelf.letter.is_none() && !draining);
@@ -322,32 +342,22 @@ impl Node {
                 again,
             ]
         });
-        let record_at = queue.record_at.max(queue.quiet_until);
-        let record = queue.under_way.is_none() && record_at > now.monotonic;
+        let record_at = self.record_at.max(self.quiet_until);
+        let record = self.under_way.is_none() && record_at > now.monotonic;
         let record = record.then_some(record_at);
-        let report = queue.unreported.due().filter(|_| queue.is_attended);
+        let report = self.unreported.due().filter(|_| self.is_attended);
         let report = report.filter(|at| *at > now.monotonic);
         let Some(at) = shelves.flatten().chain(record).chain(report).min() else {
             return;
         };
         let at = at.max(now.monotonic);
-        match queue.timer_at {
+        match self.timer_at {
             // It comes early at worst, and then is armed again.
             Some(armed) if armed <= at && armed > now.monotonic => return,
-            Some(armed) => self.ctx.timers.remove(armed, Timer::Queue(id)),
+            Some(armed) => lent.ctx.timers.remove(armed, Timer::Queue(self.id)),
             None => {}
         }
-        queue.timer_at = Some(at);
-        self.ctx.timers.insert(at, Timer::Queue(id));
-    }
-
-    /// A lease that was never given before: the upper half is random in each
-    /// run of the server, the lower half counts.
-    pub(super) fn next_lease(&mut self) -> LeaseId {
-        if self.last_lease == 0 {
-            self.last_lease = (self.ctx.random.id() as u64) & !u64::from(u32::MAX);
-        }
-        self.last_lease = self.last_lease.wrapping_add(1).max(1);
-        LeaseId(self.last_lease)
+        self.timer_at = Some(at);
+        lent.ctx.timers.insert(at, Timer::Queue(self.id));
     }
 }

@@ -2,86 +2,89 @@
 //! said to be present.
 
 use super::RangeMap;
-use super::live::Queue;
+use super::live::{Lent, Queue};
 use super::partition::{Doing, Rules, Waiting};
-use crate::controller::Controller;
-use crate::ids::SharedId;
-use crate::node::Node;
+use crate::ctx::Ctx;
+use crate::partition::Partitions;
 use crate::refusal::refuse;
 use crate::table::QueueEntry;
 use std::collections::BTreeMap;
 use wire::message::{ConsumerPartition, Lease, SettleAs};
 use wire::record::Position;
-use wire::{ErrorCode, Incarnation, MemberId, Offset, PartitionIndex};
+use wire::{ErrorCode, ErrorReply, Incarnation, MemberId, Offset, PartitionIndex};
 
-impl Node {
-    /// There is a queue: it was made, or is known from before the start. Its
-    /// record may not be durable yet.
-    pub(crate) fn queue_made(&mut self, id: SharedId) {
-        self.begin_queue(id);
+/// Where a queue stands in a partition of which it does not know yet.
+pub(crate) fn nowhere(partition: PartitionIndex) -> ConsumerPartition {
+    ConsumerPartition {
+        partition,
+        position: Position {
+            incarnation: Incarnation(0),
+            offset: Offset(0),
+        },
+        end: Offset(0),
+        settled: 0,
+        leased: 0,
+        returned: 0,
+        delayed: 0,
+        dead: 0,
     }
+}
 
+impl Queue {
     /// The queue was deleted, or its topic, or its record was refused.
-    pub(crate) fn queue_deleted(&mut self, id: SharedId) {
-        self.ctx.dirty.queues.remove(&id);
-        let Some(queue) = self.queues.remove(&id) else {
-            return;
-        };
+    pub fn delete(self, ctx: &mut Ctx) {
+        ctx.dirty.queues.remove(&self.id);
         let error = refuse(
             ErrorCode::UnknownConsumer,
-            format!("queue {:?} was deleted", queue.consumer),
+            format!("queue {:?} was deleted", self.consumer),
         );
-        for answers in queue.answers.into_values() {
+        for answers in self.answers.into_values() {
             for asker in answers.askers() {
-                self.refuse_request(asker, error.clone());
+                ctx.refuse(asker, error.clone());
             }
         }
     }
 
     /// A member has joined, durably, and names the leases that it holds: which
     /// of them are settled, and which are not its any more. It is present when
-    /// [`Node::queue_member_present`] follows, behind the answer.
-    pub(crate) fn queue_joined(
+    /// [`Queue::member_present`] follows, behind the answer.
+    pub fn member_joined(
         &mut self,
-        id: SharedId,
         member: MemberId,
         held: &[Lease],
+        lent: &mut Lent<'_>,
     ) -> (Vec<Lease>, Vec<Lease>) {
-        self.settle_queue(id);
-        let Some(mut queue) = self.queues.remove(&id) else {
-            return (Vec::new(), held.to_vec());
-        };
-        let rules = self.rules(&queue);
         // Of those from before the start only: nothing was given out since.
-        let adopt = queue.awaited.remove(&member);
-        let joined = self.sort_held(&mut queue, member, held, adopt, &rules);
-        self.queues.insert(id, queue);
-        self.touch_queue(id);
+        let adopt = self.awaited.remove(&member);
+        let rules = self.rules(lent.ctx);
+        let joined = self.sort_held(member, held, adopt, &rules, lent);
+        self.touch(lent.ctx);
         joined
     }
 
     fn sort_held(
-        &self,
-        queue: &mut Queue,
+        &mut self,
         member: MemberId,
         held: &[Lease],
         adopt: bool,
         rules: &Rules,
+        lent: &Lent<'_>,
     ) -> (Vec<Lease>, Vec<Lease>) {
-        let deadline = adopt.then(|| queue.deadline(rules.now));
+        let (partitions, table) = (&*lent.partitions, lent.commands.table());
+        let deadline = adopt.then(|| self.deadline(rules.now));
         let (mut settled, mut expired) = (Vec::new(), Vec::new());
         let nothing = QueueEntry::default();
         let mut named: BTreeMap<PartitionIndex, RangeMap<()>> = BTreeMap::new();
-        let table = self.controller.table().topic(queue.topic);
-        let table = table.and_then(|entry| entry.shared(&queue.consumer));
+        let table = table.topic(self.topic);
+        let table = table.and_then(|entry| entry.shared(&self.consumer));
         for lease in held {
-            let shelf = queue.partitions.get_mut(&lease.partition);
+            let shelf = self.partitions.get_mut(&lease.partition);
             let shelf = shelf.filter(|shelf| shelf.state.incarnation() == lease.incarnation);
             let Some(shelf) = shelf else {
                 expired.push(*lease);
                 continue;
             };
-            let storage = self.partitions.get(&shelf.storage);
+            let storage = partitions.get(&shelf.storage);
             let visible = storage.map_or(Offset(0), |partition| partition.store.visible);
             let waiting = Waiting {
                 first: lease.first,
@@ -101,7 +104,7 @@ impl Node {
             let found =
                 shelf
                     .state
-                    .joined(waiting, &doing, deadline, entry, rules, &mut queue.loads);
+                    .joined(waiting, &doing, deadline, entry, rules, &mut self.loads);
             // What it has under another lease is not what it names.
             let known = named.entry(lease.partition).or_default();
             let held = found.held.iter();
@@ -113,7 +116,7 @@ impl Node {
             };
             // Of what it settled in this run the answers are remembered, and
             // somebody else may have settled it since.
-            match queue.from_before.contains(&member) {
+            match self.from_before.contains(&member) {
                 true => settled.extend(found.settled.into_iter().map(part)),
                 false => expired.extend(found.settled.into_iter().map(part)),
             }
@@ -122,82 +125,69 @@ impl Node {
                 expired.push(part((lease.first.max(visible), lease.end)));
             }
         }
-        for (index, shelf) in &mut queue.partitions {
+        for (index, shelf) in &mut self.partitions {
             let known = named.remove(index).unwrap_or_default();
-            let loads = &mut queue.loads;
+            let loads = &mut self.loads;
             shelf.state.give_back_unnamed(member, &known, rules, loads);
         }
         (settled, expired)
     }
 
     /// A member is there to be given events: it has joined, or was heard of again.
-    pub(crate) fn queue_member_present(&mut self, id: SharedId, member: MemberId) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.members_changed = true;
-        }
-        self.queue_member_has_room(id, member);
+    pub fn member_present(&mut self, member: MemberId, ctx: &mut Ctx) {
+        self.members_changed = true;
+        self.member_has_room(member, ctx);
     }
 
     /// A member may have room for events, or its connection has.
-    pub(crate) fn queue_member_has_room(&mut self, id: SharedId, member: MemberId) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.hungry.insert(member);
-            self.touch_queue(id);
-        }
+    pub fn member_has_room(&mut self, member: MemberId, ctx: &mut Ctx) {
+        self.hungry.insert(member);
+        self.touch(ctx);
     }
 
     /// A member is not there to be given anything, but keeps what it has.
-    pub(crate) fn queue_member_away(&mut self, id: SharedId, member: MemberId) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.members_changed = true;
-            queue.hungry.remove(&member);
-        }
-        self.touch_queue(id);
+    pub fn member_away(&mut self, member: MemberId, ctx: &mut Ctx) {
+        self.members_changed = true;
+        self.hungry.remove(&member);
+        self.touch(ctx);
     }
 
     /// A member is gone: what it had waits again. `counted` says whether that
-    /// counts as a delivery.
-    pub(crate) fn queue_member_gone(&mut self, id: SharedId, member: MemberId, counted: bool) {
-        let Some(queue) = self.queues.get(&id) else {
-            return;
-        };
-        let rules = self.rules(queue);
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        queue.awaited.remove(&member);
-        queue.told_recovering.remove(&member);
-        queue.members_changed = true;
-        queue.from_before.remove(&member);
-        queue.paces.remove(&member);
-        for shelf in queue.partitions.values_mut() {
-            let loads = &mut queue.loads;
+    /// counts as a delivery; `error` is for those of its settlements that are not answered.
+    pub fn member_gone(
+        &mut self,
+        member: MemberId,
+        counted: bool,
+        error: &ErrorReply,
+        ctx: &mut Ctx,
+    ) {
+        let rules = self.rules(ctx);
+        self.awaited.remove(&member);
+        self.told_recovering.remove(&member);
+        self.members_changed = true;
+        self.from_before.remove(&member);
+        self.paces.remove(&member);
+        for shelf in self.partitions.values_mut() {
+            let loads = &mut self.loads;
             shelf.state.member_gone(member, counted, &rules, loads);
         }
-        let answers = queue.answers.remove(&member);
-        let error = self.fenced(id, member);
+        let answers = self.answers.remove(&member);
         for asker in answers.into_iter().flat_map(|answers| answers.askers()) {
-            self.refuse_request(asker, error.clone());
+            ctx.refuse(asker, error.clone());
         }
-        self.touch_queue(id);
+        self.touch(ctx);
     }
 
-    /// More partitions of the queue's topic serve.
-    pub(crate) fn queue_partitions_added(&mut self, id: SharedId) {
-        self.touch_queue(id);
-    }
-
-    /// Where a queue stands in a partition.
-    pub(crate) fn queue_partition(
+    /// Where the queue stands in a partition.
+    pub fn describe(
         &self,
-        id: SharedId,
         partition: PartitionIndex,
+        partitions: &Partitions,
     ) -> ConsumerPartition {
-        let queue = self.queues.get(&id);
-        let shelf = queue.and_then(|queue| queue.partitions.get(&partition));
+        let shelf = self.partitions.get(&partition);
         let state = shelf.map(|shelf| &shelf.state);
         let counts = state.map(|state| state.counts()).unwrap_or_default();
-        let storage = shelf.and_then(|shelf| self.partitions.get(&shelf.storage));
+        let storage = shelf.and_then(|shelf| partitions.get(&shelf.storage));
         ConsumerPartition {
             partition,
             position: Position {
@@ -213,10 +203,9 @@ impl Node {
         }
     }
 
-    /// Events that a member of a queue has unsettled, and their bytes.
-    pub(crate) fn queue_leased(&self, id: SharedId, member: MemberId) -> (u64, u64) {
-        let load = self.queues.get(&id).map(|queue| queue.loads.of(member));
-        let load = load.unwrap_or_default();
+    /// Events that a member of the queue has unsettled, and their bytes.
+    pub fn leased(&self, member: MemberId) -> (u64, u64) {
+        let load = self.loads.of(member);
         (load.events, load.bytes)
     }
 }

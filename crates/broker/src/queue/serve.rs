@@ -1,15 +1,15 @@
 //! Events are given out: read in time, shared among the members with room.
 
 use super::QueuePartition;
-use super::live::{RETRY_AFTER, Shelf};
+use super::live::{Lent, Queue, RETRY_AFTER, Shelf};
 use super::partition::{Leased, Load, Waiting};
 use super::staging::Staged;
+use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::faults::Fault;
-use crate::ids::{Asker, SharedId};
-use crate::membership::Member;
-use crate::node::Node;
+use crate::ids::Asker;
 use crate::partition::store::Reading;
+use crate::shared::Member;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use net::{Lane, Message};
@@ -77,64 +77,52 @@ struct Portion {
     from: Vec<(Offset, u64)>,
 }
 
-impl Node {
+impl Queue {
     /// Gives out what can be given out now.
-    pub(super) fn serve_queue(&mut self, id: SharedId) {
-        self.note_members(id);
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        if !queue.is_attended || !queue.awaited.is_empty() || self.drain.is_begun() {
-            let shelves = queue.partitions.values_mut();
+    pub(super) fn serve(&mut self, lent: &mut Lent<'_>) {
+        self.note_members(lent);
+        if !self.is_attended || !self.awaited.is_empty() || lent.is_draining {
+            let shelves = self.partitions.values_mut();
             shelves.for_each(|shelf| shelf.staging.clear());
             return;
         }
         // Each time another partition comes first.
-        let first = queue.first;
-        let behind = queue.partitions.range(first..);
-        let before = queue.partitions.range(..first);
+        let first = self.first;
+        let behind = self.partitions.range(first..);
+        let before = self.partitions.range(..first);
         let order: Vec<PartitionIndex> = behind.chain(before).map(|(index, _)| *index).collect();
         if let Some(second) = order.get(1) {
-            queue.first = *second;
+            self.first = *second;
         }
         for index in order {
-            self.serve_partition(id, index);
+            self.serve_partition(index, lent);
         }
-        self.notify_of_gaps(id);
+        self.notify_of_gaps(lent);
     }
 
     /// Members are notified of what was lost before it was settled.
-    fn notify_of_gaps(&mut self, id: SharedId) {
-        let (planted, now) = (self.ctx.planted(Fault::NoQueueGap), self.ctx.now.monotonic);
-        let (Some(queue), Some(shared)) = (self.queues.get_mut(&id), self.shared.get(id)) else {
-            return;
-        };
-        let there: Vec<_> = shared
-            .members
-            .values()
-            .filter_map(Member::present)
-            .collect();
-        if planted || there.is_empty() || queue.unreported.due().is_none_or(|at| at > now) {
-            return;
+    fn notify_of_gaps(&mut self, lent: &mut Lent<'_>) {
+        let now = lent.ctx.now.monotonic;
+        let members = lent.shared.members.values();
+        let there: Vec<_> = members.filter_map(Member::present).collect();
+        let is_due = self.unreported.due().is_some_and(|at| at <= now);
+        if is_due && !there.is_empty() && !lent.ctx.planted(Fault::NoQueueGap) {
+            let gaps = self.unreported.take(now);
+            self.send_news(there, gaps, lent.ctx);
         }
-        let gaps = queue.unreported.take(now);
-        self.send_news(id, there, gaps);
     }
 
     /// Sends members a frame without events: the queue gives out events, and lost these.
     pub(crate) fn send_news(
-        &mut self,
-        id: SharedId,
+        &self,
         members: Vec<Asker>,
         gaps: Vec<(PartitionIndex, Gap)>,
+        ctx: &mut Ctx,
     ) {
-        let Some(queue) = self.queues.get(&id) else {
-            return;
-        };
         let leased = LeasedHead {
             batch_bytes: Vec::new(),
             leases: Vec::new(),
-            lease_ms: u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX),
+            lease_ms: self.lease_ms(),
             gaps: Appended(gaps),
         };
         let head = leased.to_bytes();
@@ -143,47 +131,39 @@ impl Node {
                 lane: Lane::Bulk,
                 ..Message::control(FrameKind::Leased, asker.id, head.clone())
             };
-            self.send(asker.link, message);
+            ctx.send(asker.link, message);
         }
     }
 
     /// Takes note of who has room again, and, if that has changed, of what
     /// those who are there want.
-    fn note_members(&mut self, id: SharedId) {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        for member in queue.loads.take_freed() {
-            self.look_for_room(id, member);
+    fn note_members(&mut self, lent: &Lent<'_>) {
+        for member in self.loads.take_freed() {
+            self.look_for_room(member, lent);
         }
-        let (Some(queue), Some(shared)) = (self.queues.get_mut(&id), self.shared.get(id)) else {
-            return;
-        };
-        if !std::mem::take(&mut queue.members_changed) {
+        if !std::mem::take(&mut self.members_changed) {
             return;
         }
         let there = |member: &&Member| member.present().is_some();
-        let mut there = shared.members.values().filter(there).peekable();
-        queue.is_attended = there.peek().is_some();
+        let mut there = lent.shared.members.values().filter(there).peekable();
+        self.is_attended = there.peek().is_some();
         let inline_data = there.any(|member| member.prefetch.inline_data);
-        if inline_data != queue.inline_data {
-            queue.inline_data = inline_data;
-            let shelves = queue.partitions.values_mut();
+        if inline_data != self.inline_data {
+            self.inline_data = inline_data;
+            let shelves = self.partitions.values_mut();
             shelves.for_each(|shelf| shelf.staging.clear());
         }
     }
 
     /// A member, if it is there, has room, and can be sent something.
-    fn taker(&self, id: SharedId, member: MemberId) -> Option<Taker> {
-        let state = self.shared.member(id, member)?;
+    fn taker(&self, member: MemberId, lent: &Lent<'_>) -> Option<Taker> {
+        let state = lent.shared.members.get(&member)?;
         let (asker, prefetch) = (state.present()?, state.prefetch);
-        self.sessions.get(asker.link)?;
-        let queue = self.queues.get(&id)?;
-        let mut load = queue.loads.of(member);
-        if self.ctx.planted(Fault::NoPrefetch) {
+        let mut load = self.loads.of(member);
+        if lent.ctx.planted(Fault::NoPrefetch) {
             load = Load::default();
         }
-        let pace = queue.paces.get(&member);
+        let pace = self.paces.get(&member);
         let taker = Taker {
             member,
             asker,
@@ -199,112 +179,88 @@ impl Node {
         // One that has nothing gets an event of any size; one without a prefetch
         // finishes what it has.
         let wants = prefetch.events > 0 && (enough || taker.has_nothing);
-        (wants && !self.ctx.crowded.contains(&asker.link)).then_some(taker)
+        (wants && !lent.ctx.crowded.contains(&asker.link)).then_some(taker)
     }
 
     /// Whether a member is among those that have room.
-    fn look_for_room(&mut self, id: SharedId, member: MemberId) {
-        let has_room = self.taker(id, member).is_some();
-        if let Some(queue) = self.queues.get_mut(&id) {
-            match has_room {
-                true => queue.hungry.insert(member),
-                false => queue.hungry.remove(&member),
-            };
-        }
+    fn look_for_room(&mut self, member: MemberId, lent: &Lent<'_>) {
+        match self.taker(member, lent) {
+            Some(_) => self.hungry.insert(member),
+            None => self.hungry.remove(&member),
+        };
     }
 
     /// Whose turn it is behind the member `last`, of those that have room.
-    fn next_taker(&mut self, id: SharedId, last: MemberId) -> Option<Taker> {
+    fn next_taker(&mut self, last: MemberId, lent: &Lent<'_>) -> Option<Taker> {
         loop {
-            let hungry = &self.queues.get(&id)?.hungry;
-            let mut behind = hungry.range((Bound::Excluded(last), Bound::Unbounded));
-            let member = *behind.next().or_else(|| hungry.first())?;
-            let taker = self.taker(id, member);
+            let behind = (Bound::Excluded(last), Bound::Unbounded);
+            let mut behind = self.hungry.range(behind);
+            let member = *behind.next().or_else(|| self.hungry.first())?;
+            let taker = self.taker(member, lent);
             if taker.is_some() {
                 return taker;
             }
-            self.queues.get_mut(&id)?.hungry.remove(&member);
+            self.hungry.remove(&member);
         }
     }
 
-    fn serve_partition(&mut self, id: SharedId, index: PartitionIndex) {
+    fn serve_partition(&mut self, index: PartitionIndex, lent: &mut Lent<'_>) {
         for _ in 0..READINGS_AT_ONCE {
-            self.give_staged(id, index);
-            if !self.read_ahead(id, index) {
+            self.give_staged(index, lent);
+            if !self.read_ahead(index, lent) {
                 return;
             }
         }
         // The others' turn; then on from here.
-        self.touch_queue(id);
+        self.touch(lent.ctx);
     }
 
     /// Shares out what was read.
-    fn give_staged(&mut self, id: SharedId, index: PartitionIndex) {
-        let Some(queue) = self.queues.get(&id) else {
-            return;
-        };
-        let mut last = queue.last_served;
+    fn give_staged(&mut self, index: PartitionIndex, lent: &mut Lent<'_>) {
+        let mut last = self.last_served;
         // What is there is shared out evenly among those with room, round by
         // round; a round in which nobody takes anything is the last.
         let (mut share, mut turns, mut gave) = (0, 0, true);
-        while self.has_staged(id, index) {
-            let Some(taker) = self.next_taker(id, last) else {
+        while self.has_staged(index, lent) {
+            let Some(taker) = self.next_taker(last, lent) else {
                 break;
             };
             if turns == 0 {
                 if !std::mem::take(&mut gave) {
                     break;
                 }
-                let Some(queue) = self.queues.get(&id) else {
-                    return;
-                };
-                let Some(shelf) = queue.partitions.get(&index) else {
-                    return;
-                };
-                turns = queue.hungry.len().max(1);
-                share = (shelf.staging.events / turns as u64).max(1);
+                turns = self.hungry.len().max(1);
+                let staged = self.partitions[&index].staging.events;
+                share = (staged / turns as u64).max(1);
             }
             turns -= 1;
             last = taker.member;
-            if self.give(id, index, taker, share) {
+            if self.give(index, taker, share, lent) {
                 gave = true;
-                self.look_for_room(id, taker.member);
+                self.look_for_room(taker.member, lent);
             }
         }
     }
 
-    fn has_staged(&mut self, id: SharedId, index: PartitionIndex) -> bool {
-        let visible = self.visible_of(id, index);
-        let queue = self.queues.get_mut(&id);
-        let shelf = queue.and_then(|queue| queue.partitions.get_mut(&index));
-        shelf.is_some_and(|shelf| {
-            let waiting = shelf.state.waiting(visible);
+    fn has_staged(&mut self, index: PartitionIndex, lent: &Lent<'_>) -> bool {
+        self.partitions.get_mut(&index).is_some_and(|shelf| {
+            let waiting = shelf.state.waiting(lent.visible(shelf.storage));
             waiting.is_some_and(|waiting| shelf.staging.covering(waiting.first).is_some())
         })
     }
 
-    /// The visible end of a queue's partition.
-    fn visible_of(&self, id: SharedId, index: PartitionIndex) -> Offset {
-        let queue = self.queues.get(&id);
-        let shelf = queue.and_then(|queue| queue.partitions.get(&index));
-        let partition = shelf.and_then(|shelf| self.partitions.get(&shelf.storage));
-        partition.map_or(Offset(0), |partition| partition.store.visible)
-    }
-
     /// Gives a member at most `share` of what was read, or what it soon works
     /// off. Returns whether it was given anything.
-    fn give(&mut self, id: SharedId, index: PartitionIndex, taker: Taker, share: u64) -> bool {
-        let visible = self.visible_of(id, index);
-        let payload_max = self.ctx.options.limits.read_bytes_max;
-        let Some(rules) = self.queues.get(&id).map(|queue| self.rules(queue)) else {
-            return false;
-        };
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return false;
-        };
-        let deadline = queue.deadline(rules.now);
-        let lease_ms = u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX);
-        let Some(shelf) = queue.partitions.get_mut(&index) else {
+    fn give(
+        &mut self,
+        index: PartitionIndex,
+        taker: Taker,
+        share: u64,
+        lent: &mut Lent<'_>,
+    ) -> bool {
+        let rules = self.rules(lent.ctx);
+        let (deadline, lease_ms) = (self.deadline(rules.now), self.lease_ms());
+        let Some(shelf) = self.partitions.get_mut(&index) else {
             return false;
         };
         let taker = Taker {
@@ -312,18 +268,13 @@ impl Node {
             share,
             ..taker
         };
-        let portion = shelf.portion(visible, &taker, payload_max);
+        let payload_max = lent.ctx.options.limits.read_bytes_max;
+        let portion = shelf.portion(lent.visible(shelf.storage), &taker, payload_max);
         if portion.events == 0 {
             return false;
         }
-        let lease = self.next_lease();
-        let twice = self.ctx.planted(Fault::LeaseTwice) && lease.0 as u32 == 1;
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return false;
-        };
-        let Some(shelf) = queue.partitions.get_mut(&index) else {
-            return false;
-        };
+        let lease = lent.leases.next(lent.ctx);
+        let twice = lent.ctx.planted(Fault::LeaseTwice) && lease.0 as u32 == 1;
         let leased = Leased {
             member: taker.member,
             lease,
@@ -352,16 +303,16 @@ impl Node {
                 deliveries,
                 ..leased
             };
-            shelf.state.lease(piece, leased, &mut queue.loads);
+            shelf.state.lease(piece, leased, &mut self.loads);
         }
         for (base, events) in &portion.from {
             shelf.staging.given(*base, *events);
         }
         let end = portion.pieces.last().map_or(Offset(0), |piece| piece.end);
         shelf.staging.drop_done(&shelf.state, end);
-        queue.last_served = taker.member;
+        self.last_served = taker.member;
         if twice {
-            let (member, loads) = (taker.member, &mut queue.loads);
+            let (member, loads) = (taker.member, &mut self.loads);
             shelf.state.member_gone(member, false, &rules, loads);
         }
         let message = Message {
@@ -372,26 +323,27 @@ impl Node {
             payload: portion.payload,
             lane: Lane::Bulk,
         };
-        self.send(taker.asker.link, message);
+        lent.ctx.send(taker.asker.link, message);
         true
     }
 
     /// Reads what is to be given out next, if it is not there. True if it is now:
     /// what was just appended is at hand.
-    fn read_ahead(&mut self, id: SharedId, index: PartitionIndex) -> bool {
-        let visible = self.visible_of(id, index);
-        let bytes_max = self.ctx.options.limits.read_bytes_max;
-        let now = self.ctx.now.monotonic;
-        let Some(queue) = self.queues.get_mut(&id) else {
+    fn read_ahead(&mut self, index: PartitionIndex, lent: &mut Lent<'_>) -> bool {
+        let bytes_max = lent.ctx.options.limits.read_bytes_max;
+        let now = lent.ctx.now.monotonic;
+        let Some(shelf) = self.partitions.get_mut(&index) else {
             return false;
         };
-        let Some(shelf) = queue.partitions.get_mut(&index) else {
+        let Some(partition) = lent.partitions.get_mut(&shelf.storage) else {
             return false;
         };
+        let store = &mut partition.store;
         let staging = &mut shelf.staging;
         if staging.reading || staging.retry_at.is_some_and(|at| at > now) {
             return false;
         }
+        let visible = store.visible;
         let Some(waiting) = shelf.state.waiting(visible) else {
             return false;
         };
@@ -412,58 +364,45 @@ impl Node {
             from,
             end,
             bytes_max,
-            inline_data: queue.inline_data,
+            inline_data: self.inline_data,
         };
-        let storage = shelf.storage;
-        if is_next
-            && let Some(partition) = self.partitions.get_mut(&storage)
-            && let Some(found) = partition.store.storage.read_at_hand(&read)
-        {
-            self.take_read(id, index, (from, end), Ok(found));
+        if is_next && let Some(found) = store.storage.read_at_hand(&read) {
+            self.take_read(index, (from, end), Ok(found), lent.ctx);
             return true;
         }
-        if let Some(queue) = self.queues.get_mut(&id)
-            && let Some(shelf) = queue.partitions.get_mut(&index)
-        {
-            (shelf.staging.reading, shelf.staging.outdated) = (true, false);
-        }
+        (staging.reading, staging.outdated) = (true, false);
         let reading = Reading::For(ReadFor::Queue {
-            id,
+            id: self.id,
             partition: index,
             from,
             end,
         });
-        if let Some(partition) = self.partitions.get_mut(&storage) {
-            partition.store.read_batches(reading, read, &mut self.ctx);
-        }
+        store.read_batches(reading, read, lent.ctx);
         false
     }
 
     /// What was read for a queue has come.
-    pub(crate) fn queue_read(
+    pub(crate) fn was_read(
         &mut self,
-        id: SharedId,
         index: PartitionIndex,
         range: (Offset, Offset),
         found: Result<Found, StorageError>,
+        ctx: &mut Ctx,
     ) {
-        self.take_read(id, index, range, found);
-        self.touch_queue(id);
+        self.take_read(index, range, found, ctx);
+        self.touch(ctx);
     }
 
     fn take_read(
         &mut self,
-        id: SharedId,
         index: PartitionIndex,
         range: (Offset, Offset),
         found: Result<Found, StorageError>,
+        ctx: &mut Ctx,
     ) {
-        let bytes_max = self.ctx.options.limits.read_bytes_max;
-        let now = self.ctx.now.monotonic;
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let Some(shelf) = queue.partitions.get_mut(&index) else {
+        let bytes_max = ctx.options.limits.read_bytes_max;
+        let now = ctx.now.monotonic;
+        let Some(shelf) = self.partitions.get_mut(&index) else {
             return;
         };
         let staging = &mut shelf.staging;
@@ -478,9 +417,9 @@ impl Node {
                     match Staged::read(bytes) {
                         Ok(staged) => {
                             // What lies between is no event.
-                            shelf.state.lost(at, staged.base, &mut queue.loads);
+                            shelf.state.lost(at, staged.base, &mut self.loads);
                             for (first, end) in staged.holes() {
-                                shelf.state.lost(first, end, &mut queue.loads);
+                                shelf.state.lost(first, end, &mut self.loads);
                             }
                             at = staged.end;
                             if shelf.state.waits_within(staged.base, staged.end) {
@@ -491,19 +430,19 @@ impl Node {
                     }
                 }
                 if report.is_none() {
-                    shelf.state.lost(at, next.min(end), &mut queue.loads);
+                    shelf.state.lost(at, next.min(end), &mut self.loads);
                 }
                 staging.bound(&shelf.state, bytes_max * 2);
             }
             Ok(Found::Gap(gap)) => {
                 let first = gap.first.min(from);
-                for (first, end) in shelf.state.lost(first, gap.end, &mut queue.loads) {
-                    queue.unreported.add(index, Gap { first, end, ..gap });
+                for (first, end) in shelf.state.lost(first, gap.end, &mut self.loads) {
+                    self.unreported.add(index, Gap { first, end, ..gap });
                 }
             }
             // Only batches without events are there.
             Ok(Found::Nothing) => {
-                shelf.state.lost(from, end, &mut queue.loads);
+                shelf.state.lost(from, end, &mut self.loads);
             }
             Err(error) => report = Some(error.to_string()),
         }
@@ -512,11 +451,11 @@ impl Node {
             staging.retry_at = Some(now + RETRY_AFTER);
             let line = format!(
                 "queue {:?} cannot read partition {index} from {from} and tries again: {error}",
-                queue.consumer
+                self.consumer
             );
-            // Once, until it can be read.
+            // The next reading that fails is no news, until one has succeeded.
             if before.is_none() {
-                self.ctx.report(line);
+                ctx.report(line);
             }
         }
     }

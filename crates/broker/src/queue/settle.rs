@@ -1,20 +1,21 @@
 //! Settlements: applied when they come, recorded together, answered when
 //! that is durable.
 
-use super::live::{Queue, RETRY_AFTER};
+use super::live::{Lent, Queue, RETRY_AFTER};
 use super::pace::Pace;
 use super::partition::{Changes, Doing, Rules, Whose};
-use crate::controller::{ControlError, Controller};
+use crate::commands::Decided;
+use crate::controller::{ControlError, undecided};
+use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::{Asker, SharedId, StorageId};
-use crate::node::{Decided, Node};
-use crate::refusal::{Refused, malformed};
-use crate::topics::undecided;
+use crate::ids::{Asker, StorageId};
+use crate::partition::{Partitions, durability_about};
+use crate::refusal::Refused;
+use crate::table::Table;
 use std::collections::VecDeque;
 use std::time::Duration;
-use wire::codec::Reader;
 use wire::message::*;
-use wire::record::{ConsumerKind, Record};
+use wire::record::Record;
 use wire::{Codec, Durability, ErrorCode, ErrorReply, MemberId, PartitionIndex};
 
 /// So many answers of a member are remembered, for settlements that are sent
@@ -78,34 +79,30 @@ pub(crate) struct UnderWay {
     begun: usize,
 }
 
-impl Node {
+impl Queue {
+    /// Settles leases of a member; answered when that is durable. `is_quiet` says that nobody
+    /// hurries for the answer.
     pub(crate) fn settle_leases(
         &mut self,
         asker: Asker,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        mut settle: Settle,
+        is_quiet: bool,
+        ctx: &mut Ctx,
     ) -> Result<(), Refused> {
-        let mut settle = Settle::decode(from).map_err(malformed)?;
-        if self.ctx.planted(Fault::NoDelay) {
+        if ctx.planted(Fault::NoDelay) {
             settle
                 .settlements
                 .iter_mut()
                 .for_each(|one| one.delay_ms = 0);
         }
-        self.refuse_if_closing()?;
-        let is_quiet = self.sessions.is_quiet(asker) && !self.drain.is_begun();
-        let id = self.check_settler(asker, head, &settle.consumer, settle.member)?;
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return Err(self.fenced(id, settle.member));
-        };
-        let answers = queue.answers.entry(settle.member).or_default();
+        let answers = self.answers.entry(settle.member).or_default();
         if let Some(answer) = answers.get_mut(settle.sequence) {
             // It was sent again, on a new connection.
             if let Some(waiting) = &mut answer.asker {
                 *waiting = asker;
             } else {
                 let expired = answer.expired.clone();
-                self.reply_long(asker, Settled { expired }.to_bytes());
+                ctx.reply_long(asker, Settled { expired }.to_bytes());
             }
             return Ok(());
         }
@@ -116,56 +113,37 @@ impl Node {
                 format!("{ANSWERS_MAX} settlements of the member are unanswered"),
             ));
         }
-        let Some(queue) = self.queues.get(&id) else {
-            return Ok(());
-        };
-        let rules = self.rules(queue);
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return Ok(());
-        };
-        let worked = Pace::of(&settle);
-        let pace = queue.paces.get(&settle.member).copied();
-        if let Some(pace) = worked.map(|worked| worked.after(pace)) {
-            queue.paces.insert(settle.member, pace);
+        let rules = self.rules(ctx);
+        let pace = self.paces.get(&settle.member).copied();
+        if let Some(pace) = Pace::of(&settle).map(|worked| worked.after(pace)) {
+            self.paces.insert(settle.member, pace);
         }
-        let (expired, recorded) = queue.settle(&settle, &rules);
+        let (expired, recorded) = self.apply(&settle, &rules);
         let answer = Answer {
             expired: expired.clone(),
             asker: recorded.then_some(asker),
         };
-        let answers = queue.answers.entry(settle.member).or_default();
+        let answers = self.answers.entry(settle.member).or_default();
         answers.remember(settle.sequence, answer);
         if recorded {
             // Many go into one command if nobody hurries for any of them.
-            queue.quiet_until = match is_quiet {
-                true if queue.gathered.is_empty() => rules.now + QUIET_WAIT,
-                true => queue.quiet_until,
+            self.quiet_until = match is_quiet {
+                true if self.gathered.is_empty() => rules.now + QUIET_WAIT,
+                true => self.quiet_until,
                 false => Duration::ZERO,
             };
-            queue.gathered.push((settle.member, settle.sequence));
+            self.gathered.push((settle.member, settle.sequence));
         } else {
-            self.reply_long(asker, Settled { expired }.to_bytes());
+            ctx.reply_long(asker, Settled { expired }.to_bytes());
         }
-        self.touch_queue(id);
+        self.touch(ctx);
         Ok(())
     }
 
-    pub(crate) fn extend_leases(
-        &mut self,
-        asker: Asker,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
-    ) -> Result<(), Refused> {
-        let extend = ExtendLeases::decode(from).map_err(malformed)?;
-        let id = self.check_settler(asker, head, &extend.consumer, extend.member)?;
-        let Some(queue) = self.queues.get(&id) else {
-            return Err(self.fenced(id, extend.member));
-        };
-        let rules = self.rules(queue);
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return Ok(());
-        };
-        let deadline = queue.deadline(rules.now);
+    /// Extends leases of a member.
+    pub(crate) fn extend_leases(&mut self, asker: Asker, extend: &ExtendLeases, ctx: &mut Ctx) {
+        let rules = self.rules(ctx);
+        let deadline = self.deadline(rules.now);
         let mut expired = Vec::new();
         for lease in &extend.leases {
             let doing = Doing {
@@ -175,7 +153,7 @@ impl Node {
                 not_before: 0,
                 reason: "",
             };
-            let shelf = queue.partitions.get_mut(&lease.partition);
+            let shelf = self.partitions.get_mut(&lease.partition);
             let shelf = shelf.filter(|shelf| shelf.state.incarnation() == lease.incarnation);
             let Some(shelf) = shelf else {
                 expired.push(*lease);
@@ -190,48 +168,27 @@ impl Node {
             }));
         }
         let extended = LeasesExtended {
-            lease_ms: u32::try_from(queue.options.lease_ms).unwrap_or(u32::MAX),
+            lease_ms: self.lease_ms(),
             expired,
         };
-        self.reply_long(asker, extended.to_bytes());
-        self.touch_queue(id);
-        Ok(())
-    }
-
-    /// The queue, if the asker is the member that he says he is.
-    fn check_settler(
-        &self,
-        asker: Asker,
-        head: &RequestHead,
-        consumer: &str,
-        member: MemberId,
-    ) -> Result<SharedId, Refused> {
-        let id = self.shared_named(asker, head.topic, consumer, ConsumerKind::Queue)?;
-        let state = self.shared.member(id, member);
-        let own = state.and_then(|state| state.presence.asker());
-        match own {
-            Some(own) if own.link == asker.link => Ok(id),
-            _ => Err(self.fenced(id, member)),
-        }
+        ctx.reply_long(asker, extended.to_bytes());
+        self.touch(ctx);
     }
 
     /// Submits what is to be recorded of a queue, if no command of it is
     /// under way: what comes meanwhile is joined.
-    pub(super) fn record_queue(&mut self, id: SharedId) {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let record_at = queue.record_at.max(queue.quiet_until);
-        if queue.under_way.is_some() || self.ctx.now.monotonic < record_at {
+    pub(super) fn record(&mut self, lent: &mut Lent<'_>) {
+        let record_at = self.record_at.max(self.quiet_until);
+        if self.under_way.is_some() || lent.ctx.now.monotonic < record_at {
             return;
         }
         let mut records = Vec::new();
         let mut changes = Vec::new();
         let mut storages = Vec::new();
-        for (index, shelf) in &mut queue.partitions {
+        for (index, shelf) in &mut self.partitions {
             let whose = Whose {
-                topic: queue.topic,
-                consumer: &queue.consumer,
+                topic: self.topic,
+                consumer: &self.consumer,
                 partition: *index,
             };
             if let Some((more, change)) = shelf.state.take_changes(whose) {
@@ -241,51 +198,42 @@ impl Node {
             }
         }
         // Answered when all of what they did is durable.
-        let mut rest = queue.partitions.values();
+        let mut rest = self.partitions.values();
         let (settlements, begun) = match rest.any(|shelf| shelf.state.has_changes()) {
-            true => (Vec::new(), queue.gathered.len()),
-            false => (std::mem::take(&mut queue.gathered), 0),
+            true => (Vec::new(), self.gathered.len()),
+            false => (std::mem::take(&mut self.gathered), 0),
         };
         if records.is_empty() && settlements.is_empty() {
             return;
         }
-        queue.under_way = Some(UnderWay {
+        self.under_way = Some(UnderWay {
             changes,
             settlements,
             begun,
         });
-        let durability = self.durability_of(&records, &storages);
-        self.submit_at(durability, records, Decided::QueueRecorded(id));
+        let durability = durability_of(&records, &storages, lent.partitions);
+        let decided = Decided::QueueRecorded(self.id);
+        lent.commands
+            .submit_at(durability, records, decided, lent.ctx);
     }
 
-    /// What a queue's records are to survive: what the events do that they are
-    /// about. That an event is dead is recorded for good, for its letter may
-    /// outlive it.
-    fn durability_of(&self, records: &[Record], storages: &[StorageId]) -> Durability {
-        let is_dead = |record: &Record| matches!(record, Record::Rejected(_));
-        match records.iter().any(is_dead) {
-            true => Durability::Synced,
-            false => self.durability_about(storages),
-        }
-    }
-
-    /// A queue's command is durable, or was refused.
-    pub(crate) fn queue_recorded(&mut self, id: SharedId, result: Result<(), ControlError>) {
-        let Some(queue) = self.queues.get(&id) else {
-            return;
+    /// A command of the queue is durable, or was refused. Returns the partitions in which the
+    /// queue may have moved.
+    pub(crate) fn recorded(
+        &mut self,
+        result: Result<(), ControlError>,
+        table: &Table,
+        ctx: &mut Ctx,
+    ) -> Vec<PartitionIndex> {
+        let rules = self.rules(ctx);
+        let Some(under_way) = self.under_way.take() else {
+            return Vec::new();
         };
-        let rules = self.rules(queue);
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        let Some(under_way) = queue.under_way.take() else {
-            return;
-        };
-        let table = self.controller.table().topic(queue.topic);
-        let table = table.and_then(|entry| entry.shared(&queue.consumer));
+        let table = table.topic(self.topic);
+        let table = table.and_then(|entry| entry.shared(&self.consumer));
         let moved: Vec<_> = under_way.changes.iter().map(|(index, _)| *index).collect();
         for (index, changes) in under_way.changes {
-            let Some(shelf) = queue.partitions.get_mut(&index) else {
+            let Some(shelf) = self.partitions.get_mut(&index) else {
                 continue;
             };
             if result.is_ok() {
@@ -297,17 +245,16 @@ impl Node {
             let durable = same.map(|entry| entry.settled.clone()).unwrap_or_default();
             shelf
                 .state
-                .not_recorded(changes, &durable, &rules, &mut queue.loads);
+                .not_recorded(changes, &durable, &rules, &mut self.loads);
         }
-        let (topic, consumer) = (queue.topic, queue.consumer.clone());
         let mut settlements = under_way.settlements;
         if result.is_err() {
-            queue.record_at = rules.now + RETRY_AFTER;
-            settlements.extend(queue.gathered.drain(..under_way.begun));
+            self.record_at = rules.now + RETRY_AFTER;
+            settlements.extend(self.gathered.drain(..under_way.begun));
         }
         let mut answers = Vec::new();
         for (member, sequence) in settlements {
-            let Some(known) = queue.answers.get_mut(&member) else {
+            let Some(known) = self.answers.get_mut(&member) else {
                 continue;
             };
             if result.is_ok() {
@@ -326,20 +273,18 @@ impl Node {
         }
         for (asker, answer) in answers {
             match (answer, &result) {
-                (Ok(settled), _) => self.reply_long(asker, settled.to_bytes()),
-                (Err(()), Err(error)) => self.refuse_request(asker, undecided(error)),
+                (Ok(settled), _) => ctx.reply_long(asker, settled.to_bytes()),
+                (Err(()), Err(error)) => ctx.refuse(asker, undecided(error)),
                 (Err(()), Ok(())) => {}
             }
         }
-        self.consumer_moved(topic, &consumer, moved);
-        self.touch_queue(id);
+        self.touch(ctx);
+        moved
     }
-}
 
-impl Queue {
     /// Applies settlements. Returns what is refused, and whether anything is
     /// to be recorded.
-    fn settle(&mut self, settle: &Settle, rules: &Rules) -> (Vec<Lease>, bool) {
+    fn apply(&mut self, settle: &Settle, rules: &Rules) -> (Vec<Lease>, bool) {
         let mut expired = Vec::new();
         let mut recorded = false;
         for settlement in &settle.settlements {
@@ -374,5 +319,20 @@ impl Queue {
             }));
         }
         (expired, recorded)
+    }
+}
+
+/// What a queue's records are to survive: what the events do that they are
+/// about. That an event is dead is recorded for good, for its letter may
+/// outlive it.
+fn durability_of(
+    records: &[Record],
+    storages: &[StorageId],
+    partitions: &Partitions,
+) -> Durability {
+    let is_dead = |record: &Record| matches!(record, Record::Rejected(_));
+    match records.iter().any(is_dead) {
+        true => Durability::Synced,
+        false => durability_about(partitions, storages),
     }
 }

@@ -1,7 +1,6 @@
 //! `lost+found`: what no record names is set aside there, and stays until the operator removes it.
 
 use super::{Remembered, list, make_directory};
-use crate::controller::Controller;
 use crate::faults::Fault;
 use crate::node::Node;
 use crate::options::{NodeError, StartReport};
@@ -27,7 +26,7 @@ impl Node {
         report: &mut StartReport,
     ) -> Result<(), NodeError> {
         let data = self.ctx.options.directory.clone();
-        let table = self.controller.table();
+        let table = self.commands.table();
         let deleted: Vec<_> = table.deleted().copied().collect();
         for unnamed in &survey.unnamed {
             let is_known = unnamed.of.as_ref().is_some_and(|(topic, partition, _)| {
@@ -111,7 +110,7 @@ impl Node {
     ) {
         let data = &self.ctx.options.directory;
         let mut failed = None;
-        for (topic, entry) in self.controller.table().topics() {
+        for (topic, entry) in self.commands.table().topics() {
             let file = topic_file::TopicFile::of(entry);
             match survey.topic_files.get(topic) {
                 Some(topic_file::Found::File(found)) if *found == file => continue,

@@ -2,10 +2,10 @@
 //!
 //! The file is `start.json`; its page is `docs/format/directory.md`.
 
-use crate::controller::Controller;
-use crate::ids::JobId;
-use crate::io::{Job, Output};
-use crate::node::{Node, Purpose};
+use crate::controller::Single;
+use crate::ctx::Ctx;
+use crate::ids::Purpose;
+use crate::io::Job;
 use crate::options::NodeError;
 use crate::small_file;
 use log::{Disk, DiskError};
@@ -129,47 +129,27 @@ impl Remembered {
     pub fn open_damage(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().filter(|damage| !damage.accepted)
     }
-}
 
-impl Node {
     /// Before the internal partition is closed: remembers how far it came. Whether that is
     /// under way.
-    pub(crate) fn keep_start(&mut self) -> bool {
-        let end = self.controller.end().0;
-        if self.start.is_ending || end == self.start.internal_end {
+    pub fn keep(&mut self, controller: &Single, ctx: &mut Ctx) -> bool {
+        let end = controller.end().0;
+        if self.is_ending || end == self.internal_end {
             return false;
         }
-        self.start.is_ending = true;
+        self.is_ending = true;
         // What failed may have taken what it had not synced with it.
-        if self.controller.failure().is_some() {
+        if controller.failure().is_some() {
             return false;
         }
-        self.start.internal_end = end;
-        let job = JobId(self.ctx.next_id());
-        self.jobs.insert(job, Purpose::KeepStart);
-        self.ctx.outputs.push_back(Output::Job {
-            job,
-            work: Job::Keep {
-                disk: self.ctx.options.disk.clone(),
-                path: path(&self.ctx.options.directory),
-                bytes: Some(self.start.to_bytes()),
-            },
-        });
+        self.internal_end = end;
+        let work = Job::Keep {
+            disk: ctx.options.disk.clone(),
+            path: path(&ctx.options.directory),
+            bytes: Some(self.to_bytes()),
+        };
+        ctx.start_job(Purpose::KeepStart, work);
         true
-    }
-
-    /// For the status: what was lost, what was set aside, and which topics were deleted.
-    pub(crate) fn losses_status(&self) -> Value {
-        json!({
-            "damage": self.start.open_damage().map(|damage| json!({
-                "time": damage.time,
-                "what": damage.what,
-            })).collect::<Vec<_>>(),
-            "lost_and_found": self.set_aside,
-            "deleted_topics": self.controller.table().deleted()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>(),
-        })
     }
 }
 

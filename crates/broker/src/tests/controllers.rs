@@ -1,9 +1,9 @@
 //! The controller suite, on the controller of a node that is alone.
 
 use super::harness::Ground;
+use crate::blocking::Blocking;
 use crate::controller::suite::{self, Driven};
 use crate::controller::{Command, CommandToken, Controller, Single};
-use crate::start::Blocking;
 use crate::table::Table;
 use log::testing::FaultyDisk;
 use log::{Disk, DiskKind, OpenPartition, StorageKind};
