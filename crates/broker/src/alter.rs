@@ -3,11 +3,10 @@
 use crate::commands::{Altering, Decided};
 use crate::controller::ControlError;
 use crate::controller::undecided;
-use crate::describe::unknown_topic;
 use crate::ids::Asker;
 use crate::judge::Judge;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, malformed, refuse, unknown_topic};
 use std::sync::Arc;
 use wire::codec::Reader;
 use wire::message::{AlterTopic, RequestHead};
@@ -22,7 +21,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let AlterTopic { changes } = AlterTopic::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         let topic = self.topic_of(asker, head.topic)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));

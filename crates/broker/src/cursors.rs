@@ -8,44 +8,10 @@ use crate::ids::Asker;
 use crate::node::Node;
 use crate::partition::durability_about;
 use crate::refusal::{Refused, malformed, refuse};
-use std::collections::BTreeMap;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{ConsumerKind, CursorRecord, Position, Record};
-use wire::{Codec, Durability, ErrorCode, PartitionIndex, TopicId};
-
-/// Cursor moves that are on their way into the table. An acknowledgement is
-/// compared with these, so that two on their way at once never go back.
-#[derive(Debug, Default)]
-pub(crate) struct CursorProposals {
-    moves: BTreeMap<CursorKey, (Option<Position>, usize)>,
-}
-
-impl CursorProposals {
-    fn begin(&mut self, key: CursorKey, position: Option<Position>) {
-        let entry = self.moves.entry(key).or_insert((position, 0));
-        entry.0 = position;
-        entry.1 += 1;
-    }
-
-    /// Whether a cursor of this name is on its way.
-    pub fn names(&self, topic: TopicId, consumer: &str) -> bool {
-        let from = (topic, consumer.to_owned(), PartitionIndex(0));
-        let next = self.moves.range(from..).next();
-        next.is_some_and(|((id, name, _), _)| *id == topic && name == consumer)
-    }
-
-    fn end(&mut self, moved: &Moved) {
-        for key in &moved.0 {
-            if let Some(entry) = self.moves.get_mut(key) {
-                entry.1 -= 1;
-                if entry.1 == 0 {
-                    self.moves.remove(key);
-                }
-            }
-        }
-    }
-}
+use wire::{Codec, Durability, ErrorCode, TopicId};
 
 impl Node {
     pub(crate) fn move_cursors(
@@ -55,7 +21,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let request = MoveCursors::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         topic::check_consumer_name(&request.consumer)
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
         self.topic_of(asker, head.topic)?;
@@ -84,7 +50,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let MoveMemberCursors { member, moves } =
             MoveMemberCursors::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let id = self.shared_named(asker, head.topic, &moves.consumer, ConsumerKind::Group)?;
         if !self.ctx.planted(Fault::FencedAck) {
             self.check_member(id, member)?;
@@ -189,15 +155,11 @@ impl Node {
 
     /// Where a consumer stands, or will when what is under way is done.
     pub(crate) fn cursor(&self, key: &CursorKey) -> Option<Position> {
-        if let Some((position, _)) = self.cursor_proposals.moves.get(key) {
-            return *position;
-        }
-        let entry = self.commands.table().topic(key.0)?;
-        entry.cursors.get(&key.1)?.get(&key.2).copied()
+        self.cursor_proposals.position(key, self.commands.table())
     }
 
     fn propose_cursors(&mut self, asker: Asker, durability: Durability, records: Vec<Record>) {
-        if records.is_empty() && self.cursor_proposals.moves.is_empty() {
+        if records.is_empty() && self.cursor_proposals.is_empty() {
             self.reply(asker, Vec::new());
             return;
         }
@@ -270,7 +232,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
         if let Some(id) = self.shared.named(head.topic, &consumer) {
             return self.delete_shared(asker, id);
@@ -280,10 +242,8 @@ impl Node {
         let known = cursors
             .into_iter()
             .flat_map(|cursors| cursors.keys().copied());
-        let proposed = self.cursor_proposals.moves.keys();
-        let proposed =
-            proposed.filter(|(topic, name, _)| *topic == head.topic && *name == consumer);
-        let mut partitions: Vec<_> = known.chain(proposed.map(|(_, _, index)| *index)).collect();
+        let proposed = self.cursor_proposals.partitions(head.topic, &consumer);
+        let mut partitions: Vec<_> = known.chain(proposed).collect();
         partitions.sort_unstable();
         partitions.dedup();
         if partitions.is_empty() {

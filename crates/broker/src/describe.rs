@@ -2,14 +2,14 @@
 
 use crate::ids::{Asker, StorageId};
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
 use crate::served_topic::{Slot, Topic};
 use crate::table::TopicEntry;
 use topic::Definition;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::PartitionRecord;
-use wire::{Codec, Durability, ErrorCode, ErrorReply, Offset, PartitionIndex, TopicId};
+use wire::{Codec, Durability, ErrorCode, Offset, PartitionIndex, TopicId};
 
 impl Node {
     pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
@@ -169,18 +169,4 @@ impl Node {
         }
         description
     }
-}
-
-pub(crate) fn no_topic(name: &str) -> ErrorReply {
-    refuse(
-        ErrorCode::UnknownTopic,
-        format!("there is no topic {name:?}"),
-    )
-}
-
-pub(crate) fn unknown_topic(id: TopicId) -> ErrorReply {
-    refuse(
-        ErrorCode::UnknownTopic,
-        format!("there is no topic of id {id}"),
-    )
 }

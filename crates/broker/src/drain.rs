@@ -1,52 +1,16 @@
 //! The end of a node: what was taken is finished, the rest refused.
 
+use crate::drain_stage::Drain;
 use crate::ids::StorageId;
 use crate::io::Output;
 use crate::node::Node;
 use crate::partition::appends::Appends;
-use crate::refusal::{Refused, draining};
+use crate::refusal::draining;
 use crate::timers::Timer;
 use std::time::Duration;
 use wire::message::Method;
 
-/// How far the end has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) enum Drain {
-    /// Not begun.
-    #[default]
-    No,
-    /// Nothing new is taken; what was taken is being finished.
-    Finishing,
-    /// Partitions close.
-    ClosingPartitions,
-    /// The internal partition closes.
-    ClosingInternal,
-    /// All is closed.
-    Done,
-}
-
-impl Drain {
-    pub fn is_begun(self) -> bool {
-        self > Self::No
-    }
-}
-
 impl Node {
-    pub(crate) fn refuse_if_draining(&self) -> Result<(), Refused> {
-        if !self.drain.is_begun() {
-            return Ok(());
-        }
-        Err(draining())
-    }
-
-    /// Cursors move until the internal partition is about to close.
-    pub(crate) fn refuse_if_closing(&self) -> Result<(), Refused> {
-        if self.drain <= Drain::Finishing {
-            return Ok(());
-        }
-        Err(draining())
-    }
-
     pub(crate) fn drain(&mut self) {
         if self.drain.is_begun() {
             return;

@@ -48,7 +48,7 @@ impl Node {
         payload: Buffer,
     ) -> Result<(), Refused> {
         let produce = Produce::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         let (id, index) = (head.topic, produce.partition);
         let storage = self.storage_of(asker, id, index)?;
         let topic = self.topics.get(&id);
@@ -136,7 +136,7 @@ impl Node {
         subscribe: Subscribe,
         scope: Scope,
     ) -> Result<(), Refused> {
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let index = subscribe.partition;
         let storage = self.storage_of(asker, topic, index)?;
         if !subscribe.consumer.is_empty() {
@@ -239,7 +239,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let read = ReadData::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let mut events = Vec::with_capacity(read.events.len());
         for wanted in read.events {
             let storage = self.storage_of(asker, head.topic, wanted.partition)?;
@@ -271,7 +271,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let fetch = Fetch::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let storage = self.storage_of(asker, head.topic, fetch.partition)?;
         if let Some(session) = self.sessions.get_mut(asker.link) {
             session.begin_work(asker.id, Work::Fetch(storage));

@@ -10,40 +10,11 @@ use crate::node::Node;
 use crate::refusal::{Refused, fenced, malformed, refuse};
 use crate::served_topic::Slot;
 use crate::table::Table;
-use std::collections::{BTreeMap, VecDeque};
 use wire::batch::Header;
 use wire::codec::Reader;
 use wire::message::{OpenProducer, ProducerOpened, RequestHead};
 use wire::record::{ProducerRecord, Record};
 use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, SessionId, TopicId};
-
-/// Named producers whose new life is on its way into the table.
-pub(crate) type EpochProposals = BTreeMap<(TopicId, String), (ProducerRecord, usize)>;
-
-/// So many producers without a name are known by their sessions; of more, the latest.
-const NAMELESS_MAX: usize = 65_536;
-
-/// Which session each producer without a name is of, since the server was started.
-#[derive(Debug, Default)]
-pub(crate) struct NamelessProducers {
-    sessions: BTreeMap<ProducerId, SessionId>,
-    /// In the order in which they were first seen.
-    order: VecDeque<ProducerId>,
-}
-
-impl NamelessProducers {
-    fn note(&mut self, producer: ProducerId, session: SessionId) {
-        if self.sessions.insert(producer, session).is_some() {
-            return;
-        }
-        self.order.push_back(producer);
-        if self.order.len() > NAMELESS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.sessions.remove(&oldest);
-        }
-    }
-}
 
 impl Node {
     /// Refuses to go on as a producer that is known as another session's, or by its name. One
@@ -56,8 +27,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let entry = self.commands.table().topic(topic);
         let is_named = entry.is_some_and(|entry| entry.epochs.contains_key(&producer));
-        let known = self.nameless.sessions.get(&producer);
-        if !is_named && known.is_none_or(|known| *known == session) {
+        if !is_named && !self.nameless.is_of_another(producer, session) {
             return Ok(());
         }
         let owner = match is_named {
@@ -77,7 +47,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let open = OpenProducer::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
         if open.name.is_empty() {
             let session = self.sessions.id(asker.link);

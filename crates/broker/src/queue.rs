@@ -1,6 +1,7 @@
 //! Queues: competing consumers share single events under leases. The states
 //! of an event are on the page `docs/concept/sharing.md`.
 
+mod answers;
 mod dead_letter;
 mod keys;
 mod letter_data;

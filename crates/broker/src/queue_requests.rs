@@ -52,7 +52,7 @@ impl Node {
     /// Lets everything take effect that has happened to a queue.
     pub(crate) fn settle_queue(&mut self, id: SharedId) {
         // At the end nothing changes any more; the next run goes on from here.
-        if self.refuse_if_closing().is_err() {
+        if self.drain.refuse_closing().is_err() {
             return;
         }
         if let Some(lapsed) = self.at_queue(id, Queue::expire) {
@@ -68,7 +68,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let settle = Settle::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let is_quiet = self.sessions.is_quiet(asker) && !self.drain.is_begun();
         let member = settle.member;
         let id = self.check_settler(asker, head, &settle.consumer, member)?;

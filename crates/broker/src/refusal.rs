@@ -1,7 +1,7 @@
 //! What a request is refused with.
 
 use wire::batch::Header;
-use wire::{DecodeError, ErrorCode, ErrorReply, ProducerEpoch, Sequence};
+use wire::{DecodeError, ErrorCode, ErrorReply, ProducerEpoch, Sequence, TopicId};
 
 /// A refusal to be sent as the answer.
 pub(crate) type Refused = ErrorReply;
@@ -34,5 +34,19 @@ pub(crate) fn fenced(current: ProducerEpoch, epoch: ProducerEpoch) -> Refused {
     refuse(
         ErrorCode::ProducerFenced,
         format!("epoch {epoch} of the producer was ended by epoch {current}"),
+    )
+}
+
+pub(crate) fn no_topic(name: &str) -> ErrorReply {
+    refuse(
+        ErrorCode::UnknownTopic,
+        format!("there is no topic {name:?}"),
+    )
+}
+
+pub(crate) fn unknown_topic(id: TopicId) -> ErrorReply {
+    refuse(
+        ErrorCode::UnknownTopic,
+        format!("there is no topic of id {id}"),
     )
 }

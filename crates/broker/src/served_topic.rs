@@ -1,6 +1,6 @@
 //! A topic that serves: what of it is asked with every batch.
 
-use crate::ids::StorageId;
+use crate::ids::{Asker, StorageId};
 use crate::judge::Judge;
 use crate::refusal::{Refused, refuse};
 use log::StorageKind;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topic::Definition;
 use wire::record::{PartitionRecord, TopicRecord};
-use wire::{Durability, ErrorCode};
+use wire::{Durability, ErrorCode, ErrorReply, TopicId};
 
 /// A topic that serves.
 pub(crate) struct Topic {
@@ -29,6 +29,19 @@ pub(crate) enum Slot {
     Open(StorageId),
     /// It could not be opened.
     Failed(String),
+}
+
+/// A topic, or more partitions of one, in the making.
+pub(crate) struct Making {
+    pub asker: Asker,
+    pub topic: TopicId,
+    /// The topic's record, if the topic is new.
+    pub record: Option<TopicRecord>,
+    pub definition: Arc<Definition>,
+    pub partitions: Vec<(StorageId, PartitionRecord)>,
+    /// Partitions that are not open yet.
+    pub waiting: usize,
+    pub failure: Option<ErrorReply>,
 }
 
 impl Topic {

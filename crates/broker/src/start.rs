@@ -2,30 +2,31 @@
 //! is replayed, every partition is opened, and what no record names is set aside.
 
 mod aside;
+mod internal;
 mod remembered;
 mod survey;
 
 pub(crate) use remembered::Remembered;
 
-use crate::blocking::Blocking;
+use crate::blocking::make_directory;
 use crate::commands::Commands;
-use crate::controller::{Command, CommandToken, Controller, Single};
+use crate::controller::{Command, CommandToken, Controller};
 use crate::ctx::Ctx;
-use crate::drain::Drain;
+use crate::drain_stage::Drain;
 use crate::faults::Fault;
 use crate::ids::{Now, StorageId};
 use crate::node::Node;
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::served_topic::{Slot, Topic, durability_of};
+use internal::open_internal;
 use log::StorageKind;
-use log::{Disk, OpenPartition, Operation, Outcome, Recovery, Storage, StorageError};
+use log::{Disk, OpenPartition, Recovery, Storage};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use survey::Survey;
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
-use wire::{Durability, Incarnation, Offset};
+use wire::{Durability, Offset};
 
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
@@ -398,56 +399,4 @@ fn examine(
         });
     }
     Ok(start)
-}
-
-fn open_internal(
-    options: &NodeOptions,
-    kind: &dyn StorageKind,
-    disk: &dyn Disk,
-    now: Now,
-) -> Result<(Single, Vec<Gap>), NodeError> {
-    let bytes_max = options.limits.internal_bytes_max;
-    let mut open = log::OpenPartition {
-        directory: options.directory.join("internal"),
-        topic: crate::controller::INTERNAL_TOPIC,
-        partition: wire::PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Synced,
-        config: match options.internal_config.as_str() {
-            // Whole segments are dropped: several make up the bound.
-            "" => format!(r#"{{"segment_bytes":{}}}"#, (bytes_max / 4).max(4096)),
-            config => config.to_owned(),
-        },
-        retention: log::Retention::default(),
-        boot_id: options.boot_id.clone(),
-        unix_ns: now.unix_ns,
-        create: true,
-    };
-    let blocking = Blocking { disk };
-    // One whose making a crash cut short is there, but not complete: only the
-    // storage can tell, so it is asked to make one first.
-    match kind.open(open.clone()) {
-        Err(StorageError::Invalid(_)) => open.create = false,
-        made => return Single::opened(made, &open, &blocking, bytes_max),
-    }
-    Single::opened(kind.open(open.clone()), &open, &blocking, bytes_max)
-}
-
-fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, NodeError> {
-    let path = path.to_owned();
-    match disk.execute(Operation::List { path })? {
-        Outcome::Names(names) => Ok(names),
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// Makes a directory that survives a power loss.
-fn make_directory(disk: &dyn Disk, parent: &Path, name: &str) -> Result<(), NodeError> {
-    disk.execute(Operation::CreateDirectory {
-        path: parent.join(name),
-    })?;
-    disk.execute(Operation::SyncDirectory {
-        path: parent.to_owned(),
-    })?;
-    Ok(())
 }

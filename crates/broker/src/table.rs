@@ -6,7 +6,7 @@ pub use sharing::{QueueEntry, Returned, SharedEntry};
 
 use std::collections::{BTreeMap, VecDeque};
 use wire::record::*;
-use wire::{Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+use wire::{Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
 
 /// All topics, and what is remembered of each. Changed by [`Table::apply`]
 /// alone, and so the same wherever the same records were applied.
@@ -250,6 +250,106 @@ impl TopicEntry {
             .chain(cursors)
             .chain(gaps)
             .chain(self.shared_records())
+    }
+
+    /// The consumer of this name, if it is a group or queue.
+    pub fn shared(&self, consumer: &str) -> Option<&SharedEntry> {
+        self.shared.get(consumer)
+    }
+
+    /// How many names of consumers are known.
+    pub fn consumer_count(&self) -> usize {
+        let shared = self.shared.keys();
+        self.cursors.len()
+            + shared
+                .filter(|name| !self.cursors.contains_key(*name))
+                .count()
+    }
+
+    fn apply_consumer(&mut self, record: ConsumerRecord) {
+        if let Some(entry) = self.shared.get_mut(&record.consumer) {
+            entry.record = record;
+            return;
+        }
+        let entry = SharedEntry {
+            record,
+            members: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            queue: BTreeMap::new(),
+        };
+        self.shared.insert(entry.record.consumer.clone(), entry);
+    }
+
+    fn apply_consumer_deleted(&mut self, record: &ConsumerDeletedRecord) {
+        self.shared.remove(&record.consumer);
+        self.cursors.remove(&record.consumer);
+    }
+
+    fn apply_member(&mut self, record: MemberRecord) {
+        let Some(entry) = self.shared.get_mut(&record.consumer) else {
+            return;
+        };
+        if record.is_member {
+            entry.members.insert(record.member, record);
+        } else {
+            entry.members.remove(&record.member);
+        }
+    }
+
+    fn apply_assignment(&mut self, record: &AssignmentRecord) {
+        let Some(entry) = self.shared.get_mut(&record.consumer) else {
+            return;
+        };
+        if record.owner == MemberId(0) {
+            entry.owners.remove(&record.partition);
+        } else {
+            entry.owners.insert(record.partition, record.owner);
+        }
+    }
+
+    fn apply_settled(&mut self, record: SettledRecord) {
+        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        if let Some(entry) = entry {
+            entry.apply_settled(record);
+        }
+    }
+
+    fn apply_returned(&mut self, record: &ReturnedRecord) {
+        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        if let Some(entry) = entry {
+            entry.apply_returned(record);
+        }
+    }
+
+    fn apply_rejected(&mut self, record: RejectedRecord) {
+        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        if let Some(entry) = entry {
+            entry.apply_rejected(record);
+        }
+    }
+
+    /// A queue's entry of a partition in this life; `None` if the life is over.
+    fn queue_in(
+        &mut self,
+        consumer: &str,
+        partition: PartitionIndex,
+        incarnation: Incarnation,
+    ) -> Option<&mut QueueEntry> {
+        let shared = self.shared.get_mut(consumer)?;
+        let entry = shared.queue.entry(partition).or_default();
+        if entry.incarnation < incarnation {
+            *entry = QueueEntry {
+                incarnation,
+                // Dead letters go on being counted: they are another topic's.
+                next_rejected: entry.next_rejected,
+                ..QueueEntry::default()
+            };
+        }
+        (entry.incarnation == incarnation).then_some(entry)
+    }
+
+    fn shared_records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.shared.values().flat_map(SharedEntry::records)
     }
 }
 

@@ -2,13 +2,12 @@
 
 use crate::commands::Decided;
 use crate::controller::{ControlError, undecided};
-use crate::describe::{no_topic, unknown_topic};
 use crate::ids::{Asker, PartitionKey, Purpose, StorageId};
 use crate::io::Job;
 use crate::node::Node;
 use crate::partition::{Opened, Partition};
-use crate::refusal::{Refused, malformed, refuse};
-use crate::served_topic::{Slot, Topic, durability_of, partition_directory};
+use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
+use crate::served_topic::{Making, Slot, Topic, durability_of, partition_directory};
 use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::sync::Arc;
 use topic::Definition;
@@ -17,19 +16,6 @@ use wire::message::*;
 use wire::record::{PartitionRecord, Record, TopicRecord};
 use wire::{Codec, Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
 
-/// A topic, or more partitions of one, in the making.
-pub(crate) struct Making {
-    asker: Asker,
-    topic: TopicId,
-    /// The topic's record, if the topic is new.
-    record: Option<TopicRecord>,
-    definition: Arc<Definition>,
-    partitions: Vec<(StorageId, PartitionRecord)>,
-    /// Partitions that are not open yet.
-    waiting: usize,
-    failure: Option<ErrorReply>,
-}
-
 impl Node {
     pub(crate) fn create_topic(
         &mut self,
@@ -37,7 +23,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let create = CreateTopic::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         topic::check_topic_name(&create.name)
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
         let definition = Definition::from_json(&create.definition)
@@ -97,7 +83,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let add = AddPartitions::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         let topic = self.topic_of(asker, head.topic)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
@@ -381,7 +367,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         // From the table: one that this version cannot serve can be deleted too.
         let entry = self
             .commands

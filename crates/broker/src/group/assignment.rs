@@ -27,7 +27,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let release = Release::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         let id = self.shared_named(asker, head.topic, &release.consumer, ConsumerKind::Group)?;
         self.check_member(id, release.member)?;
         let mut records = Vec::new();
@@ -210,7 +210,7 @@ impl Node {
     /// Shares out anew: free partitions are granted, those that are to be
     /// elsewhere are revoked, those that were not released in time are lost.
     pub(crate) fn balance_group(&mut self, id: SharedId) {
-        if self.refuse_if_closing().is_err() {
+        if self.drain.refuse_closing().is_err() {
             return;
         }
         let mut records = self.lose_overdue(id);

@@ -3,13 +3,12 @@
 use crate::commands::Decided;
 use crate::controller::ControlError;
 use crate::controller::undecided;
-use crate::describe::unknown_topic;
 use crate::group::Group;
 use crate::ids::SharedId;
 use crate::ids::{Asker, LinkId};
 use crate::node::Node;
 use crate::partition::subscription::Subscription;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, malformed, refuse, unknown_topic};
 use crate::served_topic::Slot;
 use crate::session::{Session, Stage};
 use crate::shared::{Presence, Shared};

@@ -3,12 +3,11 @@
 use crate::commands::{Decided, JoinUnderWay};
 use crate::controller::ControlError;
 use crate::controller::undecided;
-use crate::describe::unknown_topic;
 use crate::gaps::beginning;
 use crate::ids::Asker;
 use crate::ids::SharedId;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, malformed, refuse, unknown_topic};
 use crate::served_topic::Slot;
 use crate::session::{Membership, Stage};
 use crate::shared::{Member, Prefetch, Presence, Shared};
@@ -27,7 +26,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let join = Join::decode(from).map_err(malformed)?;
-        self.refuse_if_draining()?;
+        self.drain.refuse_begun()?;
         self.topic_of(asker, head.topic)?;
         check_join(&join)?;
         self.refuse_too_many(asker)?;

@@ -33,7 +33,7 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let Leave { consumer, member } = Leave::decode(from).map_err(malformed)?;
-        self.refuse_if_closing()?;
+        self.drain.refuse_closing()?;
         self.topic_of(asker, head.topic)?;
         let kind = match self.shared.named(head.topic, &consumer) {
             Some(id) => self.shared.get(id).map(|shared| shared.record.kind),
@@ -253,7 +253,7 @@ impl Node {
     pub(crate) fn shared_timer(&mut self, id: SharedId) {
         let now = self.ctx.now.monotonic;
         // At the end nothing changes any more; the next run goes on from here.
-        if self.refuse_if_closing().is_err() {
+        if self.drain.refuse_closing().is_err() {
             return;
         }
         let Some(shared) = self.shared.get_mut(id) else {

@@ -4,6 +4,7 @@
 //! numbers that their records gave them, as an idempotent producer of its
 //! own. So one that was written before a crash is known when it comes again.
 
+use super::letter_data::Letter;
 use super::live::{Lent, Queue, RETRY_AFTER};
 use super::partition::Dead;
 use super::staging::Staged;
@@ -24,16 +25,6 @@ use wire::{
     Codec, Durability, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId,
     Sequence, TopicId,
 };
-
-/// A dead letter that is being written.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Letter {
-    /// The event.
-    pub at: Offset,
-    sequence: Sequence,
-    /// Names its append, once it is on its way.
-    append: Option<u64>,
-}
 
 /// Where a dead letter comes from.
 struct Origins<'a> {

@@ -16,7 +16,17 @@ use wire::batch::ExternalLayout;
 use wire::checksum::block_checksums;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::view::Segment;
-use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex};
+use wire::{ErrorCode, ErrorReply, Offset, PartitionIndex, Sequence};
+
+/// A dead letter that is being written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Letter {
+    /// The event.
+    pub at: Offset,
+    pub sequence: Sequence,
+    /// Names its append, once it is on its way.
+    pub append: Option<u64>,
+}
 
 /// A dead letter whose data is being copied.
 struct LetterData {

@@ -1,11 +1,10 @@
 //! A queue that serves: its partitions, what each has read, and when it is to
 //! be looked at again.
 
-use super::dead_letter::Letter;
-use super::letter_data::Letters;
+use super::answers::{Answers, UnderWay};
+use super::letter_data::{Letter, Letters};
 use super::pace::Pace;
 use super::partition::{Loads, QueuePartition, Rules};
-use super::settle::{Answers, UnderWay};
 use super::staging::Staging;
 use super::unreported::UnreportedGaps;
 use crate::commands::Commands;

@@ -1,9 +1,10 @@
 //! Settlements: applied when they come, recorded together, answered when
 //! that is durable.
 
+use super::answers::{ANSWERS_MAX, Answer, UnderWay};
 use super::live::{Lent, Queue, RETRY_AFTER};
 use super::pace::Pace;
-use super::partition::{Changes, Doing, Rules, Whose};
+use super::partition::{Doing, Rules, Whose};
 use crate::commands::Decided;
 use crate::controller::{ControlError, undecided};
 use crate::ctx::Ctx;
@@ -12,72 +13,13 @@ use crate::ids::{Asker, StorageId};
 use crate::partition::{Partitions, durability_about};
 use crate::refusal::Refused;
 use crate::table::Table;
-use std::collections::VecDeque;
 use std::time::Duration;
 use wire::message::*;
 use wire::record::Record;
-use wire::{Codec, Durability, ErrorCode, ErrorReply, MemberId, PartitionIndex};
+use wire::{Codec, Durability, ErrorCode, ErrorReply, PartitionIndex};
 
-/// So many answers of a member are remembered, for settlements that are sent
-/// again: as many as may be unanswered.
-const ANSWERS_MAX: usize = 8;
 /// How long settlements that nobody hurries for are gathered before they are recorded.
 const QUIET_WAIT: Duration = Duration::from_millis(1);
-
-/// A member's last answers, by the sequence number of the settlement.
-#[derive(Debug, Default)]
-pub(crate) struct Answers(VecDeque<(u64, Answer)>);
-
-#[derive(Debug)]
-struct Answer {
-    expired: Vec<Lease>,
-    /// Who waits for it; `None` if it was given.
-    asker: Option<Asker>,
-}
-
-impl Answers {
-    /// Who waits for an answer.
-    pub fn askers(&self) -> impl Iterator<Item = Asker> + use<> {
-        let askers = self.0.iter().filter_map(|(_, answer)| answer.asker);
-        askers.collect::<Vec<_>>().into_iter()
-    }
-
-    fn get_mut(&mut self, sequence: u64) -> Option<&mut Answer> {
-        let found = self.0.iter_mut().find(|(known, _)| *known == sequence);
-        found.map(|(_, answer)| answer)
-    }
-
-    /// Whether so many are unanswered that another one is too many.
-    fn is_full(&self) -> bool {
-        let unanswered = self.0.iter().filter(|(_, answer)| answer.asker.is_some());
-        unanswered.count() >= ANSWERS_MAX
-    }
-
-    fn remember(&mut self, sequence: u64, answer: Answer) {
-        let oldest = self.0.iter().position(|(_, answer)| answer.asker.is_none());
-        if self.0.len() >= ANSWERS_MAX
-            && let Some(oldest) = oldest
-        {
-            self.0.remove(oldest);
-        }
-        self.0.push_back((sequence, answer));
-    }
-
-    fn forget(&mut self, sequence: u64) -> Option<Answer> {
-        let at = self.0.iter().position(|(known, _)| *known == sequence)?;
-        self.0.remove(at).map(|(_, answer)| answer)
-    }
-}
-
-/// A queue's command on its way into the table.
-pub(crate) struct UnderWay {
-    changes: Vec<(PartitionIndex, Changes)>,
-    /// Settlements that are answered when it is durable.
-    settlements: Vec<(MemberId, u64)>,
-    /// How many of those that are gathered are in it with a part only: they
-    /// are answered with the rest, but refused with this one.
-    begun: usize,
-}
 
 impl Queue {
     /// Settles leases of a member; answered when that is durable. `is_quiet` says that nobody

@@ -1,11 +1,12 @@
 //! `lost+found`: what no record names is set aside there, and stays until the operator removes it.
 
-use super::{Remembered, list, make_directory};
+use super::remembered::Remembered;
+use super::survey::{Survey, Unnamed};
+use crate::blocking::{list, make_directory};
 use crate::faults::Fault;
 use crate::node::Node;
 use crate::options::{NodeError, StartReport};
 use crate::small_file;
-use crate::start::survey::{Survey, Unnamed};
 use crate::topic_file;
 use log::{Disk, Operation};
 use std::path::{Path, PathBuf};

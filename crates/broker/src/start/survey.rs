@@ -1,12 +1,13 @@
 //! What is there, looked at before anything is changed: the internal partition is replayed on a
 //! disk in memory, and what it says is compared with what lies beside it.
 
-use super::{list, open_internal};
+use super::internal::open_internal;
+use super::remembered::Remembered;
+use crate::blocking::list;
 use crate::controller::Controller;
 use crate::ids::Now;
 use crate::options::{NodeError, NodeOptions};
 use crate::served_topic::partition_directory;
-use crate::start::Remembered;
 use crate::table::Table;
 use crate::topic_file::{self, Found, TopicFile};
 use log::{DiskErrorKind, DiskKind, DryRun, Traces};

@@ -1,6 +1,5 @@
 //! What is remembered of groups and queues.
 
-use super::TopicEntry;
 use crate::queue::{OffsetSet, RangeMap};
 use std::collections::BTreeMap;
 use wire::record::*;
@@ -47,108 +46,6 @@ pub struct Returned {
     pub deliveries: u32,
     /// Not to be delivered before, nanoseconds since 1970.
     pub not_before: u64,
-}
-
-impl TopicEntry {
-    /// The consumer of this name, if it is a group or queue.
-    pub fn shared(&self, consumer: &str) -> Option<&SharedEntry> {
-        self.shared.get(consumer)
-    }
-
-    /// How many names of consumers are known.
-    pub fn consumer_count(&self) -> usize {
-        let shared = self.shared.keys();
-        self.cursors.len()
-            + shared
-                .filter(|name| !self.cursors.contains_key(*name))
-                .count()
-    }
-
-    pub(super) fn apply_consumer(&mut self, record: ConsumerRecord) {
-        if let Some(entry) = self.shared.get_mut(&record.consumer) {
-            entry.record = record;
-            return;
-        }
-        let entry = SharedEntry {
-            record,
-            members: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            queue: BTreeMap::new(),
-        };
-        self.shared.insert(entry.record.consumer.clone(), entry);
-    }
-
-    pub(super) fn apply_consumer_deleted(&mut self, record: &ConsumerDeletedRecord) {
-        self.shared.remove(&record.consumer);
-        self.cursors.remove(&record.consumer);
-    }
-
-    pub(super) fn apply_member(&mut self, record: MemberRecord) {
-        let Some(entry) = self.shared.get_mut(&record.consumer) else {
-            return;
-        };
-        if record.is_member {
-            entry.members.insert(record.member, record);
-        } else {
-            entry.members.remove(&record.member);
-        }
-    }
-
-    pub(super) fn apply_assignment(&mut self, record: &AssignmentRecord) {
-        let Some(entry) = self.shared.get_mut(&record.consumer) else {
-            return;
-        };
-        if record.owner == MemberId(0) {
-            entry.owners.remove(&record.partition);
-        } else {
-            entry.owners.insert(record.partition, record.owner);
-        }
-    }
-
-    pub(super) fn apply_settled(&mut self, record: SettledRecord) {
-        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
-        if let Some(entry) = entry {
-            entry.apply_settled(record);
-        }
-    }
-
-    pub(super) fn apply_returned(&mut self, record: &ReturnedRecord) {
-        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
-        if let Some(entry) = entry {
-            entry.apply_returned(record);
-        }
-    }
-
-    pub(super) fn apply_rejected(&mut self, record: RejectedRecord) {
-        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
-        if let Some(entry) = entry {
-            entry.apply_rejected(record);
-        }
-    }
-
-    /// A queue's entry of a partition in this life; `None` if the life is over.
-    fn queue_in(
-        &mut self,
-        consumer: &str,
-        partition: PartitionIndex,
-        incarnation: Incarnation,
-    ) -> Option<&mut QueueEntry> {
-        let shared = self.shared.get_mut(consumer)?;
-        let entry = shared.queue.entry(partition).or_default();
-        if entry.incarnation < incarnation {
-            *entry = QueueEntry {
-                incarnation,
-                // Dead letters go on being counted: they are another topic's.
-                next_rejected: entry.next_rejected,
-                ..QueueEntry::default()
-            };
-        }
-        (entry.incarnation == incarnation).then_some(entry)
-    }
-
-    pub(super) fn shared_records(&self) -> impl Iterator<Item = Record> + '_ {
-        self.shared.values().flat_map(SharedEntry::records)
-    }
 }
 
 impl QueueEntry {
@@ -209,7 +106,7 @@ impl QueueEntry {
 }
 
 impl SharedEntry {
-    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+    pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let ConsumerRecord {
             topic, consumer, ..
         } = &self.record;

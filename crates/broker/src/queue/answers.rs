@@ -1,0 +1,66 @@
+//! Answers to settlements, given and to be given, and the command that they wait for.
+
+use super::partition::Changes;
+use crate::ids::Asker;
+use std::collections::VecDeque;
+use wire::message::Lease;
+use wire::{MemberId, PartitionIndex};
+
+/// So many answers of a member are remembered, for settlements that are sent
+/// again: as many as may be unanswered.
+pub(super) const ANSWERS_MAX: usize = 8;
+
+/// A member's last answers, by the sequence number of the settlement.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(VecDeque<(u64, Answer)>);
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub expired: Vec<Lease>,
+    /// Who waits for it; `None` if it was given.
+    pub asker: Option<Asker>,
+}
+
+impl Answers {
+    /// Who waits for an answer.
+    pub fn askers(&self) -> impl Iterator<Item = Asker> + use<> {
+        let askers = self.0.iter().filter_map(|(_, answer)| answer.asker);
+        askers.collect::<Vec<_>>().into_iter()
+    }
+
+    pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut Answer> {
+        let found = self.0.iter_mut().find(|(known, _)| *known == sequence);
+        found.map(|(_, answer)| answer)
+    }
+
+    /// Whether so many are unanswered that another one is too many.
+    pub fn is_full(&self) -> bool {
+        let unanswered = self.0.iter().filter(|(_, answer)| answer.asker.is_some());
+        unanswered.count() >= ANSWERS_MAX
+    }
+
+    pub(super) fn remember(&mut self, sequence: u64, answer: Answer) {
+        let oldest = self.0.iter().position(|(_, answer)| answer.asker.is_none());
+        if self.0.len() >= ANSWERS_MAX
+            && let Some(oldest) = oldest
+        {
+            self.0.remove(oldest);
+        }
+        self.0.push_back((sequence, answer));
+    }
+
+    pub(super) fn forget(&mut self, sequence: u64) -> Option<Answer> {
+        let at = self.0.iter().position(|(known, _)| *known == sequence)?;
+        self.0.remove(at).map(|(_, answer)| answer)
+    }
+}
+
+/// A queue's command on its way into the table.
+pub(crate) struct UnderWay {
+    pub changes: Vec<(PartitionIndex, Changes)>,
+    /// Settlements that are answered when it is durable.
+    pub settlements: Vec<(MemberId, u64)>,
+    /// How many of those that are gathered are in it with a part only: they
+    /// are answered with the rest, but refused with this one.
+    pub begun: usize,
+}
