@@ -3,9 +3,7 @@
 //!
 //! Later sources win: defaults, file, environment, flags.
 
-mod value;
-
-pub use value::Value;
+pub use crate::value::Value;
 
 use crate::address::{self, Reach};
 use crate::error::ConfigError;
@@ -72,7 +70,7 @@ macro_rules! settings {
                             ConfigError::Value { key: key.to_owned(), why }
                         })?;
                     })*
-                    _ => return Err(ConfigError::unknown_key(key)),
+                    _ => return Err(ConfigError::unknown_key(key, Self::keys())),
                 }
                 Ok(())
             }
@@ -179,6 +177,10 @@ mod bounds {
 }
 
 impl Config {
+    fn keys() -> Vec<&'static str> {
+        Self::SETTINGS.iter().map(|setting| setting.key).collect()
+    }
+
     /// Takes settings from the text of a TOML file.
     pub fn read_toml(&mut self, text: &str) -> Result<(), ConfigError> {
         let table: toml::Table = text
@@ -186,9 +188,9 @@ impl Config {
             .map_err(|error: toml::de::Error| ConfigError::Syntax(error.to_string()))?;
         for (key, value) in &table {
             if self.get(key).is_none() {
-                return Err(ConfigError::unknown_key(key));
+                return Err(ConfigError::unknown_key(key, Self::keys()));
             }
-            let texts = value::texts_of_toml(value).map_err(|why| ConfigError::Value {
+            let texts = crate::value::texts_of_toml(value).map_err(|why| ConfigError::Value {
                 key: key.clone(),
                 why,
             })?;

@@ -1,6 +1,5 @@
 //! Why a server does not start or run.
 
-use crate::config::Config;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -18,6 +17,8 @@ pub enum ConfigError {
         key: String,
         /// The known key that looks most like it, if one does.
         nearest: Option<&'static str>,
+        /// All known keys.
+        known: Vec<&'static str>,
     },
     /// The value cannot be right.
     Value {
@@ -43,17 +44,16 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn unknown_key(key: &str) -> Self {
+    /// Of a key that is none of `known`.
+    pub(crate) fn unknown_key(key: &str, known: Vec<&'static str>) -> Self {
         let distance = |known: &str| edit_distance(key, known);
-        let nearest = Config::SETTINGS
-            .iter()
-            .map(|setting| setting.key)
-            .min_by_key(|known| distance(known));
+        let nearest = known.iter().copied().min_by_key(|known| distance(known));
         // A third of the letters may differ; beyond that it is a guess.
         let nearest = nearest.filter(|known| distance(known) * 3 <= known.len().max(3));
         Self::UnknownKey {
             key: key.to_owned(),
             nearest,
+            known,
         }
     }
 }
@@ -82,15 +82,20 @@ impl fmt::Display for ConfigError {
             Self::UnknownKey {
                 key,
                 nearest: Some(nearest),
+                ..
             } => {
                 write!(f, "unknown key `{key}`; did you mean `{nearest}`?")
             }
-            Self::UnknownKey { key, nearest: None } => {
-                let keys: Vec<String> = Config::SETTINGS
-                    .iter()
-                    .map(|setting| format!("`{}`", setting.key))
-                    .collect();
-                write!(f, "unknown key `{key}`; the keys are {}", keys.join(", "))
+            Self::UnknownKey {
+                key,
+                nearest: None,
+                known,
+            } => {
+                write!(
+                    f,
+                    "unknown key `{key}`; the keys are `{}`",
+                    known.join("`, `")
+                )
             }
             Self::Value { key, why } => write!(f, "{key}: {why}"),
             Self::File { path, why } => write!(f, "{}: {why}", path.display()),

@@ -25,6 +25,7 @@ mod server;
 mod storages;
 mod strangers;
 mod system;
+mod value;
 
 pub use config::Config;
 pub use directory::{DataDirectory, TOKEN_BYTES};

@@ -1,6 +1,6 @@
 //! On which processors threads run.
 
-use crate::config::Value;
+use crate::value::Value;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fmt;
 use std::io;
