@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod byte_stream;
 mod calls;
 mod contract;
 mod inproc;
@@ -24,6 +25,7 @@ mod transports;
 mod unix;
 mod unix_socket;
 
+pub use byte_stream::ByteStream;
 pub use calls::Calls;
 pub use contract::*;
 pub use inproc::Inproc;
@@ -32,7 +34,7 @@ pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
 pub use seal::Seal;
 pub use socket::write_to_socket;
 pub use standby::{Relief, Standby};
-pub use stream::{ByteStream, KEPT_BYTES_MIN, StreamLink};
+pub use stream::{KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;
 pub use transports::Transports;
 pub use unix::Unix;

@@ -1,7 +1,7 @@
 //! What all sockets of the system have in common.
 
+use crate::byte_stream::ByteStream;
 use crate::contract::{Bell, Readiness};
-use crate::stream::ByteStream;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};

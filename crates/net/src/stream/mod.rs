@@ -6,6 +6,7 @@ mod reads;
 mod receive;
 mod send;
 
+use crate::byte_stream::ByteStream;
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::regions::{Range, Regions, check_chunk, place_in};
@@ -17,7 +18,7 @@ use receive::{Arrived, Inbox, Places};
 pub use send::KEPT_BYTES_MIN;
 use send::{Frame, FrameLabel, Outbox};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use wire::codec::Codec;
@@ -26,61 +27,6 @@ use wire::message::{BulkWrite, Region};
 
 /// Bytes that one call of `poll` moves before others have their turn.
 const TURN_BYTES: u64 = 1 << 20;
-
-/// A connected pair of byte streams that never wait: what a transport that has
-/// no messages and regions of its own is made of.
-pub trait ByteStream: Send {
-    /// Whether the connection stands by now; an error if it never will.
-    fn is_connected(&mut self) -> io::Result<bool>;
-
-    /// As [`io::Read::read_vectored`]. An error of kind `InvalidData` says
-    /// that the other side sent what no sane one sends.
-    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
-
-    /// As [`io::Write::write_vectored`]; errors as for reading.
-    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Says that no more will be written; what was written still arrives.
-    fn finish(&mut self);
-
-    /// As [`Link::readiness`].
-    fn readiness(&mut self) -> Readiness<'_>;
-
-    /// As [`Link::attach`].
-    fn attach(&mut self, bell: Bell);
-
-    /// As [`Link::descriptors`].
-    fn descriptors(&self) -> Vec<RawFd>;
-
-    /// How many of the bytes written so far need their memory no more. `None`
-    /// if none does once it is written, because writing copies. Pieces that
-    /// are shorter than [`KEPT_BYTES_MIN`] are to be copied in any case.
-    fn settled_bytes(&mut self) -> Option<u64> {
-        None
-    }
-
-    /// What `ready`, told by the system, means for reading and writing here.
-    fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
-        ready
-    }
-
-    /// Whether room to write is told as if there were something to read.
-    fn tells_room(&self) -> bool {
-        false
-    }
-
-    /// As [`Link::look`]; `wants_room` says that a write was refused bytes.
-    fn look(&mut self, wants_room: bool) -> Option<bool> {
-        let _ = wants_room;
-        None
-    }
-
-    /// As [`Link::rest`]; `wants_room` says that a write was refused bytes.
-    fn rest(&mut self, wants_room: bool) -> bool {
-        let _ = wants_room;
-        true
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {

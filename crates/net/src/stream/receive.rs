@@ -10,8 +10,8 @@ use wire::codec::{Codec, DecodeError};
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use wire::message::{BulkData, BulkRead, BulkStatus, BulkWrite};
 
-use super::ByteStream;
 use super::reads::Reads;
+use crate::byte_stream::ByteStream;
 
 /// The buffer for headers, heads and small frames.
 const BUFFER_BYTES: usize = 64 * 1024;

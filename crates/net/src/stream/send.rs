@@ -13,7 +13,7 @@ use wire::frame::{BULK_CHUNK_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use wire::message::{BulkData, BulkStatus};
 use wire::{ErrorCode, ErrorReply};
 
-use super::ByteStream;
+use crate::byte_stream::ByteStream;
 
 /// The most pieces of memory that one system call is given.
 const SLICES_MAX: usize = 128;

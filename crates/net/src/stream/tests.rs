@@ -2,6 +2,7 @@
 
 use super::*;
 use memory::{Buffer, Pool};
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex};
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use wire::message::{BulkData, BulkRead, BulkStatus};

@@ -8,9 +8,10 @@
 mod world;
 
 use crate::address;
+use crate::byte_stream::ByteStream;
 use crate::contract::*;
 use crate::options::LinkOptions;
-use crate::stream::{ByteStream, StreamLink};
+use crate::stream::StreamLink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;

@@ -1,0 +1,59 @@
+//! What a transport that has no messages and regions of its own is made of.
+
+use crate::contract::*;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+
+/// A connected pair of byte streams that never wait.
+pub trait ByteStream: Send {
+    /// Whether the connection stands by now; an error if it never will.
+    fn is_connected(&mut self) -> io::Result<bool>;
+
+    /// As [`io::Read::read_vectored`]. An error of kind `InvalidData` says
+    /// that the other side sent what no sane one sends.
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// As [`io::Write::write_vectored`]; errors as for reading.
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Says that no more will be written; what was written still arrives.
+    fn finish(&mut self);
+
+    /// As [`Link::readiness`].
+    fn readiness(&mut self) -> Readiness<'_>;
+
+    /// As [`Link::attach`].
+    fn attach(&mut self, bell: Bell);
+
+    /// As [`Link::descriptors`].
+    fn descriptors(&self) -> Vec<RawFd>;
+
+    /// How many of the bytes written so far need their memory no more. `None`
+    /// if none does once it is written, because writing copies. Pieces that
+    /// are shorter than [`crate::KEPT_BYTES_MIN`] are to be copied in any case.
+    fn settled_bytes(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// What `ready`, told by the system, means for reading and writing here.
+    fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
+        ready
+    }
+
+    /// Whether room to write is told as if there were something to read.
+    fn tells_room(&self) -> bool {
+        false
+    }
+
+    /// As [`Link::look`]; `wants_room` says that a write was refused bytes.
+    fn look(&mut self, wants_room: bool) -> Option<bool> {
+        let _ = wants_room;
+        None
+    }
+
+    /// As [`Link::rest`]; `wants_room` says that a write was refused bytes.
+    fn rest(&mut self, wants_room: bool) -> bool {
+        let _ = wants_room;
+        true
+    }
+}
