@@ -346,7 +346,7 @@ impl Driver {
     }
 
     /// Adds partitions to a live topic. Handles learn of them by
-    /// [`TopicHandle::refresh`].
+    /// [`crate::TopicHandle::refresh`].
     ///
     /// # Errors
     /// [`ClientError::Server`] with [`ErrorCode::InvalidStorage`]; nothing is
