@@ -22,7 +22,9 @@ impl Node {
     ) -> Result<(), Refused> {
         let AlterTopic { changes } = AlterTopic::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        let topic = self.topic_of(asker, head.topic)?;
+        let topic = self
+            .topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
         }
@@ -42,7 +44,7 @@ impl Node {
             topic: head.topic,
             definition: definition.to_json(),
         };
-        if let Some(topic) = self.topics.get_mut(&head.topic) {
+        if let Some(topic) = self.topics.get_mut(head.topic) {
             topic.busy = Some("the topic is being altered");
         }
         let altering = Altering {
@@ -61,7 +63,7 @@ impl Node {
             topic: id,
             definition,
         } = altering;
-        if let Some(topic) = self.topics.get_mut(&id) {
+        if let Some(topic) = self.topics.get_mut(id) {
             topic.busy = None;
             if result.is_ok() {
                 topic.judge = Judge::of(&definition);

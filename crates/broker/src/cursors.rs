@@ -24,7 +24,8 @@ impl Node {
         self.drain.refuse_closing()?;
         topic::check_consumer_name(&request.consumer)
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
-        self.topic_of(asker, head.topic)?;
+        self.topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         self.refuse_shared(head.topic, &request)?;
         let limit = self.ctx.options.limits.consumers_max;
         let entry = self.commands.table().topic(head.topic);
@@ -68,14 +69,15 @@ impl Node {
         topic: TopicId,
         request: MoveCursors,
     ) -> Result<(), Refused> {
-        let namespace = self.topic_of(asker, topic)?.namespace.clone();
+        let served = self.topics.of(self.sessions.namespace(asker.link), topic)?;
+        let namespace = served.namespace.clone();
         let mut records = Vec::new();
         let mut storages = Vec::new();
         // Checked as a whole before anything is proposed.
         for (index, position) in &request.positions {
-            let storage = self.storage_of(asker, topic, *index)?;
+            let storage = served.storage_of(*index)?;
             let Some(partition) = self.partitions.get(&storage) else {
-                return Err(self.closed(topic, *index));
+                return Err(served.closed(*index));
             };
             let position = partition.store.check_position(*position)?;
             storages.push(storage);
@@ -205,7 +207,8 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let ReadCursors { consumer } = ReadCursors::decode(from).map_err(malformed)?;
-        self.topic_of(asker, head.topic)?;
+        self.topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         let entry = self.commands.table().topic(head.topic);
         let cursors = entry
             .into_iter()
@@ -233,7 +236,11 @@ impl Node {
     ) -> Result<(), Refused> {
         let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        let namespace = self
+            .topics
+            .of(self.sessions.namespace(asker.link), head.topic)?
+            .namespace
+            .clone();
         if let Some(id) = self.shared.named(head.topic, &consumer) {
             return self.delete_shared(asker, id);
         }

@@ -1,15 +1,15 @@
 //! Topics: found, listed, described.
 
-use crate::ids::{Asker, StorageId};
+use crate::ids::Asker;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
-use crate::served_topic::{Slot, Topic};
+use crate::refusal::{Refused, malformed, no_topic, unknown_topic};
+use crate::served_topic::Slot;
 use crate::table::TopicEntry;
 use topic::Definition;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::PartitionRecord;
-use wire::{Codec, Durability, ErrorCode, Offset, PartitionIndex, TopicId};
+use wire::{Codec, Durability, Offset, TopicId};
 
 impl Node {
     pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
@@ -63,53 +63,13 @@ impl Node {
             .named(self.sessions.namespace(asker.link), &name);
         entry
             .map(|entry| entry.record.topic)
-            .filter(|id| self.topics.contains_key(id))
+            .filter(|id| self.topics.get(*id).is_some())
             .ok_or_else(|| no_topic(&name))
-    }
-
-    /// The topic of this id, if it is in the asker's namespace.
-    pub(crate) fn topic_of(&self, asker: Asker, id: TopicId) -> Result<&Topic, Refused> {
-        self.topics
-            .get(&id)
-            .filter(|topic| topic.namespace == self.sessions.namespace(asker.link))
-            .ok_or_else(|| unknown_topic(id))
-    }
-
-    /// The storage of a partition, if there is one that was opened.
-    pub(crate) fn storage_of(
-        &self,
-        asker: Asker,
-        id: TopicId,
-        partition: PartitionIndex,
-    ) -> Result<StorageId, Refused> {
-        let topic = self.topic_of(asker, id)?;
-        match topic.partitions.get(partition.0 as usize) {
-            Some(Slot::Open(storage)) => Ok(*storage),
-            Some(Slot::Failed(reason)) => Err(refuse(
-                ErrorCode::StorageFailed,
-                format!(
-                    "partition {partition} of {:?} could not be opened: {reason}",
-                    topic.name
-                ),
-            )),
-            None if topic.partitions.is_empty() => Err(refuse(
-                ErrorCode::NoPartitions,
-                format!("topic {:?} has no partition yet", topic.name),
-            )),
-            None => Err(refuse(
-                ErrorCode::UnknownPartition,
-                format!(
-                    "topic {:?} has partitions 0 to {}, not {partition}",
-                    topic.name,
-                    topic.partitions.len() - 1
-                ),
-            )),
-        }
     }
 
     pub(crate) fn description(&self, id: TopicId) -> Option<TopicDescription> {
         let entry = self.commands.table().topic(id)?;
-        let topic = self.topics.get(&id)?;
+        let topic = self.topics.get(id)?;
         let partitions = entry.partitions.values().zip(&topic.partitions);
         let partitions =
             partitions.map(|(record, slot)| self.describe_partition(entry, record, slot));

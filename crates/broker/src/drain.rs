@@ -81,7 +81,7 @@ impl Node {
         let requests = self.sessions.iter().flat_map(|(_, it)| it.requests.iter());
         let asked = requests.filter(|(_, it)| is_awaited(it.method)).count();
         [
-            (self.makings.len(), "topics being made"),
+            (self.topics.makings.len(), "topics being made"),
             (transfers, "transfers of data"),
             (
                 usize::from(!self.commands.controller.is_idle()),

@@ -31,7 +31,7 @@ impl Node {
     /// A topic has got partitions: who shares with them has less.
     pub(crate) fn share_total(&mut self, topic: TopicId) {
         let shares = |topic: &Topic| topic.definition.retention().total_bytes.is_some();
-        if self.topics.get(&topic).is_some_and(shares) {
+        if self.topics.get(topic).is_some_and(shares) {
             self.keep_topic(topic);
         }
     }
@@ -43,7 +43,7 @@ impl Node {
         consumer: &str,
         partitions: impl IntoIterator<Item = PartitionIndex>,
     ) {
-        let Some(topic) = self.topics.get(&topic) else {
+        let Some(topic) = self.topics.get(topic) else {
             return;
         };
         let names = topic.definition.keep_until_acknowledged();
@@ -53,12 +53,7 @@ impl Node {
         let definition = topic.definition.clone();
         let slots = partitions.into_iter();
         let slots = slots.filter_map(|index| topic.partitions.get(index.0 as usize));
-        let open: Vec<StorageId> = slots
-            .filter_map(|slot| match slot {
-                Slot::Open(storage) => Some(*storage),
-                Slot::Failed(_) => None,
-            })
-            .collect();
+        let open: Vec<StorageId> = slots.filter_map(Slot::open).collect();
         for storage in open {
             self.keep_partition(storage, &definition);
         }
@@ -66,14 +61,12 @@ impl Node {
 
     /// Tells all storages of a topic what is to be kept.
     pub(crate) fn keep_topic(&mut self, id: TopicId) {
-        let Some(topic) = self.topics.get(&id) else {
+        let Some(topic) = self.topics.get(id) else {
             return;
         };
         let definition = topic.definition.clone();
-        for slot in topic.partitions.clone() {
-            if let Slot::Open(storage) = slot {
-                self.keep_partition(storage, &definition);
-            }
+        for (_, storage) in self.topics.storages(id) {
+            self.keep_partition(storage, &definition);
         }
     }
 

@@ -35,7 +35,7 @@ impl Node {
             .commands
             .table()
             .topics()
-            .filter(|(id, _)| self.topics.contains_key(id))
+            .filter(|(id, _)| self.topics.get(**id).is_some())
             .flat_map(|(_, entry)| entry.shared.values())
             .map(|entry| {
                 (
@@ -81,7 +81,10 @@ impl Node {
         consumer: &str,
         kind: ConsumerKind,
     ) -> Result<SharedId, Refused> {
-        let name = &self.topic_of(asker, topic)?.name;
+        let name = &self
+            .topics
+            .of(self.sessions.namespace(asker.link), topic)?
+            .name;
         let Some(id) = self.shared.named(topic, consumer) else {
             return Err(refuse(
                 ErrorCode::UnknownConsumer,

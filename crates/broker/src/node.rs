@@ -19,16 +19,15 @@ use crate::partition::{Partition, Partitions};
 use crate::producer_epochs::{EpochProposals, NamelessProducers};
 use crate::queue::{Leases, Letters, Queue};
 use crate::read_data::Reads;
-use crate::served_topic::Making;
-use crate::served_topic::Topic;
+use crate::served_topic::Topics;
 use crate::session::{Deferred, Sessions};
 use crate::shared::SharedConsumers;
 use crate::timers::Timer;
 use crate::topic_file::TopicFiles;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use wire::ErrorReply;
 use wire::frame::BULK_CHUNK_BYTES;
-use wire::{ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
@@ -39,15 +38,13 @@ pub struct Node {
     pub(crate) deferred: Deferred,
     /// The table, and changes of it that are under way.
     pub(crate) commands: Commands,
-    pub(crate) topics: BTreeMap<TopicId, Topic>,
+    pub(crate) topics: Topics,
     /// Groups and queues.
     pub(crate) shared: SharedConsumers,
     /// What became of the events of each queue.
     pub(crate) queues: BTreeMap<SharedId, Queue>,
     pub(crate) leases: Leases,
     pub(crate) letters: Letters,
-    /// Topics that are being made or get more partitions.
-    pub(crate) makings: BTreeMap<u64, Making>,
     pub(crate) partitions: Partitions,
     pub(crate) reads: Reads,
     pub(crate) cursor_proposals: CursorProposals,

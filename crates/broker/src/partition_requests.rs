@@ -15,7 +15,7 @@ use memory::Buffer;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
-use wire::{Codec, ErrorCode, MemberId, PartitionIndex, TopicId};
+use wire::{Codec, ErrorCode, MemberId, TopicId};
 
 impl Node {
     /// Calls a partition, and routes what the act asks of others. `None` if the partition is
@@ -30,16 +30,6 @@ impl Node {
         Some(done)
     }
 
-    /// What is said of a partition that its topic names and that has closed.
-    pub(crate) fn closed(&self, topic: TopicId, partition: PartitionIndex) -> Refused {
-        let name = self.topics.get(&topic).map(|topic| topic.name.as_str());
-        let message = match name {
-            Some(name) => format!("partition {partition} of topic {name:?} is closed"),
-            None => format!("partition {partition} of topic {topic} is closed"),
-        };
-        refuse(ErrorCode::UnknownPartition, message)
-    }
-
     pub(crate) fn produce(
         &mut self,
         asker: Asker,
@@ -50,10 +40,10 @@ impl Node {
         let produce = Produce::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         let (id, index) = (head.topic, produce.partition);
-        let storage = self.storage_of(asker, id, index)?;
-        let topic = self.topics.get(&id);
-        let Some((topic, partition)) = topic.zip(self.partitions.get_mut(&storage)) else {
-            return Err(self.closed(id, index));
+        let namespace = self.sessions.namespace(asker.link);
+        let (topic, storage) = self.topics.partition(namespace, id, index)?;
+        let Some(partition) = self.partitions.get_mut(&storage) else {
+            return Err(topic.closed(index));
         };
         let store = &partition.store;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, payload, &self.ctx)?;
@@ -138,7 +128,8 @@ impl Node {
     ) -> Result<(), Refused> {
         self.drain.refuse_closing()?;
         let index = subscribe.partition;
-        let storage = self.storage_of(asker, topic, index)?;
+        let namespace = self.sessions.namespace(asker.link);
+        let (served, storage) = self.topics.partition(namespace, topic, index)?;
         if !subscribe.consumer.is_empty() {
             topic::check_consumer_name(&subscribe.consumer)
                 .map_err(|error| refuse(ErrorCode::LimitExceeded, error.to_string()))?;
@@ -148,7 +139,7 @@ impl Node {
         }
         self.refuse_too_many(asker)?;
         let Some(partition) = self.partitions.get(&storage) else {
-            return Err(self.closed(topic, index));
+            return Err(served.closed(index));
         };
         // What is acknowledged and on its way to the disk counts: whoever opens
         // the name again behind it is not to get those events once more.
@@ -240,11 +231,13 @@ impl Node {
     ) -> Result<(), Refused> {
         let read = ReadData::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
+        let namespace = self.sessions.namespace(asker.link);
+        let topic = self.topics.of(namespace, head.topic)?;
         let mut events = Vec::with_capacity(read.events.len());
         for wanted in read.events {
-            let storage = self.storage_of(asker, head.topic, wanted.partition)?;
+            let storage = topic.storage_of(wanted.partition)?;
             let Some(partition) = self.partitions.get(&storage) else {
-                return Err(self.closed(head.topic, wanted.partition));
+                return Err(topic.closed(wanted.partition));
             };
             partition.store.check_event(Position {
                 incarnation: wanted.incarnation,
@@ -272,13 +265,17 @@ impl Node {
     ) -> Result<(), Refused> {
         let fetch = Fetch::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let storage = self.storage_of(asker, head.topic, fetch.partition)?;
+        let index = fetch.partition;
+        let namespace = self.sessions.namespace(asker.link);
+        let (topic, storage) = self.topics.partition(namespace, head.topic, index)?;
+        let Some(partition) = self.partitions.get_mut(&storage) else {
+            return Err(topic.closed(index));
+        };
         if let Some(session) = self.sessions.get_mut(asker.link) {
             session.begin_work(asker.id, Work::Fetch(storage));
         }
-        self.at(storage, |partition, ctx| {
-            partition.fetch(asker, &fetch, ctx)
-        })
-        .unwrap_or_else(|| Err(self.closed(head.topic, fetch.partition)))
+        let begun = partition.fetch(asker, &fetch, &mut self.ctx);
+        self.route();
+        begun
     }
 }

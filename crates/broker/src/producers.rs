@@ -8,13 +8,12 @@ use crate::faults::Fault;
 use crate::ids::Asker;
 use crate::node::Node;
 use crate::refusal::{Refused, fenced, malformed, refuse};
-use crate::served_topic::Slot;
 use crate::table::Table;
 use wire::batch::Header;
 use wire::codec::Reader;
 use wire::message::{OpenProducer, ProducerOpened, RequestHead};
 use wire::record::{ProducerRecord, Record};
-use wire::{Codec, ErrorCode, PartitionIndex, ProducerEpoch, ProducerId, SessionId, TopicId};
+use wire::{Codec, ErrorCode, ProducerEpoch, ProducerId, SessionId, TopicId};
 
 impl Node {
     /// Refuses to go on as a producer that is known as another session's, or by its name. One
@@ -48,7 +47,11 @@ impl Node {
     ) -> Result<(), Refused> {
         let open = OpenProducer::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        let namespace = self.topic_of(asker, head.topic)?.namespace.clone();
+        let namespace = self
+            .topics
+            .of(self.sessions.namespace(asker.link), head.topic)?
+            .namespace
+            .clone();
         if open.name.is_empty() {
             let session = self.sessions.id(asker.link);
             let (producer, epoch) = match open.resume {
@@ -147,14 +150,7 @@ impl Node {
     /// A new life has begun: what waits of an older one is refused, so that
     /// it is never appended behind the new one's first batch.
     fn fence_arrivals(&mut self, topic: TopicId, producer: ProducerId, epoch: ProducerEpoch) {
-        let slots = self
-            .topics
-            .get(&topic)
-            .map(|topic| topic.partitions.clone());
-        for slot in slots.into_iter().flatten() {
-            let Slot::Open(storage) = slot else {
-                continue;
-            };
+        for (_, storage) in self.topics.storages(topic) {
             self.at(storage, |partition, ctx| {
                 partition.fence(producer, epoch, ctx);
             });
@@ -168,20 +164,12 @@ impl Node {
         producer: ProducerId,
         epoch: ProducerEpoch,
     ) {
-        let slots = self.topics.get(&topic).map(|topic| &topic.partitions);
-        let next = slots
-            .into_iter()
-            .flatten()
-            .enumerate()
-            .filter_map(|(index, slot)| {
-                let Slot::Open(storage) = slot else {
-                    return None;
-                };
-                let partition = self.partitions.get(storage)?;
-                let (appends, store) = (&partition.appends, &partition.store);
-                let next = appends.next_sequence(producer, epoch, store)?;
-                Some((PartitionIndex(index as u32), next))
-            });
+        let storages = self.topics.storages(topic);
+        let next = storages.filter_map(|(index, storage)| {
+            let partition = self.partitions.get(&storage)?;
+            let (appends, store) = (&partition.appends, &partition.store);
+            Some((index, appends.next_sequence(producer, epoch, store)?))
+        });
         let opened = ProducerOpened {
             producer,
             epoch,

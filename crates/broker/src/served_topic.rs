@@ -2,13 +2,14 @@
 
 use crate::ids::{Asker, StorageId};
 use crate::judge::Judge;
-use crate::refusal::{Refused, refuse};
+use crate::refusal::{Refused, refuse, unknown_topic};
 use log::StorageKind;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topic::Definition;
 use wire::record::{PartitionRecord, TopicRecord};
-use wire::{Durability, ErrorCode, ErrorReply, TopicId};
+use wire::{Durability, ErrorCode, ErrorReply, PartitionIndex, TopicId};
 
 /// A topic that serves.
 pub(crate) struct Topic {
@@ -45,6 +46,40 @@ pub(crate) struct Making {
 }
 
 impl Topic {
+    /// The storage of a partition, if there is one that was opened.
+    pub fn storage_of(&self, partition: PartitionIndex) -> Result<StorageId, Refused> {
+        match self.partitions.get(partition.0 as usize) {
+            Some(Slot::Open(storage)) => Ok(*storage),
+            Some(Slot::Failed(reason)) => Err(refuse(
+                ErrorCode::StorageFailed,
+                format!(
+                    "partition {partition} of {:?} could not be opened: {reason}",
+                    self.name
+                ),
+            )),
+            None if self.partitions.is_empty() => Err(refuse(
+                ErrorCode::NoPartitions,
+                format!("topic {:?} has no partition yet", self.name),
+            )),
+            None => Err(refuse(
+                ErrorCode::UnknownPartition,
+                format!(
+                    "topic {:?} has partitions 0 to {}, not {partition}",
+                    self.name,
+                    self.partitions.len() - 1
+                ),
+            )),
+        }
+    }
+
+    /// What is said of a partition that was opened and has closed.
+    pub fn closed(&self, partition: PartitionIndex) -> Refused {
+        refuse(
+            ErrorCode::UnknownPartition,
+            format!("partition {partition} of topic {:?} is closed", self.name),
+        )
+    }
+
     pub fn new(record: &TopicRecord, definition: Arc<Definition>) -> Self {
         Self {
             namespace: record.namespace.clone(),
@@ -53,6 +88,80 @@ impl Topic {
             definition,
             partitions: Vec::new(),
             busy: None,
+        }
+    }
+}
+
+/// The topics that serve, and those that are being made.
+#[derive(Default)]
+pub(crate) struct Topics {
+    all: BTreeMap<TopicId, Topic>,
+    /// Topics that are being made or get more partitions.
+    pub makings: BTreeMap<u64, Making>,
+}
+
+impl Topics {
+    pub fn get(&self, id: TopicId) -> Option<&Topic> {
+        self.all.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: TopicId) -> Option<&mut Topic> {
+        self.all.get_mut(&id)
+    }
+
+    pub fn insert(&mut self, id: TopicId, topic: Topic) {
+        self.all.insert(id, topic);
+    }
+
+    pub fn remove(&mut self, id: TopicId) -> Option<Topic> {
+        self.all.remove(&id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Topic> {
+        self.all.values()
+    }
+
+    /// The topic of this id, if it is in the namespace.
+    pub fn of(&self, namespace: &str, id: TopicId) -> Result<&Topic, Refused> {
+        self.all
+            .get(&id)
+            .filter(|topic| topic.namespace == namespace)
+            .ok_or_else(|| unknown_topic(id))
+    }
+
+    /// A topic in the namespace, and the storage of its partition, if that was opened.
+    pub fn partition(
+        &self,
+        namespace: &str,
+        id: TopicId,
+        partition: PartitionIndex,
+    ) -> Result<(&Topic, StorageId), Refused> {
+        let topic = self.of(namespace, id)?;
+        topic.storage_of(partition).map(|storage| (topic, storage))
+    }
+
+    /// The partitions of a topic that were opened.
+    pub fn storages(
+        &self,
+        id: TopicId,
+    ) -> impl Iterator<Item = (PartitionIndex, StorageId)> + use<> {
+        let slots = self.all.get(&id).map(|topic| topic.partitions.iter());
+        let slots = slots.into_iter().flatten().zip(0..);
+        let open = slots.filter_map(|(slot, index)| Some((PartitionIndex(index), slot.open()?)));
+        open.collect::<Vec<_>>().into_iter()
+    }
+}
+
+impl Slot {
+    /// The storage, if it was opened.
+    pub fn open(&self) -> Option<StorageId> {
+        match self {
+            Self::Open(storage) => Some(*storage),
+            Self::Failed(_) => None,
         }
     }
 }

@@ -40,7 +40,7 @@ impl Node {
         let table = self.commands.table();
         let topics = table
             .topics()
-            .filter_map(|(id, entry)| Some(self.topic_status(entry, self.topics.get(id)?)));
+            .filter_map(|(id, entry)| Some(self.topic_status(entry, self.topics.get(*id)?)));
         json!({
             "directory": self.ctx.options.directory_id.to_string(),
             "instance": self.ctx.options.instance.to_string(),

@@ -34,7 +34,7 @@ impl Node {
             let record = making.record.as_ref();
             record.is_some_and(|record| record.namespace == namespace && record.name == create.name)
         };
-        if self.makings.values().any(is_made) {
+        if self.topics.makings.values().any(is_made) {
             // Whether it will be there is known when it is asked again.
             return Err(ErrorReply::retryable(
                 ErrorCode::TopicExists,
@@ -54,7 +54,7 @@ impl Node {
             ));
         }
         let limit = self.ctx.options.limits.topics_max;
-        if self.commands.table().topic_count() + self.makings.len() >= limit {
+        if self.commands.table().topic_count() + self.topics.makings.len() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
                 format!("there are {limit} topics (topics_max)"),
@@ -84,7 +84,9 @@ impl Node {
     ) -> Result<(), Refused> {
         let add = AddPartitions::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        let topic = self.topic_of(asker, head.topic)?;
+        let topic = self
+            .topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
         }
@@ -103,7 +105,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let first = self
             .topics
-            .get(&topic)
+            .get(topic)
             .map_or(0, |topic| topic.partitions.len());
         definition
             .check_partition_count(u32::try_from(first + storages.len()).unwrap_or(u32::MAX))
@@ -162,7 +164,7 @@ impl Node {
             partitions.push((id, record));
             opens.push((id, kind, open));
         }
-        if let Some(topic) = self.topics.get_mut(&topic) {
+        if let Some(topic) = self.topics.get_mut(topic) {
             topic.busy = Some("the topic is getting partitions");
         }
         let making_now = Making {
@@ -174,7 +176,7 @@ impl Node {
             partitions,
             failure: None,
         };
-        self.makings.insert(making, making_now);
+        self.topics.makings.insert(making, making_now);
         if opens.is_empty() {
             self.propose(making);
         }
@@ -211,7 +213,10 @@ impl Node {
         storage: StorageId,
         result: Result<(Box<dyn Storage>, Recovery), StorageError>,
     ) {
-        let Some(making) = self.makings.get_mut(&id) else {
+        let making = self.topics.makings.get(&id);
+        let served = making.and_then(|making| self.topics.get(making.topic));
+        let known = served.map(|topic| topic.name.clone());
+        let Some(making) = self.topics.makings.get_mut(&id) else {
             return;
         };
         making.waiting -= 1;
@@ -220,9 +225,8 @@ impl Node {
         match (result, record) {
             (Ok((opened, _)), Some(record)) => {
                 let definition = making.definition.clone();
-                let new = making.record.as_ref().map(|topic| &topic.name);
-                let known = self.topics.get(&making.topic).map(|topic| &topic.name);
-                let name = new.or(known).cloned().unwrap_or_default();
+                let new = making.record.as_ref().map(|topic| topic.name.clone());
+                let name = new.or(known).unwrap_or_default();
                 self.install_partition(storage, opened, &record, (&name, &definition));
             }
             (Err(error), Some(record)) => {
@@ -236,7 +240,7 @@ impl Node {
             }
             (_, None) => {}
         }
-        let Some(making) = self.makings.get(&id) else {
+        let Some(making) = self.topics.makings.get(&id) else {
             return;
         };
         if making.waiting > 0 {
@@ -285,7 +289,7 @@ impl Node {
 
     /// Every partition is open: the records are written last.
     fn propose(&mut self, id: u64) {
-        let Some(making) = self.makings.get(&id) else {
+        let Some(making) = self.topics.makings.get(&id) else {
             return;
         };
         let mut records: Vec<Record> = making
@@ -309,13 +313,13 @@ impl Node {
 
     /// A partition could not be made: nothing is left behind.
     fn give_up_making(&mut self, id: u64) {
-        let Some(making) = self.makings.remove(&id) else {
+        let Some(making) = self.topics.makings.remove(&id) else {
             return;
         };
         for (storage, _) in &making.partitions {
             self.at(*storage, |partition, ctx| partition.leave(true, ctx));
         }
-        if let Some(topic) = self.topics.get_mut(&making.topic) {
+        if let Some(topic) = self.topics.get_mut(making.topic) {
             topic.busy = None;
         }
         if let Some(failure) = making.failure {
@@ -328,22 +332,22 @@ impl Node {
         if let Err(error) = result {
             // Whether the records survive is unknown, so the directories stay:
             // the next start sets aside what nothing refers to.
-            if let Some(making) = self.makings.remove(&id) {
-                if let Some(topic) = self.topics.get_mut(&making.topic) {
+            if let Some(making) = self.topics.makings.remove(&id) {
+                if let Some(topic) = self.topics.get_mut(making.topic) {
                     topic.busy = None;
                 }
                 self.refuse_request(making.asker, undecided(&error));
             }
             return;
         }
-        let Some(making) = self.makings.remove(&id) else {
+        let Some(making) = self.topics.makings.remove(&id) else {
             return;
         };
         if let Some(record) = &making.record {
             let topic = Topic::new(record, making.definition.clone());
             self.topics.insert(making.topic, topic);
         }
-        if let Some(topic) = self.topics.get_mut(&making.topic) {
+        if let Some(topic) = self.topics.get_mut(making.topic) {
             topic.busy = None;
             let slots = making
                 .partitions
@@ -376,7 +380,7 @@ impl Node {
         let id = entry
             .map(|entry| entry.record.topic)
             .ok_or_else(|| no_topic(&name))?;
-        if let Some(topic) = self.topics.get_mut(&id) {
+        if let Some(topic) = self.topics.get_mut(id) {
             if let Some(busy) = topic.busy {
                 return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
             }
@@ -398,7 +402,7 @@ impl Node {
     ) {
         if let Err(error) = result {
             // It may be asked again.
-            if let Some(topic) = self.topics.get_mut(&id) {
+            if let Some(topic) = self.topics.get_mut(id) {
                 topic.busy = None;
             }
             self.refuse_request(asker, undecided(&error));
@@ -407,7 +411,7 @@ impl Node {
         self.forget_shared(id);
         self.topic_files
             .keep(id, self.commands.table(), &mut self.ctx);
-        if let Some(topic) = self.topics.remove(&id) {
+        if let Some(topic) = self.topics.remove(id) {
             for slot in topic.partitions {
                 if let Slot::Open(storage) = slot {
                     let error = refuse(

@@ -220,7 +220,7 @@ impl Node {
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
-        let topic = self.topics.get(&shared.record.topic);
+        let topic = self.topics.get(shared.record.topic);
         let partition_count = topic.map_or(0, |topic| topic.partitions.len() as u32);
         let members: BTreeMap<MemberId, bool> = shared
             .members

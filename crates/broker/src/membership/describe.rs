@@ -28,7 +28,8 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
-        self.topic_of(asker, head.topic)?;
+        self.topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         let consumers = self.consumers(head.topic, &consumer);
         if consumers.is_empty() && !consumer.is_empty() {
             return Err(refuse(
@@ -95,11 +96,8 @@ impl Node {
         &self,
         topic: TopicId,
     ) -> impl Iterator<Item = (LinkId, PartitionIndex, &Subscription)> {
-        let slots = self.topics.get(&topic).map(|topic| &topic.partitions);
-        let partitions = slots.into_iter().flatten().filter_map(|slot| match slot {
-            Slot::Open(storage) => self.partitions.get(storage),
-            Slot::Failed(_) => None,
-        });
+        let storages = self.topics.storages(topic);
+        let partitions = storages.filter_map(|(_, storage)| self.partitions.get(&storage));
         partitions.flat_map(|partition| {
             let index = partition.store.key.partition;
             let subscriptions = partition.subscriptions.iter();
@@ -140,7 +138,7 @@ impl Node {
         let shared = self.shared.get(id)?;
         let record = &shared.record;
         let partitions = match shared.is_queue() {
-            true => (0..self.topics.get(&record.topic)?.partitions.len())
+            true => (0..self.topics.get(record.topic)?.partitions.len())
                 .map(|index| self.queue_partition(id, PartitionIndex(index as u32)))
                 .collect(),
             false => self.cursors_of(entry, &record.consumer, true),
@@ -194,7 +192,7 @@ impl Node {
 
     /// Where a name's cursors are: in all partitions, or in those where it has one.
     fn cursors_of(&self, entry: &TopicEntry, consumer: &str, all: bool) -> Vec<ConsumerPartition> {
-        let Some(topic) = self.topics.get(&entry.record.topic) else {
+        let Some(topic) = self.topics.get(entry.record.topic) else {
             return Vec::new();
         };
         let cursors = entry.cursors.get(consumer);
@@ -205,10 +203,8 @@ impl Node {
             if cursor.is_none() && !all {
                 continue;
             }
-            let open = match slot {
-                Slot::Open(storage) => self.partitions.get(storage),
-                Slot::Failed(_) => None,
-            };
+            let open = slot.open();
+            let open = open.and_then(|storage| self.partitions.get(&storage));
             let position = match (cursor, open) {
                 // A cursor in a life that has ended counts from where it goes on.
                 (Some(cursor), Some(open)) => {
@@ -355,7 +351,7 @@ impl Node {
     }
 
     fn is_open(&self, topic: TopicId, partition: PartitionIndex) -> bool {
-        let topic = self.topics.get(&topic);
+        let topic = self.topics.get(topic);
         let slot = topic.and_then(|topic| topic.partitions.get(partition.0 as usize));
         matches!(slot, Some(Slot::Open(_)))
     }

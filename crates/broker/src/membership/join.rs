@@ -8,7 +8,6 @@ use crate::ids::Asker;
 use crate::ids::SharedId;
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse, unknown_topic};
-use crate::served_topic::Slot;
 use crate::session::{Membership, Stage};
 use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::{Appended, Reader};
 use wire::message::*;
 use wire::record::*;
-use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, Sequence, TopicId};
+use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, Sequence, TopicId};
 
 impl Node {
     pub(crate) fn join(
@@ -27,7 +26,8 @@ impl Node {
     ) -> Result<(), Refused> {
         let join = Join::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        self.topic_of(asker, head.topic)?;
+        self.topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         check_join(&join)?;
         self.refuse_too_many(asker)?;
         let mut records = Vec::new();
@@ -207,17 +207,8 @@ impl Node {
                 ),
             ));
         }
-        let slots = self
-            .topics
-            .get(&record.topic)
-            .map(|topic| &topic.partitions);
-        for (index, slot) in slots.into_iter().flatten().enumerate() {
-            let partition = PartitionIndex(index as u32);
-            let open = match slot {
-                Slot::Open(storage) => self.partitions.get(storage),
-                Slot::Failed(_) => None,
-            };
-            let Some(open) = open else {
+        for (partition, storage) in self.topics.storages(record.topic) {
+            let Some(open) = self.partitions.get(&storage) else {
                 continue;
             };
             let state = open.store.state();

@@ -34,7 +34,8 @@ impl Node {
     ) -> Result<(), Refused> {
         let Leave { consumer, member } = Leave::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        self.topic_of(asker, head.topic)?;
+        self.topics
+            .of(self.sessions.namespace(asker.link), head.topic)?;
         let kind = match self.shared.named(head.topic, &consumer) {
             Some(id) => self.shared.get(id).map(|shared| shared.record.kind),
             None => None,

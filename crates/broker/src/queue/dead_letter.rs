@@ -149,7 +149,7 @@ impl Queue {
             first_sequence: letter.sequence,
         };
         let staged = Staged::read(bytes).map_err(|error| error.to_string())?;
-        let served = lent.topics.get(&topic);
+        let served = lent.topics.get(topic);
         let block_bytes = served.map_or(wire::batch::BLOCK_BYTES_DEFAULT, |topic| {
             topic.definition.data_block_bytes()
         });
@@ -293,7 +293,7 @@ fn target_of(namespace: &str, name: &str, lent: &Lent<'_>) -> Result<(TopicId, S
     let entry = lent.commands.table().named(namespace, name);
     let entry = entry.ok_or_else(|| format!("topic {name:?} does not exist"))?;
     let topic = entry.record.topic;
-    let slots = lent.topics.get(&topic).map(|topic| &topic.partitions);
+    let slots = lent.topics.get(topic).map(|topic| &topic.partitions);
     match slots.and_then(|slots| slots.first()) {
         Some(Slot::Open(storage)) => Ok((topic, *storage)),
         Some(Slot::Failed(reason)) => Err(format!("topic {name:?}: {reason}")),

@@ -12,7 +12,7 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::{Asker, SharedId, StorageId};
 use crate::partition::Partitions;
-use crate::served_topic::{Slot, Topic};
+use crate::served_topic::{Slot, Topics};
 use crate::shared::Shared;
 use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(crate) struct Lent<'a> {
     pub ctx: &'a mut Ctx,
     pub partitions: &'a mut Partitions,
     pub commands: &'a mut Commands,
-    pub topics: &'a BTreeMap<TopicId, Topic>,
+    pub topics: &'a Topics,
     /// Who is a member.
     pub shared: &'a Shared,
     pub leases: &'a mut Leases,
@@ -245,7 +245,7 @@ impl Queue {
     /// has them.
     fn open_partitions(&mut self, lent: &Lent<'_>) {
         let out_of_turn = lent.ctx.planted(Fault::KeysOutOfTurn);
-        let Some(topic) = lent.topics.get(&self.topic) else {
+        let Some(topic) = lent.topics.get(self.topic) else {
             return;
         };
         if self.partitions.len() == topic.partitions.len() {
