@@ -3,8 +3,8 @@
 use crate::commands::{Altering, Decided};
 use crate::controller::ControlError;
 use crate::controller::undecided;
-use crate::ids::Asker;
-use crate::judge::Judge;
+use crate::ids::RequestId;
+use crate::metadata_check::MetadataCheck;
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse, unknown_topic};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use wire::{Codec, ErrorCode, ErrorReply};
 impl Node {
     pub(crate) fn alter_topic(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
@@ -24,7 +24,7 @@ impl Node {
         self.drain.refuse_begun()?;
         let topic = self
             .topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
         }
@@ -48,7 +48,7 @@ impl Node {
             topic.busy = Some("the topic is being altered");
         }
         let altering = Altering {
-            asker,
+            caller,
             topic: head.topic,
             definition: Arc::new(definition),
         };
@@ -59,27 +59,27 @@ impl Node {
     /// The new definition is durable: it holds from now on.
     pub(crate) fn topic_altered(&mut self, altering: Altering, result: Result<(), ControlError>) {
         let Altering {
-            asker,
+            caller,
             topic: id,
             definition,
         } = altering;
         if let Some(topic) = self.topics.get_mut(id) {
             topic.busy = None;
             if result.is_ok() {
-                topic.judge = Judge::of(&definition);
+                topic.metadata_check = MetadataCheck::of(&definition);
                 topic.definition = definition;
             }
         }
         if let Err(error) = result {
-            self.refuse_request(asker, undecided(&error));
+            self.refuse_request(caller, undecided(&error));
             return;
         }
         self.keep_topic(id);
         self.topic_files
             .keep(id, self.commands.table(), &mut self.ctx);
         match self.description(id) {
-            Some(description) => self.reply_long(asker, description.to_bytes()),
-            None => self.refuse_request(asker, unknown_topic(id)),
+            Some(description) => self.reply_long(caller, description.to_bytes()),
+            None => self.refuse_request(caller, unknown_topic(id)),
         }
     }
 }

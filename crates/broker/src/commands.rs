@@ -2,7 +2,7 @@
 
 use crate::controller::{Command, CommandToken, ControlError, Controller, Single};
 use crate::ctx::Ctx;
-use crate::ids::{Asker, INTERNAL_STORAGE, PartitionKey, SharedId};
+use crate::ids::{INTERNAL_STORAGE, PartitionKey, RequestId, SharedId};
 use crate::io::Output;
 use crate::table::Table;
 use std::collections::BTreeMap;
@@ -19,21 +19,21 @@ pub(crate) enum Decided {
     /// A topic's definition has changed.
     TopicAltered(Altering),
     /// A topic is gone.
-    TopicDeleted(Asker, TopicId),
+    TopicDeleted(RequestId, TopicId),
     /// Cursors have moved.
-    CursorsMoved(Asker, Moved),
+    CursorsMoved(RequestId, Moved),
     /// A named producer has a new life.
-    ProducerOpened(Asker, ProducerRecord),
+    ProducerOpened(RequestId, ProducerRecord),
     /// Somebody is a member.
     MemberJoined(JoinUnderWay),
     /// A group or queue has changed, and somebody waits for it.
-    SharedAnswer(Asker, SharedId),
+    SharedAnswer(RequestId, SharedId),
     /// A group or queue has changed.
     SharedChanged(SharedId),
     /// What became of a queue's events is recorded.
     QueueRecorded(SharedId),
     /// A group or queue is gone.
-    ConsumerDeleted(Asker, SharedId),
+    ConsumerDeleted(RequestId, SharedId),
     /// Partitions of a group have new owners, by the grant of this number.
     Granted(SharedId, u64),
     /// Losses of a partition are recorded.
@@ -42,7 +42,7 @@ pub(crate) enum Decided {
 
 /// A change of a definition that is on its way into the table.
 pub(crate) struct Altering {
-    pub asker: Asker,
+    pub caller: RequestId,
     pub topic: TopicId,
     pub definition: Arc<Definition>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Moved(pub Vec<CursorKey>);
 
 /// A member whose records are on their way.
 pub(crate) struct JoinUnderWay {
-    pub asker: Asker,
+    pub caller: RequestId,
     pub id: SharedId,
     pub member: MemberId,
     pub held: Vec<Lease>,
@@ -109,7 +109,7 @@ impl Commands {
     }
 
     /// Lets take effect what was submitted or stored.
-    pub fn settle(&mut self, ctx: &mut Ctx) {
+    pub fn advance(&mut self, ctx: &mut Ctx) {
         self.controller.advance();
         while let Some((token, operation)) = self.controller.storage().poll_operation() {
             ctx.outputs.push_back(Output::Disk {

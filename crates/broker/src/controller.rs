@@ -76,7 +76,7 @@ pub trait Controller {
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)>;
 }
 
-/// A command was not carried out, as its asker is told.
+/// A command was not carried out, as its caller is told.
 pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
     match error {
         ControlError::NotLeader { hint } => ErrorReply {

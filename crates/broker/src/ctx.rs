@@ -6,7 +6,7 @@ use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::flow::Flow;
 use crate::ids::{
-    Asker, Bulk, JobId, LinkId, Now, OWN_LINK, Purpose, SharedId, StorageId, TransferId,
+    Bulk, JobId, LinkId, Now, OWN_LINK, Purpose, RequestId, SharedId, StorageId, TransferId,
 };
 use crate::io::{Job, Output};
 use crate::options::NodeOptions;
@@ -42,12 +42,12 @@ pub(crate) struct Ctx {
     /// Bytes of batches that wait for room, by connection.
     pub waiting_bytes: BTreeMap<LinkId, u64>,
     /// Connections to which so much waits to be sent that nothing more is delivered.
-    pub crowded: BTreeSet<LinkId>,
+    pub backpressured: BTreeSet<LinkId>,
     pub dirty: Dirty,
     last_id: u64,
 }
 
-/// What was called since it was last settled.
+/// What was called, and is to be advanced before the node waits for its next input.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     pub partitions: BTreeSet<StorageId>,
@@ -71,7 +71,7 @@ impl Ctx {
             bulk: BTreeMap::new(),
             jobs: BTreeMap::new(),
             waiting_bytes: BTreeMap::new(),
-            crowded: BTreeSet::new(),
+            backpressured: BTreeSet::new(),
             dirty: Dirty::default(),
             last_id: 0,
         }
@@ -96,35 +96,35 @@ impl Ctx {
     }
 
     /// Answers a request.
-    pub fn reply(&mut self, asker: Asker, head: Vec<u8>) {
-        let message = Message::control(FrameKind::Reply, asker.id, head);
-        self.effects.push_back(Effect::Reply(asker, message));
+    pub fn reply(&mut self, caller: RequestId, head: Vec<u8>) {
+        let message = Message::control(FrameKind::Reply, caller.id, head);
+        self.effects.push_back(Effect::Reply(caller, message));
     }
 
     /// Answers a request, behind whatever was sent in the bulk lane before.
-    pub fn reply_in_bulk(&mut self, asker: Asker, head: Vec<u8>, payload: Vec<Bytes>) {
+    pub fn reply_in_bulk(&mut self, caller: RequestId, head: Vec<u8>, payload: Vec<Bytes>) {
         let message = Message {
             payload,
             lane: Lane::Bulk,
-            ..Message::control(FrameKind::Reply, asker.id, head)
+            ..Message::control(FrameKind::Reply, caller.id, head)
         };
-        self.effects.push_back(Effect::Reply(asker, message));
+        self.effects.push_back(Effect::Reply(caller, message));
     }
 
     /// Answers with a head; if that is too long for one, with a payload.
-    pub fn reply_long(&mut self, asker: Asker, head: Vec<u8>) {
+    pub fn reply_long(&mut self, caller: RequestId, head: Vec<u8>) {
         if head.len() <= wire::frame::HEAD_BYTES_MAX as usize {
-            self.reply(asker, head);
+            self.reply(caller, head);
         } else {
-            self.reply_in_bulk(asker, Vec::new(), vec![head.into()]);
+            self.reply_in_bulk(caller, Vec::new(), vec![head.into()]);
         }
     }
 
     /// Answers a request, or an append of the server itself, with an error.
-    pub fn refuse(&mut self, asker: Asker, error: ErrorReply) {
-        self.effects.push_back(match asker.link {
-            OWN_LINK => Effect::OwnAppend(asker.id, Err(error)),
-            _ => Effect::Refuse(asker, error),
+    pub fn refuse(&mut self, caller: RequestId, error: ErrorReply) {
+        self.effects.push_back(match caller.link {
+            OWN_LINK => Effect::OwnAppend(caller.id, Err(error)),
+            _ => Effect::Refuse(caller, error),
         });
     }
 

@@ -4,7 +4,7 @@ use crate::commands::{CursorKey, Decided, Moved};
 use crate::controller::ControlError;
 use crate::controller::undecided;
 use crate::faults::Fault;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::node::Node;
 use crate::partition::durability_about;
 use crate::refusal::{Refused, malformed, refuse};
@@ -16,7 +16,7 @@ use wire::{Codec, Durability, ErrorCode, TopicId};
 impl Node {
     pub(crate) fn move_cursors(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
@@ -25,7 +25,7 @@ impl Node {
         topic::check_consumer_name(&request.consumer)
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
         self.topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         self.refuse_shared(head.topic, &request)?;
         let limit = self.ctx.options.limits.consumers_max;
         let entry = self.commands.table().topic(head.topic);
@@ -39,37 +39,39 @@ impl Node {
                 format!("the topic has {limit} consumers (consumers_max)"),
             ));
         }
-        self.move_checked(asker, head.topic, request)
+        self.move_checked(caller, head.topic, request)
     }
 
     /// Moves cursors of a group for the owner of its partitions.
     pub(crate) fn move_member_cursors(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let MoveMemberCursors { member, moves } =
             MoveMemberCursors::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let id = self.shared_named(asker, head.topic, &moves.consumer, ConsumerKind::Group)?;
+        let id = self.shared_named(caller, head.topic, &moves.consumer, ConsumerKind::Group)?;
         if !self.ctx.planted(Fault::FencedAck) {
             self.check_member(id, member)?;
             for (partition, _) in &moves.positions {
                 self.check_owner(id, member, *partition)?;
             }
         }
-        self.move_checked(asker, head.topic, moves)
+        self.move_checked(caller, head.topic, moves)
     }
 
     /// Moves cursors for somebody who may.
     fn move_checked(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         topic: TopicId,
         request: MoveCursors,
     ) -> Result<(), Refused> {
-        let served = self.topics.of(self.sessions.namespace(asker.link), topic)?;
+        let served = self
+            .topics
+            .of(self.sessions.namespace(caller.link), topic)?;
         let namespace = served.namespace.clone();
         let mut records = Vec::new();
         let mut storages = Vec::new();
@@ -116,7 +118,7 @@ impl Node {
             // Somebody decided it, and may not do so again.
             CursorMove::Seek => Durability::Synced,
         };
-        self.propose_cursors(asker, durability, records);
+        self.propose_cursors(caller, durability, records);
         Ok(())
     }
 
@@ -160,13 +162,13 @@ impl Node {
         self.cursor_proposals.position(key, self.commands.table())
     }
 
-    fn propose_cursors(&mut self, asker: Asker, durability: Durability, records: Vec<Record>) {
+    fn propose_cursors(&mut self, caller: RequestId, durability: Durability, records: Vec<Record>) {
         if records.is_empty() && self.cursor_proposals.is_empty() {
-            self.reply(asker, Vec::new());
+            self.reply(caller, Vec::new());
             return;
         }
         if self.ctx.planted(Fault::CursorEarly) {
-            self.reply(asker, Vec::new());
+            self.reply(caller, Vec::new());
         }
         let mut keys = Vec::new();
         for record in &records {
@@ -178,14 +180,14 @@ impl Node {
         }
         // Even if nothing moves, the answer comes after what is under way:
         // it says that the position is durable.
-        let decided = Decided::CursorsMoved(asker, Moved(keys));
+        let decided = Decided::CursorsMoved(caller, Moved(keys));
         self.commands
             .submit_at(durability, records, decided, &mut self.ctx);
     }
 
     pub(crate) fn cursors_moved(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         moved: Moved,
         result: Result<(), ControlError>,
     ) {
@@ -195,20 +197,20 @@ impl Node {
             self.consumer_moved(*topic, consumer, partitions);
         }
         match result {
-            Ok(()) => self.reply(asker, Vec::new()),
-            Err(error) => self.refuse_request(asker, undecided(&error)),
+            Ok(()) => self.reply(caller, Vec::new()),
+            Err(error) => self.refuse_request(caller, undecided(&error)),
         }
     }
 
     pub(crate) fn read_cursors(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let ReadCursors { consumer } = ReadCursors::decode(from).map_err(malformed)?;
         self.topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         let entry = self.commands.table().topic(head.topic);
         let cursors = entry
             .into_iter()
@@ -224,13 +226,13 @@ impl Node {
         let list = CursorList {
             cursors: cursors.collect(),
         };
-        self.reply_long(asker, list.to_bytes());
+        self.reply_long(caller, list.to_bytes());
         Ok(())
     }
 
     pub(crate) fn delete_consumer(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
@@ -238,11 +240,11 @@ impl Node {
         self.drain.refuse_closing()?;
         let namespace = self
             .topics
-            .of(self.sessions.namespace(asker.link), head.topic)?
+            .of(self.sessions.namespace(caller.link), head.topic)?
             .namespace
             .clone();
         if let Some(id) = self.shared.named(head.topic, &consumer) {
-            return self.delete_shared(asker, id);
+            return self.delete_shared(caller, id);
         }
         let entry = self.commands.table().topic(head.topic);
         let cursors = entry.and_then(|entry| entry.cursors.get(&consumer));
@@ -269,7 +271,7 @@ impl Node {
             })
         });
         let records = records.collect();
-        self.propose_cursors(asker, Durability::Synced, records);
+        self.propose_cursors(caller, Durability::Synced, records);
         Ok(())
     }
 }

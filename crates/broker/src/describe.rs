@@ -1,6 +1,6 @@
 //! Topics: found, listed, described.
 
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, no_topic, unknown_topic};
 use crate::served_topic::Slot;
@@ -12,8 +12,8 @@ use wire::record::PartitionRecord;
 use wire::{Codec, Durability, Offset, TopicId};
 
 impl Node {
-    pub(crate) fn list_topics(&mut self, asker: Asker) -> Result<(), Refused> {
-        let namespace = self.sessions.namespace(asker.link).to_owned();
+    pub(crate) fn list_topics(&mut self, caller: RequestId) -> Result<(), Refused> {
+        let namespace = self.sessions.namespace(caller.link).to_owned();
         let entries = self.commands.table().namespace(&namespace);
         let ids: Vec<TopicId> = entries.map(|entry| entry.record.topic).collect();
         let topics = ids
@@ -21,23 +21,27 @@ impl Node {
             .filter_map(|id| self.description(id))
             .collect();
         // A list of topics may be longer than a head; then it is the payload.
-        self.reply_long(asker, TopicList { topics }.to_bytes());
+        self.reply_long(caller, TopicList { topics }.to_bytes());
         Ok(())
     }
 
     pub(crate) fn describe_topic(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
-        let id = self.topic_named(asker, from)?;
+        let id = self.topic_named(caller, from)?;
         let description = self.description(id).ok_or_else(|| unknown_topic(id))?;
-        self.reply_long(asker, description.to_bytes());
+        self.reply_long(caller, description.to_bytes());
         Ok(())
     }
 
-    pub(crate) fn list_gaps(&mut self, asker: Asker, from: &mut Reader<'_>) -> Result<(), Refused> {
-        let id = self.topic_named(asker, from)?;
+    pub(crate) fn list_gaps(
+        &mut self,
+        caller: RequestId,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let id = self.topic_named(caller, from)?;
         let entry = self
             .commands
             .table()
@@ -50,17 +54,17 @@ impl Node {
         let list = GapList {
             gaps: gaps.collect(),
         };
-        self.reply_long(asker, list.to_bytes());
+        self.reply_long(caller, list.to_bytes());
         Ok(())
     }
 
     /// The topic that a request names, if there is one.
-    fn topic_named(&self, asker: Asker, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
+    fn topic_named(&self, caller: RequestId, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
         let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
         let entry = self
             .commands
             .table()
-            .named(self.sessions.namespace(asker.link), &name);
+            .named(self.sessions.namespace(caller.link), &name);
         entry
             .map(|entry| entry.record.topic)
             .filter(|id| self.topics.get(*id).is_some())

@@ -39,7 +39,7 @@ impl Node {
             for partition in self.partitions.values_mut() {
                 partition.leave(false, &mut self.ctx);
             }
-            self.settle_again();
+            self.advance_dirty();
         }
         if self.drain == Drain::ClosingPartitions
             && self.partitions.is_empty()
@@ -50,7 +50,7 @@ impl Node {
             self.drain = Drain::ClosingInternal;
             self.commands.controller.storage().close();
             self.ctx.dirty.controller = true;
-            self.settle_again();
+            self.advance_dirty();
         }
         if self.drain == Drain::ClosingInternal && self.commands.controller.is_closed() {
             self.drain = Drain::Done;
@@ -81,7 +81,7 @@ impl Node {
         let requests = self.sessions.iter().flat_map(|(_, it)| it.requests.iter());
         let asked = requests.filter(|(_, it)| is_awaited(it.method)).count();
         [
-            (self.topics.makings.len(), "topics being made"),
+            (self.topics.pending.len(), "topics being made"),
             (transfers, "transfers of data"),
             (
                 usize::from(!self.commands.controller.is_idle()),

@@ -1,7 +1,7 @@
 //! What an act of one object asks of the others. The object notes it in the context; the node
 //! routes it right behind the act, in the order in which it was noted.
 
-use crate::ids::{Asker, LinkId, PartitionKey, SharedId, StorageId};
+use crate::ids::{LinkId, PartitionKey, RequestId, SharedId, StorageId};
 use bytes::Bytes;
 use log::{DataPlace, EventData, Found, StorageError};
 use net::Message;
@@ -11,12 +11,12 @@ use wire::{ErrorReply, Incarnation, Offset, PartitionIndex, TopicId};
 /// See the module.
 pub(crate) enum Effect {
     /// A request is answered.
-    Reply(Asker, Message),
-    Refuse(Asker, ErrorReply),
+    Reply(RequestId, Message),
+    Refuse(RequestId, ErrorReply),
     /// A message that answers nothing: events, or the end of a subscription.
     Send(LinkId, Message),
     /// A subscription has ended by itself: its session forgets it.
-    SubscriptionEnded(Asker),
+    SubscriptionEnded(RequestId),
     /// An append of the server itself is stored, or was refused.
     OwnAppend(u64, Result<(), ErrorReply>),
     /// The visible end of a partition of this topic has moved.

@@ -32,12 +32,12 @@ pub(crate) struct TransferId(pub u64);
 
 /// Who asked: a connection, and its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Asker {
+pub(crate) struct RequestId {
     pub link: LinkId,
     pub id: u64,
 }
 
-/// The asker of what the server appends itself: no connection has this id.
+/// The caller of what the server appends itself: no connection has this id.
 pub(crate) const OWN_LINK: LinkId = LinkId(u64::MAX);
 
 /// The storage of the internal partition.

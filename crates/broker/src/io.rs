@@ -25,10 +25,10 @@ pub struct FileSystemSpace {
 }
 
 /// Something happened.
+#[allow(missing_docs)] // Fields whose names say it.
 pub enum Input {
     /// A connection stands.
     LinkUp {
-        /// Which.
         link: LinkId,
         /// Who is at the other end.
         peer: Peer,
@@ -36,63 +36,34 @@ pub enum Input {
         capabilities: net::Capabilities,
     },
     /// A connection is gone.
-    LinkDown {
-        /// Which.
-        link: LinkId,
-        /// Why.
-        reason: NetError,
-    },
-    /// How many bytes wait to be handed to the network. To be told when they
-    /// pass [`LINK_QUEUED_BYTES_HIGH`], and again when they have fallen to
-    /// [`LINK_QUEUED_BYTES_LOW`]: in between nothing is delivered to
-    /// subscriptions of the connection.
-    LinkQueued {
-        /// Of which connection.
-        link: LinkId,
-        /// How many.
-        bytes: u64,
-    },
+    LinkDown { link: LinkId, reason: NetError },
+    /// How many bytes of a connection wait to be handed to the network. The executor reports
+    /// it when they pass [`LINK_QUEUED_BYTES_HIGH`], and again when they have fallen to
+    /// [`LINK_QUEUED_BYTES_LOW`]: in between nothing is delivered on the connection.
+    LinkQueued { link: LinkId, bytes: u64 },
     /// A message arrived.
-    Message {
-        /// Where from.
-        link: LinkId,
-        /// What.
-        message: Received,
-    },
+    Message { link: LinkId, message: Received },
     /// A read of a client's memory is done.
     ReadDone {
-        /// Of which connection.
         link: LinkId,
-        /// Which.
         token: BulkToken,
-        /// The bytes and their blocks' checksums.
+        /// The bytes, and the checksums of their blocks.
         result: Result<(Buffer, Vec<u32>), NetError>,
     },
     /// A write into a client's memory was handed to the network.
     WriteDone {
-        /// Of which connection.
         link: LinkId,
-        /// Which.
         token: BulkToken,
-        /// Whether.
         result: Result<(), NetError>,
     },
     /// A disk operation was carried out.
     DiskDone {
-        /// For which storage.
         storage: StorageId,
-        /// Which.
         token: OperationToken,
-        /// How it went.
         result: Result<Outcome, DiskError>,
     },
     /// A blocking job was done.
-    JobDone {
-        /// Which.
-        job: JobId,
-        /// How it went.
-        result: JobResult,
-    },
+    JobDone { job: JobId, result: JobResult },
     /// What there is of bytes where the data directory lies, looked at now and then.
     FileSystem(FileSystemSpace),
     /// Time has passed, or nothing else: a timer may be due.
@@ -102,26 +73,21 @@ pub enum Input {
 }
 
 /// Work that blocks, in an [`Output::Job`].
+#[allow(missing_docs)] // Fields whose names say it.
 pub enum Job {
     /// Opens or makes a partition.
     Open {
-        /// The kind of storage.
         kind: Arc<dyn StorageKind>,
-        /// What.
         open: OpenPartition,
     },
     /// Removes a closed partition.
     Remove {
-        /// The kind of storage.
         kind: Arc<dyn StorageKind>,
-        /// Where it is.
         directory: PathBuf,
     },
     /// Keeps a small file whole.
     Keep {
-        /// What it lies on.
         disk: Arc<dyn Disk>,
-        /// Where.
         path: PathBuf,
         /// What it is to hold; `None` removes it.
         bytes: Option<Vec<u8>>,
@@ -152,56 +118,37 @@ pub enum JobResult {
 }
 
 /// Something to do for the executor.
+#[allow(missing_docs)] // Fields whose names say it.
 pub enum Output {
     /// Send a message.
     Send {
-        /// Where to. A dead link is no error: the message is dropped.
+        /// A dead link is no error: the message is dropped.
         link: LinkId,
-        /// What.
         message: Message,
     },
     /// Read a client's memory; answered by [`Input::ReadDone`].
     Read {
-        /// Of which connection.
         link: LinkId,
-        /// Which.
         token: BulkToken,
-        /// What.
         read: RegionRead,
     },
     /// Write into a client's memory; answered by [`Input::WriteDone`].
     Write {
-        /// Of which connection.
         link: LinkId,
-        /// Which.
         token: BulkToken,
-        /// What.
         write: RegionWrite,
     },
     /// End a connection; answered by [`Input::LinkDown`].
-    Close {
-        /// Which.
-        link: LinkId,
-        /// Why.
-        reason: String,
-    },
+    Close { link: LinkId, reason: String },
     /// Carry out a disk operation; answered by [`Input::DiskDone`]. What does
     /// not block may be done at once, on the calling thread.
     Disk {
-        /// For which storage.
         storage: StorageId,
-        /// Which.
         token: OperationToken,
-        /// What.
         operation: Operation,
     },
     /// Do a blocking job; answered by [`Input::JobDone`].
-    Job {
-        /// Which.
-        job: JobId,
-        /// What.
-        work: Job,
-    },
+    Job { job: JobId, work: Job },
     /// A line for the server's log: what an operator should know.
     Report(String),
     /// After [`Input::Drain`]: everything is closed cleanly, the executor may end.

@@ -15,7 +15,7 @@ mod recovering;
 
 use crate::commands::Decided;
 use crate::controller::ControlError;
-use crate::ids::{Asker, SharedId};
+use crate::ids::{RequestId, SharedId};
 use crate::node::Node;
 use crate::refusal::{Refused, refuse};
 use crate::shared::{Member, Prefetch, Presence, Shared};
@@ -76,14 +76,14 @@ impl Node {
     /// The group or queue that a request names.
     pub(crate) fn shared_named(
         &self,
-        asker: Asker,
+        caller: RequestId,
         topic: TopicId,
         consumer: &str,
         kind: ConsumerKind,
     ) -> Result<SharedId, Refused> {
         let name = &self
             .topics
-            .of(self.sessions.namespace(asker.link), topic)?
+            .of(self.sessions.namespace(caller.link), topic)?
             .name;
         let Some(id) = self.shared.named(topic, consumer) else {
             return Err(refuse(
@@ -130,14 +130,14 @@ impl Node {
     /// A change of a group or queue is durable, or was refused; somebody waits for it.
     pub(crate) fn shared_answer(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         id: SharedId,
         result: Result<(), ControlError>,
     ) {
         match result {
-            Ok(()) => self.reply(asker, Vec::new()),
+            Ok(()) => self.reply(caller, Vec::new()),
             Err(error) => {
-                self.refuse_request(asker, crate::controller::undecided(&error));
+                self.refuse_request(caller, crate::controller::undecided(&error));
                 self.return_to_table(id, &error);
             }
         }
@@ -204,10 +204,10 @@ impl Node {
 
     /// A connection has a membership no more; nothing is said.
     pub(crate) fn forget_membership(&mut self, presence: Presence) {
-        if let Some(asker) = presence.asker()
-            && let Some(session) = self.sessions.get_mut(asker.link)
+        if let Some(caller) = presence.caller()
+            && let Some(session) = self.sessions.get_mut(caller.link)
         {
-            session.memberships.remove(&asker.id);
+            session.memberships.remove(&caller.id);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::ctx::Ctx;
 use crate::cursor_proposals::CursorProposals;
 use crate::drain_stage::Drain;
 use crate::effects::{Effect, ReadFor, WasRead};
-use crate::ids::{Asker, Bulk, INTERNAL_STORAGE, Purpose, SharedId};
+use crate::ids::{Bulk, INTERNAL_STORAGE, Purpose, RequestId, SharedId};
 use crate::partition::{Partition, Partitions};
 use crate::producer_epochs::{EpochProposals, NamelessProducers};
 use crate::queue::{Leases, Letters, Queue};
@@ -125,7 +125,7 @@ impl Node {
         while let Some(timer) = self.ctx.timers.pop(now.monotonic) {
             self.timer(timer);
         }
-        self.settle();
+        self.run_to_fixpoint();
     }
 
     /// The next thing to do for the executor.
@@ -157,9 +157,9 @@ impl Node {
             Timer::Session(link) => self.sessions.timer_came(link, &mut self.ctx),
             Timer::Requests(link) => self.look_at_deadlines(link),
             Timer::Delayed(link) => self.sessions.send_delayed(link, &mut self.ctx),
-            Timer::Fetch(storage, asker) => {
+            Timer::Fetch(storage, caller) => {
                 self.at(storage, |partition, ctx| {
-                    partition.advance_fetch(asker, ctx);
+                    partition.advance_fetch(caller, ctx);
                 });
             }
             Timer::Storage(storage) => {
@@ -197,19 +197,19 @@ impl Node {
     }
 
     /// Lets what was touched take effect, until nothing moves any more.
-    fn settle(&mut self) {
-        self.settle_again();
+    fn run_to_fixpoint(&mut self) {
+        self.advance_dirty();
         self.drain_further();
     }
 
-    pub(crate) fn settle_again(&mut self) {
+    pub(crate) fn advance_dirty(&mut self) {
         loop {
             if let Some(storage) = self.ctx.dirty.partitions.pop_first() {
-                self.settle_partition(storage);
+                self.advance_partition(storage);
             } else if std::mem::take(&mut self.ctx.dirty.controller) {
-                self.settle_commands();
+                self.advance_commands();
             } else if let Some(id) = self.ctx.dirty.queues.pop_first() {
-                self.settle_queue(id);
+                self.advance_queue(id);
             } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
                 break;
             }
@@ -220,14 +220,14 @@ impl Node {
     pub(crate) fn route(&mut self) {
         while let Some(effect) = self.ctx.effects.pop_front() {
             match effect {
-                Effect::Reply(asker, message) => {
-                    self.sessions.reply(asker, message, &mut self.ctx);
+                Effect::Reply(caller, message) => {
+                    self.sessions.reply(caller, message, &mut self.ctx);
                 }
-                Effect::Refuse(asker, error) => {
-                    self.sessions.refuse(asker, &error, &mut self.ctx);
+                Effect::Refuse(caller, error) => {
+                    self.sessions.refuse(caller, &error, &mut self.ctx);
                 }
                 Effect::Send(link, message) => self.sessions.send(link, message, &mut self.ctx),
-                Effect::SubscriptionEnded(Asker { link, id }) => {
+                Effect::SubscriptionEnded(RequestId { link, id }) => {
                     if let Some(session) = self.sessions.get_mut(link) {
                         session.subscriptions.remove(&id);
                     }
@@ -315,13 +315,13 @@ impl Node {
         });
     }
 
-    /// Lets a partition settle; one that has closed is forgotten.
-    fn settle_partition(&mut self, storage: StorageId) {
-        let settled = self.at(storage, |partition, ctx| {
-            partition.settle(ctx);
+    /// Advances a partition; one that has closed is forgotten.
+    fn advance_partition(&mut self, storage: StorageId) {
+        let ended = self.at(storage, |partition, ctx| {
+            partition.advance(ctx);
             partition.ended()
         });
-        let Some(ended) = settled.flatten() else {
+        let Some(ended) = ended.flatten() else {
             return;
         };
         self.partitions.remove(&storage);
@@ -360,8 +360,8 @@ impl Node {
         false
     }
 
-    fn settle_commands(&mut self) {
-        self.commands.settle(&mut self.ctx);
+    fn advance_commands(&mut self) {
+        self.commands.advance(&mut self.ctx);
         while let Some((decided, result)) = self.commands.poll_decided(&mut self.ctx) {
             self.decided(decided, result);
         }
@@ -371,14 +371,14 @@ impl Node {
         match decided {
             Decided::Made(making) => self.made(making, result),
             Decided::TopicAltered(altering) => self.topic_altered(altering, result),
-            Decided::TopicDeleted(asker, topic) => self.topic_deleted(asker, topic, result),
-            Decided::CursorsMoved(asker, moved) => self.cursors_moved(asker, moved, result),
-            Decided::ProducerOpened(asker, record) => self.producer_opened(asker, record, result),
+            Decided::TopicDeleted(caller, topic) => self.topic_deleted(caller, topic, result),
+            Decided::CursorsMoved(caller, moved) => self.cursors_moved(caller, moved, result),
+            Decided::ProducerOpened(caller, record) => self.producer_opened(caller, record, result),
             Decided::MemberJoined(under_way) => self.member_joined(under_way, result),
-            Decided::SharedAnswer(asker, id) => self.shared_answer(asker, id, result),
+            Decided::SharedAnswer(caller, id) => self.shared_answer(caller, id, result),
             Decided::SharedChanged(id) => self.shared_changed(id, result),
             Decided::QueueRecorded(id) => self.queue_recorded(id, result),
-            Decided::ConsumerDeleted(asker, id) => self.consumer_deleted(asker, id, result),
+            Decided::ConsumerDeleted(caller, id) => self.consumer_deleted(caller, id, result),
             Decided::Granted(id, grant) => self.granted(id, grant, result),
             Decided::GapsRecorded(lost) => {
                 let (commands, ctx) = (&mut self.commands, &mut self.ctx);

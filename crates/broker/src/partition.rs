@@ -1,7 +1,7 @@
 //! One partition: its storage, batches on their way into it, and who reads it.
 //!
 //! A partition knows nothing of sessions, topics or queues. What an act asks of them goes out
-//! as [`Effect`]s; [`Partition::settle`] is called before the node waits for its next input.
+//! as [`Effect`]s; [`Partition::advance`] is called before the node waits for its next input.
 
 pub(crate) mod acks;
 pub(crate) mod appends;
@@ -19,7 +19,7 @@ pub(crate) mod wait_queue;
 use crate::ctx::Ctx;
 use crate::effects::{Copied, Effect, WasRead};
 use crate::faults::Fault;
-use crate::ids::{Asker, PartitionKey, StorageId, TransferId};
+use crate::ids::{PartitionKey, RequestId, StorageId, TransferId};
 use crate::io::{Job, Output};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
@@ -152,31 +152,31 @@ impl Partition {
     /// Appends a batch of the server itself.
     pub fn append(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         batch: ValidBatch,
         place: Option<DataPlace>,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
         let store = &mut self.store;
-        self.appends.append(asker, batch, place, store, ctx)
+        self.appends.append(caller, batch, place, store, ctx)
     }
 
     /// Acknowledges a batch of the server itself that was appended before.
     pub fn acknowledge_duplicate(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         batch: &ValidBatch,
         base_offset: Offset,
         ctx: &mut Ctx,
     ) {
         let store = &self.store;
         self.appends
-            .acknowledge_duplicate(asker, batch, base_offset, store, ctx);
+            .acknowledge_duplicate(caller, batch, base_offset, store, ctx);
     }
 
     /// Nobody waits for a produce call any more.
-    pub fn forget_produce(&mut self, asker: Asker, producer: ProducerId, ctx: &mut Ctx) {
-        self.appends.forget(asker, producer, &mut self.store, ctx);
+    pub fn forget_produce(&mut self, caller: RequestId, producer: ProducerId, ctx: &mut Ctx) {
+        self.appends.forget(caller, producer, &mut self.store, ctx);
     }
 
     /// A producer has a new epoch: batches of an older one do not wait any more.
@@ -213,37 +213,42 @@ impl Partition {
 
     pub fn subscribe(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         (subscribe, scope): (Subscribe, Scope),
         position: Position,
         ctx: &mut Ctx,
     ) {
         let store = &mut self.store;
         self.subscriptions
-            .open(asker, (subscribe, scope), position, store, ctx);
+            .open(caller, (subscribe, scope), position, store, ctx);
     }
 
-    pub fn more_credit(&mut self, asker: Asker, bytes: u64, ctx: &mut Ctx) {
+    pub fn more_credit(&mut self, caller: RequestId, bytes: u64, ctx: &mut Ctx) {
         let store = &mut self.store;
-        self.subscriptions.more_credit(asker, bytes, store, ctx);
+        self.subscriptions.more_credit(caller, bytes, store, ctx);
     }
 
     /// The connection of a subscription takes deliveries again.
-    pub fn advance_subscription(&mut self, asker: Asker, ctx: &mut Ctx) {
-        self.subscriptions.advance(asker, &mut self.store, ctx);
+    pub fn advance_subscription(&mut self, caller: RequestId, ctx: &mut Ctx) {
+        self.subscriptions.advance(caller, &mut self.store, ctx);
     }
 
-    pub fn fetch(&mut self, asker: Asker, fetch: &Fetch, ctx: &mut Ctx) -> Result<(), Refused> {
-        self.fetches.begin(asker, fetch, &mut self.store, ctx)
+    pub fn fetch(
+        &mut self,
+        caller: RequestId,
+        fetch: &Fetch,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        self.fetches.begin(caller, fetch, &mut self.store, ctx)
     }
 
     /// A fetch may have waited for long enough.
-    pub fn advance_fetch(&mut self, asker: Asker, ctx: &mut Ctx) {
-        self.fetches.advance(asker, &mut self.store, ctx);
+    pub fn advance_fetch(&mut self, caller: RequestId, ctx: &mut Ctx) {
+        self.fetches.advance(caller, &mut self.store, ctx);
     }
 
-    pub fn forget_fetch(&mut self, asker: Asker, ctx: &mut Ctx) {
-        self.fetches.forget(asker, &self.store, ctx);
+    pub fn forget_fetch(&mut self, caller: RequestId, ctx: &mut Ctx) {
+        self.fetches.forget(caller, &self.store, ctx);
     }
 
     /// Ends everything that reads the partition.
@@ -313,7 +318,7 @@ impl Partition {
 
     /// Lets everything take effect that was done with the storage: operations
     /// go out, events come in, answers that waited are given.
-    pub fn settle(&mut self, ctx: &mut Ctx) {
+    pub fn advance(&mut self, ctx: &mut Ctx) {
         self.appends.advance_waiting(&mut self.store, ctx);
         loop {
             while let Some((token, operation)) = self.store.storage.poll_operation() {
@@ -332,9 +337,9 @@ impl Partition {
         // What has become durable is acknowledged and shown.
         self.appends.acknowledge(&self.store, ctx);
         let state = self.store.state();
-        self.settle_visible(&state, ctx);
+        self.advance_visible(&state, ctx);
         if let Some(failure) = state.failure {
-            self.settle_failure(&failure, ctx);
+            self.note_failure(&failure, ctx);
         }
         self.arm_tick(ctx);
     }
@@ -408,12 +413,12 @@ impl Partition {
     ) {
         let store = &mut self.store;
         match store.readings.remove(&token) {
-            Some(Reading::Subscription(asker, end)) => {
+            Some(Reading::Subscription(caller, end)) => {
                 let subscriptions = &mut self.subscriptions;
-                subscriptions.was_read(asker, end, found, store, ctx);
+                subscriptions.was_read(caller, end, found, store, ctx);
             }
-            Some(Reading::Fetch(asker, end)) => {
-                self.fetches.was_read(asker, end, found, store, ctx);
+            Some(Reading::Fetch(caller, end)) => {
+                self.fetches.was_read(caller, end, found, store, ctx);
             }
             Some(Reading::For(reader)) => {
                 let effect = Effect::Read(reader, WasRead::Batches(found));
@@ -430,7 +435,7 @@ impl Partition {
         }
     }
 
-    fn settle_visible(&mut self, state: &StorageState, ctx: &mut Ctx) {
+    fn advance_visible(&mut self, state: &StorageState, ctx: &mut Ctx) {
         let store = &mut self.store;
         let visible = state.reached(store.visible_at);
         if visible <= store.visible {
@@ -443,7 +448,7 @@ impl Partition {
     }
 
     /// A storage that has failed answers nothing any more: nobody is left waiting.
-    fn settle_failure(&mut self, failure: &str, ctx: &mut Ctx) {
+    fn note_failure(&mut self, failure: &str, ctx: &mut Ctx) {
         let key = self.store.key;
         if self.store.failure.is_none() {
             self.store.failure = Some(failure.to_owned());

@@ -2,7 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::gaps::beginning;
-use crate::ids::{Asker, PartitionKey, SharedId, StorageId};
+use crate::ids::{PartitionKey, RequestId, SharedId, StorageId};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::partition::incoming::{ProduceCall, ValidBatch};
@@ -32,7 +32,7 @@ impl Node {
 
     pub(crate) fn produce(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
         payload: Buffer,
@@ -40,7 +40,7 @@ impl Node {
         let produce = Produce::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         let (id, index) = (head.topic, produce.partition);
-        let namespace = self.sessions.namespace(asker.link);
+        let namespace = self.sessions.namespace(caller.link);
         let (topic, storage) = self.topics.partition(namespace, id, index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
@@ -48,11 +48,11 @@ impl Node {
         let store = &partition.store;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, payload, &self.ctx)?;
         check_epoch(&batch.header, self.commands.table(), &self.ctx)?;
-        let session = self.sessions.get_mut(asker.link);
+        let session = self.sessions.get_mut(caller.link);
         let work = Work::Produce(storage, batch.header.producer);
-        let credit = session.map_or(0, |session| session.begin_work(asker.id, work));
+        let credit = session.map_or(0, |session| session.begin_work(caller.id, work));
         let call = ProduceCall {
-            asker,
+            caller,
             credit,
             batch,
             wanted,
@@ -64,17 +64,17 @@ impl Node {
 
     pub(crate) fn subscribe(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let subscribe = Subscribe::decode(from).map_err(malformed)?;
-        self.open_subscription(asker, head.topic, subscribe, Scope::default())
+        self.open_subscription(caller, head.topic, subscribe, Scope::default())
     }
 
     pub(crate) fn subscribe_scoped(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
@@ -86,10 +86,10 @@ impl Node {
         let mut scope = Scope { member: None, key };
         if member != MemberId(0) {
             let consumer = &subscribe.consumer;
-            let id = self.shared_named(asker, head.topic, consumer, ConsumerKind::Group)?;
+            let id = self.shared_named(caller, head.topic, consumer, ConsumerKind::Group)?;
             self.check_member(id, member)?;
             self.check_owner(id, member, subscribe.partition)?;
-            self.check_membership(asker, id, member)?;
+            self.check_membership(caller, id, member)?;
             // A group goes on where it is, whoever reads. A member that has
             // lost its connection knows better what it has seen.
             if !matches!(subscribe.start, Start::At(_)) {
@@ -97,20 +97,20 @@ impl Node {
             }
             scope.member = Some((id, member));
         }
-        self.open_subscription(asker, head.topic, subscribe, scope)
+        self.open_subscription(caller, head.topic, subscribe, scope)
     }
 
     /// Refuses a member that has not joined on this connection: nobody would
     /// notice here when it is gone.
     fn check_membership(
         &self,
-        asker: Asker,
+        caller: RequestId,
         id: SharedId,
         member: MemberId,
     ) -> Result<(), Refused> {
         let state = self.shared.member(id, member);
-        let own = state.and_then(|state| state.presence.asker());
-        if own.is_some_and(|own| own.link == asker.link) {
+        let own = state.and_then(|state| state.presence.caller());
+        if own.is_some_and(|own| own.link == caller.link) {
             return Ok(());
         }
         Err(refuse(
@@ -121,14 +121,14 @@ impl Node {
 
     fn open_subscription(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         topic: TopicId,
         subscribe: Subscribe,
         scope: Scope,
     ) -> Result<(), Refused> {
         self.drain.refuse_closing()?;
         let index = subscribe.partition;
-        let namespace = self.sessions.namespace(asker.link);
+        let namespace = self.sessions.namespace(caller.link);
         let (served, storage) = self.topics.partition(namespace, topic, index)?;
         if !subscribe.consumer.is_empty() {
             topic::check_consumer_name(&subscribe.consumer)
@@ -137,7 +137,7 @@ impl Node {
         if scope.member.is_none() {
             self.refuse_shared_name(topic, &subscribe.consumer)?;
         }
-        self.refuse_too_many(asker)?;
+        self.refuse_too_many(caller)?;
         let Some(partition) = self.partitions.get(&storage) else {
             return Err(served.closed(index));
         };
@@ -151,12 +151,12 @@ impl Node {
         let beginning = |first| beginning(key, first, self.commands.table());
         let store = &partition.store;
         let position = store.start_position(subscribe.start, cursor, beginning)?;
-        if let Some(session) = self.sessions.get_mut(asker.link) {
-            session.begin_work(asker.id, Work::Subscribe(storage));
-            session.subscriptions.insert(asker.id, storage);
+        if let Some(session) = self.sessions.get_mut(caller.link) {
+            session.begin_work(caller.id, Work::Subscribe(storage));
+            session.subscriptions.insert(caller.id, storage);
         }
         self.at(storage, |partition, ctx| {
-            partition.subscribe(asker, (subscribe, scope), position, ctx);
+            partition.subscribe(caller, (subscribe, scope), position, ctx);
         });
         Ok(())
     }
@@ -175,9 +175,9 @@ impl Node {
     }
 
     /// Subscriptions and memberships of one connection are bounded together.
-    pub(crate) fn refuse_too_many(&self, asker: Asker) -> Result<(), Refused> {
+    pub(crate) fn refuse_too_many(&self, caller: RequestId) -> Result<(), Refused> {
         let limit = self.ctx.options.limits.subscriptions_max;
-        let session = self.sessions.get(asker.link);
+        let session = self.sessions.get(caller.link);
         if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
@@ -187,51 +187,51 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn more_credit(&mut self, asker: Asker, bytes: u64) {
-        let session = self.sessions.get(asker.link);
-        let storage = session.and_then(|session| session.subscriptions.get(&asker.id));
+    pub(crate) fn more_credit(&mut self, caller: RequestId, bytes: u64) {
+        let session = self.sessions.get(caller.link);
+        let storage = session.and_then(|session| session.subscriptions.get(&caller.id));
         if let Some(storage) = storage.copied() {
             self.at(storage, |partition, ctx| {
-                partition.more_credit(asker, bytes, ctx);
+                partition.more_credit(caller, bytes, ctx);
             });
         }
     }
 
     pub(crate) fn unsubscribe(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let Unsubscribe { subscription } = Unsubscribe::decode(from).map_err(malformed)?;
-        let ended = Asker {
-            link: asker.link,
+        let ended = RequestId {
+            link: caller.link,
             id: subscription,
         };
-        let session = self.sessions.get_mut(asker.link);
+        let session = self.sessions.get_mut(caller.link);
         if let Some(storage) = session.and_then(|s| s.subscriptions.remove(&ended.id)) {
             self.forget_subscription(ended, storage);
         }
         // Behind the deliveries that were sent before.
-        self.reply_in_bulk(asker, Vec::new(), Vec::new());
+        self.reply_in_bulk(caller, Vec::new(), Vec::new());
         Ok(())
     }
 
     /// Nobody is there any more who subscribed, or wants it.
-    pub(crate) fn forget_subscription(&mut self, asker: Asker, storage: StorageId) {
+    pub(crate) fn forget_subscription(&mut self, caller: RequestId, storage: StorageId) {
         self.at(storage, |partition, _| {
-            partition.subscriptions.forget(asker);
+            partition.subscriptions.forget(caller);
         });
     }
 
     pub(crate) fn read_data(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let read = ReadData::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let namespace = self.sessions.namespace(asker.link);
+        let namespace = self.sessions.namespace(caller.link);
         let topic = self.topics.of(namespace, head.topic)?;
         let mut events = Vec::with_capacity(read.events.len());
         for wanted in read.events {
@@ -252,29 +252,29 @@ impl Node {
             });
         }
         let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-        let begun = self.reads.begin(asker, events, read.into, partitions, ctx);
+        let begun = self.reads.begin(caller, events, read.into, partitions, ctx);
         self.route();
         begun
     }
 
     pub(crate) fn fetch(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let fetch = Fetch::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         let index = fetch.partition;
-        let namespace = self.sessions.namespace(asker.link);
+        let namespace = self.sessions.namespace(caller.link);
         let (topic, storage) = self.topics.partition(namespace, head.topic, index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
-        if let Some(session) = self.sessions.get_mut(asker.link) {
-            session.begin_work(asker.id, Work::Fetch(storage));
+        if let Some(session) = self.sessions.get_mut(caller.link) {
+            session.begin_work(caller.id, Work::Fetch(storage));
         }
-        let begun = partition.fetch(asker, &fetch, &mut self.ctx);
+        let begun = partition.fetch(caller, &fetch, &mut self.ctx);
         self.route();
         begun
     }

@@ -5,7 +5,7 @@ use crate::controller::ControlError;
 use crate::controller::undecided;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::node::Node;
 use crate::refusal::{Refused, fenced, malformed, refuse};
 use crate::table::Table;
@@ -41,7 +41,7 @@ impl Node {
 
     pub(crate) fn open_producer(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
@@ -49,11 +49,11 @@ impl Node {
         self.drain.refuse_begun()?;
         let namespace = self
             .topics
-            .of(self.sessions.namespace(asker.link), head.topic)?
+            .of(self.sessions.namespace(caller.link), head.topic)?
             .namespace
             .clone();
         if open.name.is_empty() {
-            let session = self.sessions.id(asker.link);
+            let session = self.sessions.id(caller.link);
             let (producer, epoch) = match open.resume {
                 ProducerId(0) => (ProducerId(self.ctx.random.id()), ProducerEpoch(0)),
                 resumed => {
@@ -62,7 +62,7 @@ impl Node {
                 }
             };
             self.nameless.note(producer, session);
-            self.reply_opened(asker, head.topic, producer, epoch);
+            self.reply_opened(caller, head.topic, producer, epoch);
             return Ok(());
         }
         topic::check_producer_name(&open.name)
@@ -81,7 +81,7 @@ impl Node {
         if open.resume != ProducerId(0) {
             return match current {
                 Some(current) if current == resumed => {
-                    self.reply_opened(asker, head.topic, current.0, current.1);
+                    self.reply_opened(caller, head.topic, current.0, current.1);
                     Ok(())
                 }
                 Some((producer, epoch)) if producer == open.resume => {
@@ -121,13 +121,13 @@ impl Node {
         proposal.0 = record.clone();
         proposal.1 += 1;
         let records = vec![Record::Producer(record.clone())];
-        self.submit(records, Decided::ProducerOpened(asker, record));
+        self.submit(records, Decided::ProducerOpened(caller, record));
         Ok(())
     }
 
     pub(crate) fn producer_opened(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         record: ProducerRecord,
         result: Result<(), ControlError>,
     ) {
@@ -141,9 +141,9 @@ impl Node {
         match result {
             Ok(()) => {
                 self.fence_arrivals(record.topic, record.producer, record.epoch);
-                self.reply_opened(asker, record.topic, record.producer, record.epoch);
+                self.reply_opened(caller, record.topic, record.producer, record.epoch);
             }
-            Err(error) => self.refuse_request(asker, undecided(&error)),
+            Err(error) => self.refuse_request(caller, undecided(&error)),
         }
     }
 
@@ -159,7 +159,7 @@ impl Node {
 
     fn reply_opened(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         topic: TopicId,
         producer: ProducerId,
         epoch: ProducerEpoch,
@@ -175,7 +175,7 @@ impl Node {
             epoch,
             next: next.collect(),
         };
-        self.reply(asker, opened.to_bytes());
+        self.reply(caller, opened.to_bytes());
     }
 }
 

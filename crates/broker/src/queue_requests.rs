@@ -1,7 +1,7 @@
 //! What the node asks of queues: requests of members, and what memberships tell.
 
 use crate::controller::ControlError;
-use crate::ids::{Asker, SharedId};
+use crate::ids::{RequestId, SharedId};
 use crate::node::Node;
 use crate::queue::{Lent, Queue};
 use crate::refusal::{Refused, malformed};
@@ -50,61 +50,61 @@ impl Node {
     }
 
     /// Lets everything take effect that has happened to a queue.
-    pub(crate) fn settle_queue(&mut self, id: SharedId) {
+    pub(crate) fn advance_queue(&mut self, id: SharedId) {
         // At the end nothing changes any more; the next run goes on from here.
         if self.drain.refuse_closing().is_err() {
             return;
         }
         if let Some(lapsed) = self.at_queue(id, Queue::expire) {
             self.leases_lapsed(id, lapsed);
-            self.at_queue(id, Queue::settle);
+            self.at_queue(id, Queue::advance);
         }
     }
 
     pub(crate) fn settle_leases(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let settle = Settle::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let is_quiet = self.sessions.is_quiet(asker) && !self.drain.is_begun();
+        let is_quiet = self.sessions.is_quiet(caller) && !self.drain.is_begun();
         let member = settle.member;
-        let id = self.check_settler(asker, head, &settle.consumer, member)?;
+        let id = self.check_settler(caller, head, &settle.consumer, member)?;
         let settled = self.at_queue(id, |queue, lent| {
-            queue.settle_leases(asker, settle, is_quiet, lent.ctx)
+            queue.settle_leases(caller, settle, is_quiet, lent.ctx)
         });
         settled.unwrap_or_else(|| Err(self.fenced(id, member)))
     }
 
     pub(crate) fn extend_leases(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let extend = ExtendLeases::decode(from).map_err(malformed)?;
-        let id = self.check_settler(asker, head, &extend.consumer, extend.member)?;
+        let id = self.check_settler(caller, head, &extend.consumer, extend.member)?;
         let extended = self.at_queue(id, |queue, lent| {
-            queue.extend_leases(asker, &extend, lent.ctx);
+            queue.extend_leases(caller, &extend, lent.ctx);
         });
         extended.ok_or_else(|| self.fenced(id, extend.member))
     }
 
-    /// The queue, if the asker is the member that he says he is.
+    /// The queue, if the caller is the member that it says it is.
     fn check_settler(
         &self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         consumer: &str,
         member: MemberId,
     ) -> Result<SharedId, Refused> {
-        let id = self.shared_named(asker, head.topic, consumer, ConsumerKind::Queue)?;
+        let id = self.shared_named(caller, head.topic, consumer, ConsumerKind::Queue)?;
         let state = self.shared.member(id, member);
-        let own = state.and_then(|state| state.presence.asker());
+        let own = state.and_then(|state| state.presence.caller());
         match own {
-            Some(own) if own.link == asker.link => Ok(id),
+            Some(own) if own.link == caller.link => Ok(id),
             _ => Err(self.fenced(id, member)),
         }
     }
@@ -146,7 +146,7 @@ impl Node {
         member: MemberId,
         held: &[Lease],
     ) -> (Vec<Lease>, Vec<Lease>) {
-        self.settle_queue(id);
+        self.advance_queue(id);
         let joined = self.at_queue(id, |queue, lent| queue.member_joined(member, held, lent));
         joined.unwrap_or_else(|| (Vec::new(), held.to_vec()))
     }

@@ -1,10 +1,10 @@
-//! Selected data goes out: gathered from storage, written into the asker's
+//! Selected data goes out: gathered from storage, written into the caller's
 //! memory, answered when all of it is there.
 
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::flow::Asks;
-use crate::ids::{Asker, Bulk, LinkId};
+use crate::ids::{Bulk, LinkId, RequestId};
 use crate::io::Output;
 use crate::partition::Partitions;
 use crate::partition::store::{Reading, storage_error};
@@ -44,7 +44,7 @@ impl Reads {
     /// Begins a call that selects these events.
     pub fn begin(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         events: Vec<SelectedEvent>,
         into: Vec<Region>,
         partitions: &mut Partitions,
@@ -60,7 +60,7 @@ impl Reads {
             }
         }
         let call = ReadDataCall {
-            asker,
+            caller,
             unopened: events.len(),
             into,
             next: Place::default(),
@@ -71,7 +71,7 @@ impl Reads {
             events,
         };
         self.calls.insert(id, call);
-        self.links.entry(asker.link).or_default().calls.insert(id);
+        self.links.entry(caller.link).or_default().calls.insert(id);
         self.advance(id, Asks::Now, partitions, ctx);
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Reads {
         if call.unopened > 0 {
             return;
         }
-        let link = call.asker.link;
+        let link = call.caller.link;
         let under_way = &mut self.links.entry(link).or_default().bytes;
         loop {
             // One chunk may pass, so that every call comes to its end.
@@ -168,7 +168,7 @@ impl Reads {
                 let segments = part.segments.clone();
                 let store = &mut partition.store;
                 match event.is_whole {
-                    // The asker gets the checksum of the whole with it.
+                    // The caller gets the checksum of the whole with it.
                     true => store.read_data_to_compare(reading, data, segments, ctx),
                     false => store.read_data(reading, data, segments, ctx),
                 }
@@ -238,7 +238,7 @@ impl Reads {
         chunk.token = Some(token);
         ctx.bulk.insert(token, Bulk::ReadData(id));
         ctx.outputs.push_back(Output::Write {
-            link: call.asker.link,
+            link: call.caller.link,
             token,
             write: RegionWrite {
                 region: call.into[chunk.region].clone(),
@@ -272,7 +272,7 @@ impl Reads {
         let mut chunks = call.chunks.iter();
         let chunk = chunks.find(|(_, chunk)| chunk.token == Some(token));
         let number = chunk.map(|(number, _)| *number);
-        let link = call.asker.link;
+        let link = call.caller.link;
         if let Some(chunk) = number.and_then(|number| call.chunks.remove(&number)) {
             call.bytes_under_way -= chunk.bytes;
             ctx.outgoing.give_back(link, chunk.bytes);
@@ -305,21 +305,21 @@ impl Reads {
         let Some(call) = self.forget(id, ctx) else {
             return;
         };
-        let asker = call.asker;
+        let caller = call.caller;
         match result {
             Ok(checksums) => {
                 // Behind the writes, where the transport keeps their order.
-                ctx.reply_in_bulk(asker, DataRead { checksums }.to_bytes(), Vec::new());
+                ctx.reply_in_bulk(caller, DataRead { checksums }.to_bytes(), Vec::new());
             }
-            Err(error) => ctx.refuse(asker, error),
+            Err(error) => ctx.refuse(caller, error),
         }
-        self.advance_starved(asker.link, partitions, ctx);
+        self.advance_starved(caller.link, partitions, ctx);
     }
 
     /// Forgets a call and the writes of it that are under way.
     fn forget(&mut self, id: u64, ctx: &mut Ctx) -> Option<ReadDataCall> {
         let call = self.calls.remove(&id)?;
-        let link = call.asker.link;
+        let link = call.caller.link;
         ctx.outgoing.give_back(link, call.bytes_under_way);
         ctx.outgoing.leave(link, id);
         for token in call.chunks.values().filter_map(|chunk| chunk.token) {
@@ -344,10 +344,10 @@ impl Reads {
     }
 
     /// Nobody waits for a call any more.
-    pub fn cancel(&mut self, asker: Asker, partitions: &mut Partitions, ctx: &mut Ctx) {
-        let reads = self.links.get(&asker.link).into_iter();
+    pub fn cancel(&mut self, caller: RequestId, partitions: &mut Partitions, ctx: &mut Ctx) {
+        let reads = self.links.get(&caller.link).into_iter();
         let mut ids = reads.flat_map(|reads| &reads.calls);
-        let id = ids.find(|id| self.calls[*id].asker == asker).copied();
+        let id = ids.find(|id| self.calls[*id].caller == caller).copied();
         if let Some(id) = id {
             let error = refuse(ErrorCode::Cancelled, "cancelled");
             self.end(id, Err(error), partitions, ctx);
@@ -355,9 +355,9 @@ impl Reads {
     }
 
     pub fn cancel_all(&mut self, partitions: &mut Partitions, ctx: &mut Ctx) {
-        let askers: Vec<Asker> = self.calls.values().map(|call| call.asker).collect();
-        for asker in askers {
-            self.cancel(asker, partitions, ctx);
+        let callers: Vec<RequestId> = self.calls.values().map(|call| call.caller).collect();
+        for caller in callers {
+            self.cancel(caller, partitions, ctx);
         }
     }
 }

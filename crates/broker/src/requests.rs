@@ -1,7 +1,7 @@
 //! Messages of connections: what is not the session's own business goes to the object that it
 //! is about.
 
-use crate::ids::{Asker, LinkId};
+use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::session::{Deferred, Membership, Request, Work, error_message};
@@ -18,14 +18,14 @@ impl Node {
         };
         for (id, request) in session.requests.iter() {
             if !matches!(request.work, Some(Work::Subscribe(_))) {
-                self.forget_work(Asker { link, id }, *request);
+                self.forget_work(RequestId { link, id }, *request);
             }
         }
         for (id, storage) in session.subscriptions {
-            self.forget_subscription(Asker { link, id }, storage);
+            self.forget_subscription(RequestId { link, id }, storage);
         }
         for (id, Membership { shared, member, .. }) in session.memberships {
-            self.membership_lost(Asker { link, id }, shared, member);
+            self.membership_lost(RequestId { link, id }, shared, member);
         }
         self.reads.link_down(link, &mut self.ctx);
         // A transfer belongs to a batch, and a batch to a request.
@@ -44,7 +44,7 @@ impl Node {
         let memberships: Vec<Membership> = session.memberships.values().copied().collect();
         for (id, storage) in subscriptions {
             self.at(storage, |partition, ctx| {
-                partition.advance_subscription(Asker { link, id }, ctx);
+                partition.advance_subscription(RequestId { link, id }, ctx);
             });
         }
         for Membership { shared, member, .. } in memberships {
@@ -69,16 +69,16 @@ impl Node {
                 self.catch_up();
             }
         }
-        let asker = Asker { link, id };
+        let caller = RequestId { link, id };
         let result = match (message.kind, heard.is_open) {
             (FrameKind::Hello, false) => self.sessions.hello(link, &message, &mut self.ctx),
             (FrameKind::Request, true) => self.request(link, message),
             (FrameKind::Cancel, true) => {
-                self.cancel(asker);
+                self.cancel(caller);
                 Ok(())
             }
             (FrameKind::Credit, true) => Credit::from_bytes("credit", &message.head)
-                .map(|credit| self.more_credit(asker, credit.bytes))
+                .map(|credit| self.more_credit(caller, credit.bytes))
                 .map_err(malformed),
             (FrameKind::Heartbeat, true) => {
                 self.sessions.heartbeat(link, message.flags, &mut self.ctx);
@@ -124,23 +124,23 @@ impl Node {
             return Ok(());
         }
         let request = RequestHead::decode(&mut from).map_err(malformed)?;
-        let asker = Asker {
+        let caller = RequestId {
             link,
             id: message.id,
         };
         let (sessions, ctx) = (&mut self.sessions, &mut self.ctx);
-        if let Err(error) = sessions.begin_request(asker, &request, &message, ctx) {
+        if let Err(error) = sessions.begin_request(caller, &request, &message, ctx) {
             if error.code == ErrorCode::Malformed {
                 return Err(error);
             }
-            self.send(link, error_message(asker.id, &error));
+            self.send(link, error_message(caller.id, &error));
             return Ok(());
         }
-        match self.dispatch(asker, &request, &mut from, message) {
+        match self.dispatch(caller, &request, &mut from, message) {
             Ok(()) => Ok(()),
             Err(error) if error.code == ErrorCode::Malformed => Err(error),
             Err(error) => {
-                self.refuse_request(asker, error);
+                self.refuse_request(caller, error);
                 Ok(())
             }
         }
@@ -148,39 +148,39 @@ impl Node {
 
     fn dispatch(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         request: &RequestHead,
         from: &mut Reader<'_>,
         message: Received,
     ) -> Result<(), Refused> {
         match request.method {
-            Method::Produce => self.produce(asker, request, from, message.payload),
-            Method::CreateTopic => self.create_topic(asker, from),
-            Method::DeleteTopic => self.delete_topic(asker, from),
-            Method::ListTopics => self.list_topics(asker),
-            Method::DescribeTopic => self.describe_topic(asker, from),
-            Method::AddPartitions => self.add_partitions(asker, request, from),
-            Method::OpenProducer => self.open_producer(asker, request, from),
-            Method::Subscribe => self.subscribe(asker, request, from),
-            Method::SubscribeScoped => self.subscribe_scoped(asker, request, from),
-            Method::Unsubscribe => self.unsubscribe(asker, from),
-            Method::Fetch => self.fetch(asker, request, from),
-            Method::ReadData => self.read_data(asker, request, from),
-            Method::MoveCursors => self.move_cursors(asker, request, from),
-            Method::MoveMemberCursors => self.move_member_cursors(asker, request, from),
-            Method::ReadCursors => self.read_cursors(asker, request, from),
-            Method::DeleteConsumer => self.delete_consumer(asker, request, from),
-            Method::DescribeConsumers => self.describe_consumers(asker, request, from),
-            Method::Status => self.status_reply(asker),
-            Method::ListGaps => self.list_gaps(asker, from),
-            Method::Join => self.join(asker, request, from),
-            Method::Leave => self.leave(asker, request, from),
-            Method::Release => self.release(asker, request, from),
-            Method::AlterTopic => self.alter_topic(asker, request, from),
-            Method::Settle => self.settle_leases(asker, request, from),
-            Method::ExtendLeases => self.extend_leases(asker, request, from),
+            Method::Produce => self.produce(caller, request, from, message.payload),
+            Method::CreateTopic => self.create_topic(caller, from),
+            Method::DeleteTopic => self.delete_topic(caller, from),
+            Method::ListTopics => self.list_topics(caller),
+            Method::DescribeTopic => self.describe_topic(caller, from),
+            Method::AddPartitions => self.add_partitions(caller, request, from),
+            Method::OpenProducer => self.open_producer(caller, request, from),
+            Method::Subscribe => self.subscribe(caller, request, from),
+            Method::SubscribeScoped => self.subscribe_scoped(caller, request, from),
+            Method::Unsubscribe => self.unsubscribe(caller, from),
+            Method::Fetch => self.fetch(caller, request, from),
+            Method::ReadData => self.read_data(caller, request, from),
+            Method::MoveCursors => self.move_cursors(caller, request, from),
+            Method::MoveMemberCursors => self.move_member_cursors(caller, request, from),
+            Method::ReadCursors => self.read_cursors(caller, request, from),
+            Method::DeleteConsumer => self.delete_consumer(caller, request, from),
+            Method::DescribeConsumers => self.describe_consumers(caller, request, from),
+            Method::Status => self.status_reply(caller),
+            Method::ListGaps => self.list_gaps(caller, from),
+            Method::Join => self.join(caller, request, from),
+            Method::Leave => self.leave(caller, request, from),
+            Method::Release => self.release(caller, request, from),
+            Method::AlterTopic => self.alter_topic(caller, request, from),
+            Method::Settle => self.settle_leases(caller, request, from),
+            Method::ExtendLeases => self.extend_leases(caller, request, from),
             Method::Shutdown => {
-                self.reply(asker, Vec::new());
+                self.reply(caller, Vec::new());
                 self.drain();
                 Ok(())
             }
@@ -189,9 +189,9 @@ impl Node {
 
     /// The first deadline of a connection's requests may have passed.
     pub(crate) fn look_at_deadlines(&mut self, link: LinkId) {
-        for (asker, request) in self.sessions.late_requests(link, &self.ctx) {
+        for (caller, request) in self.sessions.late_requests(link, &self.ctx) {
             // One that was given up with another one before it has its answer.
-            if !self.sessions.waits(asker) {
+            if !self.sessions.waits(caller) {
                 continue;
             }
             let error = ErrorReply::retryable(
@@ -199,80 +199,82 @@ impl Node {
                 0,
                 format!("{:?} was not done in the time given", request.method),
             );
-            self.refuse_request(asker, error);
-            self.drop_work(asker, request);
+            self.refuse_request(caller, error);
+            self.drop_work(caller, request);
         }
         self.sessions.watch_deadlines(link, &mut self.ctx);
     }
 
-    fn cancel(&mut self, asker: Asker) {
-        if let Some(request) = self.sessions.end_request(asker, &mut self.ctx) {
-            self.drop_work(asker, request);
+    fn cancel(&mut self, caller: RequestId) {
+        if let Some(request) = self.sessions.end_request(caller, &mut self.ctx) {
+            self.drop_work(caller, request);
         }
     }
 
     /// Nobody waits for the answer any more: what can be left undone is.
-    fn drop_work(&mut self, asker: Asker, request: Request) {
+    fn drop_work(&mut self, caller: RequestId, request: Request) {
         match request.method {
             Method::ReadData => self
                 .reads
-                .cancel(asker, &mut self.partitions, &mut self.ctx),
-            _ => self.forget_work(asker, request),
+                .cancel(caller, &mut self.partitions, &mut self.ctx),
+            _ => self.forget_work(caller, request),
         }
         self.route();
     }
 
     /// A partition forgets what it keeps of a request.
-    fn forget_work(&mut self, asker: Asker, request: Request) {
+    fn forget_work(&mut self, caller: RequestId, request: Request) {
         match request.work {
             None => {}
             Some(Work::Produce(storage, producer)) => {
                 self.at(storage, |partition, ctx| {
-                    partition.forget_produce(asker, producer, ctx);
+                    partition.forget_produce(caller, producer, ctx);
                 });
             }
             Some(Work::Fetch(storage)) => {
-                self.at(storage, |partition, ctx| partition.forget_fetch(asker, ctx));
+                self.at(storage, |partition, ctx| {
+                    partition.forget_fetch(caller, ctx)
+                });
             }
             Some(Work::Subscribe(storage)) => {
                 let forgotten = self.at(storage, |partition, _| {
-                    partition.subscriptions.forget_search(asker)
+                    partition.subscriptions.forget_search(caller)
                 });
                 if forgotten == Some(true)
-                    && let Some(session) = self.sessions.get_mut(asker.link)
+                    && let Some(session) = self.sessions.get_mut(caller.link)
                 {
-                    session.subscriptions.remove(&asker.id);
+                    session.subscriptions.remove(&caller.id);
                 }
             }
         }
     }
 
     /// Answers a request.
-    pub(crate) fn reply(&mut self, asker: Asker, head: Vec<u8>) {
-        self.ctx.reply(asker, head);
+    pub(crate) fn reply(&mut self, caller: RequestId, head: Vec<u8>) {
+        self.ctx.reply(caller, head);
         self.route();
     }
 
     /// Answers a request, behind whatever was sent in the bulk lane before.
     pub(crate) fn reply_in_bulk(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: Vec<u8>,
         payload: Vec<bytes::Bytes>,
     ) {
-        self.ctx.reply_in_bulk(asker, head, payload);
+        self.ctx.reply_in_bulk(caller, head, payload);
         self.route();
     }
 
     /// Answers with a head; if that is too long for one, with a payload.
-    pub(crate) fn reply_long(&mut self, asker: Asker, head: Vec<u8>) {
-        self.ctx.reply_long(asker, head);
+    pub(crate) fn reply_long(&mut self, caller: RequestId, head: Vec<u8>) {
+        self.ctx.reply_long(caller, head);
         self.route();
     }
 
     /// Answers a request with an error.
-    pub(crate) fn refuse_request(&mut self, asker: Asker, error: ErrorReply) {
-        self.ctx.refuse(asker, error);
+    pub(crate) fn refuse_request(&mut self, caller: RequestId, error: ErrorReply) {
+        self.ctx.refuse(caller, error);
         self.route();
     }
 

@@ -1,6 +1,6 @@
 //! Selected data of several events, cut into chunks that go out by one write each.
 
-use crate::ids::{Asker, StorageId};
+use crate::ids::{RequestId, StorageId};
 use bytes::Bytes;
 use log::EventData;
 use net::BulkToken;
@@ -12,7 +12,7 @@ use wire::view::Segment;
 
 /// A `ReadData` call under way.
 pub(crate) struct ReadDataCall {
-    pub asker: Asker,
+    pub caller: RequestId,
     pub events: Vec<SelectedEvent>,
     pub into: Vec<Region>,
     /// Events that are looked up or still to be.

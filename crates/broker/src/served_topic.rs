@@ -1,7 +1,7 @@
 //! A topic that serves: what of it is asked with every batch.
 
-use crate::ids::{Asker, StorageId};
-use crate::judge::Judge;
+use crate::ids::{RequestId, StorageId};
+use crate::metadata_check::MetadataCheck;
 use crate::refusal::{Refused, refuse, unknown_topic};
 use log::StorageKind;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(crate) struct Topic {
     pub name: String,
     pub definition: Arc<Definition>,
     /// Present if this server is to check metadata.
-    pub judge: Option<Judge>,
+    pub metadata_check: Option<MetadataCheck>,
     pub partitions: Vec<Slot>,
     /// Its end is being recorded, or it is getting more partitions.
     pub busy: Option<&'static str>,
@@ -33,8 +33,8 @@ pub(crate) enum Slot {
 }
 
 /// A topic, or more partitions of one, in the making.
-pub(crate) struct Making {
-    pub asker: Asker,
+pub(crate) struct PendingTopic {
+    pub caller: RequestId,
     pub topic: TopicId,
     /// The topic's record, if the topic is new.
     pub record: Option<TopicRecord>,
@@ -84,7 +84,7 @@ impl Topic {
         Self {
             namespace: record.namespace.clone(),
             name: record.name.clone(),
-            judge: Judge::of(&definition),
+            metadata_check: MetadataCheck::of(&definition),
             definition,
             partitions: Vec::new(),
             busy: None,
@@ -97,7 +97,7 @@ impl Topic {
 pub(crate) struct Topics {
     all: BTreeMap<TopicId, Topic>,
     /// Topics that are being made or get more partitions.
-    pub makings: BTreeMap<u64, Making>,
+    pub pending: BTreeMap<u64, PendingTopic>,
 }
 
 impl Topics {

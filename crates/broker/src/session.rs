@@ -12,7 +12,7 @@ pub(crate) use deferred::Deferred;
 pub(crate) use request::{Request, Work, error_message};
 
 use crate::ctx::Ctx;
-use crate::ids::{Asker, LinkId, SharedId, StorageId};
+use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::refusal::{Refused, draining, malformed, refuse};
 use crate::timers::Timer;
@@ -193,7 +193,7 @@ impl Sessions {
         if session.credit > 0 {
             ctx.data.revoke(session.credit);
         }
-        ctx.crowded.remove(&link);
+        ctx.backpressured.remove(&link);
         self.delayed.forget(link, ctx);
         Some(session)
     }
@@ -202,9 +202,9 @@ impl Sessions {
     /// deliveries again, after so many waited that it took none.
     pub fn link_queued(&mut self, link: LinkId, bytes: u64, ctx: &mut Ctx) -> bool {
         if bytes > LINK_QUEUED_BYTES_HIGH && self.links.contains_key(&link) {
-            ctx.crowded.insert(link);
+            ctx.backpressured.insert(link);
         }
-        bytes <= LINK_QUEUED_BYTES_LOW && ctx.crowded.remove(&link)
+        bytes <= LINK_QUEUED_BYTES_LOW && ctx.backpressured.remove(&link)
     }
 
     /// A message has come. `None` if the connection is to end, and nobody looks at it.
@@ -298,15 +298,15 @@ impl Sessions {
     /// Takes a request note of which its answer ends.
     pub fn begin_request(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         message: &Received,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
-        let Some(session) = self.links.get_mut(&asker.link) else {
+        let Some(session) = self.links.get_mut(&caller.link) else {
             return Ok(());
         };
-        let id = asker.id;
+        let id = caller.id;
         if session.requests.is_open(id)
             || session.subscriptions.contains_key(&id)
             || session.memberships.contains_key(&id)
@@ -317,47 +317,47 @@ impl Sessions {
             ));
         }
         let credit = session.credit;
-        session.requests.begin(asker, head, message, credit, ctx)
+        session.requests.begin(caller, head, message, credit, ctx)
     }
 
-    /// Ends a request. `None` if it has ended before: its asker is gone, did
+    /// Ends a request. `None` if it has ended before: its caller is gone, did
     /// not wait, or has had its answer.
-    pub fn end_request(&mut self, asker: Asker, ctx: &mut Ctx) -> Option<Request> {
-        let session = self.links.get_mut(&asker.link)?;
-        session.requests.end(asker.id, ctx)
+    pub fn end_request(&mut self, caller: RequestId, ctx: &mut Ctx) -> Option<Request> {
+        let session = self.links.get_mut(&caller.link)?;
+        session.requests.end(caller.id, ctx)
     }
 
     /// Whether a request waits for its answer.
-    pub fn waits(&self, asker: Asker) -> bool {
-        let session = self.links.get(&asker.link);
-        session.is_some_and(|session| session.requests.is_open(asker.id))
+    pub fn waits(&self, caller: RequestId) -> bool {
+        let session = self.links.get(&caller.link);
+        session.is_some_and(|session| session.requests.is_open(caller.id))
     }
 
     /// Whether nobody hurries for the answer to a request.
-    pub fn is_quiet(&self, asker: Asker) -> bool {
-        let session = self.links.get(&asker.link);
-        let request = session.and_then(|session| session.requests.get(asker.id));
+    pub fn is_quiet(&self, caller: RequestId) -> bool {
+        let session = self.links.get(&caller.link);
+        let request = session.and_then(|session| session.requests.get(caller.id));
         request.is_some_and(|request| request.is_quiet)
     }
 
     /// Answers a request.
-    pub fn reply(&mut self, asker: Asker, message: Message, ctx: &mut Ctx) {
-        match self.end_request(asker, ctx) {
+    pub fn reply(&mut self, caller: RequestId, message: Message, ctx: &mut Ctx) {
+        match self.end_request(caller, ctx) {
             Some(request) if request.is_quiet && message.kind == FrameKind::Reply => {
                 // At the end there may be no next message, and no while.
                 match self.is_draining {
-                    true => self.send(asker.link, message, ctx),
-                    false => self.delayed.hold(asker.link, message, ctx),
+                    true => self.send(caller.link, message, ctx),
+                    false => self.delayed.hold(caller.link, message, ctx),
                 }
             }
-            Some(_) => self.send(asker.link, message, ctx),
+            Some(_) => self.send(caller.link, message, ctx),
             None => {}
         }
     }
 
     /// Answers a request with an error.
-    pub fn refuse(&mut self, asker: Asker, error: &ErrorReply, ctx: &mut Ctx) {
-        self.reply(asker, error_message(asker.id, error), ctx);
+    pub fn refuse(&mut self, caller: RequestId, error: &ErrorReply, ctx: &mut Ctx) {
+        self.reply(caller, error_message(caller.id, error), ctx);
     }
 
     /// Sends a message, behind what waits for company on its connection; events
@@ -372,7 +372,7 @@ impl Sessions {
     }
 
     /// The requests of a connection whose deadlines have passed.
-    pub fn late_requests(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(Asker, Request)> {
+    pub fn late_requests(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, Request)> {
         let session = self.links.get_mut(&link);
         session.map_or_else(Vec::new, |session| session.requests.late(link, ctx))
     }

@@ -2,7 +2,7 @@
 //! states are on the page `docs/concept/sharing.md`.
 
 use crate::group::Group;
-use crate::ids::{Asker, SharedId};
+use crate::ids::{RequestId, SharedId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions};
@@ -67,12 +67,12 @@ pub(crate) struct Prefetch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Its record is not durable yet, or what was under way when it came back.
-    Joining(Asker),
-    /// Its connection stands, and it was heard of. The asker is the membership.
-    Present(Asker),
+    Joining(RequestId),
+    /// Its connection stands, and it was heard of. The caller is the membership.
+    Present(RequestId),
     /// Its connection stands, but nothing was heard of it for half of its
     /// session timeout.
-    Silent(Asker),
+    Silent(RequestId),
     /// Its connection is gone.
     Away {
         /// When it is gone.
@@ -82,9 +82,9 @@ pub(crate) enum Presence {
 
 impl Presence {
     /// The connection that it has, and its membership's id there.
-    pub fn asker(self) -> Option<Asker> {
+    pub fn caller(self) -> Option<RequestId> {
         match self {
-            Self::Joining(asker) | Self::Present(asker) | Self::Silent(asker) => Some(asker),
+            Self::Joining(caller) | Self::Present(caller) | Self::Silent(caller) => Some(caller),
             Self::Away { .. } => None,
         }
     }
@@ -92,9 +92,9 @@ impl Presence {
 
 impl Member {
     /// The membership, if the member is there to be given something.
-    pub fn present(&self) -> Option<Asker> {
+    pub fn present(&self) -> Option<RequestId> {
         match self.presence {
-            Presence::Present(asker) => Some(asker),
+            Presence::Present(caller) => Some(caller),
             _ => None,
         }
     }

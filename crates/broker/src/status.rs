@@ -1,6 +1,6 @@
 //! The node's state as JSON; the fields are in `docs/reference/status.md`.
 
-use crate::ids::{Asker, LinkId};
+use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
 use crate::refusal::Refused;
 use crate::served_topic::{Slot, Topic};
@@ -11,9 +11,9 @@ use wire::Codec;
 use wire::message::StatusReply;
 
 impl Node {
-    pub(crate) fn status_reply(&mut self, asker: Asker) -> Result<(), Refused> {
+    pub(crate) fn status_reply(&mut self, caller: RequestId) -> Result<(), Refused> {
         let json = self.status().to_string();
-        self.reply_long(asker, StatusReply { json }.to_bytes());
+        self.reply_long(caller, StatusReply { json }.to_bytes());
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Node {
         };
         let subscriptions = session.subscriptions.iter().filter_map(|(id, storage)| {
             let partition = self.partitions.get(storage)?;
-            let subscription = partition.subscriptions.get(Asker { link, id: *id })?;
+            let subscription = partition.subscriptions.get(RequestId { link, id: *id })?;
             let key = partition.store.key;
             Some(json!({
                 "topic": key.topic.to_string(),
@@ -156,7 +156,7 @@ impl Node {
             "requests": session.requests.len(),
             "produce_credit_bytes": session.credit,
             "unanswered_bytes": session.requests.unanswered_bytes,
-            "crowded": self.ctx.crowded.contains(&link),
+            "crowded": self.ctx.backpressured.contains(&link),
             "memberships": session.memberships.len(),
             "subscriptions": subscriptions.collect::<Vec<_>>(),
         })

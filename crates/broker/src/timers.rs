@@ -1,6 +1,6 @@
 //! What is to be looked at when.
 
-use crate::ids::{Asker, LinkId, SharedId, StorageId};
+use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) enum Timer {
     /// Answers of a connection that wait for company.
     Delayed(LinkId),
     /// How long a fetch waits for its first event.
-    Fetch(StorageId, Asker),
+    Fetch(StorageId, RequestId),
     /// A storage's retention and background syncs.
     Storage(StorageId),
     /// Batches that wait for room in a partition.

@@ -2,12 +2,12 @@
 
 use crate::commands::Decided;
 use crate::controller::{ControlError, undecided};
-use crate::ids::{Asker, PartitionKey, Purpose, StorageId};
+use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
 use crate::node::Node;
 use crate::partition::{Opened, Partition};
 use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
-use crate::served_topic::{Making, Slot, Topic, durability_of, partition_directory};
+use crate::served_topic::{PendingTopic, Slot, Topic, durability_of, partition_directory};
 use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::sync::Arc;
 use topic::Definition;
@@ -19,7 +19,7 @@ use wire::{Codec, Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex
 impl Node {
     pub(crate) fn create_topic(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let create = CreateTopic::decode(from).map_err(malformed)?;
@@ -29,12 +29,12 @@ impl Node {
         let definition = Definition::from_json(&create.definition)
             .and_then(|definition| definition.validator().check_work().map(|()| definition))
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
-        let namespace = self.sessions.namespace(asker.link).to_owned();
-        let is_made = |making: &Making| {
+        let namespace = self.sessions.namespace(caller.link).to_owned();
+        let is_made = |making: &PendingTopic| {
             let record = making.record.as_ref();
             record.is_some_and(|record| record.namespace == namespace && record.name == create.name)
         };
-        if self.topics.makings.values().any(is_made) {
+        if self.topics.pending.values().any(is_made) {
             // Whether it will be there is known when it is asked again.
             return Err(ErrorReply::retryable(
                 ErrorCode::TopicExists,
@@ -54,7 +54,7 @@ impl Node {
             ));
         }
         let limit = self.ctx.options.limits.topics_max;
-        if self.commands.table().topic_count() + self.topics.makings.len() >= limit {
+        if self.commands.table().topic_count() + self.topics.pending.len() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
                 format!("there are {limit} topics (topics_max)"),
@@ -68,7 +68,7 @@ impl Node {
             definition: definition.to_json(),
         };
         self.make(
-            asker,
+            caller,
             Some(record),
             topic,
             Arc::new(definition),
@@ -78,7 +78,7 @@ impl Node {
 
     pub(crate) fn add_partitions(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
@@ -86,18 +86,18 @@ impl Node {
         self.drain.refuse_begun()?;
         let topic = self
             .topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
         }
         let definition = topic.definition.clone();
-        self.make(asker, None, head.topic, definition, add.partitions)
+        self.make(caller, None, head.topic, definition, add.partitions)
     }
 
     /// Checks everything, then begins to open the partitions.
     fn make(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         record: Option<TopicRecord>,
         topic: TopicId,
         definition: Arc<Definition>,
@@ -167,8 +167,8 @@ impl Node {
         if let Some(topic) = self.topics.get_mut(topic) {
             topic.busy = Some("the topic is getting partitions");
         }
-        let making_now = Making {
-            asker,
+        let pending = PendingTopic {
+            caller,
             topic,
             record,
             definition,
@@ -176,7 +176,7 @@ impl Node {
             partitions,
             failure: None,
         };
-        self.topics.makings.insert(making, making_now);
+        self.topics.pending.insert(making, pending);
         if opens.is_empty() {
             self.propose(making);
         }
@@ -213,10 +213,10 @@ impl Node {
         storage: StorageId,
         result: Result<(Box<dyn Storage>, Recovery), StorageError>,
     ) {
-        let making = self.topics.makings.get(&id);
+        let making = self.topics.pending.get(&id);
         let served = making.and_then(|making| self.topics.get(making.topic));
         let known = served.map(|topic| topic.name.clone());
-        let Some(making) = self.topics.makings.get_mut(&id) else {
+        let Some(making) = self.topics.pending.get_mut(&id) else {
             return;
         };
         making.waiting -= 1;
@@ -240,7 +240,7 @@ impl Node {
             }
             (_, None) => {}
         }
-        let Some(making) = self.topics.makings.get(&id) else {
+        let Some(making) = self.topics.pending.get(&id) else {
             return;
         };
         if making.waiting > 0 {
@@ -289,7 +289,7 @@ impl Node {
 
     /// Every partition is open: the records are written last.
     fn propose(&mut self, id: u64) {
-        let Some(making) = self.topics.makings.get(&id) else {
+        let Some(making) = self.topics.pending.get(&id) else {
             return;
         };
         let mut records: Vec<Record> = making
@@ -313,7 +313,7 @@ impl Node {
 
     /// A partition could not be made: nothing is left behind.
     fn give_up_making(&mut self, id: u64) {
-        let Some(making) = self.topics.makings.remove(&id) else {
+        let Some(making) = self.topics.pending.remove(&id) else {
             return;
         };
         for (storage, _) in &making.partitions {
@@ -323,7 +323,7 @@ impl Node {
             topic.busy = None;
         }
         if let Some(failure) = making.failure {
-            self.refuse_request(making.asker, failure);
+            self.refuse_request(making.caller, failure);
         }
     }
 
@@ -332,15 +332,15 @@ impl Node {
         if let Err(error) = result {
             // Whether the records survive is unknown, so the directories stay:
             // the next start sets aside what nothing refers to.
-            if let Some(making) = self.topics.makings.remove(&id) {
+            if let Some(making) = self.topics.pending.remove(&id) {
                 if let Some(topic) = self.topics.get_mut(making.topic) {
                     topic.busy = None;
                 }
-                self.refuse_request(making.asker, undecided(&error));
+                self.refuse_request(making.caller, undecided(&error));
             }
             return;
         }
-        let Some(making) = self.topics.makings.remove(&id) else {
+        let Some(making) = self.topics.pending.remove(&id) else {
             return;
         };
         if let Some(record) = &making.record {
@@ -360,14 +360,14 @@ impl Node {
         self.topic_files
             .keep(making.topic, self.commands.table(), &mut self.ctx);
         match self.description(making.topic) {
-            Some(description) => self.reply_long(making.asker, description.to_bytes()),
-            None => self.refuse_request(making.asker, unknown_topic(making.topic)),
+            Some(description) => self.reply_long(making.caller, description.to_bytes()),
+            None => self.refuse_request(making.caller, unknown_topic(making.topic)),
         }
     }
 
     pub(crate) fn delete_topic(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
@@ -376,7 +376,7 @@ impl Node {
         let entry = self
             .commands
             .table()
-            .named(self.sessions.namespace(asker.link), &name);
+            .named(self.sessions.namespace(caller.link), &name);
         let id = entry
             .map(|entry| entry.record.topic)
             .ok_or_else(|| no_topic(&name))?;
@@ -388,7 +388,7 @@ impl Node {
         }
         self.submit(
             vec![Record::TopicDeleted(id)],
-            Decided::TopicDeleted(asker, id),
+            Decided::TopicDeleted(caller, id),
         );
         Ok(())
     }
@@ -396,7 +396,7 @@ impl Node {
     /// The record comes first, then the directories go.
     pub(crate) fn topic_deleted(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         id: TopicId,
         result: Result<(), ControlError>,
     ) {
@@ -405,7 +405,7 @@ impl Node {
             if let Some(topic) = self.topics.get_mut(id) {
                 topic.busy = None;
             }
-            self.refuse_request(asker, undecided(&error));
+            self.refuse_request(caller, undecided(&error));
             return;
         }
         self.forget_shared(id);
@@ -426,6 +426,6 @@ impl Node {
                 }
             }
         }
-        self.reply(asker, Vec::new());
+        self.reply(caller, Vec::new());
     }
 }

@@ -4,7 +4,7 @@ use super::{Assignment, AssignmentState, balance};
 use crate::commands::Decided;
 use crate::controller::ControlError;
 use crate::faults::Fault;
-use crate::ids::{Asker, LinkId, SharedId, StorageId};
+use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::shared::Presence;
@@ -22,13 +22,13 @@ const NOBODY: MemberId = MemberId(0);
 impl Node {
     pub(crate) fn release(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let release = Release::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let id = self.shared_named(asker, head.topic, &release.consumer, ConsumerKind::Group)?;
+        let id = self.shared_named(caller, head.topic, &release.consumer, ConsumerKind::Group)?;
         self.check_member(id, release.member)?;
         let mut records = Vec::new();
         for partition in &release.partitions {
@@ -41,7 +41,7 @@ impl Node {
                 self.take_away(id, *partition, "the partition was released", &mut records);
             }
         }
-        self.submit(records, Decided::SharedAnswer(asker, id));
+        self.submit(records, Decided::SharedAnswer(caller, id));
         self.balance_group(id);
         self.arm_shared(id);
         Ok(())
@@ -98,7 +98,7 @@ impl Node {
         records.extend(self.assignment_record(id, partition, NOBODY));
         let member = self.shared.member(id, assignment.owner);
         if let Some(link) = member
-            .and_then(|member| member.presence.asker())
+            .and_then(|member| member.presence.caller())
             .map(|a| a.link)
         {
             let error = refuse(ErrorCode::MemberFenced, why);
@@ -132,19 +132,19 @@ impl Node {
         let Some(session) = self.sessions.get(link) else {
             return;
         };
-        let is_ended = |asker: Asker, storage: StorageId| {
+        let is_ended = |caller: RequestId, storage: StorageId| {
             let open = self.partitions.get(&storage)?;
-            let subscription = open.subscriptions.get(asker)?;
+            let subscription = open.subscriptions.get(caller)?;
             let wanted = partition.is_none_or(|partition| open.store.key.partition == partition);
-            (wanted && subscription.scope.member == Some(member)).then_some((asker, storage))
+            (wanted && subscription.scope.member == Some(member)).then_some((caller, storage))
         };
         let subscriptions = session.subscriptions.iter();
         let ended: Vec<_> = subscriptions
-            .filter_map(|(id, storage)| is_ended(Asker { link, id: *id }, *storage))
+            .filter_map(|(id, storage)| is_ended(RequestId { link, id: *id }, *storage))
             .collect();
-        for (asker, storage) in ended {
+        for (caller, storage) in ended {
             self.at(storage, |partition, ctx| {
-                partition.subscriptions.end(asker, error.clone(), ctx);
+                partition.subscriptions.end(caller, error.clone(), ctx);
             });
         }
     }
@@ -325,11 +325,11 @@ impl Node {
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };
-        let members: Vec<(MemberId, Asker)> = shared
+        let members: Vec<(MemberId, RequestId)> = shared
             .members
             .iter()
             .filter_map(|(member, state)| match state.presence {
-                Presence::Present(asker) | Presence::Silent(asker) => Some((*member, asker)),
+                Presence::Present(caller) | Presence::Silent(caller) => Some((*member, caller)),
                 Presence::Joining(_) | Presence::Away { .. } => None,
             })
             .collect();
@@ -338,7 +338,7 @@ impl Node {
         };
         let mut all = group.assigned();
         let mut messages = Vec::new();
-        for (member, asker) in members {
+        for (member, caller) in members {
             let mut assigned = all.remove(&member).unwrap_or_else(super::nothing);
             // That the time passes is no news.
             assigned.recovering_ms = Appended(recovering_ms.min(1));
@@ -351,9 +351,9 @@ impl Node {
                     recovering_ms: Appended(recovering_ms),
                     ..assigned.clone()
                 };
-                let message = Message::control(FrameKind::Assigned, asker.id, now.to_bytes());
+                let message = Message::control(FrameKind::Assigned, caller.id, now.to_bytes());
                 group.told.insert(member, assigned);
-                messages.push((asker.link, message));
+                messages.push((caller.link, message));
             }
         }
         for (link, message) in messages {

@@ -5,7 +5,7 @@ use crate::controller::ControlError;
 use crate::controller::undecided;
 use crate::group::Group;
 use crate::ids::SharedId;
-use crate::ids::{Asker, LinkId};
+use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
 use crate::partition::subscription::Subscription;
 use crate::refusal::{Refused, malformed, refuse, unknown_topic};
@@ -23,13 +23,13 @@ use wire::{Codec, ErrorCode, ErrorReply, Incarnation, MemberId, Offset, Partitio
 impl Node {
     pub(crate) fn describe_consumers(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
         self.topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         let consumers = self.consumers(head.topic, &consumer);
         if consumers.is_empty() && !consumer.is_empty() {
             return Err(refuse(
@@ -37,7 +37,7 @@ impl Node {
                 format!("the topic has no consumer {consumer:?}"),
             ));
         }
-        self.reply_long(asker, ConsumerList { consumers }.to_bytes());
+        self.reply_long(caller, ConsumerList { consumers }.to_bytes());
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Node {
         partitions.flat_map(|partition| {
             let index = partition.store.key.partition;
             let subscriptions = partition.subscriptions.iter();
-            subscriptions.map(move |(asker, subscription)| (asker.link, index, subscription))
+            subscriptions.map(move |(caller, subscription)| (caller.link, index, subscription))
         })
     }
 
@@ -155,8 +155,8 @@ impl Node {
     fn describe_members(&self, id: SharedId, shared: &Shared) -> Vec<MemberDescription> {
         let mut owned = shared.group().map(Group::assigned).unwrap_or_default();
         let members = shared.members.iter().map(|(member, state)| {
-            let asker = state.presence.asker();
-            let session = asker.and_then(|asker| self.sessions.get(asker.link));
+            let caller = state.presence.caller();
+            let session = caller.and_then(|caller| self.sessions.get(caller.link));
             let timeout = state.session_timeout();
             let silent_ms = match (state.presence, session) {
                 (Presence::Away { until }, _) => {
@@ -231,7 +231,7 @@ impl Node {
     }
 
     /// Ends a group or queue that nobody is a member of.
-    pub(crate) fn delete_shared(&mut self, asker: Asker, id: SharedId) -> Result<(), Refused> {
+    pub(crate) fn delete_shared(&mut self, caller: RequestId, id: SharedId) -> Result<(), Refused> {
         let Some(shared) = self.shared.get_mut(id) else {
             return Ok(());
         };
@@ -256,13 +256,13 @@ impl Node {
             consumer: shared.record.consumer.clone(),
         };
         let records = vec![Record::ConsumerDeleted(record)];
-        self.submit(records, Decided::ConsumerDeleted(asker, id));
+        self.submit(records, Decided::ConsumerDeleted(caller, id));
         Ok(())
     }
 
     pub(crate) fn consumer_deleted(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         id: SharedId,
         result: Result<(), ControlError>,
     ) {
@@ -277,10 +277,10 @@ impl Node {
                         (0..self.ctx.options.limits.partitions_max as u32).map(PartitionIndex);
                     self.consumer_moved(record.topic, &record.consumer, all);
                 }
-                self.reply(asker, Vec::new());
+                self.reply(caller, Vec::new());
             }
             Err(error) => {
-                self.refuse_request(asker, undecided(&error));
+                self.refuse_request(caller, undecided(&error));
                 self.return_to_table(id, &error);
             }
         }

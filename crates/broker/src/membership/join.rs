@@ -4,7 +4,7 @@ use crate::commands::{Decided, JoinUnderWay};
 use crate::controller::ControlError;
 use crate::controller::undecided;
 use crate::gaps::beginning;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::ids::SharedId;
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse, unknown_topic};
@@ -20,16 +20,16 @@ use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, Sequence, TopicId};
 impl Node {
     pub(crate) fn join(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let join = Join::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         self.topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         check_join(&join)?;
-        self.refuse_too_many(asker)?;
+        self.refuse_too_many(caller)?;
         let mut records = Vec::new();
         let known = self.shared.named(head.topic, &join.consumer);
         let made = match known {
@@ -37,7 +37,7 @@ impl Node {
                 self.check_known(id, &join)?;
                 None
             }
-            None => Some(self.new_shared(asker, head.topic, &join, &mut records)?),
+            None => Some(self.new_shared(caller, head.topic, &join, &mut records)?),
         };
         let id = known.unwrap_or_else(|| SharedId(self.ctx.next_id()));
         if let Some(shared) = made {
@@ -49,9 +49,9 @@ impl Node {
         }
         let grant = self.ctx.next_id();
         self.replace_instance(id, &join, grant, &mut records);
-        self.admit(asker, id, &join, &mut records);
+        self.admit(caller, id, &join, &mut records);
         let under_way = JoinUnderWay {
-            asker,
+            caller,
             id,
             member: join.member,
             held: join.held,
@@ -60,7 +60,7 @@ impl Node {
         // Even if nothing changes, the answer comes after what is under way.
         self.submit(records, Decided::MemberJoined(under_way));
         self.arm_shared(id);
-        self.sessions.arm(asker.link, &mut self.ctx);
+        self.sessions.arm(caller.link, &mut self.ctx);
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Node {
     /// A group or queue of a new name, and the records that make it.
     fn new_shared(
         &self,
-        asker: Asker,
+        caller: RequestId,
         topic: TopicId,
         join: &Join,
         records: &mut Vec<Record>,
@@ -162,7 +162,7 @@ impl Node {
             _ => GroupOptions::from_json(&join.options)?.to_json(),
         };
         let record = ConsumerRecord {
-            namespace: self.sessions.namespace(asker.link).to_owned(),
+            namespace: self.sessions.namespace(caller.link).to_owned(),
             consumer: consumer.clone(),
             topic,
             kind: join.kind,
@@ -281,8 +281,8 @@ impl Node {
     }
 
     /// Notes the member: from now on it is one, unless its record is refused.
-    fn admit(&mut self, asker: Asker, id: SharedId, join: &Join, records: &mut Vec<Record>) {
-        let client_name = match self.sessions.get(asker.link).map(|session| &session.stage) {
+    fn admit(&mut self, caller: RequestId, id: SharedId, join: &Join, records: &mut Vec<Record>) {
+        let client_name = match self.sessions.get(caller.link).map(|session| &session.stage) {
             Some(Stage::Open { client_name, .. }) => client_name.clone(),
             _ => String::new(),
         };
@@ -300,7 +300,7 @@ impl Node {
         };
         let member = Member {
             record: record.clone(),
-            presence: Presence::Joining(asker),
+            presence: Presence::Joining(caller),
             prefetch: Prefetch {
                 events: join.prefetch_events,
                 bytes: join.prefetch_bytes,
@@ -311,13 +311,13 @@ impl Node {
         if before.as_ref().is_none_or(|before| before.record != record) {
             records.push(Record::Member(record));
         }
-        if let Some(session) = self.sessions.get_mut(asker.link) {
+        if let Some(session) = self.sessions.get_mut(caller.link) {
             let membership = Membership {
                 shared: id,
                 member: join.member,
                 session_timeout: Duration::from_millis(join.session_timeout_ms.into()),
             };
-            session.memberships.insert(asker.id, membership);
+            session.memberships.insert(caller.id, membership);
         }
         let Some(before) = before else {
             return;
@@ -325,8 +325,8 @@ impl Node {
         let error = refuse(ErrorCode::Cancelled, "the member has joined anew");
         if before
             .presence
-            .asker()
-            .is_some_and(|before| before.link != asker.link)
+            .caller()
+            .is_some_and(|before| before.link != caller.link)
         {
             self.end_reading(before.presence, (id, join.member), &error);
         }
@@ -343,19 +343,19 @@ impl Node {
         result: Result<(), ControlError>,
     ) {
         let JoinUnderWay {
-            asker,
+            caller,
             id,
             member,
             held,
             grant,
         } = under_way;
         if let Err(error) = result {
-            let session = self.sessions.get_mut(asker.link);
-            session.and_then(|session| session.memberships.remove(&asker.id));
-            self.refuse_request(asker, undecided(&error));
+            let session = self.sessions.get_mut(caller.link);
+            session.and_then(|session| session.memberships.remove(&caller.id));
+            self.refuse_request(caller, undecided(&error));
             self.return_to_table(id, &error);
             if let Some(state) = self.shared.member(id, member)
-                && state.presence.asker() == Some(asker)
+                && state.presence.caller() == Some(caller)
             {
                 // It was one before; this try to come back has failed.
                 self.member_away(id, member);
@@ -363,20 +363,20 @@ impl Node {
             return;
         }
         self.grant_is_durable(id, grant);
-        let waits = self.sessions.waits(asker);
+        let waits = self.sessions.waits(caller);
         let state = self.shared.member_mut(id, member);
         match state {
-            Some(state) if state.presence == Presence::Joining(asker) && waits => {}
+            Some(state) if state.presence == Presence::Joining(caller) && waits => {}
             // Nobody waits for the answer: it has its time to ask again.
-            Some(state) if state.presence == Presence::Joining(asker) => {
-                self.forget_membership(Presence::Joining(asker));
+            Some(state) if state.presence == Presence::Joining(caller) => {
+                self.forget_membership(Presence::Joining(caller));
                 self.member_away(id, member);
                 return;
             }
             // It left meanwhile, was replaced, or has joined once more.
             _ => {
                 let error = self.fenced(id, member);
-                self.refuse_request(asker, error);
+                self.refuse_request(caller, error);
                 return;
             }
         }
@@ -392,12 +392,12 @@ impl Node {
             options,
             settled,
             expired,
-            recovering_ms: Appended(self.tell_recovering(id, member, asker)),
+            recovering_ms: Appended(self.tell_recovering(id, member, caller)),
         };
-        self.reply_long(asker, joined.to_bytes());
+        self.reply_long(caller, joined.to_bytes());
         // Not before its leases are sorted: what it does not name is given back.
         if let Some(state) = self.shared.member_mut(id, member) {
-            state.presence = Presence::Present(asker);
+            state.presence = Presence::Present(caller);
         }
         self.member_is_present(id, member);
     }

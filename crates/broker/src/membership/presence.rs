@@ -3,7 +3,7 @@
 use crate::commands::Decided;
 use crate::faults::Fault;
 use crate::ids::SharedId;
-use crate::ids::{Asker, LinkId};
+use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::session::Membership;
@@ -28,24 +28,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 impl Node {
     pub(crate) fn leave(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let Leave { consumer, member } = Leave::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         self.topics
-            .of(self.sessions.namespace(asker.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), head.topic)?;
         let kind = match self.shared.named(head.topic, &consumer) {
             Some(id) => self.shared.get(id).map(|shared| shared.record.kind),
             None => None,
         };
         let kind = kind.unwrap_or(ConsumerKind::Group);
-        let id = self.shared_named(asker, head.topic, &consumer, kind)?;
+        let id = self.shared_named(caller, head.topic, &consumer, kind)?;
         let error = refuse(ErrorCode::MemberFenced, "the member was made to leave");
         let own = self.shared.member(id, member).and_then(|state| {
-            let membership = state.presence.asker()?;
-            (membership.link == asker.link).then_some(state.presence)
+            let membership = state.presence.caller()?;
+            (membership.link == caller.link).then_some(state.presence)
         });
         // Whoever leaves by himself is not told that his membership has ended.
         if let Some(presence) = own {
@@ -53,7 +53,7 @@ impl Node {
         }
         let records = self.remove_member(id, member, false, &error);
         // One that is gone already has its answer when that is durable.
-        self.submit(records, Decided::SharedAnswer(asker, id));
+        self.submit(records, Decided::SharedAnswer(caller, id));
         self.after_members(id);
         Ok(())
     }
@@ -88,24 +88,24 @@ impl Node {
 
     /// Ends a membership on its connection, which is told.
     pub(crate) fn end_membership(&mut self, presence: Presence, error: &ErrorReply) {
-        let Some(asker) = presence.asker() else {
+        let Some(caller) = presence.caller() else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(asker.link) else {
+        let Some(session) = self.sessions.get_mut(caller.link) else {
             return;
         };
-        if session.memberships.remove(&asker.id).is_none() {
+        if session.memberships.remove(&caller.id).is_none() {
             return;
         }
         // One that waits for its answer is told by that.
-        if session.requests.is_open(asker.id) {
+        if session.requests.is_open(caller.id) {
             return;
         }
         let message = Message {
             lane: Lane::Bulk,
-            ..Message::control(FrameKind::Ended, asker.id, error.to_bytes())
+            ..Message::control(FrameKind::Ended, caller.id, error.to_bytes())
         };
-        self.send(asker.link, message);
+        self.send(caller.link, message);
     }
 
     /// Ends what a member reads.
@@ -115,15 +115,15 @@ impl Node {
         member: (SharedId, MemberId),
         error: &ErrorReply,
     ) {
-        if let Some(asker) = presence.asker() {
-            self.end_scoped(asker.link, member, None, error);
+        if let Some(caller) = presence.caller() {
+            self.end_scoped(caller.link, member, None, error);
         }
     }
 
     /// A connection is gone, and with it a membership.
-    pub(crate) fn membership_lost(&mut self, asker: Asker, id: SharedId, member: MemberId) {
+    pub(crate) fn membership_lost(&mut self, caller: RequestId, id: SharedId, member: MemberId) {
         let state = self.shared.member(id, member);
-        if state.is_some_and(|state| state.presence.asker() == Some(asker)) {
+        if state.is_some_and(|state| state.presence.caller() == Some(caller)) {
             self.member_away(id, member);
         }
     }
@@ -156,20 +156,20 @@ impl Node {
             let Some(state) = self.shared.member_mut(id, member) else {
                 continue;
             };
-            let Presence::Present(asker) = state.presence else {
+            let Presence::Present(caller) = state.presence else {
                 continue;
             };
-            let Some(session) = self.sessions.get_mut(asker.link) else {
+            let Some(session) = self.sessions.get_mut(caller.link) else {
                 continue;
             };
             if session.last_heard >= at {
                 continue;
             }
-            state.presence = Presence::Silent(asker);
+            state.presence = Presence::Silent(caller);
             session.silent_members = true;
             self.tell_away(id, member);
             self.arm_shared(id);
-            self.sessions.ask_for_life(asker.link, &mut self.ctx);
+            self.sessions.ask_for_life(caller.link, &mut self.ctx);
         }
     }
 
@@ -204,10 +204,10 @@ impl Node {
             let Some(state) = self.shared.member_mut(id, member) else {
                 continue;
             };
-            if let Presence::Silent(asker) = state.presence
-                && asker.link == link
+            if let Presence::Silent(caller) = state.presence
+                && caller.link == link
             {
-                state.presence = Presence::Present(asker);
+                state.presence = Presence::Present(caller);
                 self.member_is_present(id, member);
             }
         }
@@ -221,13 +221,13 @@ impl Node {
         let sessions = &self.sessions;
         let members = shared.members.values().map(|member| {
             let timeout = member.session_timeout();
-            let heard = |asker: Asker| {
-                let session = sessions.get(asker.link);
+            let heard = |caller: RequestId| {
+                let session = sessions.get(caller.link);
                 session.map_or(Duration::ZERO, |session| session.last_heard)
             };
             match member.presence {
-                Presence::Joining(asker) | Presence::Silent(asker) => heard(asker) + timeout,
-                Presence::Present(asker) => heard(asker) + timeout / 2,
+                Presence::Joining(caller) | Presence::Silent(caller) => heard(caller) + timeout,
+                Presence::Present(caller) => heard(caller) + timeout / 2,
                 Presence::Away { until } => until,
             }
         });
@@ -279,21 +279,23 @@ impl Node {
         let mut gone = Vec::new();
         for (member, state) in &mut shared.members {
             let timeout = state.session_timeout();
-            let silence = |asker: Asker| {
-                let session = self.sessions.get(asker.link);
+            let silence = |caller: RequestId| {
+                let session = self.sessions.get(caller.link);
                 session.map_or(Duration::MAX, |session| now - session.last_heard)
             };
             match state.presence {
                 Presence::Away { until } if until <= now => gone.push(*member),
                 Presence::Away { .. } => {}
-                Presence::Joining(asker) | Presence::Present(asker) | Presence::Silent(asker)
-                    if silence(asker) >= timeout =>
+                Presence::Joining(caller)
+                | Presence::Present(caller)
+                | Presence::Silent(caller)
+                    if silence(caller) >= timeout =>
                 {
                     gone.push(*member);
                 }
-                Presence::Present(asker) if silence(asker) >= timeout / 2 => {
-                    state.presence = Presence::Silent(asker);
-                    silent.push((*member, asker.link));
+                Presence::Present(caller) if silence(caller) >= timeout / 2 => {
+                    state.presence = Presence::Silent(caller);
+                    silent.push((*member, caller.link));
                 }
                 _ => {}
             }

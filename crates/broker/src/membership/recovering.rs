@@ -2,7 +2,7 @@
 //! before, who may still hold what looks free. Members are told of it, so that
 //! nobody takes the silence for an end.
 
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::ids::SharedId;
 use crate::node::Node;
 use crate::shared::Presence;
@@ -32,12 +32,17 @@ impl Node {
     }
 
     /// What the answer to a member that joins says; a queue's is notified of the end, too.
-    pub(super) fn tell_recovering(&mut self, id: SharedId, member: MemberId, asker: Asker) -> u32 {
+    pub(super) fn tell_recovering(
+        &mut self,
+        id: SharedId,
+        member: MemberId,
+        caller: RequestId,
+    ) -> u32 {
         let recovering_ms = self.recovering_ms(id);
         if recovering_ms > 0
             && let Some(queue) = self.queues.get_mut(&id)
         {
-            queue.told_recovering.insert(member, asker);
+            queue.told_recovering.insert(member, caller);
         }
         recovering_ms
     }

@@ -1,6 +1,6 @@
 //! Answers that wait for durability.
 
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use log::StorageState;
 use std::collections::VecDeque;
 use wire::{Durability, Offset};
@@ -8,7 +8,7 @@ use wire::{Durability, Offset};
 /// An answer that waits for durability.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack {
-    pub asker: Asker,
+    pub caller: RequestId,
     /// The batch's offsets.
     pub base_offset: Offset,
     pub end: Offset,

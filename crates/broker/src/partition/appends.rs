@@ -20,7 +20,7 @@ use crate::ctx::Ctx;
 use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::flow::Asks;
-use crate::ids::{Asker, LinkId, OWN_LINK, TransferId};
+use crate::ids::{LinkId, OWN_LINK, RequestId, TransferId};
 use crate::refusal::{Refused, fenced, out_of_sequence};
 use log::producers::Verdict;
 use log::{Append, DataPlace, StorageError};
@@ -38,7 +38,7 @@ const WAITED_RETRY_MS: u32 = 1;
 
 /// A batch that waits: for room, for its external data, or behind one that does.
 struct PendingAppend {
-    asker: Asker,
+    caller: RequestId,
     batch: ValidBatch,
     stage: Stage,
 }
@@ -126,23 +126,23 @@ impl Appends {
         self.capacity.check_dropped(&batch.header)?;
         let admission = self.admission(batch, store, ctx)?;
         if let Admission::Duplicate(base_offset) = admission {
-            self.acknowledge_duplicate(call.asker, batch, base_offset, store, ctx);
+            self.acknowledge_duplicate(call.caller, batch, base_offset, store, ctx);
             return Ok(());
         }
         if !self.has_room(admission, batch, store, ctx)? {
             return self.wait(call, admission, store, ctx);
         }
         let ProduceCall {
-            asker,
+            caller,
             batch,
             wanted,
             ..
         } = call;
         if admission == Admission::Now && wanted.layout.is_none() {
-            return self.append(asker, batch, None, store, ctx);
+            return self.append(caller, batch, None, store, ctx);
         }
-        let stage = self.begin(asker.link, &batch, wanted, store, ctx)?;
-        self.enqueue(asker, admission, batch, stage, store, ctx);
+        let stage = self.begin(caller.link, &batch, wanted, store, ctx)?;
+        self.enqueue(caller, admission, batch, stage, store, ctx);
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl Appends {
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
         let ProduceCall {
-            asker,
+            caller,
             credit,
             batch,
             wanted,
@@ -307,7 +307,7 @@ impl Appends {
         let header = batch.header;
         let is_behind = self.is_behind_waiting(admission, header.producer);
         let is_new = !matches!(admission, Admission::InPlaceOf(_));
-        if is_new && !WaitQueue::takes(asker.link, header.batch_bytes(), credit, ctx) {
+        if is_new && !WaitQueue::takes(caller.link, header.batch_bytes(), credit, ctx) {
             return Err(match is_behind {
                 true => out_of_sequence(&header, header.first_sequence),
                 false => self.capacity.no_room(store, BLOCKED_RETRY_MS),
@@ -317,8 +317,15 @@ impl Appends {
             self.wait_queue.producers.push_back(header.producer);
         }
         let queue = &mut self.wait_queue;
-        let waiting = queue.enter(store.id, asker.link, &batch, wanted, ctx);
-        self.enqueue(asker, admission, batch, Stage::Waiting(waiting), store, ctx);
+        let waiting = queue.enter(store.id, caller.link, &batch, wanted, ctx);
+        self.enqueue(
+            caller,
+            admission,
+            batch,
+            Stage::Waiting(waiting),
+            store,
+            ctx,
+        );
         Ok(())
     }
 
@@ -343,7 +350,7 @@ impl Appends {
     /// external data or for those before it.
     fn enqueue(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         admission: Admission,
         batch: ValidBatch,
         stage: Stage,
@@ -355,7 +362,7 @@ impl Appends {
             self.capacity.reserve(batch.size());
         }
         let pending = PendingAppend {
-            asker,
+            caller,
             batch,
             stage,
         };
@@ -375,7 +382,7 @@ impl Appends {
     /// Appends what has its turn and all of its data.
     fn append_ready(&mut self, producer: ProducerId, store: &mut Store, ctx: &mut Ctx) {
         while let Some((pending, place)) = self.take_ready(producer) {
-            let PendingAppend { asker, batch, .. } = pending;
+            let PendingAppend { caller, batch, .. } = pending;
             self.capacity.release(batch.size());
             let verdict = self.check(&batch.header, store);
             if verdict != Verdict::New
@@ -384,9 +391,9 @@ impl Appends {
                 store.storage.abandon(place);
             }
             let result = match verdict {
-                Verdict::New => self.append(asker, batch, place, store, ctx),
+                Verdict::New => self.append(caller, batch, place, store, ctx),
                 Verdict::Duplicate { base_offset } => {
-                    self.acknowledge_duplicate(asker, &batch, base_offset, store, ctx);
+                    self.acknowledge_duplicate(caller, &batch, base_offset, store, ctx);
                     Ok(())
                 }
                 Verdict::Fenced { epoch } => Err(fenced(epoch, batch.header.epoch)),
@@ -395,7 +402,7 @@ impl Appends {
                 }
             };
             if let Err(error) = result {
-                ctx.refuse(asker, error);
+                ctx.refuse(caller, error);
                 self.give_up_misplaced(store, ctx);
             }
         }
@@ -417,7 +424,7 @@ impl Appends {
     /// Appends a batch, which is acknowledged when it is as durable as it asks for.
     pub fn append(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         batch: ValidBatch,
         place: Option<DataPlace>,
         store: &mut Store,
@@ -448,7 +455,7 @@ impl Appends {
         let end = base_offset.plus(count);
         self.capacity.appended(end, bytes);
         let ack = Ack {
-            asker,
+            caller,
             base_offset,
             end,
             append_time,
@@ -462,14 +469,14 @@ impl Appends {
     /// durable as is asked now.
     pub fn acknowledge_duplicate(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         batch: &ValidBatch,
         base_offset: Offset,
         store: &Store,
         ctx: &mut Ctx,
     ) {
         let ack = Ack {
-            asker,
+            caller,
             base_offset,
             end: base_offset.plus(batch.header.offset_count()),
             // The time is in the batch's stamp, which is not read for this.
@@ -487,9 +494,9 @@ impl Appends {
             (state.synced, state.written) = (state.end, state.end);
         }
         while let Some(ack) = self.acks.pop_reached(&state) {
-            if ack.asker.link == OWN_LINK {
+            if ack.caller.link == OWN_LINK {
                 ctx.effects
-                    .push_back(Effect::OwnAppend(ack.asker.id, Ok(())));
+                    .push_back(Effect::OwnAppend(ack.caller.id, Ok(())));
                 continue;
             }
             let produced = Produced {
@@ -498,7 +505,7 @@ impl Appends {
                 append_time: ack.append_time,
                 duplicate: ack.duplicate,
             };
-            ctx.reply(ack.asker, produced.to_bytes());
+            ctx.reply(ack.caller, produced.to_bytes());
         }
     }
 
@@ -507,7 +514,7 @@ impl Appends {
         self.capacity.retract(from);
         let refusal = store.refusal(error);
         for ack in self.acks.take_from(from) {
-            ctx.refuse(ack.asker, refusal.clone());
+            ctx.refuse(ack.caller, refusal.clone());
         }
         self.give_up_misplaced(store, ctx);
         store.touch(ctx);
@@ -548,22 +555,22 @@ impl Appends {
         };
         self.wait_queue.producers.pop_front();
         let PendingAppend {
-            asker,
+            caller,
             batch,
             stage: Stage::Waiting(Waiting { wanted, .. }),
         } = pending
         else {
             return;
         };
-        WaitQueue::leave(asker.link, &batch, ctx);
+        WaitQueue::leave(caller.link, &batch, ctx);
         store.touch(ctx);
-        let begun = self.begin(asker.link, &batch, wanted, store, ctx);
+        let begun = self.begin(caller.link, &batch, wanted, store, ctx);
         let queue = self.pending.entry(producer).or_default();
         match begun {
             Ok(stage) => {
                 self.capacity.reserve(batch.size());
                 let pending = PendingAppend {
-                    asker,
+                    caller,
                     batch,
                     stage,
                 };
@@ -574,7 +581,7 @@ impl Appends {
                 self.append_ready(producer, store, ctx);
             }
             Err(error) => {
-                ctx.refuse(asker, error);
+                ctx.refuse(caller, error);
                 self.give_up_from(producer, index, store, ctx);
             }
         }
@@ -616,9 +623,15 @@ impl Appends {
 
     /// Nobody waits for a produce call any more. What was appended stays;
     /// what still waits goes, with what waits behind it.
-    pub fn forget(&mut self, asker: Asker, producer: ProducerId, store: &mut Store, ctx: &mut Ctx) {
+    pub fn forget(
+        &mut self,
+        caller: RequestId,
+        producer: ProducerId,
+        store: &mut Store,
+        ctx: &mut Ctx,
+    ) {
         let queue = self.pending.get(&producer);
-        let index = queue.and_then(|queue| queue.iter().position(|one| one.asker == asker));
+        let index = queue.and_then(|queue| queue.iter().position(|one| one.caller == caller));
         if let Some(index) = index {
             self.give_up_from(producer, index, store, ctx);
         }
@@ -627,7 +640,7 @@ impl Appends {
     /// Answers everything that waits for the partition to take events.
     pub fn fail(&mut self, error: &ErrorReply, store: &mut Store, ctx: &mut Ctx) {
         for ack in self.acks.take_all() {
-            ctx.refuse(ack.asker, error.clone());
+            ctx.refuse(ack.caller, error.clone());
         }
         let failed = Effect::Failed(store.id, error.clone());
         ctx.effects.push_back(failed);
@@ -647,7 +660,7 @@ impl Appends {
     ) {
         let queue = self.pending.get(&producer);
         if let Some(pending) = queue.and_then(|queue| queue.get(index)) {
-            ctx.refuse(pending.asker, error);
+            ctx.refuse(pending.caller, error);
             self.give_up_from(producer, index, store, ctx);
         }
     }
@@ -708,7 +721,7 @@ impl Appends {
         ctx: &mut Ctx,
     ) {
         let PendingAppend {
-            asker,
+            caller,
             batch,
             stage,
         } = pending;
@@ -716,7 +729,7 @@ impl Appends {
             self.capacity.release(batch.size());
         }
         match stage {
-            Stage::Waiting(_) => WaitQueue::leave(asker.link, &batch, ctx),
+            Stage::Waiting(_) => WaitQueue::leave(caller.link, &batch, ctx),
             Stage::Transferring(transfer) => self.transfers.abandon(transfer, store, ctx),
             Stage::Ready(Some(place)) => store.storage.abandon(place),
             Stage::Ready(None) => {}
@@ -724,7 +737,7 @@ impl Appends {
         // What it leaves free may be for one that waits.
         store.touch(ctx);
         if let Some(error) = error {
-            ctx.refuse(asker, error);
+            ctx.refuse(caller, error);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::store::{Reading, Store, storage_error};
 use super::subscription::{gap_for_reader, stamped_gap};
 use crate::ctx::Ctx;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::refusal::Refused;
 use crate::timers::Timer;
 use bytes::Bytes;
@@ -26,12 +26,12 @@ struct Fetching {
 
 /// The fetches of one partition, by their requests.
 #[derive(Default)]
-pub(crate) struct Fetches(BTreeMap<Asker, Fetching>);
+pub(crate) struct Fetches(BTreeMap<RequestId, Fetching>);
 
 impl Fetches {
     pub fn begin(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         fetch: &Fetch,
         store: &mut Store,
         ctx: &mut Ctx,
@@ -45,48 +45,48 @@ impl Fetches {
             until,
             reading: false,
         };
-        self.0.insert(asker, fetching);
-        ctx.timers.insert(until, Timer::Fetch(store.id, asker));
-        self.advance(asker, store, ctx);
+        self.0.insert(caller, fetching);
+        ctx.timers.insert(until, Timer::Fetch(store.id, caller));
+        self.advance(caller, store, ctx);
         Ok(())
     }
 
     /// More of the partition is visible.
     pub fn advance_all(&mut self, store: &mut Store, ctx: &mut Ctx) {
-        self.0.retain(|asker, fetching| {
-            let is_open = fetching.advance(*asker, store, ctx);
+        self.0.retain(|caller, fetching| {
+            let is_open = fetching.advance(*caller, store, ctx);
             if !is_open {
-                fetching.disarm(*asker, store, ctx);
+                fetching.disarm(*caller, store, ctx);
             }
             is_open
         });
     }
 
     /// Answers a fetch, or reads for it, if that can be done now; its time may have passed.
-    pub fn advance(&mut self, asker: Asker, store: &mut Store, ctx: &mut Ctx) {
-        if let Some(fetching) = self.0.get_mut(&asker)
-            && !fetching.advance(asker, store, ctx)
+    pub fn advance(&mut self, caller: RequestId, store: &mut Store, ctx: &mut Ctx) {
+        if let Some(fetching) = self.0.get_mut(&caller)
+            && !fetching.advance(caller, store, ctx)
         {
-            self.forget(asker, store, ctx);
+            self.forget(caller, store, ctx);
         }
     }
 
     /// What a fetch's reading up to `end` found.
     pub fn was_read(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         end: Offset,
         found: Result<Found, StorageError>,
         store: &mut Store,
         ctx: &mut Ctx,
     ) {
-        let Some(fetching) = self.0.get_mut(&asker) else {
+        let Some(fetching) = self.0.get_mut(&caller) else {
             return;
         };
         fetching.reading = false;
         let present = store.state().incarnation;
         match found {
-            Ok(Found::Batches { batches, .. }) => fetched(asker, present, batches, store, ctx),
+            Ok(Found::Batches { batches, .. }) => fetched(caller, present, batches, store, ctx),
             Ok(Found::Gap(gap)) => {
                 let read = Position {
                     incarnation: present,
@@ -94,36 +94,36 @@ impl Fetches {
                 };
                 let gap = gap_for_reader(gap, read);
                 let batch = stamped_gap(store.key.topic, &gap, gap.end);
-                fetched(asker, gap.incarnation, vec![batch], store, ctx);
+                fetched(caller, gap.incarnation, vec![batch], store, ctx);
             }
             Ok(Found::Nothing) => {
                 fetching.position.offset = end;
-                return self.advance(asker, store, ctx);
+                return self.advance(caller, store, ctx);
             }
-            Err(error) => ctx.refuse(asker, storage_error(&error)),
+            Err(error) => ctx.refuse(caller, storage_error(&error)),
         }
-        self.forget(asker, store, ctx);
+        self.forget(caller, store, ctx);
     }
 
     pub fn end_all(&mut self, error: &ErrorReply, store: &Store, ctx: &mut Ctx) {
-        while let Some((asker, _)) = self.0.first_key_value() {
-            let asker = *asker;
-            self.forget(asker, store, ctx);
-            ctx.refuse(asker, error.clone());
+        while let Some((caller, _)) = self.0.first_key_value() {
+            let caller = *caller;
+            self.forget(caller, store, ctx);
+            ctx.refuse(caller, error.clone());
         }
     }
 
     /// A fetch is answered, or nobody waits for its answer any more.
-    pub fn forget(&mut self, asker: Asker, store: &Store, ctx: &mut Ctx) {
-        if let Some(fetching) = self.0.remove(&asker) {
-            fetching.disarm(asker, store, ctx);
+    pub fn forget(&mut self, caller: RequestId, store: &Store, ctx: &mut Ctx) {
+        if let Some(fetching) = self.0.remove(&caller) {
+            fetching.disarm(caller, store, ctx);
         }
     }
 }
 
 impl Fetching {
     /// Answers or reads. Returns whether the fetch is not answered yet.
-    fn advance(&mut self, asker: Asker, store: &mut Store, ctx: &mut Ctx) -> bool {
+    fn advance(&mut self, caller: RequestId, store: &mut Store, ctx: &mut Ctx) -> bool {
         if self.reading {
             return true;
         }
@@ -131,7 +131,7 @@ impl Fetching {
         if self.position.incarnation < present {
             let (gap, next) = store.lost_with_life(self.position);
             let batch = stamped_gap(store.key.topic, &gap, next.offset);
-            fetched(asker, next.incarnation, vec![batch], store, ctx);
+            fetched(caller, next.incarnation, vec![batch], store, ctx);
             return false;
         }
         if self.position.offset < store.visible {
@@ -143,23 +143,24 @@ impl Fetching {
                 inline_data: self.inline_data,
             };
             self.reading = true;
-            store.read_batches(Reading::Fetch(asker, end), read, ctx);
+            store.read_batches(Reading::Fetch(caller, end), read, ctx);
             return true;
         }
         let waits = self.until > ctx.now.monotonic;
         if !waits {
-            fetched(asker, present, Vec::new(), store, ctx);
+            fetched(caller, present, Vec::new(), store, ctx);
         }
         waits
     }
 
-    fn disarm(&self, asker: Asker, store: &Store, ctx: &mut Ctx) {
-        ctx.timers.remove(self.until, Timer::Fetch(store.id, asker));
+    fn disarm(&self, caller: RequestId, store: &Store, ctx: &mut Ctx) {
+        ctx.timers
+            .remove(self.until, Timer::Fetch(store.id, caller));
     }
 }
 
 fn fetched(
-    asker: Asker,
+    caller: RequestId,
     incarnation: Incarnation,
     batches: Vec<Bytes>,
     store: &Store,
@@ -170,5 +171,5 @@ fn fetched(
         batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
         watermarks: store.watermarks(),
     };
-    ctx.reply_in_bulk(asker, fetched.to_bytes(), batches);
+    ctx.reply_in_bulk(caller, fetched.to_bytes(), batches);
 }

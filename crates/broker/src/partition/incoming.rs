@@ -3,7 +3,7 @@
 use super::store::Store;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
 use crate::served_topic::Topic;
 use memory::Buffer;
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
 
 /// A producer's call with a batch that was checked.
 pub(crate) struct ProduceCall {
-    pub asker: Asker,
+    pub caller: RequestId,
     /// What the connection was granted of unanswered bytes.
     pub credit: u64,
     pub batch: ValidBatch,
@@ -83,11 +83,11 @@ impl ValidBatch {
         topic
             .definition
             .check_metadata_bytes(survey.metadata_bytes_max as usize)?;
-        if let Some(judge) = &topic.judge {
+        if let Some(metadata_check) = &topic.metadata_check {
             let columns =
                 Columns::read(&header, batch.columns_section()).map_err(|error| damaged(&error))?;
             let is_unbounded = ctx.planted(Fault::NoBatchBudget);
-            judge.check(&columns.events, batch.metadata_section(), is_unbounded)?;
+            metadata_check.check(&columns.events, batch.metadata_section(), is_unbounded)?;
         }
         let external_bytes = check_external(topic, &header, survey.external.as_ref(), &produce)?;
         let checked = Self {

@@ -2,7 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
-use crate::ids::{Asker, PartitionKey, StorageId};
+use crate::ids::{PartitionKey, RequestId, StorageId};
 use crate::refusal::{Refused, refuse};
 use log::{EventData, ReadBatches, ReadToken, Storage, StorageError, StorageState};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl Store {
         self.storage.state()
     }
 
-    /// Has the partition settled when the act is over: its storage was called.
+    /// Has the partition advanced when the act is over: its storage was called.
     pub fn touch(&self, ctx: &mut Ctx) {
         ctx.dirty.partitions.insert(self.id);
     }
@@ -256,9 +256,9 @@ impl Store {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reading {
     /// A subscription; with the visible end that the reading was given.
-    Subscription(Asker, Offset),
+    Subscription(RequestId, Offset),
     /// A fetch, likewise.
-    Fetch(Asker, Offset),
+    Fetch(RequestId, Offset),
     /// Another object.
     For(ReadFor),
 }

@@ -7,7 +7,7 @@ use super::time_search::TimeSearch;
 use crate::ctx::Ctx;
 use crate::effects::Effect;
 use crate::faults::Fault;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use net::{Lane, Message};
@@ -77,8 +77,8 @@ impl Subscription {
     }
 
     /// Delivers and reads on, as far as that goes now.
-    fn advance(&mut self, asker: Asker, store: &mut Store, ctx: &mut Ctx) {
-        if ctx.crowded.contains(&asker.link) {
+    fn advance(&mut self, caller: RequestId, store: &mut Store, ctx: &mut Ctx) {
+        if ctx.backpressured.contains(&caller.link) {
             return;
         }
         loop {
@@ -88,8 +88,8 @@ impl Subscription {
                     return;
                 }
                 if let Some(staged) = self.staged.take() {
-                    let message = self.deliver(asker.id, staged, store.watermarks());
-                    ctx.send(asker.link, message);
+                    let message = self.deliver(caller.id, staged, store.watermarks());
+                    ctx.send(caller.link, message);
                 }
                 continue;
             }
@@ -99,20 +99,20 @@ impl Subscription {
             if let Some(search) = &self.search {
                 if let Some(read) = search.next_read() {
                     self.reading = true;
-                    let reading = Reading::Subscription(asker, read.end);
+                    let reading = Reading::Subscription(caller, read.end);
                     store.read_batches(reading, read, ctx);
                     return;
                 }
                 self.position.offset = search.found();
                 self.search = None;
-                reply_subscribed(asker, self.position, store, ctx);
+                reply_subscribed(caller, self.position, store, ctx);
                 continue;
             }
             let present = store.state().incarnation;
             if self.position.incarnation < present {
                 // What was lost with the life that has ended; the next one goes on behind it.
                 let (gap, next) = store.lost_with_life(self.position);
-                self.deliver_gap(asker, gap, next, store, ctx);
+                self.deliver_gap(caller, gap, next, store, ctx);
                 continue;
             }
             let end = store.visible;
@@ -128,17 +128,17 @@ impl Subscription {
             };
             let Some(found) = store.storage.read_at_hand(&read) else {
                 self.reading = true;
-                store.read_batches(Reading::Subscription(asker, end), read, ctx);
+                store.read_batches(Reading::Subscription(caller, end), read, ctx);
                 return;
             };
-            self.found(asker, present, end, found, store, ctx);
+            self.found(caller, present, end, found, store, ctx);
         }
     }
 
     /// Takes what a reading up to `end` found, in the storage's present life.
     fn found(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         incarnation: Incarnation,
         end: Offset,
         found: Found,
@@ -153,7 +153,7 @@ impl Subscription {
                     incarnation,
                     offset: gap.end,
                 };
-                self.deliver_gap(asker, gap, position, store, ctx);
+                self.deliver_gap(caller, gap, position, store, ctx);
             }
             // Only batches without events are there.
             Found::Nothing => self.position.offset = end,
@@ -163,7 +163,7 @@ impl Subscription {
     /// Tells a consumer what it will never see, and where it goes on.
     fn deliver_gap(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         gap: Gap,
         next: Position,
         store: &Store,
@@ -176,8 +176,8 @@ impl Subscription {
         }
         let batch = stamped_gap(store.key.topic, &gap, next.offset);
         let watermarks = store.watermarks();
-        let message = deliver(asker.id, next.incarnation, vec![batch], watermarks);
-        ctx.send(asker.link, message);
+        let message = deliver(caller.id, next.incarnation, vec![batch], watermarks);
+        ctx.send(caller.link, message);
     }
 
     /// Takes what was read: what of it is wanted waits to be delivered.
@@ -210,14 +210,14 @@ impl Subscription {
 
 /// The subscriptions of one partition, by the requests that opened them.
 #[derive(Default)]
-pub(crate) struct Subscriptions(BTreeMap<Asker, Subscription>);
+pub(crate) struct Subscriptions(BTreeMap<RequestId, Subscription>);
 
 impl Subscriptions {
-    pub fn get(&self, asker: Asker) -> Option<&Subscription> {
-        self.0.get(&asker)
+    pub fn get(&self, caller: RequestId) -> Option<&Subscription> {
+        self.0.get(&caller)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Asker, &Subscription)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&RequestId, &Subscription)> {
         self.0.iter()
     }
 
@@ -229,7 +229,7 @@ impl Subscriptions {
     /// as it is known where that is.
     pub fn open(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         (subscribe, scope): (Subscribe, Scope),
         position: Position,
         store: &mut Store,
@@ -237,45 +237,45 @@ impl Subscriptions {
     ) {
         let mut subscription = Subscription::new(subscribe, scope, position, store);
         if subscription.search.is_none() {
-            reply_subscribed(asker, position, store, ctx);
+            reply_subscribed(caller, position, store, ctx);
         }
-        subscription.advance(asker, store, ctx);
-        self.0.insert(asker, subscription);
+        subscription.advance(caller, store, ctx);
+        self.0.insert(caller, subscription);
     }
 
-    pub fn more_credit(&mut self, asker: Asker, bytes: u64, store: &mut Store, ctx: &mut Ctx) {
+    pub fn more_credit(&mut self, caller: RequestId, bytes: u64, store: &mut Store, ctx: &mut Ctx) {
         // Credit for a subscription that has just ended is no mistake.
-        if let Some(subscription) = self.0.get_mut(&asker) {
+        if let Some(subscription) = self.0.get_mut(&caller) {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
             subscription.credit = subscription.credit.saturating_add(bytes);
-            subscription.advance(asker, store, ctx);
+            subscription.advance(caller, store, ctx);
         }
     }
 
     /// The connection takes deliveries again.
-    pub fn advance(&mut self, asker: Asker, store: &mut Store, ctx: &mut Ctx) {
-        if let Some(subscription) = self.0.get_mut(&asker) {
-            subscription.advance(asker, store, ctx);
+    pub fn advance(&mut self, caller: RequestId, store: &mut Store, ctx: &mut Ctx) {
+        if let Some(subscription) = self.0.get_mut(&caller) {
+            subscription.advance(caller, store, ctx);
         }
     }
 
     /// More of the partition is visible.
     pub fn advance_all(&mut self, store: &mut Store, ctx: &mut Ctx) {
-        for (asker, subscription) in &mut self.0 {
-            subscription.advance(*asker, store, ctx);
+        for (caller, subscription) in &mut self.0 {
+            subscription.advance(*caller, store, ctx);
         }
     }
 
     /// What a subscription's reading up to `end` found.
     pub fn was_read(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         end: Offset,
         found: Result<Found, StorageError>,
         store: &mut Store,
         ctx: &mut Ctx,
     ) {
-        let Some(subscription) = self.0.get_mut(&asker) else {
+        let Some(subscription) = self.0.get_mut(&caller) else {
             return;
         };
         subscription.reading = false;
@@ -283,60 +283,60 @@ impl Subscriptions {
             (Some(search), found) => search.read(found),
             (None, Ok(found)) => {
                 let present = store.state().incarnation;
-                subscription.found(asker, present, end, found, store, ctx);
+                subscription.found(caller, present, end, found, store, ctx);
                 Ok(())
             }
             (None, Err(error)) => Err(error),
         };
         match taken {
-            Ok(()) => subscription.advance(asker, store, ctx),
-            Err(error) => self.end(asker, storage_error(&error), ctx),
+            Ok(()) => subscription.advance(caller, store, ctx),
+            Err(error) => self.end(caller, storage_error(&error), ctx),
         }
     }
 
     /// Ends a subscription, telling its consumer why.
-    pub fn end(&mut self, asker: Asker, error: ErrorReply, ctx: &mut Ctx) {
-        let Some(subscription) = self.0.remove(&asker) else {
+    pub fn end(&mut self, caller: RequestId, error: ErrorReply, ctx: &mut Ctx) {
+        let Some(subscription) = self.0.remove(&caller) else {
             return;
         };
-        ctx.effects.push_back(Effect::SubscriptionEnded(asker));
+        ctx.effects.push_back(Effect::SubscriptionEnded(caller));
         if subscription.search.is_some() {
-            ctx.refuse(asker, error);
+            ctx.refuse(caller, error);
             return;
         }
         let message = Message {
             lane: Lane::Bulk,
-            ..Message::control(FrameKind::Ended, asker.id, error.to_bytes())
+            ..Message::control(FrameKind::Ended, caller.id, error.to_bytes())
         };
-        ctx.send(asker.link, message);
+        ctx.send(caller.link, message);
     }
 
     pub fn end_all(&mut self, error: &ErrorReply, ctx: &mut Ctx) {
-        while let Some((asker, _)) = self.0.first_key_value() {
-            self.end(*asker, error.clone(), ctx);
+        while let Some((caller, _)) = self.0.first_key_value() {
+            self.end(*caller, error.clone(), ctx);
         }
     }
 
     /// Nobody is there any more who subscribed.
-    pub fn forget(&mut self, asker: Asker) {
-        self.0.remove(&asker);
+    pub fn forget(&mut self, caller: RequestId) {
+        self.0.remove(&caller);
     }
 
     /// Nobody waits for the answer any more of a subscription whose beginning
     /// is being looked for. Whether it was one, and is forgotten.
-    pub fn forget_search(&mut self, asker: Asker) -> bool {
-        let searching = self.0.get(&asker);
+    pub fn forget_search(&mut self, caller: RequestId) -> bool {
+        let searching = self.0.get(&caller);
         let searching = searching.is_some_and(|subscription| subscription.search.is_some());
-        searching && self.0.remove(&asker).is_some()
+        searching && self.0.remove(&caller).is_some()
     }
 }
 
-fn reply_subscribed(asker: Asker, position: Position, store: &Store, ctx: &mut Ctx) {
+fn reply_subscribed(caller: RequestId, position: Position, store: &Store, ctx: &mut Ctx) {
     let subscribed = Subscribed {
         position,
         watermarks: store.watermarks(),
     };
-    ctx.reply(asker, subscribed.to_bytes());
+    ctx.reply(caller, subscribed.to_bytes());
 }
 
 fn deliver(

@@ -1,7 +1,7 @@
 //! Answers to settlements, given and to be given, and the command that they wait for.
 
 use super::partition::Changes;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use std::collections::VecDeque;
 use wire::message::Lease;
 use wire::{MemberId, PartitionIndex};
@@ -18,14 +18,14 @@ pub(crate) struct Answers(VecDeque<(u64, Answer)>);
 pub(super) struct Answer {
     pub expired: Vec<Lease>,
     /// Who waits for it; `None` if it was given.
-    pub asker: Option<Asker>,
+    pub caller: Option<RequestId>,
 }
 
 impl Answers {
     /// Who waits for an answer.
-    pub fn askers(&self) -> impl Iterator<Item = Asker> + use<> {
-        let askers = self.0.iter().filter_map(|(_, answer)| answer.asker);
-        askers.collect::<Vec<_>>().into_iter()
+    pub fn callers(&self) -> impl Iterator<Item = RequestId> + use<> {
+        let callers = self.0.iter().filter_map(|(_, answer)| answer.caller);
+        callers.collect::<Vec<_>>().into_iter()
     }
 
     pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut Answer> {
@@ -35,12 +35,15 @@ impl Answers {
 
     /// Whether so many are unanswered that another one is too many.
     pub fn is_full(&self) -> bool {
-        let unanswered = self.0.iter().filter(|(_, answer)| answer.asker.is_some());
+        let unanswered = self.0.iter().filter(|(_, answer)| answer.caller.is_some());
         unanswered.count() >= ANSWERS_MAX
     }
 
     pub(super) fn remember(&mut self, sequence: u64, answer: Answer) {
-        let oldest = self.0.iter().position(|(_, answer)| answer.asker.is_none());
+        let oldest = self
+            .0
+            .iter()
+            .position(|(_, answer)| answer.caller.is_none());
         if self.0.len() >= ANSWERS_MAX
             && let Some(oldest) = oldest
         {

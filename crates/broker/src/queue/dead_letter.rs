@@ -11,7 +11,7 @@ use super::staging::Staged;
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::faults::Fault;
-use crate::ids::{Asker, OWN_LINK, StorageId};
+use crate::ids::{OWN_LINK, RequestId, StorageId};
 use crate::partition::incoming::ValidBatch;
 use crate::partition::store::Reading;
 use crate::refusal::fenced;
@@ -251,13 +251,13 @@ fn store_letter(
     let Some(partition) = lent.partitions.get_mut(&storage) else {
         return Ok(());
     };
-    let asker = Asker {
+    let caller = RequestId {
         link: OWN_LINK,
         id: append,
     };
     match partition.store.storage.check(&batch.header) {
         Verdict::Duplicate { base_offset } => {
-            partition.acknowledge_duplicate(asker, &batch, base_offset, ctx);
+            partition.acknowledge_duplicate(caller, &batch, base_offset, ctx);
             Ok(())
         }
         // Older than what is remembered: it was written, for they are
@@ -269,7 +269,7 @@ fn store_letter(
         // Those before were written elsewhere: the topic was made anew.
         Verdict::New | Verdict::Unknown { .. } | Verdict::OutOfSequence { .. } => {
             match layout.events.is_empty() {
-                true => partition.append(asker, batch, None, ctx),
+                true => partition.append(caller, batch, None, ctx),
                 false => {
                     let letters = &mut lent.letters;
                     letters.copy_data(

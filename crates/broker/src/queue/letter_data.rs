@@ -4,7 +4,7 @@
 use crate::ctx::Ctx;
 use crate::effects::{Copied, Effect, ReadFor};
 use crate::faults::Fault;
-use crate::ids::{Asker, OWN_LINK, SharedId, StorageId};
+use crate::ids::{OWN_LINK, RequestId, SharedId, StorageId};
 use crate::partition::Partitions;
 use crate::partition::incoming::ValidBatch;
 use crate::partition::store::Reading;
@@ -275,8 +275,8 @@ impl LetterData {
     }
 }
 
-fn own(append: u64) -> Asker {
-    Asker {
+fn own(append: u64) -> RequestId {
+    RequestId {
         link: OWN_LINK,
         id: append,
     }

@@ -3,14 +3,14 @@
 
 use super::answers::{Answers, UnderWay};
 use super::letter_data::{Letter, Letters};
-use super::pace::Pace;
 use super::partition::{Loads, QueuePartition, Rules};
+use super::service_rate::ServiceRate;
 use super::staging::Staging;
 use super::unreported::UnreportedGaps;
 use crate::commands::Commands;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::{Asker, SharedId, StorageId};
+use crate::ids::{RequestId, SharedId, StorageId};
 use crate::partition::Partitions;
 use crate::served_topic::{Slot, Topics};
 use crate::shared::Shared;
@@ -75,7 +75,7 @@ pub(crate) struct Queue {
     /// What members have unsettled.
     pub loads: Loads,
     /// How fast members work.
-    pub paces: BTreeMap<MemberId, Pace>,
+    pub service_rates: BTreeMap<MemberId, ServiceRate>,
     /// Answers to settlements, given and to be given, by member.
     pub answers: BTreeMap<MemberId, Answers>,
     /// Settlements whose records are gathered for the next command.
@@ -90,10 +90,10 @@ pub(crate) struct Queue {
     /// given out while there are any: they may hold what looks free.
     pub awaited: BTreeSet<MemberId>,
     /// Who was told, by its answer, that there are some.
-    pub told_recovering: BTreeMap<MemberId, Asker>,
+    pub told_recovering: BTreeMap<MemberId, RequestId>,
     /// Those who have room. One that cannot be sent anything now may be among
     /// them, until it is found out.
-    pub hungry: BTreeSet<MemberId>,
+    pub ready: BTreeSet<MemberId>,
     /// Whether somebody has come, or is there no more.
     pub members_changed: bool,
     /// Members of before the start. What they settled then and had no answer
@@ -145,7 +145,7 @@ impl Queue {
             options,
             partitions: BTreeMap::new(),
             loads: Loads::default(),
-            paces: BTreeMap::new(),
+            service_rates: BTreeMap::new(),
             answers: BTreeMap::new(),
             gathered: Vec::new(),
             under_way: None,
@@ -154,7 +154,7 @@ impl Queue {
             from_before: awaited.clone(),
             awaited,
             told_recovering: BTreeMap::new(),
-            hungry: BTreeSet::new(),
+            ready: BTreeSet::new(),
             members_changed: true,
             last_served: MemberId(0),
             first: PartitionIndex(0),
@@ -217,7 +217,7 @@ impl Queue {
     }
 
     /// Lets everything take effect that has happened to the queue.
-    pub fn settle(&mut self, lent: &mut Lent<'_>) {
+    pub fn advance(&mut self, lent: &mut Lent<'_>) {
         self.serve(lent);
         // Behind the first events, if they are cached.
         self.tell_recovered(lent);
@@ -233,9 +233,9 @@ impl Queue {
         }
         let told = std::mem::take(&mut self.told_recovering);
         // The answer to one that has joined anew since said so.
-        let stands = |(member, asker): (MemberId, Asker)| {
+        let stands = |(member, caller): (MemberId, RequestId)| {
             let state = lent.shared.members.get(&member)?;
-            (state.presence.asker() == Some(asker)).then_some(asker)
+            (state.presence.caller() == Some(caller)).then_some(caller)
         };
         let members = told.into_iter().filter_map(stands).collect();
         self.send_news(members, Vec::new(), lent.ctx);

@@ -39,8 +39,8 @@ impl Queue {
             format!("queue {:?} was deleted", self.consumer),
         );
         for answers in self.answers.into_values() {
-            for asker in answers.askers() {
-                ctx.refuse(asker, error.clone());
+            for caller in answers.callers() {
+                ctx.refuse(caller, error.clone());
             }
         }
     }
@@ -141,14 +141,14 @@ impl Queue {
 
     /// A member may have room for events, or its connection has.
     pub fn member_has_room(&mut self, member: MemberId, ctx: &mut Ctx) {
-        self.hungry.insert(member);
+        self.ready.insert(member);
         self.touch(ctx);
     }
 
     /// A member is not there to be given anything, but keeps what it has.
     pub fn member_away(&mut self, member: MemberId, ctx: &mut Ctx) {
         self.members_changed = true;
-        self.hungry.remove(&member);
+        self.ready.remove(&member);
         self.touch(ctx);
     }
 
@@ -166,14 +166,14 @@ impl Queue {
         self.told_recovering.remove(&member);
         self.members_changed = true;
         self.from_before.remove(&member);
-        self.paces.remove(&member);
+        self.service_rates.remove(&member);
         for shelf in self.partitions.values_mut() {
             let loads = &mut self.loads;
             shelf.state.member_gone(member, counted, &rules, loads);
         }
         let answers = self.answers.remove(&member);
-        for asker in answers.into_iter().flat_map(|answers| answers.askers()) {
-            ctx.refuse(asker, error.clone());
+        for caller in answers.into_iter().flat_map(|answers| answers.callers()) {
+            ctx.refuse(caller, error.clone());
         }
         self.touch(ctx);
     }

@@ -7,7 +7,7 @@ use super::staging::Staged;
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::faults::Fault;
-use crate::ids::Asker;
+use crate::ids::RequestId;
 use crate::partition::store::Reading;
 use crate::shared::Member;
 use bytes::Bytes;
@@ -29,12 +29,12 @@ const ROOM_SHARE: u64 = 8;
 /// what it did before, also where an even share is less: an event a frame, to
 /// each in turn, would cost more than the work. Nobody waits longer for it
 /// than this.
-const PORTION: Duration = Duration::from_millis(1);
+const GRANT_TIME: Duration = Duration::from_millis(1);
 
 /// Beyond an even share a member is given no more bytes at once than these: that
 /// it worked its events off says nothing of the time that they took to get there,
 /// in which others would have nothing to do.
-const PORTION_BYTES_MAX: u64 = 256 << 10;
+const GRANT_BYTES_MAX: u64 = 256 << 10;
 
 /// So many times on end a partition is read from what is at hand.
 const READINGS_AT_ONCE: usize = 64;
@@ -46,15 +46,15 @@ const _: () = assert!(FRAME_PARTS_MAX * (40 + 8) < wire::frame::HEAD_BYTES_MAX a
 
 /// A member that can be given events.
 #[derive(Debug, Clone, Copy)]
-struct Taker {
+struct Candidate {
     member: MemberId,
-    asker: Asker,
+    caller: RequestId,
     /// What is free of its prefetch.
     events: u64,
     bytes: u64,
     inline_data: bool,
-    /// How many it works off within [`PORTION`].
-    pace: u64,
+    /// How many it works off within [`GRANT_TIME`].
+    service_rate: u64,
     /// How many are its even share.
     share: u64,
     /// Whether it has nothing unsettled: then an event of any size is let in.
@@ -63,7 +63,7 @@ struct Taker {
 
 /// What one member is given at once.
 #[derive(Default)]
-struct Portion {
+struct Grant {
     /// Batches, one behind the other, each in one piece or several.
     payload: Vec<Bytes>,
     /// How long each is.
@@ -115,7 +115,7 @@ impl Queue {
     /// Sends members a frame without events: the queue gives out events, and lost these.
     pub(crate) fn send_news(
         &self,
-        members: Vec<Asker>,
+        members: Vec<RequestId>,
         gaps: Vec<(PartitionIndex, Gap)>,
         ctx: &mut Ctx,
     ) {
@@ -126,12 +126,12 @@ impl Queue {
             gaps: Appended(gaps),
         };
         let head = leased.to_bytes();
-        for asker in members {
+        for caller in members {
             let message = Message {
                 lane: Lane::Bulk,
-                ..Message::control(FrameKind::Leased, asker.id, head.clone())
+                ..Message::control(FrameKind::Leased, caller.id, head.clone())
             };
-            ctx.send(asker.link, message);
+            ctx.send(caller.link, message);
         }
     }
 
@@ -156,51 +156,52 @@ impl Queue {
     }
 
     /// A member, if it is there, has room, and can be sent something.
-    fn taker(&self, member: MemberId, lent: &Lent<'_>) -> Option<Taker> {
+    fn candidate(&self, member: MemberId, lent: &Lent<'_>) -> Option<Candidate> {
         let state = lent.shared.members.get(&member)?;
-        let (asker, prefetch) = (state.present()?, state.prefetch);
+        let (caller, prefetch) = (state.present()?, state.prefetch);
         let mut load = self.loads.of(member);
         if lent.ctx.planted(Fault::NoPrefetch) {
             load = Load::default();
         }
-        let pace = self.paces.get(&member);
-        let taker = Taker {
+        let service_rate = self.service_rates.get(&member);
+        let candidate = Candidate {
             member,
-            asker,
+            caller,
             events: u64::from(prefetch.events).saturating_sub(load.events),
             bytes: prefetch.bytes.saturating_sub(load.bytes),
             inline_data: prefetch.inline_data,
-            pace: pace.map_or(0, |pace| pace.events_within(PORTION)),
+            service_rate: service_rate
+                .map_or(0, |service_rate| service_rate.events_within(GRANT_TIME)),
             share: 1,
             has_nothing: load.events == 0,
         };
-        let enough = taker.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
-            && taker.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
+        let enough = candidate.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
+            && candidate.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
         // One that has nothing gets an event of any size; one without a prefetch
         // finishes what it has.
-        let wants = prefetch.events > 0 && (enough || taker.has_nothing);
-        (wants && !lent.ctx.crowded.contains(&asker.link)).then_some(taker)
+        let wants = prefetch.events > 0 && (enough || candidate.has_nothing);
+        (wants && !lent.ctx.backpressured.contains(&caller.link)).then_some(candidate)
     }
 
     /// Whether a member is among those that have room.
     fn look_for_room(&mut self, member: MemberId, lent: &Lent<'_>) {
-        match self.taker(member, lent) {
-            Some(_) => self.hungry.insert(member),
-            None => self.hungry.remove(&member),
+        match self.candidate(member, lent) {
+            Some(_) => self.ready.insert(member),
+            None => self.ready.remove(&member),
         };
     }
 
     /// Whose turn it is behind the member `last`, of those that have room.
-    fn next_taker(&mut self, last: MemberId, lent: &Lent<'_>) -> Option<Taker> {
+    fn next_candidate(&mut self, last: MemberId, lent: &Lent<'_>) -> Option<Candidate> {
         loop {
             let behind = (Bound::Excluded(last), Bound::Unbounded);
-            let mut behind = self.hungry.range(behind);
-            let member = *behind.next().or_else(|| self.hungry.first())?;
-            let taker = self.taker(member, lent);
-            if taker.is_some() {
-                return taker;
+            let mut behind = self.ready.range(behind);
+            let member = *behind.next().or_else(|| self.ready.first())?;
+            let candidate = self.candidate(member, lent);
+            if candidate.is_some() {
+                return candidate;
             }
-            self.hungry.remove(&member);
+            self.ready.remove(&member);
         }
     }
 
@@ -222,22 +223,22 @@ impl Queue {
         // round; a round in which nobody takes anything is the last.
         let (mut share, mut turns, mut gave) = (0, 0, true);
         while self.has_staged(index, lent) {
-            let Some(taker) = self.next_taker(last, lent) else {
+            let Some(candidate) = self.next_candidate(last, lent) else {
                 break;
             };
             if turns == 0 {
                 if !std::mem::take(&mut gave) {
                     break;
                 }
-                turns = self.hungry.len().max(1);
+                turns = self.ready.len().max(1);
                 let staged = self.partitions[&index].staging.events;
                 share = (staged / turns as u64).max(1);
             }
             turns -= 1;
-            last = taker.member;
-            if self.give(index, taker, share, lent) {
+            last = candidate.member;
+            if self.give(index, candidate, share, lent) {
                 gave = true;
-                self.look_for_room(taker.member, lent);
+                self.look_for_room(candidate.member, lent);
             }
         }
     }
@@ -254,7 +255,7 @@ impl Queue {
     fn give(
         &mut self,
         index: PartitionIndex,
-        taker: Taker,
+        candidate: Candidate,
         share: u64,
         lent: &mut Lent<'_>,
     ) -> bool {
@@ -263,27 +264,30 @@ impl Queue {
         let Some(shelf) = self.partitions.get_mut(&index) else {
             return false;
         };
-        let taker = Taker {
-            events: taker.events.min(share.max(taker.pace)).max(1),
+        let candidate = Candidate {
+            events: candidate
+                .events
+                .min(share.max(candidate.service_rate))
+                .max(1),
             share,
-            ..taker
+            ..candidate
         };
         let payload_max = lent.ctx.options.limits.read_bytes_max;
-        let portion = shelf.portion(lent.visible(shelf.storage), &taker, payload_max);
-        if portion.events == 0 {
+        let grant = shelf.grant(lent.visible(shelf.storage), &candidate, payload_max);
+        if grant.events == 0 {
             return false;
         }
         let lease = lent.leases.next(lent.ctx);
         let twice = lent.ctx.planted(Fault::LeaseTwice) && lease.0 as u32 == 1;
         let leased = Leased {
-            member: taker.member,
+            member: candidate.member,
             lease,
             deadline,
             deliveries: 0,
-            bytes: portion.bytes.div_ceil(portion.events),
+            bytes: grant.bytes.div_ceil(grant.events),
         };
         let incarnation = shelf.state.incarnation();
-        let leases = portion.pieces.iter().map(|piece| Lease {
+        let leases = grant.pieces.iter().map(|piece| Lease {
             partition: index,
             incarnation,
             first: piece.first,
@@ -292,12 +296,12 @@ impl Queue {
             deliveries: piece.deliveries.saturating_add(1),
         });
         let head = LeasedHead {
-            batch_bytes: portion.batch_bytes,
+            batch_bytes: grant.batch_bytes,
             leases: leases.collect(),
             lease_ms,
             gaps: Appended::default(),
         };
-        for piece in shelf.state.joined_pieces(&portion.pieces) {
+        for piece in shelf.state.joined_pieces(&grant.pieces) {
             let deliveries = piece.deliveries.saturating_add(1);
             let leased = Leased {
                 deliveries,
@@ -305,25 +309,25 @@ impl Queue {
             };
             shelf.state.lease(piece, leased, &mut self.loads);
         }
-        for (base, events) in &portion.from {
+        for (base, events) in &grant.from {
             shelf.staging.given(*base, *events);
         }
-        let end = portion.pieces.last().map_or(Offset(0), |piece| piece.end);
+        let end = grant.pieces.last().map_or(Offset(0), |piece| piece.end);
         shelf.staging.drop_done(&shelf.state, end);
-        self.last_served = taker.member;
+        self.last_served = candidate.member;
         if twice {
-            let (member, loads) = (taker.member, &mut self.loads);
+            let (member, loads) = (candidate.member, &mut self.loads);
             shelf.state.member_gone(member, false, &rules, loads);
         }
         let message = Message {
             kind: FrameKind::Leased,
             flags: 0,
-            id: taker.asker.id,
+            id: candidate.caller.id,
             head: head.to_bytes().into(),
-            payload: portion.payload,
+            payload: grant.payload,
             lane: Lane::Bulk,
         };
-        lent.ctx.send(taker.asker.link, message);
+        lent.ctx.send(candidate.caller.link, message);
         true
     }
 
@@ -463,40 +467,40 @@ impl Queue {
 
 impl Shelf {
     /// What a member is given of what was read, in the order of the offsets.
-    fn portion(&mut self, visible: Offset, taker: &Taker, payload_max: u64) -> Portion {
-        let mut portion = Portion::default();
+    fn grant(&mut self, visible: Offset, candidate: &Candidate, payload_max: u64) -> Grant {
+        let mut grant = Grant::default();
         let Some(waiting) = self.state.waiting(visible) else {
-            return portion;
+            return grant;
         };
         let mut at = waiting.first;
         for staged in self.staging.behind(at) {
-            let full = portion.events >= taker.events
-                || portion.payload_bytes >= payload_max
-                || portion.batch_bytes.len() >= FRAME_PARTS_MAX;
+            let full = grant.events >= candidate.events
+                || grant.payload_bytes >= payload_max
+                || grant.batch_bytes.len() >= FRAME_PARTS_MAX;
             // What was not read yet has its turn first.
             if full || (at < staged.base && self.state.waits_within(at, staged.base)) {
                 break;
             }
             let mut keep = Vec::new();
-            let room = portion.take(&mut self.state, staged, (at, visible), taker, &mut keep);
+            let room = grant.take(&mut self.state, staged, (at, visible), candidate, &mut keep);
             if !keep.is_empty() {
-                let pieces = staged.cut(&keep, taker.inline_data);
+                let pieces = staged.cut(&keep, candidate.inline_data);
                 let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-                portion.payload_bytes += bytes;
-                portion.batch_bytes.push(bytes);
-                portion.payload.extend(pieces);
-                portion.from.push((staged.base, keep.len() as u64));
+                grant.payload_bytes += bytes;
+                grant.batch_bytes.push(bytes);
+                grant.payload.extend(pieces);
+                grant.from.push((staged.base, keep.len() as u64));
             }
             if !room {
                 break;
             }
             at = staged.end;
         }
-        portion
+        grant
     }
 }
 
-impl Portion {
+impl Grant {
     /// Takes what waits of a batch, as far as the member has room. Returns
     /// whether there may be room for more.
     fn take(
@@ -504,7 +508,7 @@ impl Portion {
         state: &mut QueuePartition,
         staged: &Staged,
         range: (Offset, Offset),
-        taker: &Taker,
+        candidate: &Candidate,
         keep: &mut Vec<u32>,
     ) -> bool {
         let (first, visible) = range;
@@ -517,14 +521,14 @@ impl Portion {
                     break;
                 }
                 let bytes = staged.event_bytes(index);
-                let alone = taker.has_nothing && self.events == 0;
-                let bytes_max = match self.events < taker.share {
-                    true => taker.bytes,
-                    false => taker.bytes.min(PORTION_BYTES_MAX),
+                let alone = candidate.has_nothing && self.events == 0;
+                let bytes_max = match self.events < candidate.share {
+                    true => candidate.bytes,
+                    false => candidate.bytes.min(GRANT_BYTES_MAX),
                 };
                 let fits = self.bytes + bytes <= bytes_max || alone;
                 let parts = self.pieces.len();
-                if self.events >= taker.events || parts >= FRAME_PARTS_MAX || !fits {
+                if self.events >= candidate.events || parts >= FRAME_PARTS_MAX || !fits {
                     return false;
                 }
                 if state.is_ordered() && !state.has_turn(offset, part.deliveries, staged.key(index))

@@ -3,13 +3,13 @@
 
 use super::answers::{ANSWERS_MAX, Answer, UnderWay};
 use super::live::{Lent, Queue, RETRY_AFTER};
-use super::pace::Pace;
 use super::partition::{Doing, Rules, Whose};
+use super::service_rate::ServiceRate;
 use crate::commands::Decided;
 use crate::controller::{ControlError, undecided};
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::{Asker, StorageId};
+use crate::ids::{RequestId, StorageId};
 use crate::partition::{Partitions, durability_about};
 use crate::refusal::Refused;
 use crate::table::Table;
@@ -26,7 +26,7 @@ impl Queue {
     /// hurries for the answer.
     pub(crate) fn settle_leases(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         mut settle: Settle,
         is_quiet: bool,
         ctx: &mut Ctx,
@@ -40,11 +40,11 @@ impl Queue {
         let answers = self.answers.entry(settle.member).or_default();
         if let Some(answer) = answers.get_mut(settle.sequence) {
             // It was sent again, on a new connection.
-            if let Some(waiting) = &mut answer.asker {
-                *waiting = asker;
+            if let Some(waiting) = &mut answer.caller {
+                *waiting = caller;
             } else {
                 let expired = answer.expired.clone();
-                ctx.reply_long(asker, Settled { expired }.to_bytes());
+                ctx.reply_long(caller, Settled { expired }.to_bytes());
             }
             return Ok(());
         }
@@ -56,14 +56,16 @@ impl Queue {
             ));
         }
         let rules = self.rules(ctx);
-        let pace = self.paces.get(&settle.member).copied();
-        if let Some(pace) = Pace::of(&settle).map(|worked| worked.after(pace)) {
-            self.paces.insert(settle.member, pace);
+        let service_rate = self.service_rates.get(&settle.member).copied();
+        if let Some(service_rate) =
+            ServiceRate::of(&settle).map(|worked| worked.after(service_rate))
+        {
+            self.service_rates.insert(settle.member, service_rate);
         }
         let (expired, recorded) = self.apply(&settle, &rules);
         let answer = Answer {
             expired: expired.clone(),
-            asker: recorded.then_some(asker),
+            caller: recorded.then_some(caller),
         };
         let answers = self.answers.entry(settle.member).or_default();
         answers.remember(settle.sequence, answer);
@@ -76,14 +78,19 @@ impl Queue {
             };
             self.gathered.push((settle.member, settle.sequence));
         } else {
-            ctx.reply_long(asker, Settled { expired }.to_bytes());
+            ctx.reply_long(caller, Settled { expired }.to_bytes());
         }
         self.touch(ctx);
         Ok(())
     }
 
     /// Extends leases of a member.
-    pub(crate) fn extend_leases(&mut self, asker: Asker, extend: &ExtendLeases, ctx: &mut Ctx) {
+    pub(crate) fn extend_leases(
+        &mut self,
+        caller: RequestId,
+        extend: &ExtendLeases,
+        ctx: &mut Ctx,
+    ) {
         let rules = self.rules(ctx);
         let deadline = self.deadline(rules.now);
         let mut expired = Vec::new();
@@ -113,7 +120,7 @@ impl Queue {
             lease_ms: self.lease_ms(),
             expired,
         };
-        ctx.reply_long(asker, extended.to_bytes());
+        ctx.reply_long(caller, extended.to_bytes());
         self.touch(ctx);
     }
 
@@ -201,22 +208,22 @@ impl Queue {
             };
             if result.is_ok() {
                 if let Some(answer) = known.get_mut(sequence)
-                    && let Some(asker) = answer.asker.take()
+                    && let Some(caller) = answer.caller.take()
                 {
                     let expired = answer.expired.clone();
-                    answers.push((asker, Ok(Settled { expired })));
+                    answers.push((caller, Ok(Settled { expired })));
                 }
             // It is not done: sent again, it is done anew.
             } else if let Some(answer) = known.forget(sequence)
-                && let Some(asker) = answer.asker
+                && let Some(caller) = answer.caller
             {
-                answers.push((asker, Err(())));
+                answers.push((caller, Err(())));
             }
         }
-        for (asker, answer) in answers {
+        for (caller, answer) in answers {
             match (answer, &result) {
-                (Ok(settled), _) => ctx.reply_long(asker, settled.to_bytes()),
-                (Err(()), Err(error)) => ctx.refuse(asker, undecided(error)),
+                (Ok(settled), _) => ctx.reply_long(caller, settled.to_bytes()),
+                (Err(()), Err(error)) => ctx.refuse(caller, undecided(error)),
                 (Err(()), Ok(())) => {}
             }
         }

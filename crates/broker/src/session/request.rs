@@ -1,7 +1,7 @@
 //! Unanswered requests of a connection: begun, answered once, ended by their deadlines.
 
 use crate::ctx::Ctx;
-use crate::ids::{Asker, LinkId, StorageId};
+use crate::ids::{LinkId, RequestId, StorageId};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
 use net::{Message, Received};
@@ -66,7 +66,7 @@ impl Requests {
     /// Takes a request note of, if the connection may have one more, within `credit` bytes.
     pub fn begin(
         &mut self,
-        asker: Asker,
+        caller: RequestId,
         head: &RequestHead,
         message: &Received,
         credit: u64,
@@ -97,7 +97,7 @@ impl Requests {
         let deadline = (head.remaining_ms > 0)
             .then(|| ctx.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
         if let Some(deadline) = deadline {
-            self.watch_deadline(deadline, asker.link, ctx);
+            self.watch_deadline(deadline, caller.link, ctx);
         }
         let request = Request {
             deadline,
@@ -106,7 +106,7 @@ impl Requests {
             payload_bytes,
             is_quiet: message.flags & REQUEST_QUIET != 0,
         };
-        self.open.insert(asker.id, request);
+        self.open.insert(caller.id, request);
         Ok(())
     }
 
@@ -124,12 +124,12 @@ impl Requests {
     }
 
     /// Those whose deadlines have passed.
-    pub fn late(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(Asker, Request)> {
+    pub fn late(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, Request)> {
         let now = ctx.now.monotonic;
         self.deadline_at = None;
         let is_late = |request: &Request| request.deadline.is_some_and(|at| at <= now);
         let late = self.open.iter().filter(|(_, request)| is_late(request));
-        late.map(|(id, request)| (Asker { link, id: *id }, *request))
+        late.map(|(id, request)| (RequestId { link, id: *id }, *request))
             .collect()
     }
 

@@ -73,7 +73,7 @@ fn the_controller_of_one_node() {
 }
 
 /// Otherwise what is gathered could be refused between the end of a command
-/// and what its asker submits then, which would be built on what is not there.
+/// and what its caller submits then, which would be built on what is not there.
 #[test]
 fn what_is_gathered_goes_out_behind_what_is_told() {
     let disk = Ground::new().disk;

@@ -6,14 +6,14 @@ use wire::batch::EventRef;
 use wire::{ErrorCode, ErrorReply};
 
 /// What a topic's metadata must be.
-pub(crate) struct Judge {
+pub(crate) struct MetadataCheck {
     validator: Arc<dyn Validator>,
     /// Undoes what the producer did behind its own validator.
     serializer: Arc<dyn Serializer>,
 }
 
-impl Judge {
-    /// The judge of a topic, if it wants one.
+impl MetadataCheck {
+    /// The metadata_check of a topic, if it wants one.
     pub fn of(definition: &Definition) -> Option<Self> {
         if !definition.validate_on_server() {
             return None;

@@ -5,11 +5,11 @@ use wire::message::{Settle, SettleAs};
 
 /// What an event takes a member, on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct ServiceRate {
     event_ns: u64,
 }
 
-impl Pace {
+impl ServiceRate {
     /// Of what is settled here; `None` if that says nothing.
     pub fn of(settle: &Settle) -> Option<Self> {
         let handled = settle.settlements.iter();
@@ -75,8 +75,8 @@ mod tests {
         use SettleAs::*;
         let millisecond = Duration::from_millis(1);
         let within = |worked_us, ranges: &[_]| {
-            let pace = Pace::of(&settle(worked_us, ranges));
-            pace.map(|pace| pace.events_within(millisecond))
+            let service_rate = ServiceRate::of(&settle(worked_us, ranges));
+            service_rate.map(|service_rate| service_rate.events_within(millisecond))
         };
         assert_eq!(within(500, &[(0, 50, Acknowledge)]), Some(100));
         let two = [(0, 30, Reject), (30, 50, Return), (50, 90, GiveBack)];
@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn a_slow_event_counts_at_once_and_fast_ones_by_and_by() {
-        let slow = Pace { event_ns: 1000 };
-        let fast = Pace { event_ns: 200 };
+        let slow = ServiceRate { event_ns: 1000 };
+        let fast = ServiceRate { event_ns: 200 };
         assert_eq!(slow.after(Some(fast)), slow);
-        assert_eq!(fast.after(Some(slow)), Pace { event_ns: 800 });
+        assert_eq!(fast.after(Some(slow)), ServiceRate { event_ns: 800 });
         assert_eq!(fast.after(None), fast);
     }
 }
