@@ -54,9 +54,9 @@ impl Node {
         self.drain.refuse_closing()?;
         let id = self.shared_named(caller, head.topic, &moves.consumer, ConsumerKind::Group)?;
         if !self.ctx.planted(Fault::FencedAck) {
-            self.check_member(id, member)?;
+            self.shared.check_member(id, member)?;
             for (partition, _) in &moves.positions {
-                self.check_owner(id, member, *partition)?;
+                self.shared.check_owner(id, member, *partition)?;
             }
         }
         self.move_checked(caller, head.topic, moves)

@@ -89,6 +89,45 @@ impl Group {
         })
     }
 
+    /// What the grant of this number named is its owners'.
+    pub fn grant_is_durable(&mut self, grant: u64) {
+        for assignment in self.owned.values_mut() {
+            if assignment.state == AssignmentState::Granting(grant) {
+                assignment.state = AssignmentState::Granted;
+            }
+        }
+    }
+
+    /// A member is gone: what it owned is free, and returned.
+    fn disown(&mut self, member: MemberId) -> Vec<PartitionIndex> {
+        self.told.remove(&member);
+        self.awaited.remove(&member);
+        let owned = self.owned.iter();
+        let freed = owned.filter(|(_, assignment)| assignment.owner == member);
+        let freed: Vec<_> = freed.map(|(partition, _)| *partition).collect();
+        freed.iter().for_each(|partition| {
+            self.owned.remove(partition);
+        });
+        freed
+    }
+
+    /// What `old` owned is granted to `new`, by the grant of this number, and returned.
+    fn inherit(&mut self, old: MemberId, new: MemberId, grant: u64) -> Vec<PartitionIndex> {
+        self.told.remove(&old);
+        self.awaited.remove(&old);
+        let mut inherited = Vec::new();
+        for (partition, assignment) in &mut self.owned {
+            if assignment.owner == old {
+                *assignment = Assignment {
+                    owner: new,
+                    state: AssignmentState::Granting(grant),
+                };
+                inherited.push(*partition);
+            }
+        }
+        inherited
+    }
+
     /// What each owner owns and knows of.
     pub fn assigned(&self) -> BTreeMap<MemberId, Assigned> {
         let mut all: BTreeMap<MemberId, Assigned> = BTreeMap::new();

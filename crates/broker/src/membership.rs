@@ -22,7 +22,7 @@ use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::record::{ConsumerKind, Record};
-use wire::{ErrorCode, ErrorReply, MemberId, TopicId};
+use wire::{ErrorCode, TopicId};
 
 /// How long a command that was refused is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -98,26 +98,6 @@ impl Node {
                 format!("consumer {consumer:?} of topic {name:?} is no {kind}"),
             )),
         }
-    }
-
-    /// Refuses whoever is no member, or none any more.
-    pub(crate) fn check_member(&self, id: SharedId, member: MemberId) -> Result<(), Refused> {
-        match self.shared.member(id, member) {
-            Some(_) => Ok(()),
-            None => Err(self.fenced(id, member)),
-        }
-    }
-
-    /// What somebody is told who is no member.
-    pub(crate) fn fenced(&self, id: SharedId, member: MemberId) -> ErrorReply {
-        let record = self.shared.get(id).map(|shared| &shared.record);
-        let (kind, consumer) = record.map_or((ConsumerKind::Group, ""), |record| {
-            (record.kind, record.consumer.as_str())
-        });
-        refuse(
-            ErrorCode::MemberFenced,
-            format!("{member} is no member of {kind} {consumer:?} any more"),
-        )
     }
 
     /// A change of a group or queue that nobody waits for is durable, or was refused.

@@ -87,8 +87,8 @@ impl Node {
         if member != MemberId(0) {
             let consumer = &subscribe.consumer;
             let id = self.shared_named(caller, head.topic, consumer, ConsumerKind::Group)?;
-            self.check_member(id, member)?;
-            self.check_owner(id, member, subscribe.partition)?;
+            self.shared.check_member(id, member)?;
+            self.shared.check_owner(id, member, subscribe.partition)?;
             self.check_membership(caller, id, member)?;
             // A group goes on where it is, whoever reads. A member that has
             // lost its connection knows better what it has seen.

@@ -75,7 +75,7 @@ impl Node {
         let settled = self.at_queue(id, |queue, lent| {
             queue.settle_leases(caller, settle, is_quiet, lent.ctx)
         });
-        settled.unwrap_or_else(|| Err(self.fenced(id, member)))
+        settled.unwrap_or_else(|| Err(self.shared.fenced(id, member)))
     }
 
     pub(crate) fn extend_leases(
@@ -89,7 +89,7 @@ impl Node {
         let extended = self.at_queue(id, |queue, lent| {
             queue.extend_leases(caller, &extend, lent.ctx);
         });
-        extended.ok_or_else(|| self.fenced(id, extend.member))
+        extended.ok_or_else(|| self.shared.fenced(id, extend.member))
     }
 
     /// The queue, if the caller is the member that it says it is.
@@ -105,7 +105,7 @@ impl Node {
         let own = state.and_then(|state| state.presence.caller());
         match own {
             Some(own) if own.link == caller.link => Ok(id),
-            _ => Err(self.fenced(id, member)),
+            _ => Err(self.shared.fenced(id, member)),
         }
     }
 
@@ -164,7 +164,7 @@ impl Node {
     }
 
     pub(crate) fn queue_member_gone(&mut self, id: SharedId, member: MemberId, counted: bool) {
-        let error = self.fenced(id, member);
+        let error = self.shared.fenced(id, member);
         self.at_queue(id, |queue, lent| {
             queue.member_gone(member, counted, &error, lent.ctx);
         });

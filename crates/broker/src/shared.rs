@@ -3,11 +3,12 @@
 
 use crate::group::Group;
 use crate::ids::{RequestId, SharedId};
+use crate::refusal::{Refused, refuse};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions};
-use wire::record::{ConsumerKind, ConsumerRecord, MemberRecord};
-use wire::{MemberId, TopicId};
+use wire::record::{AssignmentRecord, ConsumerKind, ConsumerRecord, MemberRecord, Record};
+use wire::{ErrorCode, MemberId, PartitionIndex, TopicId};
 
 /// All groups and queues.
 #[derive(Debug, Default)]
@@ -130,6 +131,77 @@ impl SharedConsumers {
     pub fn of(&self, topic: TopicId) -> impl Iterator<Item = SharedId> + '_ {
         let names = self.names.get(&topic);
         names.into_iter().flat_map(|names| names.values().copied())
+    }
+
+    pub fn group(&self, id: SharedId) -> Option<&Group> {
+        self.all.get(&id)?.group()
+    }
+
+    pub fn group_mut(&mut self, id: SharedId) -> Option<&mut Group> {
+        self.all.get_mut(&id)?.group_mut()
+    }
+
+    /// Refuses whoever is no member, or none any more.
+    pub fn check_member(&self, id: SharedId, member: MemberId) -> Result<(), Refused> {
+        match self.member(id, member) {
+            Some(_) => Ok(()),
+            None => Err(self.fenced(id, member)),
+        }
+    }
+
+    /// What is said to somebody who is no member.
+    pub fn fenced(&self, id: SharedId, member: MemberId) -> Refused {
+        let record = self.get(id).map(|shared| &shared.record);
+        let (kind, consumer) = record.map_or((ConsumerKind::Group, ""), |record| {
+            (record.kind, record.consumer.as_str())
+        });
+        refuse(
+            ErrorCode::MemberFenced,
+            format!("{member} is no member of {kind} {consumer:?} any more"),
+        )
+    }
+
+    /// Refuses whoever does not own a partition of a group.
+    pub fn check_owner(
+        &self,
+        id: SharedId,
+        member: MemberId,
+        partition: PartitionIndex,
+    ) -> Result<(), Refused> {
+        let group = self.group(id);
+        if group.is_some_and(|group| group.owns(member, partition)) {
+            return Ok(());
+        }
+        let consumer = self.get(id).map(|shared| shared.record.consumer.as_str());
+        Err(refuse(
+            ErrorCode::MemberFenced,
+            format!(
+                "{member} does not own partition {partition} in group {:?}",
+                consumer.unwrap_or_default()
+            ),
+        ))
+    }
+
+    /// The records of partitions that have a new owner.
+    pub fn record_owners(
+        &self,
+        id: SharedId,
+        partitions: Vec<PartitionIndex>,
+        owner: MemberId,
+        records: &mut Vec<Record>,
+    ) {
+        let Some(shared) = self.get(id) else {
+            return;
+        };
+        let record = |partition| {
+            Record::Assignment(AssignmentRecord {
+                topic: shared.record.topic,
+                consumer: shared.record.consumer.clone(),
+                partition,
+                owner,
+            })
+        };
+        records.extend(partitions.into_iter().map(record));
     }
 
     pub fn insert(&mut self, id: SharedId, shared: Shared) {

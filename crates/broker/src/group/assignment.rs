@@ -14,7 +14,7 @@ use std::time::Duration;
 use wire::codec::{Appended, Reader};
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::record::{AssignmentRecord, ConsumerKind, Record};
+use wire::record::{ConsumerKind, Record};
 use wire::{Codec, ErrorCode, ErrorReply, MemberId, PartitionIndex};
 
 const NOBODY: MemberId = MemberId(0);
@@ -29,11 +29,11 @@ impl Node {
         let release = Release::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         let id = self.shared_named(caller, head.topic, &release.consumer, ConsumerKind::Group)?;
-        self.check_member(id, release.member)?;
+        self.shared.check_member(id, release.member)?;
         let mut records = Vec::new();
         for partition in &release.partitions {
             // One that it does not own is released already: it asks again.
-            let owns = self.group(id).is_some_and(|group| {
+            let owns = self.shared.group(id).is_some_and(|group| {
                 let assignment = group.owned.get(partition);
                 assignment.is_some_and(|assignment| assignment.owner == release.member)
             });
@@ -47,40 +47,6 @@ impl Node {
         Ok(())
     }
 
-    /// Refuses whoever does not own a partition of a group.
-    pub(crate) fn check_owner(
-        &self,
-        id: SharedId,
-        member: MemberId,
-        partition: PartitionIndex,
-    ) -> Result<(), Refused> {
-        if self
-            .group(id)
-            .is_some_and(|group| group.owns(member, partition))
-        {
-            return Ok(());
-        }
-        let consumer = self
-            .shared
-            .get(id)
-            .map(|shared| shared.record.consumer.as_str());
-        Err(refuse(
-            ErrorCode::MemberFenced,
-            format!(
-                "{member} does not own partition {partition} in group {:?}",
-                consumer.unwrap_or_default()
-            ),
-        ))
-    }
-
-    fn group(&self, id: SharedId) -> Option<&super::Group> {
-        self.shared.get(id)?.group()
-    }
-
-    fn group_mut(&mut self, id: SharedId) -> Option<&mut super::Group> {
-        self.shared.get_mut(id)?.group_mut()
-    }
-
     /// A partition is free; who owned it reads it no more.
     fn take_away(
         &mut self,
@@ -89,13 +55,14 @@ impl Node {
         why: &str,
         records: &mut Vec<Record>,
     ) {
-        let Some(group) = self.group_mut(id) else {
+        let Some(group) = self.shared.group_mut(id) else {
             return;
         };
         let Some(assignment) = group.owned.remove(&partition) else {
             return;
         };
-        records.extend(self.assignment_record(id, partition, NOBODY));
+        self.shared
+            .record_owners(id, vec![partition], NOBODY, records);
         let member = self.shared.member(id, assignment.owner);
         if let Some(link) = member
             .and_then(|member| member.presence.caller())
@@ -104,21 +71,6 @@ impl Node {
             let error = refuse(ErrorCode::MemberFenced, why);
             self.end_scoped(link, (id, assignment.owner), Some(partition), &error);
         }
-    }
-
-    fn assignment_record(
-        &self,
-        id: SharedId,
-        partition: PartitionIndex,
-        owner: MemberId,
-    ) -> Option<Record> {
-        let record = &self.shared.get(id)?.record;
-        Some(Record::Assignment(AssignmentRecord {
-            topic: record.topic,
-            consumer: record.consumer.clone(),
-            partition,
-            owner,
-        }))
     }
 
     /// Ends what a member reads on a connection: all, or one partition.
@@ -151,21 +103,9 @@ impl Node {
 
     /// A member is gone: what it owned is free.
     pub(crate) fn disown(&mut self, id: SharedId, member: MemberId, records: &mut Vec<Record>) {
-        let Some(group) = self.group_mut(id) else {
-            return;
-        };
-        group.told.remove(&member);
-        group.awaited.remove(&member);
-        let owned = group.owned.iter();
-        let freed: Vec<PartitionIndex> = owned
-            .filter(|(_, assignment)| assignment.owner == member)
-            .map(|(partition, _)| *partition)
-            .collect();
-        for partition in freed {
-            if let Some(group) = self.group_mut(id) {
-                group.owned.remove(&partition);
-            }
-            records.extend(self.assignment_record(id, partition, NOBODY));
+        if let Some(group) = self.shared.group_mut(id) {
+            let freed = group.disown(member);
+            self.shared.record_owners(id, freed, NOBODY, records);
         }
     }
 
@@ -173,34 +113,19 @@ impl Node {
     pub(crate) fn inherit(
         &mut self,
         id: SharedId,
-        heirs: (MemberId, MemberId),
+        (old, new): (MemberId, MemberId),
         grant: u64,
         records: &mut Vec<Record>,
     ) {
-        let (old, new) = heirs;
-        let Some(group) = self.group_mut(id) else {
-            return;
-        };
-        group.told.remove(&old);
-        group.awaited.remove(&old);
-        let mut inherited = Vec::new();
-        for (partition, assignment) in &mut group.owned {
-            if assignment.owner == old {
-                *assignment = Assignment {
-                    owner: new,
-                    state: AssignmentState::Granting(grant),
-                };
-                inherited.push(*partition);
-            }
-        }
-        for partition in inherited {
-            records.extend(self.assignment_record(id, partition, new));
+        if let Some(group) = self.shared.group_mut(id) {
+            let inherited = group.inherit(old, new, grant);
+            self.shared.record_owners(id, inherited, new, records);
         }
     }
 
     /// A member is there: it is told what it owns, whether anything is new or not.
     pub(crate) fn group_member_present(&mut self, id: SharedId, member: MemberId) {
-        if let Some(group) = self.group_mut(id) {
+        if let Some(group) = self.shared.group_mut(id) {
             group.told.remove(&member);
             group.awaited.remove(&member);
         }
@@ -262,7 +187,8 @@ impl Node {
         }
         let is_granted = !granted.is_empty();
         for (partition, member) in granted {
-            records.extend(self.assignment_record(id, partition, member));
+            self.shared
+                .record_owners(id, vec![partition], member, &mut records);
         }
         if is_granted {
             self.submit(records, Decided::Granted(id, grant));
@@ -276,7 +202,7 @@ impl Node {
     /// Takes away what was not released in time.
     fn lose_overdue(&mut self, id: SharedId) -> Vec<Record> {
         let now = self.ctx.now.monotonic;
-        let Some(group) = self.group(id) else {
+        let Some(group) = self.shared.group(id) else {
             return Vec::new();
         };
         let overdue = |assignment: &Assignment| matches!(assignment.state, AssignmentState::Revoking { until } if until <= now);
@@ -301,21 +227,11 @@ impl Node {
             self.shared_changed(id, result);
             return;
         }
-        self.grant_is_durable(id, grant);
+        if let Some(group) = self.shared.group_mut(id) {
+            group.grant_is_durable(grant);
+        }
         // Who joined meanwhile may be meant to have some of it.
         self.balance_group(id);
-    }
-
-    /// What the grant of this number named is its owners'.
-    pub(crate) fn grant_is_durable(&mut self, id: SharedId, grant: u64) {
-        let Some(group) = self.group_mut(id) else {
-            return;
-        };
-        for assignment in group.owned.values_mut() {
-            if assignment.state == AssignmentState::Granting(grant) {
-                assignment.state = AssignmentState::Granted;
-            }
-        }
     }
 
     /// Tells each member whose connection stands what it owns, if that has changed.

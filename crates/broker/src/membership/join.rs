@@ -362,7 +362,9 @@ impl Node {
             }
             return;
         }
-        self.grant_is_durable(id, grant);
+        if let Some(group) = self.shared.group_mut(id) {
+            group.grant_is_durable(grant);
+        }
         let waits = self.sessions.waits(caller);
         let state = self.shared.member_mut(id, member);
         match state {
@@ -375,7 +377,7 @@ impl Node {
             }
             // It left meanwhile, was replaced, or has joined once more.
             _ => {
-                let error = self.fenced(id, member);
+                let error = self.shared.fenced(id, member);
                 self.refuse_request(caller, error);
                 return;
             }
