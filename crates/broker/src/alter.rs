@@ -77,7 +77,7 @@ impl Node {
         self.keep_topic(id);
         self.topic_files
             .keep(id, self.commands.table(), &mut self.ctx);
-        match self.description(id) {
+        match self.view().description(id) {
             Some(description) => self.reply_long(caller, description.to_bytes()),
             None => self.refuse_request(caller, unknown_topic(id)),
         }

@@ -1,24 +1,36 @@
-//! Topics: found, listed, described.
+//! What there is, for clients and people: nothing here changes anything.
 
 use crate::ids::RequestId;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, no_topic, unknown_topic};
+use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
 use crate::served_topic::Slot;
-use crate::table::TopicEntry;
-use topic::Definition;
+use crate::view::View;
+use serde_json::{Value, json};
 use wire::codec::Reader;
 use wire::message::*;
-use wire::record::PartitionRecord;
-use wire::{Codec, Durability, Offset, TopicId};
+use wire::{Codec, ErrorCode, TopicId};
 
 impl Node {
+    /// The node, as it is described.
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            ctx: &self.ctx,
+            sessions: &self.sessions,
+            commands: &self.commands,
+            topics: &self.topics,
+            shared: &self.shared,
+            queues: &self.queues,
+            partitions: &self.partitions,
+        }
+    }
+
     pub(crate) fn list_topics(&mut self, caller: RequestId) -> Result<(), Refused> {
         let namespace = self.sessions.namespace(caller.link).to_owned();
         let entries = self.commands.table().namespace(&namespace);
         let ids: Vec<TopicId> = entries.map(|entry| entry.record.topic).collect();
         let topics = ids
             .into_iter()
-            .filter_map(|id| self.description(id))
+            .filter_map(|id| self.view().description(id))
             .collect();
         // A list of topics may be longer than a head; then it is the payload.
         self.reply_long(caller, TopicList { topics }.to_bytes());
@@ -31,7 +43,10 @@ impl Node {
         from: &mut Reader<'_>,
     ) -> Result<(), Refused> {
         let id = self.topic_named(caller, from)?;
-        let description = self.description(id).ok_or_else(|| unknown_topic(id))?;
+        let description = self
+            .view()
+            .description(id)
+            .ok_or_else(|| unknown_topic(id))?;
         self.reply_long(caller, description.to_bytes());
         Ok(())
     }
@@ -58,6 +73,26 @@ impl Node {
         Ok(())
     }
 
+    pub(crate) fn describe_consumers(
+        &mut self,
+        caller: RequestId,
+        head: &RequestHead,
+        from: &mut Reader<'_>,
+    ) -> Result<(), Refused> {
+        let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
+        self.topics
+            .of(self.sessions.namespace(caller.link), head.topic)?;
+        let consumers = self.view().consumers(head.topic, &consumer);
+        if consumers.is_empty() && !consumer.is_empty() {
+            return Err(refuse(
+                ErrorCode::UnknownConsumer,
+                format!("the topic has no consumer {consumer:?}"),
+            ));
+        }
+        self.reply_long(caller, ConsumerList { consumers }.to_bytes());
+        Ok(())
+    }
+
     /// The topic that a request names, if there is one.
     fn topic_named(&self, caller: RequestId, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
         let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
@@ -71,66 +106,69 @@ impl Node {
             .ok_or_else(|| no_topic(&name))
     }
 
-    pub(crate) fn description(&self, id: TopicId) -> Option<TopicDescription> {
-        let entry = self.commands.table().topic(id)?;
-        let topic = self.topics.get(id)?;
-        let partitions = entry.partitions.values().zip(&topic.partitions);
-        let partitions =
-            partitions.map(|(record, slot)| self.describe_partition(entry, record, slot));
-        Some(TopicDescription {
-            name: entry.record.name.clone(),
-            topic: id,
-            definition: entry.record.definition.clone(),
-            partitions: partitions.collect(),
+    pub(crate) fn status_reply(&mut self, caller: RequestId) -> Result<(), Refused> {
+        let json = self.status().to_string();
+        self.reply_long(caller, StatusReply { json }.to_bytes());
+        Ok(())
+    }
+
+    /// Bytes that are on their way to storage, and how many there may be.
+    pub fn data_bytes(&self) -> (u64, u64) {
+        (self.ctx.data.held(), self.ctx.data.limit())
+    }
+
+    /// Which partition, the internal one first, serves no more until the node
+    /// is opened again, and why.
+    pub fn failure(&self) -> Option<String> {
+        if let Some(failure) = self.commands.controller.failure() {
+            return Some(format!("the internal partition failed: {failure}"));
+        }
+        let slots = self.topics.values().flat_map(|topic| &topic.partitions);
+        slots.into_iter().find_map(|slot| match slot {
+            Slot::Failed(reason) => Some(reason.clone()),
+            Slot::Open(id) => self.partitions.get(id)?.store.state().failure,
         })
     }
 
-    fn describe_partition(
-        &self,
-        entry: &TopicEntry,
-        record: &PartitionRecord,
-        slot: &Slot,
-    ) -> PartitionDescription {
-        let mut description = PartitionDescription {
-            partition: record.partition,
-            storage: PartitionStorage {
-                kind: record.storage.clone(),
-                config: record.config.clone(),
+    /// The node's state, for people and monitors.
+    pub fn status(&self) -> Value {
+        let view = self.view();
+        let table = self.commands.table();
+        let topics = table
+            .topics()
+            .filter_map(|(id, entry)| Some(view.topic_status(entry, self.topics.get(*id)?)));
+        json!({
+            "directory": self.ctx.options.directory_id.to_string(),
+            "instance": self.ctx.options.instance.to_string(),
+            "version": self.ctx.options.server_version,
+            "draining": self.drain.is_begun(),
+            "losses": self.losses_status(),
+            "file_system": self.below.status(),
+            "copied_bytes": memory::copies::bytes(),
+            "data_budget": {
+                "limit_bytes": self.ctx.data.limit(),
+                "held_bytes": self.ctx.data.held(),
+                "transfers": self.partitions.values().map(|it| it.appends.transfer_count()).sum::<usize>(),
+                "transfers_waiting": self.ctx.incoming.waiting(),
             },
-            durability: Durability::Memory,
-            incarnation: record.incarnation,
-            ended: record.ended.clone(),
-            first: Offset(0),
-            watermarks: Watermarks {
-                end: Offset(0),
-                durable: Offset(0),
-                committed: Offset(0),
-            },
-            bytes: 0,
-            failure: String::new(),
-        };
-        match slot {
-            Slot::Open(storage) => {
-                if let Some(partition) = self.partitions.get(storage) {
-                    let state = partition.store.state();
-                    description.durability = partition.store.durability;
-                    description.incarnation = state.incarnation;
-                    description.first = state.first;
-                    description.watermarks = partition.store.watermarks();
-                    description.bytes = state.bytes;
-                    description.failure = state.failure.unwrap_or_default();
-                }
-            }
-            Slot::Failed(reason) => {
-                let definition = Definition::from_json(&entry.record.definition).ok();
-                let kind = self.ctx.kind(&record.storage);
-                if let (Some(definition), Some(kind)) = (definition, kind) {
-                    let max = kind.durability_max();
-                    description.durability = definition.durability().unwrap_or(max);
-                }
-                description.failure.clone_from(reason);
-            }
-        }
-        description
+            "sessions": self.sessions.iter()
+                .map(|(link, session)| view.session_status(link, session))
+                .collect::<Vec<_>>(),
+            "topics": topics.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For the status: what was lost, what was set aside, and which topics were deleted.
+    fn losses_status(&self) -> Value {
+        json!({
+            "damage": self.start.open_damage().map(|damage| json!({
+                "time": damage.time,
+                "what": damage.what,
+            })).collect::<Vec<_>>(),
+            "lost_and_found": self.set_aside,
+            "deleted_topics": self.commands.table().deleted()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        })
     }
 }

@@ -46,11 +46,11 @@ mod shared;
 mod small_file;
 mod space;
 mod start;
-mod status;
 pub mod table;
 mod timers;
 mod topic_file;
 mod topics;
+mod view;
 
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;

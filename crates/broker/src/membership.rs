@@ -8,21 +8,20 @@
 //! that are under way, and then the table says how things are
 //! ([`Node::return_to_table`]).
 
-mod describe;
 mod join;
 mod presence;
 mod recovering;
 
 use crate::commands::Decided;
-use crate::controller::ControlError;
+use crate::controller::{ControlError, undecided};
 use crate::ids::{RequestId, SharedId};
 use crate::node::Node;
-use crate::refusal::{Refused, refuse};
+use crate::refusal::{Refused, refuse, unknown_topic};
 use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::record::{ConsumerKind, Record};
-use wire::{ErrorCode, TopicId};
+use wire::record::{ConsumerDeletedRecord, ConsumerKind, Record};
+use wire::{ErrorCode, ErrorReply, PartitionIndex, TopicId};
 
 /// How long a command that was refused is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -195,6 +194,90 @@ impl Node {
     pub(crate) fn submit_shared(&mut self, id: SharedId, records: Vec<Record>) {
         if !records.is_empty() {
             self.submit(records, Decided::SharedChanged(id));
+        }
+    }
+
+    /// Ends a group or queue that nobody is a member of.
+    pub(crate) fn delete_shared(&mut self, caller: RequestId, id: SharedId) -> Result<(), Refused> {
+        let Some(shared) = self.shared.get_mut(id) else {
+            return Ok(());
+        };
+        let (kind, consumer) = (shared.record.kind, &shared.record.consumer);
+        let count = shared.members.len();
+        if count > 0 {
+            return Err(refuse(
+                ErrorCode::InvalidConsumer,
+                format!("{kind} {consumer:?} has {count} members, present or away"),
+            ));
+        }
+        if shared.deleting {
+            return Err(ErrorReply::retryable(
+                ErrorCode::UnknownConsumer,
+                50,
+                format!("{kind} {consumer:?} is being deleted"),
+            ));
+        }
+        shared.deleting = true;
+        let record = ConsumerDeletedRecord {
+            topic: shared.record.topic,
+            consumer: shared.record.consumer.clone(),
+        };
+        let records = vec![Record::ConsumerDeleted(record)];
+        self.submit(records, Decided::ConsumerDeleted(caller, id));
+        Ok(())
+    }
+
+    pub(crate) fn consumer_deleted(
+        &mut self,
+        caller: RequestId,
+        id: SharedId,
+        result: Result<(), ControlError>,
+    ) {
+        match result {
+            Ok(()) => {
+                if self.shared.get(id).is_some_and(Shared::is_queue) {
+                    self.queue_deleted(id);
+                }
+                let record = self.shared.remove(id).map(|shared| shared.record);
+                if let Some(record) = record {
+                    let all =
+                        (0..self.ctx.options.limits.partitions_max as u32).map(PartitionIndex);
+                    self.consumer_moved(record.topic, &record.consumer, all);
+                }
+                self.reply(caller, Vec::new());
+            }
+            Err(error) => {
+                self.refuse_request(caller, undecided(&error));
+                self.return_to_table(id, &error);
+            }
+        }
+    }
+
+    /// A topic is gone, and with it its groups and queues.
+    pub(crate) fn forget_shared(&mut self, topic: TopicId) {
+        let ids: Vec<SharedId> = self.shared.of(topic).collect();
+        for id in ids {
+            if self.shared.get(id).is_some_and(Shared::is_queue) {
+                self.queue_deleted(id);
+            }
+            let members = self.shared.remove(id).map(|shared| shared.members);
+            for member in members.into_iter().flat_map(BTreeMap::into_values) {
+                self.end_membership(member.presence, &unknown_topic(topic));
+            }
+        }
+    }
+
+    /// More partitions of a topic serve: they are shared out as well.
+    pub(crate) fn share_partitions(&mut self, topic: TopicId) {
+        let ids: Vec<SharedId> = self.shared.of(topic).collect();
+        for id in ids {
+            match self.shared.get(id).map(Shared::is_queue) {
+                Some(true) => {
+                    self.ctx.dirty.queues.insert(id);
+                }
+                Some(false) => self.balance_group(id),
+                None => {}
+            }
         }
     }
 }

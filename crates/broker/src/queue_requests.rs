@@ -9,7 +9,7 @@ use crate::shared::SharedKind;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::ConsumerKind;
-use wire::{Codec, MemberId, PartitionIndex, TopicId};
+use wire::{Codec, MemberId, TopicId};
 
 impl Node {
     /// Calls a queue, and routes what the act asks of others. `None` if it is not there.
@@ -168,17 +168,5 @@ impl Node {
         self.at_queue(id, |queue, lent| {
             queue.member_gone(member, counted, &error, lent.ctx);
         });
-    }
-
-    /// Where a queue stands in a partition.
-    pub(crate) fn queue_partition(
-        &self,
-        id: SharedId,
-        partition: PartitionIndex,
-    ) -> ConsumerPartition {
-        match self.queues.get(&id) {
-            Some(queue) => queue.describe(partition, &self.partitions),
-            None => crate::queue::nowhere(partition),
-        }
     }
 }

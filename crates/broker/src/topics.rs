@@ -359,7 +359,7 @@ impl Node {
         self.share_total(making.topic);
         self.topic_files
             .keep(making.topic, self.commands.table(), &mut self.ctx);
-        match self.description(making.topic) {
+        match self.view().description(making.topic) {
             Some(description) => self.reply_long(making.caller, description.to_bytes()),
             None => self.refuse_request(making.caller, unknown_topic(making.topic)),
         }

@@ -181,7 +181,8 @@ impl Node {
             return false;
         }
         let subscribed = || {
-            self.subscriptions_of(topic)
+            self.view()
+                .subscriptions_of(topic)
                 .any(|(_, _, subscription)| subscription.consumer == consumer)
         };
         entry.is_some_and(|entry| entry.cursors.contains_key(consumer))

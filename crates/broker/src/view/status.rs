@@ -1,82 +1,14 @@
-//! The node's state as JSON; the fields are in `docs/reference/status.md`.
+//! Topics and sessions in the status; the fields are in `docs/reference/status.md`.
 
+use super::View;
 use crate::ids::{LinkId, RequestId};
-use crate::node::Node;
-use crate::refusal::Refused;
 use crate::served_topic::{Slot, Topic};
 use crate::session::{Session, Stage};
 use crate::table::TopicEntry;
 use serde_json::{Value, json};
-use wire::Codec;
-use wire::message::StatusReply;
 
-impl Node {
-    pub(crate) fn status_reply(&mut self, caller: RequestId) -> Result<(), Refused> {
-        let json = self.status().to_string();
-        self.reply_long(caller, StatusReply { json }.to_bytes());
-        Ok(())
-    }
-
-    /// Bytes that are on their way to storage, and how many there may be.
-    pub fn data_bytes(&self) -> (u64, u64) {
-        (self.ctx.data.held(), self.ctx.data.limit())
-    }
-
-    /// Which partition, the internal one first, serves no more until the node
-    /// is opened again, and why.
-    pub fn failure(&self) -> Option<String> {
-        if let Some(failure) = self.commands.controller.failure() {
-            return Some(format!("the internal partition failed: {failure}"));
-        }
-        let slots = self.topics.values().flat_map(|topic| &topic.partitions);
-        slots.into_iter().find_map(|slot| match slot {
-            Slot::Failed(reason) => Some(reason.clone()),
-            Slot::Open(id) => self.partitions.get(id)?.store.state().failure,
-        })
-    }
-
-    /// The node's state, for people and monitors.
-    pub fn status(&self) -> Value {
-        let table = self.commands.table();
-        let topics = table
-            .topics()
-            .filter_map(|(id, entry)| Some(self.topic_status(entry, self.topics.get(*id)?)));
-        json!({
-            "directory": self.ctx.options.directory_id.to_string(),
-            "instance": self.ctx.options.instance.to_string(),
-            "version": self.ctx.options.server_version,
-            "draining": self.drain.is_begun(),
-            "losses": self.losses_status(),
-            "file_system": self.below.status(),
-            "copied_bytes": memory::copies::bytes(),
-            "data_budget": {
-                "limit_bytes": self.ctx.data.limit(),
-                "held_bytes": self.ctx.data.held(),
-                "transfers": self.partitions.values().map(|it| it.appends.transfer_count()).sum::<usize>(),
-                "transfers_waiting": self.ctx.incoming.waiting(),
-            },
-            "sessions": self.sessions.iter()
-                .map(|(link, session)| self.session_status(link, session))
-                .collect::<Vec<_>>(),
-            "topics": topics.collect::<Vec<_>>(),
-        })
-    }
-
-    /// For the status: what was lost, what was set aside, and which topics were deleted.
-    fn losses_status(&self) -> Value {
-        json!({
-            "damage": self.start.open_damage().map(|damage| json!({
-                "time": damage.time,
-                "what": damage.what,
-            })).collect::<Vec<_>>(),
-            "lost_and_found": self.set_aside,
-            "deleted_topics": self.commands.table().deleted()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>(),
-        })
-    }
-
-    fn topic_status(&self, entry: &TopicEntry, topic: &Topic) -> Value {
+impl View<'_> {
+    pub fn topic_status(&self, entry: &TopicEntry, topic: &Topic) -> Value {
         let partitions = topic.partitions.iter().zip(entry.partitions.values());
         let partitions = partitions.map(|(slot, record)| {
             let mut status = json!({
@@ -130,7 +62,7 @@ impl Node {
         })
     }
 
-    fn session_status(&self, link: LinkId, session: &Session) -> Value {
+    pub fn session_status(&self, link: LinkId, session: &Session) -> Value {
         let (stage, client) = match &session.stage {
             Stage::New => ("new", ""),
             Stage::Open { client_name, .. } => ("open", client_name.as_str()),

@@ -1,48 +1,22 @@
-//! Consumers of a topic: described, and forgotten.
+//! Consumers of a topic: who reads, and how far, as clients and people are told of them.
 
-use crate::commands::Decided;
-use crate::controller::ControlError;
-use crate::controller::undecided;
+use super::View;
 use crate::group::Group;
-use crate::ids::SharedId;
-use crate::ids::{LinkId, RequestId};
-use crate::node::Node;
+use crate::ids::{LinkId, SharedId};
 use crate::partition::subscription::Subscription;
-use crate::refusal::{Refused, malformed, refuse, unknown_topic};
 use crate::served_topic::Slot;
 use crate::session::{Session, Stage};
 use crate::shared::{Presence, Shared};
 use crate::table::TopicEntry;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::codec::Reader;
 use wire::message::*;
-use wire::record::{ConsumerDeletedRecord, ConsumerKind, Position, Record};
-use wire::{Codec, ErrorCode, ErrorReply, Incarnation, MemberId, Offset, PartitionIndex, TopicId};
+use wire::record::{ConsumerKind, Position};
+use wire::{Incarnation, MemberId, Offset, PartitionIndex, TopicId};
 
-impl Node {
-    pub(crate) fn describe_consumers(
-        &mut self,
-        caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
-    ) -> Result<(), Refused> {
-        let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
-        self.topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
-        let consumers = self.consumers(head.topic, &consumer);
-        if consumers.is_empty() && !consumer.is_empty() {
-            return Err(refuse(
-                ErrorCode::UnknownConsumer,
-                format!("the topic has no consumer {consumer:?}"),
-            ));
-        }
-        self.reply_long(caller, ConsumerList { consumers }.to_bytes());
-        Ok(())
-    }
-
+impl<'a> View<'a> {
     /// The consumers of a topic, or the one of this name.
-    fn consumers(&self, topic: TopicId, only: &str) -> Vec<ConsumerDescription> {
+    pub fn consumers(&self, topic: TopicId, only: &str) -> Vec<ConsumerDescription> {
         let Some(entry) = self.commands.table().topic(topic) else {
             return Vec::new();
         };
@@ -71,15 +45,15 @@ impl Node {
     }
 
     /// Who reads a topic as an independent consumer, by the consumer's name.
-    fn readers(&self, topic: TopicId) -> BTreeMap<&str, Vec<MemberDescription>> {
-        let mut read: BTreeMap<(&str, LinkId), BTreeSet<PartitionIndex>> = BTreeMap::new();
+    fn readers(&self, topic: TopicId) -> BTreeMap<&'a str, Vec<MemberDescription>> {
+        let mut read: BTreeMap<(&'a str, LinkId), BTreeSet<PartitionIndex>> = BTreeMap::new();
         for (link, partition, subscription) in self.subscriptions_of(topic) {
             if !subscription.consumer.is_empty() && subscription.scope.member.is_none() {
                 let read = read.entry((&subscription.consumer, link)).or_default();
                 read.insert(partition);
             }
         }
-        let mut readers: BTreeMap<&str, Vec<MemberDescription>> = BTreeMap::new();
+        let mut readers: BTreeMap<&'a str, Vec<MemberDescription>> = BTreeMap::new();
         for ((consumer, link), partitions) in read {
             let reader = self.sessions.get(link).and_then(|session| {
                 self.describe_reader(session, partitions.into_iter().collect())
@@ -92,12 +66,12 @@ impl Node {
     }
 
     /// The live subscriptions of a topic.
-    pub(super) fn subscriptions_of(
+    pub fn subscriptions_of(
         &self,
         topic: TopicId,
-    ) -> impl Iterator<Item = (LinkId, PartitionIndex, &Subscription)> {
-        let storages = self.topics.storages(topic);
-        let partitions = storages.filter_map(|(_, storage)| self.partitions.get(&storage));
+    ) -> impl Iterator<Item = (LinkId, PartitionIndex, &'a Subscription)> + use<'a> {
+        let (storages, partitions) = (self.topics.storages(topic), self.partitions);
+        let partitions = storages.filter_map(|(_, storage)| partitions.get(&storage));
         partitions.flat_map(|partition| {
             let index = partition.store.key.partition;
             let subscriptions = partition.subscriptions.iter();
@@ -230,92 +204,16 @@ impl Node {
         partitions
     }
 
-    /// Ends a group or queue that nobody is a member of.
-    pub(crate) fn delete_shared(&mut self, caller: RequestId, id: SharedId) -> Result<(), Refused> {
-        let Some(shared) = self.shared.get_mut(id) else {
-            return Ok(());
-        };
-        let (kind, consumer) = (shared.record.kind, &shared.record.consumer);
-        let count = shared.members.len();
-        if count > 0 {
-            return Err(refuse(
-                ErrorCode::InvalidConsumer,
-                format!("{kind} {consumer:?} has {count} members, present or away"),
-            ));
-        }
-        if shared.deleting {
-            return Err(ErrorReply::retryable(
-                ErrorCode::UnknownConsumer,
-                50,
-                format!("{kind} {consumer:?} is being deleted"),
-            ));
-        }
-        shared.deleting = true;
-        let record = ConsumerDeletedRecord {
-            topic: shared.record.topic,
-            consumer: shared.record.consumer.clone(),
-        };
-        let records = vec![Record::ConsumerDeleted(record)];
-        self.submit(records, Decided::ConsumerDeleted(caller, id));
-        Ok(())
-    }
-
-    pub(crate) fn consumer_deleted(
-        &mut self,
-        caller: RequestId,
-        id: SharedId,
-        result: Result<(), ControlError>,
-    ) {
-        match result {
-            Ok(()) => {
-                if self.shared.get(id).is_some_and(Shared::is_queue) {
-                    self.queue_deleted(id);
-                }
-                let record = self.shared.remove(id).map(|shared| shared.record);
-                if let Some(record) = record {
-                    let all =
-                        (0..self.ctx.options.limits.partitions_max as u32).map(PartitionIndex);
-                    self.consumer_moved(record.topic, &record.consumer, all);
-                }
-                self.reply(caller, Vec::new());
-            }
-            Err(error) => {
-                self.refuse_request(caller, undecided(&error));
-                self.return_to_table(id, &error);
-            }
-        }
-    }
-
-    /// A topic is gone, and with it its groups and queues.
-    pub(crate) fn forget_shared(&mut self, topic: TopicId) {
-        let ids: Vec<SharedId> = self.shared.of(topic).collect();
-        for id in ids {
-            if self.shared.get(id).is_some_and(Shared::is_queue) {
-                self.queue_deleted(id);
-            }
-            let members = self.shared.remove(id).map(|shared| shared.members);
-            for member in members.into_iter().flat_map(BTreeMap::into_values) {
-                self.end_membership(member.presence, &unknown_topic(topic));
-            }
-        }
-    }
-
-    /// More partitions of a topic serve: they are shared out as well.
-    pub(crate) fn share_partitions(&mut self, topic: TopicId) {
-        let ids: Vec<SharedId> = self.shared.of(topic).collect();
-        for id in ids {
-            match self.shared.get(id).map(Shared::is_queue) {
-                Some(true) => {
-                    self.ctx.dirty.queues.insert(id);
-                }
-                Some(false) => self.balance_group(id),
-                None => {}
-            }
+    /// Where a queue stands in a partition.
+    fn queue_partition(&self, id: SharedId, partition: PartitionIndex) -> ConsumerPartition {
+        match self.queues.get(&id) {
+            Some(queue) => queue.describe(partition, self.partitions),
+            None => crate::queue::nowhere(partition),
         }
     }
 
     /// The consumers of a topic, for people and monitors.
-    pub(crate) fn consumer_status(&self, topic: TopicId) -> Vec<Value> {
+    pub(super) fn consumer_status(&self, topic: TopicId) -> Vec<Value> {
         let consumers = self.consumers(topic, "").into_iter();
         let consumers = consumers.map(|consumer| {
             let lag = |partition: &ConsumerPartition| {

@@ -1,0 +1,27 @@
+//! A node as it is described: everything can be seen, and nothing changed.
+
+mod consumers;
+mod status;
+mod topics;
+
+use crate::commands::Commands;
+use crate::ctx::Ctx;
+use crate::ids::SharedId;
+use crate::partition::Partitions;
+use crate::queue::Queue;
+use crate::served_topic::Topics;
+use crate::session::Sessions;
+use crate::shared::SharedConsumers;
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub ctx: &'a Ctx,
+    pub sessions: &'a Sessions,
+    pub commands: &'a Commands,
+    pub topics: &'a Topics,
+    pub shared: &'a SharedConsumers,
+    pub queues: &'a BTreeMap<SharedId, Queue>,
+    pub partitions: &'a Partitions,
+}

@@ -1,0 +1,74 @@
+//! Topics, as clients are told of them.
+
+use super::View;
+use crate::served_topic::Slot;
+use crate::table::TopicEntry;
+use topic::Definition;
+use wire::message::*;
+use wire::record::PartitionRecord;
+use wire::{Durability, Offset, TopicId};
+
+impl View<'_> {
+    pub fn description(&self, id: TopicId) -> Option<TopicDescription> {
+        let entry = self.commands.table().topic(id)?;
+        let topic = self.topics.get(id)?;
+        let partitions = entry.partitions.values().zip(&topic.partitions);
+        let partitions =
+            partitions.map(|(record, slot)| self.describe_partition(entry, record, slot));
+        Some(TopicDescription {
+            name: entry.record.name.clone(),
+            topic: id,
+            definition: entry.record.definition.clone(),
+            partitions: partitions.collect(),
+        })
+    }
+
+    fn describe_partition(
+        &self,
+        entry: &TopicEntry,
+        record: &PartitionRecord,
+        slot: &Slot,
+    ) -> PartitionDescription {
+        let mut description = PartitionDescription {
+            partition: record.partition,
+            storage: PartitionStorage {
+                kind: record.storage.clone(),
+                config: record.config.clone(),
+            },
+            durability: Durability::Memory,
+            incarnation: record.incarnation,
+            ended: record.ended.clone(),
+            first: Offset(0),
+            watermarks: Watermarks {
+                end: Offset(0),
+                durable: Offset(0),
+                committed: Offset(0),
+            },
+            bytes: 0,
+            failure: String::new(),
+        };
+        match slot {
+            Slot::Open(storage) => {
+                if let Some(partition) = self.partitions.get(storage) {
+                    let state = partition.store.state();
+                    description.durability = partition.store.durability;
+                    description.incarnation = state.incarnation;
+                    description.first = state.first;
+                    description.watermarks = partition.store.watermarks();
+                    description.bytes = state.bytes;
+                    description.failure = state.failure.unwrap_or_default();
+                }
+            }
+            Slot::Failed(reason) => {
+                let definition = Definition::from_json(&entry.record.definition).ok();
+                let kind = self.ctx.kind(&record.storage);
+                if let (Some(definition), Some(kind)) = (definition, kind) {
+                    let max = kind.durability_max();
+                    description.durability = definition.durability().unwrap_or(max);
+                }
+                description.failure.clone_from(reason);
+            }
+        }
+        description
+    }
+}
