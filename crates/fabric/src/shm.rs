@@ -121,7 +121,7 @@ impl Transport for Shm {
     }
 
     fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError> {
-        Ok(Box::new(ShmDoor {
+        Ok(Box::new(ShmListening {
             socket: UnixSocket::bind(Path::new(path(address)?))?,
             options: self.options.clone(),
         }))
@@ -139,12 +139,12 @@ impl Transport for Shm {
     }
 }
 
-struct ShmDoor {
+struct ShmListening {
     socket: UnixSocket,
     options: Arc<ShmOptions>,
 }
 
-impl Listener for ShmDoor {
+impl Listener for ShmListening {
     fn address(&self) -> String {
         format!("{SCHEME}://{}", self.socket.path().display())
     }

@@ -23,7 +23,7 @@ const SCHEME: &str = "inproc";
 const HANDED_OVER_MAX: usize = 16;
 
 /// Whoever listens in this process, by name. Held for a look-up only.
-static LISTENERS: Mutex<BTreeMap<String, Weak<Door>>> = Mutex::new(BTreeMap::new());
+static LISTENERS: Mutex<BTreeMap<String, Weak<Listening>>> = Mutex::new(BTreeMap::new());
 
 /// Links within this process. Addresses are `inproc://name`.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Inproc {
     }
 }
 
-fn listeners() -> MutexGuard<'static, BTreeMap<String, Weak<Door>>> {
+fn listeners() -> MutexGuard<'static, BTreeMap<String, Weak<Listening>>> {
     LISTENERS.lock().expect("no holder panics here")
 }
 
@@ -52,38 +52,38 @@ impl Transport for Inproc {
         let mut listeners = listeners();
         if listeners
             .get(name)
-            .is_some_and(|door| door.strong_count() > 0)
+            .is_some_and(|listening| listening.strong_count() > 0)
         {
             let text = format!("listening at {address}: somebody of this process does already");
             return Err(NetError::Address(text));
         }
-        let door = Arc::new(Door {
+        let listening = Arc::new(Listening {
             name: name.to_owned(),
             waiting: Mutex::default(),
             options: self.options.clone(),
         });
-        listeners.insert(name.to_owned(), Arc::downgrade(&door));
-        Ok(Box::new(InprocListener { door }))
+        listeners.insert(name.to_owned(), Arc::downgrade(&listening));
+        Ok(Box::new(InprocListener { listening }))
     }
 
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
         let name = address::rest(SCHEME, address)?;
-        let door = listeners().get(name).and_then(Weak::upgrade);
-        let door = door.ok_or_else(|| {
+        let listening = listeners().get(name).and_then(Weak::upgrade);
+        let listening = listening.ok_or_else(|| {
             NetError::Refused(format!(
                 "connecting to {address}: nobody listens in this process"
             ))
         })?;
         let ends = [Arc::<End>::default(), Arc::default()];
         let [ours, theirs] = [0, 1].map(|side| (ends[side].clone(), ends[1 - side].clone()));
-        let accepted = InprocLink::new(theirs, address, &door.options);
-        door.bring(accepted);
+        let accepted = InprocLink::new(theirs, address, &listening.options);
+        listening.bring(accepted);
         Ok(Box::new(InprocLink::new(ours, address, &self.options)))
     }
 }
 
 /// What a listener and those who connect share.
-struct Door {
+struct Listening {
     name: String,
     /// Guards links that wait to be accepted, and who is to be told.
     waiting: Mutex<Waiting>,
@@ -96,7 +96,7 @@ struct Waiting {
     bell: Option<Bell>,
 }
 
-impl Door {
+impl Listening {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().expect("no holder panics here")
     }
@@ -113,16 +113,16 @@ impl Door {
 }
 
 struct InprocListener {
-    door: Arc<Door>,
+    listening: Arc<Listening>,
 }
 
 impl Listener for InprocListener {
     fn address(&self) -> String {
-        format!("{SCHEME}://{}", self.door.name)
+        format!("{SCHEME}://{}", self.listening.name)
     }
 
     fn accept(&mut self) -> Result<Option<Box<dyn Link>>, NetError> {
-        let link = self.door.waiting().links.pop_front();
+        let link = self.listening.waiting().links.pop_front();
         Ok(link.map(|link| Box::new(link) as Box<dyn Link>))
     }
 
@@ -131,7 +131,7 @@ impl Listener for InprocListener {
     }
 
     fn attach(&mut self, bell: Bell) {
-        self.door.waiting().bell = Some(bell.clone());
+        self.listening.waiting().bell = Some(bell.clone());
         bell();
     }
 }
@@ -140,13 +140,13 @@ impl Drop for InprocListener {
     fn drop(&mut self) {
         let mut listeners = listeners();
         let ours = listeners
-            .get(&self.door.name)
-            .is_some_and(|door| std::ptr::eq(door.as_ptr(), &*self.door));
+            .get(&self.listening.name)
+            .is_some_and(|listening| std::ptr::eq(listening.as_ptr(), &*self.listening));
         if ours {
-            listeners.remove(&self.door.name);
+            listeners.remove(&self.listening.name);
         }
         drop(listeners);
-        // Links that nobody accepted go with the door; their other sides see it.
+        // Links that nobody accepted go with the listener; their other sides see it.
     }
 }
 

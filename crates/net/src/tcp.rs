@@ -49,7 +49,7 @@ impl Transport for Tcp {
         let bound = listener
             .local_addr()
             .map_err(|error| NetError::System(format!("listening at {address}: {error}")))?;
-        Ok(Box::new(TcpDoor {
+        Ok(Box::new(TcpListening {
             listener,
             address: format!("{SCHEME}://{bound}"),
             options: self.options.clone(),
@@ -83,13 +83,13 @@ fn link(stream: mio::net::TcpStream, address: String, options: &LinkOptions) -> 
     Box::new(StreamLink::new(SocketBytes(stream), peer, options.clone()))
 }
 
-struct TcpDoor {
+struct TcpListening {
     listener: mio::net::TcpListener,
     address: String,
     options: LinkOptions,
 }
 
-impl Listener for TcpDoor {
+impl Listener for TcpListening {
     fn address(&self) -> String {
         self.address.clone()
     }

@@ -35,7 +35,7 @@ impl Transport for Unix {
 
     fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError> {
         let path = Path::new(address::rest(SCHEME, address)?);
-        Ok(Box::new(UnixDoor {
+        Ok(Box::new(UnixListening {
             socket: UnixSocket::bind(path)?,
             options: self.options.clone(),
         }))
@@ -63,12 +63,12 @@ fn link(
     Ok(Box::new(link))
 }
 
-struct UnixDoor {
+struct UnixListening {
     socket: UnixSocket,
     options: LinkOptions,
 }
 
-impl Listener for UnixDoor {
+impl Listener for UnixListening {
     fn address(&self) -> String {
         format!("{SCHEME}://{}", self.socket.path().display())
     }

@@ -431,9 +431,9 @@ fn listen(
         } else {
             "shm"
         };
-        let door = address::socket_path(&address).map(|path| format!("{scheme}://{path}"));
+        let local = address::socket_path(&address).map(|path| format!("{scheme}://{path}"));
         transports
-            .listen(door.as_ref().unwrap_or(&address))
+            .listen(local.as_ref().unwrap_or(&address))
             .map_err(|source| ServerError::Listen { address, source })
     };
     addresses.into_iter().map(listen).collect()

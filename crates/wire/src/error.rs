@@ -47,7 +47,7 @@ error_codes! {
     LimitExceeded = 8, "limit exceeded";
     /// The server is draining and takes nothing new.
     Draining = 9, "server is draining";
-    /// Cancelled at the asker's wish.
+    /// Cancelled at the caller's request.
     Cancelled = 10, "cancelled";
 
     /// No topic of that name or id.

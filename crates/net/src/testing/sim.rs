@@ -17,7 +17,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
-use world::{Arriving, Door, World};
+use world::{Arriving, Listening, World};
 
 const SCHEME: &str = "sim";
 
@@ -117,7 +117,7 @@ impl SimNet {
                 faults,
                 stats: SimStats::default(),
                 last_id: 0,
-                doors: BTreeMap::new(),
+                listeners: BTreeMap::new(),
                 connections: BTreeMap::new(),
                 cut_off: BTreeSet::new(),
                 ringing: Vec::new(),
@@ -278,16 +278,16 @@ impl Transport for Sim {
     fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError> {
         let name = address::rest(SCHEME, address)?.to_owned();
         let id = self.net.change(|world| {
-            if world.doors.contains_key(&name) {
+            if world.listeners.contains_key(&name) {
                 return None;
             }
             world.last_id += 1;
             let id = world.last_id;
-            let door = Door {
+            let listening = Listening {
                 id,
-                ..Door::default()
+                ..Listening::default()
             };
-            world.doors.insert(name.clone(), door);
+            world.listeners.insert(name.clone(), listening);
             Some(id)
         });
         let Some(id) = id else {
@@ -309,10 +309,10 @@ impl Transport for Sim {
             let refused = world.one_in(world.faults.refuse_one_in);
             let refused = refused || world.cut_off.contains(&self.name);
             let id = world.new_connection(&self.name, world.now + there + back);
-            match world.doors.get_mut(name) {
-                Some(door) if !refused => {
+            match world.listeners.get_mut(name) {
+                Some(listening) if !refused => {
                     let arriving = Arriving { connection: id };
-                    door.waiting.push_back((world.now + there, arriving));
+                    listening.waiting.push_back((world.now + there, arriving));
                     world.stats.connected += 1;
                 }
                 _ => {
@@ -358,9 +358,9 @@ impl Listener for SimListener {
         let mut world = self.net.lock();
         let now = world.now;
         let waiting = world
-            .doors
+            .listeners
             .get_mut(&self.name)
-            .map(|door| &mut door.waiting);
+            .map(|listening| &mut listening.waiting);
         let arrived = waiting.and_then(|waiting| {
             let at = waiting.iter().position(|(at, _)| *at <= now)?;
             waiting.remove(at)
@@ -379,8 +379,8 @@ impl Listener for SimListener {
 
     fn attach(&mut self, bell: Bell) {
         self.net.change(|world| {
-            if let Some(door) = world.doors.get_mut(&self.name) {
-                door.bell = Some(bell.clone());
+            if let Some(listening) = world.listeners.get_mut(&self.name) {
+                listening.bell = Some(bell.clone());
                 world.ringing.push(bell);
             }
         });
@@ -391,15 +391,15 @@ impl Drop for SimListener {
     fn drop(&mut self) {
         self.net.change(|world| {
             if world
-                .doors
+                .listeners
                 .get(&self.name)
-                .is_none_or(|door| door.id != self.id)
+                .is_none_or(|listening| listening.id != self.id)
             {
                 return;
             }
-            let door = world.doors.remove(&self.name).expect("looked at above");
+            let listening = world.listeners.remove(&self.name).expect("looked at above");
             // Who waited to be accepted is cut off.
-            for (_, arriving) in door.waiting {
+            for (_, arriving) in listening.waiting {
                 if let Some(connection) = world.connections.get_mut(&arriving.connection) {
                     connection.cut_at = Some(world.now);
                     connection.held[1] = false;

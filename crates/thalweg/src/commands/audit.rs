@@ -231,7 +231,7 @@ impl Audit {
             }
         }
         if of_deleted > 0 {
-            // Deleting a topic is a wish, not a loss; but it is not passed over.
+            // A topic deleted on purpose is no loss; but it is not passed over.
             eprintln!("thalweg: journals: {of_deleted} records are of topics that were deleted");
         }
         for (topic, events) in events {

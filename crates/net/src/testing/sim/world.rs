@@ -1,4 +1,4 @@
-//! What is on its way in a simulated network: doors, connections, pipes, pieces.
+//! What is on its way in a simulated network: listeners, connections, pipes, pieces.
 
 use super::{SimFaults, SimStats};
 use crate::contract::Bell;
@@ -11,7 +11,7 @@ pub(super) struct World {
     pub(super) faults: SimFaults,
     pub(super) stats: SimStats,
     pub(super) last_id: u64,
-    pub(super) doors: BTreeMap<String, Door>,
+    pub(super) listeners: BTreeMap<String, Listening>,
     pub(super) connections: BTreeMap<u64, Connection>,
     /// Whose way is interrupted.
     pub(super) cut_off: BTreeSet<String>,
@@ -20,7 +20,7 @@ pub(super) struct World {
 }
 
 #[derive(Default)]
-pub(super) struct Door {
+pub(super) struct Listening {
     /// Which listener: a later one of the same name is another.
     pub(super) id: u64,
     pub(super) waiting: VecDeque<(u64, Arriving)>,
@@ -221,20 +221,20 @@ impl World {
 
     /// The times at which something is to be seen that was not before.
     pub(super) fn times(&self) -> impl Iterator<Item = u64> + '_ {
-        let doors = self
-            .doors
+        let listeners = self
+            .listeners
             .values()
-            .flat_map(|door| door.waiting.iter().map(|(at, _)| *at));
+            .flat_map(|listening| listening.waiting.iter().map(|(at, _)| *at));
         let connections = self.connections.values().flat_map(Connection::times);
-        doors.chain(connections)
+        listeners.chain(connections)
     }
 
     pub(super) fn advance(&mut self, to: u64) {
         let passed = self.now + 1..to + 1;
         self.now = self.now.max(to);
-        for door in self.doors.values() {
-            if door.waiting.iter().any(|(at, _)| passed.contains(at)) {
-                self.ringing.extend(door.bell.clone());
+        for listening in self.listeners.values() {
+            if listening.waiting.iter().any(|(at, _)| passed.contains(at)) {
+                self.ringing.extend(listening.bell.clone());
             }
         }
         for connection in self.connections.values() {
