@@ -11,3 +11,4 @@ pub mod documents;
 pub mod rooms;
 pub mod sources;
 pub mod tree;
+pub mod words;

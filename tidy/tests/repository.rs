@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use tidy::rooms::{self, Room};
-use tidy::{cycles, documents, sources, tree};
+use tidy::{cycles, documents, sources, tree, words};
 
 /// Fails with every complaint at once: one at a time would take as many runs.
 fn none(complaints: Vec<String>) {
@@ -68,6 +68,11 @@ fn files_are_short_enough_to_read() {
 #[test]
 fn files_put_nothing_off_and_name_no_registry() {
     none(sources::words(&tree::files()));
+}
+
+#[test]
+fn words_that_were_given_up_stay_away() {
+    none(words::given_up(&tree::files()));
 }
 
 #[test]
