@@ -46,10 +46,7 @@ const POOLED: u64 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reference {
     /// In the memory of the process that wrote the record.
-    Foreign {
-        /// Where.
-        address: u64,
-    },
+    Foreign { address: u64 },
     /// In a segment of that process's pool.
     Pooled {
         /// Which, in the order in which they were handed over.

@@ -27,7 +27,6 @@ pub struct Checkpoint {
     pub clean: bool,
     /// What the topic promised when this was written.
     pub durability: Durability,
-    /// The partition's life.
     pub incarnation: Incarnation,
     /// The first offset that is kept.
     pub first: Offset,

@@ -13,32 +13,24 @@ pub const DIRECT_ALIGNMENT: u64 = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// Something to do with files. It owns what it needs, so that it can be done
+/// Something to do with files; positions and lengths are in bytes. It owns what it needs, so that it can be done
 /// now, on another thread, or by a ring of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum Operation {
     /// Makes and opens a file that must not exist → [`Outcome::File`].
-    Create {
-        /// The file.
-        path: PathBuf,
-    },
+    Create { path: PathBuf },
     /// Opens a file that must exist, for reading and writing → [`Outcome::File`].
-    Open {
-        /// The file.
-        path: PathBuf,
-    },
+    Open { path: PathBuf },
     /// Forgets an open file.
-    Close {
-        /// The file.
-        file: FileId,
-    },
+    Close { file: FileId },
     /// Writes all of `bytes` at `position`, one piece behind the other.
     Write {
-        /// The file.
         file: FileId,
-        /// Where, in bytes.
         position: u64,
-        /// What.
         bytes: Vec<Bytes>,
     },
     /// As `Write`, and promises no more; but it may go to the device at once,
@@ -47,87 +39,44 @@ pub enum Operation {
     /// does. Places and lengths that are multiples of [`DIRECT_ALIGNMENT`] can
     /// be written so by most.
     WriteDirect {
-        /// The file.
         file: FileId,
-        /// Where, in bytes.
         position: u64,
-        /// What.
         bytes: Vec<Bytes>,
     },
     /// Reads up to `bytes`; fewer only at the end of the file → [`Outcome::Bytes`].
     Read {
-        /// The file.
         file: FileId,
-        /// Where, in bytes.
         position: u64,
-        /// How many.
         bytes: usize,
     },
     /// Reads several places of a file into one piece of memory, one behind the
     /// other; it ends where one of them meets the end of the file →
     /// [`Outcome::Bytes`].
     ReadPlaces {
-        /// The file.
         file: FileId,
         /// Where and how many bytes, each.
         places: Vec<(u64, usize)>,
     },
     /// Makes room up to `bytes`, which becomes the file's length if it was shorter.
-    Allocate {
-        /// The file.
-        file: FileId,
-        /// The length wanted.
-        bytes: u64,
-    },
+    Allocate { file: FileId, bytes: u64 },
     /// Sets the file's length.
-    SetLength {
-        /// The file.
-        file: FileId,
-        /// The length.
-        bytes: u64,
-    },
+    SetLength { file: FileId, bytes: u64 },
     /// The file's length → [`Outcome::Length`].
-    Length {
-        /// The file.
-        file: FileId,
-    },
+    Length { file: FileId },
     /// Makes the file's content and length survive a power loss.
-    SyncData {
-        /// The file.
-        file: FileId,
-    },
+    SyncData { file: FileId },
     /// Makes the names in a directory survive a power loss.
-    SyncDirectory {
-        /// The directory.
-        path: PathBuf,
-    },
+    SyncDirectory { path: PathBuf },
     /// Makes a directory whose parent exists; it may exist itself.
-    CreateDirectory {
-        /// The directory.
-        path: PathBuf,
-    },
+    CreateDirectory { path: PathBuf },
     /// The names in a directory, sorted → [`Outcome::Names`].
-    List {
-        /// The directory.
-        path: PathBuf,
-    },
+    List { path: PathBuf },
     /// Gives a file another name, replacing what had it.
-    Rename {
-        /// The old name.
-        from: PathBuf,
-        /// The new name.
-        to: PathBuf,
-    },
+    Rename { from: PathBuf, to: PathBuf },
     /// Removes a file.
-    Remove {
-        /// The file.
-        path: PathBuf,
-    },
+    Remove { path: PathBuf },
     /// Removes an empty directory.
-    RemoveDirectory {
-        /// The directory.
-        path: PathBuf,
-    },
+    RemoveDirectory { path: PathBuf },
 }
 
 impl Operation {
@@ -247,7 +196,7 @@ pub enum DiskErrorKind {
 /// A failed [`Operation`].
 #[derive(Debug)]
 pub struct DiskError {
-    /// Why.
+    /// What a caller can do about it.
     pub kind: DiskErrorKind,
     /// What was tried, with path and numbers: "writing 4096 bytes at 8192 of x/0.log".
     pub attempt: String,

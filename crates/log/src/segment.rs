@@ -16,9 +16,7 @@ pub struct SegmentHeader {
     /// Random; the batches of this segment carry it, those left over in a
     /// recycled file another one.
     pub salt: u64,
-    /// The topic.
     pub topic: TopicId,
-    /// The partition.
     pub partition: PartitionIndex,
     /// The partition's life in which the segment was begun.
     pub incarnation: Incarnation,

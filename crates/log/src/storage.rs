@@ -113,26 +113,20 @@ pub struct EventData {
 
 /// What became of an earlier call.
 #[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum StorageEvent {
     /// [`StorageState`] has moved on: written, synced, first or failure.
     Progress,
     /// A `write_data` of this place is done; its memory is free again.
-    DataWritten {
-        /// The place.
-        place: DataPlace,
-        /// How many bytes.
-        bytes: u64,
-    },
+    DataWritten { place: DataPlace, bytes: u64 },
     /// A sealed place holds all of its data, as durably as was asked: append may follow.
-    DataReady {
-        /// The place.
-        place: DataPlace,
-    },
+    DataReady { place: DataPlace },
     /// Data could not be stored; the place is abandoned.
     DataFailed {
-        /// The place.
         place: DataPlace,
-        /// Why.
         error: StorageError,
     },
     /// There was no space for batches that `append` had taken: every append
@@ -142,26 +136,20 @@ pub enum StorageEvent {
     Refused {
         /// The offset of the first event that is undone.
         from: Offset,
-        /// Why.
         error: StorageError,
     },
     /// A `read` is done.
     Read {
-        /// Which.
         token: ReadToken,
-        /// What was found.
         found: Result<Found, StorageError>,
     },
     /// An `open_event` is done.
     EventOpened {
-        /// Which.
         token: ReadToken,
-        /// The event's data.
         data: Result<EventData, StorageError>,
     },
     /// A `read_data` is done.
     DataRead {
-        /// Which.
         token: ReadToken,
         /// The verified bytes, in order; as many pieces as the storage likes.
         pieces: Result<Vec<Bytes>, StorageError>,
@@ -334,9 +322,9 @@ pub struct ReadBatches {
 pub struct OpenPartition {
     /// The partition's own directory. Its parent exists.
     pub directory: PathBuf,
-    /// The topic.
+    /// The topic whose partition it is: segments of another one are refused.
     pub topic: TopicId,
-    /// The partition.
+    /// Which partition of the topic.
     pub partition: PartitionIndex,
     /// The life that the partition was last known to be in.
     pub incarnation: Incarnation,

@@ -24,7 +24,7 @@ struct Shared {
 /// The budget is full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetError {
-    /// Which budget.
+    /// The setting that bounds the budget.
     pub name: &'static str,
     /// Its limit, bytes.
     pub limit: u64,

@@ -108,6 +108,10 @@ pub struct BulkToken(pub u64);
 
 /// What came of a link.
 #[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum LinkEvent {
     /// The connection stands; comes first, on both sides.
     Up,
@@ -115,7 +119,6 @@ pub enum LinkEvent {
     Message(Received),
     /// A [`Link::read`] is done.
     ReadDone {
-        /// Which.
         token: BulkToken,
         /// The memory, filled, with the checksums that its owner made of its
         /// blocks while sending; the receiver still has to check them.
@@ -123,9 +126,7 @@ pub enum LinkEvent {
     },
     /// A [`Link::write`] was handed to the network: its memory is free again.
     WriteDone {
-        /// Which.
         token: BulkToken,
-        /// Whether.
         result: Result<(), NetError>,
     },
     /// The link is dead. Comes last; every queued operation has been answered

@@ -51,29 +51,21 @@ pub struct ListenerId(pub u64);
 
 /// Something happened to what a reactor drives.
 #[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum ReactorEvent {
     /// Somebody connected: a new link, which is driven from now on.
-    Accepted {
-        /// Where.
-        listener: ListenerId,
-        /// The link.
-        link: LinkId,
-    },
+    Accepted { listener: ListenerId, link: LinkId },
     /// Taking a connection failed. The listener goes on when a link was
     /// removed, which frees what the system may have lacked, or in a second.
     AcceptFailed {
-        /// Where.
         listener: ListenerId,
-        /// Why.
         error: NetError,
     },
     /// Something came of a link. A link that is down stays until it is removed.
-    Link {
-        /// Which.
-        link: LinkId,
-        /// What.
-        event: LinkEvent,
-    },
+    Link { link: LinkId, event: LinkEvent },
     /// Somebody called [`Waker::wake`], once or more often.
     Woken,
 }

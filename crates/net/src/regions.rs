@@ -59,11 +59,8 @@ impl fmt::Display for RegionError {
 /// A range of a region, as asked for by a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range<'a> {
-    /// The region's key.
     pub key: &'a [u8],
-    /// Where to begin.
     pub offset: u64,
-    /// How many bytes.
     pub bytes: u64,
 }
 

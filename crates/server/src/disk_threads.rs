@@ -22,42 +22,26 @@ const RETRY: Duration = Duration::from_millis(50);
 pub enum Task {
     /// A disk operation.
     Operation {
-        /// For which storage.
         storage: StorageId,
-        /// Which.
         token: OperationToken,
-        /// What.
         operation: Operation,
     },
     /// A job.
-    Job {
-        /// Which.
-        job: JobId,
-        /// What.
-        work: Job,
-    },
+    Job { job: JobId, work: Job },
     /// A look at the file system that this lies on.
     FileSystem(PathBuf),
 }
 
 /// What came of a [`Task`].
 pub enum Done {
-    /// Of an operation.
+    /// An operation was carried out, or failed.
     Operation {
-        /// For which storage.
         storage: StorageId,
-        /// Which.
         token: OperationToken,
-        /// How it went.
         result: Result<Outcome, DiskError>,
     },
-    /// Of a job.
-    Job {
-        /// Which.
-        job: JobId,
-        /// How it went.
-        result: JobResult,
-    },
+    /// A job has ended.
+    Job { job: JobId, result: JobResult },
     /// What there is of bytes, if the file system says so.
     FileSystem(Option<FileSystemSpace>),
 }

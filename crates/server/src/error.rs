@@ -6,6 +6,10 @@ use std::path::PathBuf;
 
 /// What is wrong with settings.
 #[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum ConfigError {
     /// The file cannot be read.
     Read(io::Error),
@@ -13,7 +17,6 @@ pub enum ConfigError {
     Syntax(String),
     /// No setting has this key.
     UnknownKey {
-        /// The key.
         key: String,
         /// The known key that looks most like it, if one does.
         nearest: Option<&'static str>,
@@ -21,26 +24,14 @@ pub enum ConfigError {
         known: Vec<&'static str>,
     },
     /// The value cannot be right.
-    Value {
-        /// The setting.
-        key: String,
-        /// Why.
-        why: String,
-    },
+    Value { key: String, why: String },
     /// Something in a file.
     File {
-        /// The file.
         path: PathBuf,
-        /// What.
         why: Box<ConfigError>,
     },
     /// Something in an environment variable.
-    Environment {
-        /// The variable.
-        name: String,
-        /// What.
-        why: Box<ConfigError>,
-    },
+    Environment { name: String, why: Box<ConfigError> },
 }
 
 impl ConfigError {
@@ -108,12 +99,15 @@ impl std::error::Error for ConfigError {}
 
 /// Why a server does not start, or did not end well.
 #[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum ServerError {
     /// The settings are refused.
     Config(ConfigError),
     /// Another server has the data directory.
     Locked {
-        /// The directory.
         directory: PathBuf,
         /// Who has it, as far as its record says.
         owner: String,
@@ -121,18 +115,12 @@ pub enum ServerError {
     /// A server on another host had the data directory and did not end cleanly;
     /// whether it is dead cannot be seen from here.
     LockedElsewhere {
-        /// The directory.
         directory: PathBuf,
         /// Who has it.
         owner: String,
     },
     /// The directory is not one of ours, or what is in it cannot be understood.
-    Directory {
-        /// The directory.
-        directory: PathBuf,
-        /// Why.
-        why: String,
-    },
+    Directory { directory: PathBuf, why: String },
     /// Something was tried with a file.
     File {
         /// What was tried, with the path: "writing /x/token".
@@ -142,9 +130,7 @@ pub enum ServerError {
     },
     /// An address cannot be listened at.
     Listen {
-        /// The address.
         address: String,
-        /// Why.
         source: net::NetError,
     },
     /// A kind of storage has no name, or one that is taken.

@@ -5,7 +5,7 @@ use std::path::Path;
 /// A machine, in one of its boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its name.
+    /// Its node name, as `uname` has it.
     pub name: String,
     /// Identity of the present boot: another one than before means that what
     /// was not synced may be gone.

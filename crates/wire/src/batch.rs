@@ -253,11 +253,11 @@ pub struct Header {
     pub event_count: u32,
     /// How many offsets the batch takes, less one; 0 for a batch without events.
     pub last_offset_delta: u32,
-    /// The topic.
+    /// The topic that it was made for; the broker refuses it for another one.
     pub topic: TopicId,
     /// Who produced it.
     pub producer: ProducerId,
-    /// In which life.
+    /// The epoch of the producer that made it: a fenced one has a lower one.
     pub epoch: ProducerEpoch,
     /// The producer's sequence number of the first event.
     pub first_sequence: Sequence,

@@ -20,14 +20,13 @@ pub struct DecodeError {
 
 /// The kinds of [`DecodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each variant has its line; the names of its fields say the rest"
+)]
 pub enum Problem {
     /// The input ends too early: bytes needed from `offset` on, and had.
-    Short {
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes present.
-        had: u64,
-    },
+    Short { needed: u64, had: u64 },
     /// A checksum differs.
     Checksum {
         /// The checksum that the bytes have.
@@ -36,20 +35,10 @@ pub enum Problem {
         stored: u32,
     },
     /// A field has a value that this version does not know or allow.
-    Value {
-        /// The field's name.
-        field: &'static str,
-        /// Its value.
-        found: u64,
-    },
+    Value { field: &'static str, found: u64 },
     /// A field of bytes whose checksum is right has a value that this version reserves: they
     /// were written by a later version, and are no damage.
-    Newer {
-        /// The field's name.
-        field: &'static str,
-        /// Its value.
-        found: u64,
-    },
+    Newer { field: &'static str, found: u64 },
     /// Text that is not UTF-8.
     Text,
 }
@@ -384,9 +373,10 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
 
 /// Declares a struct whose binary form is its fields, in order.
 macro_rules! record {
-    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
-        $(#[$meta])*
+    ($(#[$meta:meta])+ pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$meta])+
         #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the pages of the formats have a row for each field")]
         pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
 
         impl $crate::codec::Codec for $name {

@@ -242,7 +242,6 @@ record! {
 record! {
     /// Makes a topic.
     pub struct CreateTopic {
-        /// The name.
         pub name: String,
         /// The definition, as the JSON that `topic` reads and writes.
         pub definition: String,
@@ -270,7 +269,6 @@ record! {
 record! {
     /// A topic's name.
     pub struct TopicName {
-        /// The name.
         pub name: String,
     }
 }
@@ -290,7 +288,6 @@ record! {
         pub ended: Vec<(Incarnation, Offset)>,
         /// The first offset that is still there.
         pub first: Offset,
-        /// Its watermarks.
         pub watermarks: Watermarks,
         /// Bytes stored.
         pub bytes: u64,
@@ -315,9 +312,7 @@ record! {
 record! {
     /// A topic, as a client sees it.
     pub struct TopicDescription {
-        /// The name.
         pub name: String,
-        /// The topic.
         pub topic: TopicId,
         /// The definition, as JSON.
         pub definition: String,
@@ -349,7 +344,6 @@ record! {
 record! {
     /// A producer's identity.
     pub struct ProducerOpened {
-        /// Its id.
         pub producer: ProducerId,
         /// Its life; every older one is fenced.
         pub epoch: ProducerEpoch,
@@ -361,7 +355,6 @@ record! {
 record! {
     /// Appends the batch that is the payload.
     pub struct Produce {
-        /// Where to.
         pub partition: PartitionIndex,
         /// What the ack must mean; at least the topic's own.
         pub durability: Durability,
@@ -373,7 +366,6 @@ record! {
 record! {
     /// The batch is stored, as durably as was asked.
     pub struct Produced {
-        /// The partition's life.
         pub incarnation: Incarnation,
         /// The offset of the batch's first event; the others follow it.
         pub base_offset: Offset,
@@ -439,7 +431,6 @@ record! {
     pub struct Subscribe {
         /// The consumer's name, for its cursor.
         pub consumer: String,
-        /// The partition.
         pub partition: PartitionIndex,
         /// Where to begin.
         pub start: Start,
@@ -474,7 +465,6 @@ record! {
     ///
     /// The first may begin before the wanted position: earlier events are skipped.
     pub struct Deliver {
-        /// The partition's life.
         pub incarnation: Incarnation,
         /// Length of each batch in the payload.
         pub batch_bytes: Vec<u64>,
@@ -486,7 +476,6 @@ record! {
 record! {
     /// Room for this many more bytes of payload of the subscription.
     pub struct Credit {
-        /// Bytes.
         pub bytes: u64,
     }
 }
@@ -494,7 +483,6 @@ record! {
 record! {
     /// A point read: batches from an offset on, without a subscription.
     pub struct Fetch {
-        /// The partition.
         pub partition: PartitionIndex,
         /// Where to begin; incarnation 0 is the present one.
         pub from: Position,
@@ -510,7 +498,6 @@ record! {
 record! {
     /// What was fetched; the batches are the payload.
     pub struct Fetched {
-        /// The partition's life.
         pub incarnation: Incarnation,
         /// Length of each batch in the payload.
         pub batch_bytes: Vec<u64>,
@@ -522,11 +509,8 @@ record! {
 record! {
     /// The wanted part of one event's data.
     pub struct DataWanted {
-        /// The partition.
         pub partition: PartitionIndex,
-        /// The partition's life.
         pub incarnation: Incarnation,
-        /// The event.
         pub offset: Offset,
         /// Which bytes of its data, in the order wanted.
         pub segments: Vec<Segment>,
@@ -557,7 +541,6 @@ record! {
 record! {
     /// A consumer's name (the topic is in the request's head).
     pub struct ConsumerName {
-        /// The name.
         pub consumer: String,
     }
 }
@@ -589,9 +572,7 @@ impl Codec for CursorMove {
 record! {
     /// Moves cursors of one consumer (the topic is in the request's head).
     pub struct MoveCursors {
-        /// The consumer.
         pub consumer: String,
-        /// How.
         pub how: CursorMove,
         /// Where to, a partition each.
         pub positions: Vec<(PartitionIndex, Position)>,
@@ -609,9 +590,7 @@ record! {
 record! {
     /// A cursor.
     pub struct Cursor {
-        /// Whose.
         pub consumer: String,
-        /// The partition.
         pub partition: PartitionIndex,
         /// The next event to read.
         pub position: Position,
@@ -621,7 +600,6 @@ record! {
 record! {
     /// Cursors, in the order of consumer and partition.
     pub struct CursorList {
-        /// The cursors.
         pub cursors: Vec<Cursor>,
     }
 }
@@ -629,7 +607,6 @@ record! {
 record! {
     /// Gaps, in the order of partition, incarnation and offset.
     pub struct GapList {
-        /// The gaps.
         pub gaps: Vec<(PartitionIndex, Gap)>,
     }
 }
@@ -645,7 +622,6 @@ record! {
 record! {
     /// Wants bytes of a region: the head of a [`crate::frame::FrameKind::BulkRead`].
     pub struct BulkRead {
-        /// The region's key.
         pub key: Bytes,
         /// Where to begin in it.
         pub offset: u64,
@@ -668,7 +644,6 @@ record! {
     /// Bytes for a region: the head of a [`crate::frame::FrameKind::BulkWrite`],
     /// the bytes are the payload.
     pub struct BulkWrite {
-        /// The region's key.
         pub key: Bytes,
         /// Where to begin in it.
         pub offset: u64,

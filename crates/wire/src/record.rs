@@ -75,7 +75,6 @@ record! {
         /// The offset behind the last lost one; how many were lost may be
         /// unknown (`MemoryLost`, `PowerLoss`, `Damaged`), then it equals `first`.
         pub end: Offset,
-        /// Why.
         pub reason: GapReason,
         /// When it was noticed, nanoseconds since 1970.
         pub time: u64,
@@ -134,9 +133,7 @@ record! {
     pub struct TopicRecord {
         /// The namespace; empty is the default one.
         pub namespace: String,
-        /// The name.
         pub name: String,
-        /// The topic.
         pub topic: TopicId,
         /// The definition, as the JSON that `topic` reads and writes.
         pub definition: String,
@@ -146,7 +143,6 @@ record! {
 record! {
     /// One partition of a topic.
     pub struct PartitionRecord {
-        /// The topic.
         pub topic: TopicId,
         /// The place in the topic.
         pub partition: PartitionIndex,
@@ -166,11 +162,8 @@ record! {
     pub struct CursorRecord {
         /// The namespace of the consumer's name.
         pub namespace: String,
-        /// The consumer's name.
         pub consumer: String,
-        /// The topic.
         pub topic: TopicId,
-        /// The partition.
         pub partition: PartitionIndex,
         /// The next event to read; `None` forgets the cursor.
         pub position: Option<Position>,
@@ -182,7 +175,6 @@ record! {
     pub struct ProducerRecord {
         /// The namespace of the producer's name.
         pub namespace: String,
-        /// The producer's name.
         pub name: String,
         /// The topic: a producer's name counts within it.
         pub topic: TopicId,
@@ -196,9 +188,7 @@ record! {
 record! {
     /// A gap in one partition of a topic.
     pub struct GapRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// The partition.
         pub partition: PartitionIndex,
         /// What is missing, and why.
         pub gap: Gap,
@@ -208,7 +198,6 @@ record! {
 record! {
     /// What a partition remembers of one producer, to know a retry.
     pub struct ProducerState {
-        /// The producer.
         pub producer: ProducerId,
         /// Its greatest epoch seen.
         pub epoch: ProducerEpoch,

@@ -17,7 +17,7 @@ const DIRECT: usize = DIRECT_ALIGNMENT as usize;
 
 /// A storage and the disk that its operations are carried out on, at once and in order.
 pub struct Driven {
-    /// The storage.
+    /// The storage that is driven.
     pub storage: Box<dyn Storage>,
     disk: Option<Arc<dyn Disk>>,
     events: VecDeque<StorageEvent>,

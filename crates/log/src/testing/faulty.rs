@@ -63,9 +63,9 @@ pub struct Traced {
     pub what: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// Where in the file.
+    /// Where in the file, bytes.
     pub position: u64,
-    /// How many bytes.
+    /// The length of what was written, read or allocated.
     pub bytes: u64,
 }
 

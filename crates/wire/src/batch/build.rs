@@ -131,11 +131,11 @@ impl Inline {
 /// Whose batch it is, for [`BatchBuilder::seal`].
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
-    /// The topic.
+    /// The topic that the batch is for.
     pub topic: TopicId,
-    /// The producer.
+    /// Who pushed the events.
     pub producer: ProducerId,
-    /// Its life.
+    /// The producer's epoch, by which a predecessor of its name is fenced.
     pub epoch: ProducerEpoch,
     /// The sequence number of the batch's first event.
     pub first_sequence: Sequence,

@@ -12,7 +12,6 @@ record! {
     /// Makes the asker a member of a group or queue (the topic is in the
     /// request's head). The request's id is the membership's on this connection.
     pub struct Join {
-        /// The consumer's name.
         pub consumer: String,
         /// Group or queue; a name that is known has its kind already.
         pub kind: ConsumerKind,
@@ -68,9 +67,7 @@ record! {
 record! {
     /// Ends a membership: what the member held is free at once, uncounted.
     pub struct Leave {
-        /// The consumer's name.
         pub consumer: String,
-        /// Who leaves.
         pub member: MemberId,
     }
 }
@@ -93,11 +90,8 @@ record! {
     /// A group's member has done with partitions that are revoked, or does
     /// not want them.
     pub struct Release {
-        /// The consumer's name.
         pub consumer: String,
-        /// Who releases.
         pub member: MemberId,
-        /// What.
         pub partitions: Vec<PartitionIndex>,
     }
 }
@@ -110,7 +104,6 @@ record! {
         pub member: MemberId,
         /// Only events with this key.
         pub key: Option<Bytes>,
-        /// The subscription.
         pub subscribe: Subscribe,
     }
 }
@@ -118,7 +111,6 @@ record! {
 record! {
     /// Moves cursors of a group, whose partitions the member owns.
     pub struct MoveMemberCursors {
-        /// Who moves them.
         pub member: MemberId,
         /// How, and where to.
         pub moves: MoveCursors,
@@ -129,15 +121,12 @@ record! {
     /// Events of a queue under one lease.
     #[derive(Copy)]
     pub struct Lease {
-        /// The partition.
         pub partition: PartitionIndex,
         /// The partition's life in which the offsets count.
         pub incarnation: Incarnation,
-        /// The first event.
         pub first: Offset,
         /// Behind the last one.
         pub end: Offset,
-        /// The lease.
         pub lease: LeaseId,
         /// How often the events were delivered, with this time.
         pub deliveries: u32,
@@ -195,7 +184,6 @@ record! {
     pub struct Settlement {
         /// Which events, under which lease; `deliveries` is not looked at.
         pub lease: Lease,
-        /// How.
         pub how: SettleAs,
         /// After what time they may be delivered again, for `Return`, milliseconds.
         pub delay_ms: u32,
@@ -207,9 +195,7 @@ record! {
 record! {
     /// Settles events of a queue.
     pub struct Settle {
-        /// The consumer's name.
         pub consumer: String,
-        /// Who settles.
         pub member: MemberId,
         /// The member's own count of these requests, from 1: one that is sent
         /// again gets the answer that it had. At most 8 may be unanswered.
@@ -234,11 +220,8 @@ record! {
 record! {
     /// Lets leases last as long as new ones, from now.
     pub struct ExtendLeases {
-        /// The consumer's name.
         pub consumer: String,
-        /// Whose they are.
         pub member: MemberId,
-        /// Which.
         pub leases: Vec<Lease>,
     }
 }
@@ -264,13 +247,11 @@ record! {
 record! {
     /// One consumer's name, as a client sees it.
     pub struct ConsumerDescription {
-        /// The name.
         pub consumer: String,
         /// Of which kind it is.
         pub kind: ConsumerKind,
         /// Its options, as JSON; empty for an independent one.
         pub options: String,
-        /// Who is there.
         pub members: Vec<MemberDescription>,
         /// Where it stands.
         pub partitions: Vec<ConsumerPartition>,
@@ -302,7 +283,6 @@ record! {
 record! {
     /// Where a consumer stands in one partition.
     pub struct ConsumerPartition {
-        /// The partition.
         pub partition: PartitionIndex,
         /// Everything before is acknowledged or settled.
         pub position: Position,

@@ -52,9 +52,7 @@ record! {
     pub struct ConsumerRecord {
         /// The namespace of its name.
         pub namespace: String,
-        /// Its name.
         pub consumer: String,
-        /// The topic.
         pub topic: TopicId,
         /// Group or queue.
         pub kind: ConsumerKind,
@@ -66,9 +64,7 @@ record! {
 record! {
     /// A group or queue was deleted, with all that is known of it, cursors included.
     pub struct ConsumerDeletedRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// Its name.
         pub consumer: String,
     }
 }
@@ -76,11 +72,8 @@ record! {
 record! {
     /// A member of a group or queue.
     pub struct MemberRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// The consumer's name.
         pub consumer: String,
-        /// Who.
         pub member: MemberId,
         /// Its instance name, if it is a static one.
         pub instance: String,
@@ -96,11 +89,8 @@ record! {
 record! {
     /// Who owns a partition in a group.
     pub struct AssignmentRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// The consumer's name.
         pub consumer: String,
-        /// The partition.
         pub partition: PartitionIndex,
         /// The owner; 0 is nobody.
         pub owner: MemberId,
@@ -110,11 +100,8 @@ record! {
 record! {
     /// Events of a queue that are settled.
     pub struct SettledRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// The consumer's name.
         pub consumer: String,
-        /// The partition.
         pub partition: PartitionIndex,
         /// The partition's life in which the offsets count; settlements of
         /// an older one are forgotten.
@@ -131,15 +118,11 @@ record! {
 record! {
     /// Events of a queue that were delivered and came back.
     pub struct ReturnedRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// The consumer's name.
         pub consumer: String,
-        /// The partition.
         pub partition: PartitionIndex,
         /// The partition's life in which the offsets count.
         pub incarnation: Incarnation,
-        /// The first event.
         pub first: Offset,
         /// Behind the last one.
         pub end: Offset,
@@ -153,19 +136,14 @@ record! {
 record! {
     /// An event of a queue that is to go to the dead-letter topic.
     pub struct RejectedRecord {
-        /// The topic.
         pub topic: TopicId,
-        /// The consumer's name.
         pub consumer: String,
-        /// The partition.
         pub partition: PartitionIndex,
         /// The partition's life in which the offset counts.
         pub incarnation: Incarnation,
-        /// The event.
         pub offset: Offset,
         /// How often it was delivered.
         pub deliveries: u32,
-        /// Why.
         pub reason: String,
         /// When, nanoseconds since 1970.
         pub time: u64,
