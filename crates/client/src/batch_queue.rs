@@ -4,7 +4,7 @@
 mod cancel;
 
 use crate::copies::CopyMemory;
-use crate::driving::Post;
+use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::event::{Event, Lent, Piece};
 use crate::faults::{Fault, planted};
@@ -48,10 +48,10 @@ const BACKLOG: usize = 2;
 
 /// A batch of up to this is sealed and sent by whoever pushed into it, if
 /// little is under way: that takes less time than to wake another thread.
-const POSTED_BYTES_MAX: usize = 16 << 10;
+const INLINE_SEND_BYTES_MAX: usize = 16 << 10;
 /// Batches that may be under way then: an event for each of a few partitions
 /// wakes no thread. Where there are more, the thread sends while others are pushed.
-const POSTED_BEHIND_MAX: usize = 3;
+const INLINE_SEND_BEHIND_MAX: usize = 3;
 
 const _: () = assert!(PIECES_MAX * 300 < wire::frame::HEAD_BYTES_MAX as usize);
 
@@ -146,7 +146,7 @@ struct Queue {
     partitions: Vec<PartitionQueue>,
     selector: Box<dyn PartitionSelector>,
     /// Whether the core was told to look and has not looked yet.
-    kicked: bool,
+    notified: bool,
     /// Batches of all partitions that the core has taken and that are not acknowledged.
     in_flight: usize,
     /// Why nothing is taken any more.
@@ -220,7 +220,7 @@ impl ProducerShared {
             queue: Mutex::new(Queue {
                 partitions: Vec::new(),
                 selector,
-                kicked: false,
+                notified: false,
                 in_flight: 0,
                 failure: None,
             }),
@@ -459,12 +459,12 @@ impl ProducerShared {
                 .resize_with(partition as usize + 1, PartitionQueue::default);
         }
         let lane = &mut queue.partitions[partition as usize];
-        let mut kick = false;
+        let mut notify = false;
         if let Some(open) = &lane.open
             && !open.fits(&self.options, inline, external, pieces.len(), steps)
         {
             lane.close_open();
-            kick = lane.in_flight < self.options.batches_in_flight_max;
+            notify = lane.in_flight < self.options.batches_in_flight_max;
         }
         let room = lane.open.as_ref().map_or(0, |open| open.room);
         let mut extra = reserved;
@@ -514,7 +514,7 @@ impl ProducerShared {
                 let full = open.is_full(&self.options);
                 lane.last = Some(promise.clone());
                 lane.open = Some(open);
-                kick |= match self.options.batch.linger {
+                notify |= match self.options.batch.linger {
                     Linger::Adaptive => lane.in_flight < self.adaptive_in_flight(),
                     Linger::Wait(_) => true,
                     Linger::UntilFull => false,
@@ -525,12 +525,12 @@ impl ProducerShared {
         let batch_bytes = lane.open.as_ref().map_or(0, |open| open.builder.bytes());
         if full {
             lane.close_open();
-            kick |= lane.in_flight < self.options.batches_in_flight_max;
+            notify |= lane.in_flight < self.options.batches_in_flight_max;
         }
         let is_behind = index == 0 && lane.closed.len() >= BACKLOG;
-        match kick {
-            true if external == 0 => self.kick_or_post(queue, batch_bytes),
-            kick => self.kick(queue, kick),
+        match notify {
+            true if external == 0 => self.notify_or_send(queue, batch_bytes),
+            notify => self.notify(queue, notify),
         }
         if is_behind {
             std::thread::yield_now();
@@ -559,28 +559,31 @@ impl ProducerShared {
     /// Has what was just put into a batch of `bytes` sent: by this thread if
     /// little is under way. Behind others it is not in a hurry, and a thread of
     /// its own sends while this one goes on.
-    fn kick_or_post(&self, mut queue: MutexGuard<'_, Queue>, bytes: usize) {
-        if queue.in_flight > POSTED_BEHIND_MAX || queue.kicked || bytes > POSTED_BYTES_MAX {
-            return self.kick(queue, true);
+    fn notify_or_send(&self, mut queue: MutexGuard<'_, Queue>, bytes: usize) {
+        if queue.in_flight > INLINE_SEND_BEHIND_MAX
+            || queue.notified
+            || bytes > INLINE_SEND_BYTES_MAX
+        {
+            return self.notify(queue, true);
         }
-        queue.kicked = true;
+        queue.notified = true;
         drop(queue);
-        let post = Post::Events {
+        let send = InlineSend::Events {
             producer: self.key,
             is_quiet: self.is_quiet(),
         };
-        if !self.mailbox.post(post) {
-            self.mailbox.send(Command::KickProducer(self.key));
+        if !self.mailbox.send_inline(send) {
+            self.mailbox.send(Command::ProducerReady(self.key));
         }
     }
 
-    fn kick(&self, mut queue: MutexGuard<'_, Queue>, kick: bool) {
-        if !kick || queue.kicked {
+    fn notify(&self, mut queue: MutexGuard<'_, Queue>, notify: bool) {
+        if !notify || queue.notified {
             return;
         }
-        queue.kicked = true;
+        queue.notified = true;
         drop(queue);
-        self.mailbox.send(Command::KickProducer(self.key));
+        self.mailbox.send(Command::ProducerReady(self.key));
     }
 
     fn reserve(&self, bytes: u64) -> Result<Reservation, memory::BudgetError> {
@@ -623,7 +626,7 @@ impl ProducerShared {
         for lane in &mut queue.partitions {
             lane.close_open();
         }
-        self.kick(queue, true);
+        self.notify(queue, true);
         let reservation = match self.options.at_budget {
             AtBudget::Fail => self.budget.try_reserve(cost)?,
             AtBudget::Block(timeout) => {
@@ -713,13 +716,13 @@ impl ProducerShared {
     pub fn close_batches(&self) -> Vec<Arc<BatchPromise>> {
         let mut queue = self.lock();
         let mut last = Vec::new();
-        let mut kick = false;
+        let mut notify = false;
         for lane in &mut queue.partitions {
             lane.close_open();
-            kick |= !lane.closed.is_empty();
+            notify |= !lane.closed.is_empty();
             last.extend(lane.unacknowledged());
         }
-        self.kick(queue, kick);
+        self.notify(queue, notify);
         last
     }
 
@@ -769,7 +772,7 @@ impl ProducerShared {
     }
 
     /// For the core: the next batch that may be sent, and until when others
-    /// linger. `looked` says that this is the first look since a kick.
+    /// linger. `looked` says that this is the first look since a notification.
     pub fn take(&self, now: Duration, take: &mut Take) {
         self.take_from(self.lock(), now, take);
     }
@@ -787,7 +790,7 @@ impl ProducerShared {
 
     fn take_from(&self, mut queue: MutexGuard<'_, Queue>, now: Duration, take: &mut Take) {
         let queue = &mut *queue;
-        queue.kicked = false;
+        queue.notified = false;
         take.linger_until = None;
         let count = queue.partitions.len();
         for step in 0..count {

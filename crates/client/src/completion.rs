@@ -5,7 +5,7 @@
 //! settlements. What they wait for is their own state behind its lock.
 
 use crate::callbacks::{Callback, call_here};
-use crate::driving::Bystander;
+use crate::driving::PassiveWaiter;
 use crate::error::ClientError;
 use memory::{Deadline, Signal};
 use std::ops::{Deref, DerefMut};
@@ -15,7 +15,11 @@ use std::task::{Context, Poll, Waker};
 /// Where what completes things is reached: the mailbox of a client's core.
 pub(crate) trait Resolver: Send + Sync {
     /// Waits for `done` by driving; see [`crate::driving::Driving::drive`].
-    fn drive(&self, deadline: Deadline, done: &mut dyn FnMut() -> bool) -> Result<bool, Bystander>;
+    fn drive(
+        &self,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, PassiveWaiter>;
 
     /// Something completed, for which the thread that drives may wait.
     fn notify(&self);
@@ -146,9 +150,9 @@ impl<S> Completion<S> {
         is_done: impl Fn(&S) -> bool,
     ) -> bool {
         let driven = resolver.map(|resolver| resolver.drive(deadline, &mut looks));
-        let _bystander = match driven {
+        let _passive = match driven {
             Some(Ok(is_done)) => return is_done,
-            Some(Err(bystander)) => Some(bystander),
+            Some(Err(passive)) => Some(passive),
             None => None,
         };
         if looks() {

@@ -454,7 +454,7 @@ impl Driver {
     /// [`ClientError::Invalid`] if a thread drives, or from a callback;
     /// [`ClientError::Closed`] when the driver is closed.
     pub fn progress(&self, wait: Duration) -> Result<(), ClientError> {
-        self.session()?.turns()?.progress(wait)
+        self.session()?.caller_runs()?.progress(wait)
     }
 
     /// The descriptor that is readable when [`Driver::progress`] has something
@@ -465,13 +465,13 @@ impl Driver {
     /// # Errors
     /// [`ClientError::Invalid`] if the driver has a thread.
     pub fn descriptor(&self) -> Result<RawFd, ClientError> {
-        Ok(self.session()?.turns()?.descriptor())
+        Ok(self.session()?.caller_runs()?.descriptor())
     }
 
     /// Makes a [`Driver::progress`] that waits return.
     pub fn wake(&self) {
         if let Some(session) = self.inner.slot.get() {
-            session.mailbox.ring();
+            session.mailbox.wake();
         }
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 /// What a caller's thread may send by itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Post {
+pub(crate) enum InlineSend {
     /// What this producer has gathered, and whether nobody hurries for its answer.
     Events { producer: u64, is_quiet: bool },
     /// The settlements of this queue's consumer.
     Settlements(u64),
 }
 
-impl Post {
+impl InlineSend {
     /// Whether nobody hurries for what comes of it, unless he waits himself.
     pub fn is_quiet(self) -> bool {
         match self {
@@ -38,36 +38,36 @@ pub(crate) trait Driving: Send + Sync {
         self: Arc<Self>,
         deadline: Deadline,
         done: &mut dyn FnMut() -> bool,
-    ) -> Result<bool, Bystander>;
+    ) -> Result<bool, PassiveWaiter>;
 
     /// Sends what was gathered on this thread; false if it is to be asked for
     /// by a command.
-    fn post(self: Arc<Self>, what: Post) -> bool;
+    fn send_inline(self: Arc<Self>, what: InlineSend) -> bool;
 
-    /// Has whoever drives look up.
-    fn heed(&self);
+    /// There is something to do: should nobody drive, somebody is woken.
+    fn wake(&self);
 
-    /// A [`Bystander`] waits no longer.
+    /// A [`PassiveWaiter`] waits no longer.
     fn leave(&self);
 }
 
 /// One who waits for what another thread brings: while there is one, whoever
 /// drives in the thread's place leaves nothing behind.
-pub(crate) struct Bystander(Option<Arc<dyn Driving>>);
+pub(crate) struct PassiveWaiter(Option<Arc<dyn Driving>>);
 
-impl Bystander {
+impl PassiveWaiter {
     /// One that was counted, until it is dropped.
     pub fn counted(driving: Arc<dyn Driving>) -> Self {
         Self(Some(driving))
     }
 
-    /// One whom nobody has to know of.
-    pub fn unknown() -> Self {
+    /// One that nobody has to know of.
+    pub fn uncounted() -> Self {
         Self(None)
     }
 }
 
-impl Drop for Bystander {
+impl Drop for PassiveWaiter {
     fn drop(&mut self) {
         if let Some(driving) = &self.0 {
             driving.leave();

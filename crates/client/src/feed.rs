@@ -161,7 +161,7 @@ impl<D: Delivery> Feed<D> {
     pub fn notify(&self) {
         self.lock().news += 1;
         self.arrived.tell();
-        self.mailbox.nudge();
+        self.mailbox.notify();
         if let Some(on_arrival) = self.on_arrival.get() {
             on_arrival();
         }
@@ -204,9 +204,9 @@ impl<D: Delivery> Feed<D> {
 
     fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
         let driven = self.mailbox.drive(deadline, || self.has_news(seen));
-        let _bystander = match driven {
+        let _passive = match driven {
             Ok(done) => return done,
-            Err(bystander) => bystander,
+            Err(passive) => passive,
         };
         self.has_news(seen);
         let mut guarded = self.lock();

@@ -1,9 +1,8 @@
 //! The client: [`Driver`], [`Producer`], [`Consumer`], and what is asked of
 //! topics and servers.
 //!
-//! The logic is [`core`], a plain state machine; `runtime` is what drives it,
-//! by `watch` on a thread of its own or that of whoever waits, by `turns` on
-//! callers' threads alone, and everything else is what callers' threads do. Every
+//! The logic is [`core`], a plain state machine; `runtime` drives it, and everything
+//! else is what callers' threads do. The crate's README has the map. Every
 //! wait has a deadline, and its error says what was waited for.
 
 #![forbid(unsafe_code)]
@@ -52,9 +51,7 @@ mod standing;
 mod threads;
 mod topic_handle;
 mod topic_state;
-mod turns;
 mod visits;
-mod watch;
 
 pub use callbacks::call_back;
 pub use consumer::Consumer;

@@ -3,7 +3,7 @@
 
 use crate::clock::Clock;
 use crate::completion::Resolver;
-use crate::driving::{Bystander, Driving, Post};
+use crate::driving::{Driving, InlineSend, PassiveWaiter};
 use crate::error::ClientError;
 use crate::options::OnWaiting;
 use crate::promise::{Answerer, Promise, Slot};
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     /// A topic may have been altered: they are looked at soon.
     LookAtTopics,
     /// The producer has batches to look at.
-    KickProducer(u64),
+    ProducerReady(u64),
     /// The producer's handle is gone and everything was flushed, or given up.
     CloseProducer(u64),
     /// That much of a partition's batches was taken by the consumer.
@@ -256,7 +256,7 @@ pub(crate) struct Mailbox {
     /// True while whoever drives may be asleep. Set by him before he
     /// looks at the commands a last time; taken by whoever wakes it.
     asleep: AtomicBool,
-    bell: OnceLock<Bell>,
+    waker: OnceLock<Bell>,
     /// Who drives the core; nobody where a simulation does. The session owns it.
     driving: OnceLock<Weak<dyn Driving>>,
     next_key: AtomicU64,
@@ -274,7 +274,7 @@ impl Mailbox {
             commands: Mutex::default(),
             has_some: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            bell: OnceLock::new(),
+            waker: OnceLock::new(),
             driving: OnceLock::new(),
             next_key: AtomicU64::new(1),
             on_waiting: OnceLock::new(),
@@ -337,50 +337,51 @@ impl Mailbox {
         &self,
         deadline: Deadline,
         mut done: impl FnMut() -> bool,
-    ) -> Result<bool, Bystander> {
+    ) -> Result<bool, PassiveWaiter> {
         match self.driving() {
             Some(driving) => driving.drive(deadline, &mut done),
-            None => Err(Bystander::unknown()),
+            None => Err(PassiveWaiter::uncounted()),
         }
     }
 
     /// Something was told that somebody may wait for. Where that was not by
     /// whoever drives, who waits may be the one who drives, and asleep.
-    pub fn nudge(&self) {
+    pub fn notify(&self) {
         // Either this sees that he sleeps, or he, who looks again after he has
         // said so, what was told.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
-            self.ring();
+            self.wake();
         }
     }
 
     /// Sends what was gathered at once, on this thread; false if it is to be
     /// asked for by a command.
-    pub fn post(&self, what: Post) -> bool {
-        self.driving().is_some_and(|driving| driving.post(what))
+    pub fn send_inline(&self, what: InlineSend) -> bool {
+        self.driving()
+            .is_some_and(|driving| driving.send_inline(what))
     }
 
     /// Sends a queue's settlements: at once, if nobody else drives.
-    pub fn post_settlements(&self, queue: u64) {
-        if !self.post(Post::Settlements(queue)) {
+    pub fn send_settlements(&self, queue: u64) {
+        if !self.send_inline(InlineSend::Settlements(queue)) {
             self.send(Command::Settle(queue));
         }
     }
 
-    /// Has whoever drives look up.
-    pub fn ring(&self) {
-        if let Some(bell) = self.bell.get() {
-            bell();
+    /// Wakes whoever drives, or is to drive.
+    pub fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker();
         }
         if let Some(driving) = self.driving() {
-            driving.heed();
+            driving.wake();
         }
     }
 
-    pub fn set_bell(&self, bell: Bell) {
-        // A second bell would be a second runtime, which nobody makes.
-        let _ = self.bell.set(bell);
+    pub fn set_waker(&self, waker: Bell) {
+        // A second one would be of a second runtime, which nobody makes.
+        let _ = self.waker.set(waker);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Command>> {
@@ -401,7 +402,7 @@ impl Mailbox {
         drop(commands);
         if self.asleep.swap(false, Ordering::SeqCst) {
             Counters::add(&self.counters.wakeups);
-            self.ring();
+            self.wake();
         }
     }
 
@@ -455,12 +456,16 @@ impl Mailbox {
 }
 
 impl Resolver for Mailbox {
-    fn drive(&self, deadline: Deadline, done: &mut dyn FnMut() -> bool) -> Result<bool, Bystander> {
+    fn drive(
+        &self,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, PassiveWaiter> {
         Self::drive(self, deadline, done)
     }
 
     fn notify(&self) {
-        self.nudge();
+        Self::notify(self);
     }
 
     fn ended(&self) -> Option<ClientError> {
@@ -495,7 +500,7 @@ fn refuse(command: Command, error: &ClientError) {
         }
         Command::Acknowledge { .. }
         | Command::LookAtTopics
-        | Command::KickProducer(_)
+        | Command::ProducerReady(_)
         | Command::CloseProducer(_)
         | Command::Consumed { .. }
         | Command::CloseConsumer(_)

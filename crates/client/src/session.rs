@@ -10,10 +10,8 @@ use crate::mailbox::{CallRequest, Command, Mailbox};
 use crate::options::{DriverOptions, Endpoint, Progress};
 use crate::promise::{Pending, Promise, Reply};
 use crate::queue::QueueFeed;
-use crate::runtime::Runtime;
+use crate::runtime::{CallerRuns, DriverLock, Runtime};
 use crate::threads::Threads;
-use crate::turns::Turns;
-use crate::watch::Watch;
 use memory::thread::JoinHandle;
 use memory::{Budget, Deadline, Reservation, Target};
 use std::sync::{Arc, Mutex, Weak};
@@ -56,10 +54,10 @@ pub(crate) struct Session {
     /// Every consumer of a queue, whose settlements are waited for at close.
     queues: Mutex<Vec<Weak<QueueFeed>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// What those who wait stand in by, where there is a thread.
-    watch: Option<Arc<Watch>>,
+    /// By which threads that wait drive, where the client has one of its own.
+    driver_lock: Option<Arc<DriverLock>>,
     /// What callers drive, where there is no thread.
-    turns: Option<Arc<Turns>>,
+    caller_runs: Option<Arc<CallerRuns>>,
 }
 
 impl Session {
@@ -76,17 +74,17 @@ impl Session {
         let runtime = Runtime::new(core, &session.mailbox, options, epoch)?;
         match options.progress {
             Progress::Thread => {
-                let (watch, thread) = Watch::start(runtime, &session.mailbox)?;
-                let driving: Weak<Watch> = Arc::downgrade(&watch);
+                let (driver, thread) = DriverLock::start(runtime, &session.mailbox)?;
+                let driving: Weak<DriverLock> = Arc::downgrade(&driver);
                 session.mailbox.set_driving(driving);
-                session.watch = Some(watch);
+                session.driver_lock = Some(driver);
                 *session.thread.lock().expect("no holder panics here") = Some(thread);
             }
             Progress::Caller => {
-                let turns = Arc::new(Turns::new(runtime));
-                let driving: Weak<Turns> = Arc::downgrade(&turns);
+                let caller_runs = Arc::new(CallerRuns::new(runtime));
+                let driving: Weak<CallerRuns> = Arc::downgrade(&caller_runs);
                 session.mailbox.set_driving(driving);
-                session.turns = Some(turns);
+                session.caller_runs = Some(caller_runs);
             }
         }
         let what = format!("a connection to {endpoint}");
@@ -123,8 +121,8 @@ impl Session {
             producers: Mutex::default(),
             queues: Mutex::default(),
             thread: Mutex::default(),
-            watch: None,
-            turns: None,
+            driver_lock: None,
+            caller_runs: None,
         };
         (session, core, connected)
     }
@@ -255,8 +253,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if a thread does.
-    pub fn turns(&self) -> Result<&Turns, ClientError> {
-        self.turns.as_deref().ok_or_else(|| {
+    pub fn caller_runs(&self) -> Result<&CallerRuns, ClientError> {
+        self.caller_runs.as_deref().ok_or_else(|| {
             ClientError::Invalid(
                 "the driver has a thread of its own: progress is not caller".into(),
             )
@@ -264,8 +262,8 @@ impl Session {
     }
 
     fn join(&self) {
-        if let Some(turns) = &self.turns {
-            return turns.finish();
+        if let Some(caller_runs) = &self.caller_runs {
+            return caller_runs.finish();
         }
         let thread = self.thread.lock().expect("no holder panics here").take();
         // A callback on the runtime's own thread may drop the last handle.

@@ -41,7 +41,7 @@ impl ProducerShared {
             Some(before) => Some(lane.closed[before].promise.clone()),
             None => lane.last_taken.clone().filter(|_| lane.in_flight > 0),
         };
-        self.kick(queue, true);
+        self.notify(queue, true);
         // The event's memory is the user's again, whose code this may call.
         drop(pieces);
         if let Some(emptied) = emptied {

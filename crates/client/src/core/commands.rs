@@ -44,9 +44,9 @@ impl ClientCore {
                 self.open(opening, timeout, promise, link);
             }
             Command::LookAtTopics => self.topics.suspect(&mut wire),
-            Command::KickProducer(key) => {
+            Command::ProducerReady(key) => {
                 if let Some(producer) = self.producers.get_mut(&key) {
-                    producer.kicked();
+                    producer.notified();
                     self.awake.insert(key);
                 }
             }

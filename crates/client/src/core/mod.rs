@@ -38,7 +38,7 @@ mod topics;
 mod wire_session;
 
 use crate::copies::CopyMemory;
-use crate::driving::Post;
+use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox, Seek};
 use crate::options::{DriverOptions, Endpoint};
@@ -58,8 +58,8 @@ use topics::Topics;
 use wire::SessionId;
 use wire_session::{Context, Silence, Timer, Wire};
 
-/// How many batches are posted at most.
-const BATCHES_POSTED: u32 = 2;
+/// How many batches are sent inline at most.
+const INLINE_BATCHES_MAX: u32 = 2;
 
 /// The client as a state machine. See the module.
 pub struct ClientCore {
@@ -195,7 +195,12 @@ impl ClientCore {
     /// Sends what was gathered, and does nothing else: no plugin and no
     /// callback of a user's is waited for. False if it is to be told by a
     /// command after all, for there is more to do.
-    pub(crate) fn post(&mut self, now: Duration, link: &mut dyn Link, what: Post) -> bool {
+    pub(crate) fn send_inline(
+        &mut self,
+        now: Duration,
+        link: &mut dyn Link,
+        what: InlineSend,
+    ) -> bool {
         debug_assert!(now >= self.context.now);
         if self.ended || !self.started {
             return false;
@@ -203,9 +208,9 @@ impl ClientCore {
         self.context.now = now;
         self.context.has_sent = false;
         self.context.is_behind = link.untaken_bytes().is_some_and(|bytes| bytes > 0);
-        let posted = match what {
-            Post::Events { producer, .. } => self.post_events(link, producer),
-            Post::Settlements(queue) => {
+        let sent = match what {
+            InlineSend::Events { producer, .. } => self.send_events(link, producer),
+            InlineSend::Settlements(queue) => {
                 let mut wire = Wire::new(&mut self.context, Some(link));
                 let core = self.queues.get_mut(&queue);
                 core.map(|core| core.settle(&mut wire)).is_some()
@@ -214,10 +219,10 @@ impl ClientCore {
         if std::mem::take(&mut self.context.has_sent) {
             self.settle_along(&mut Some(link));
         }
-        posted
+        sent
     }
 
-    fn post_events(&mut self, link: &mut dyn Link, producer: u64) -> bool {
+    fn send_events(&mut self, link: &mut dyn Link, producer: u64) -> bool {
         let mut wire = Wire::new(&mut self.context, Some(link));
         let Some(core) = self.producers.get_mut(&producer) else {
             return false;
@@ -226,14 +231,14 @@ impl ClientCore {
         if !self.starved.is_empty() {
             return false;
         }
-        let posted = core.post(&mut wire, BATCHES_POSTED);
+        let sent = core.send_inline(&mut wire, INLINE_BATCHES_MAX);
         if core.starve() {
             self.starved.push_back(producer);
         }
         if core.is_awake() {
             self.awake.insert(producer);
         }
-        posted
+        sent
     }
 
     /// Sends settlements that nobody hurries for, with what is sent anyway.

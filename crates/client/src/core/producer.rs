@@ -220,7 +220,7 @@ impl ProducerCore {
     }
 
     /// The queue has something to take.
-    pub fn kicked(&mut self) {
+    pub fn notified(&mut self) {
         self.dirty = true;
     }
 
@@ -270,8 +270,8 @@ impl ProducerCore {
 
     /// Takes and sends up to `batches`, if nobody has to be waited for, of those
     /// who may have the queue. False if there may be more.
-    pub fn post(&mut self, wire: &mut Wire<'_>, batches: u32) -> bool {
-        self.kicked();
+    pub fn send_inline(&mut self, wire: &mut Wire<'_>, batches: u32) -> bool {
+        self.notified();
         for _ in 0..=batches {
             match self.pump_by(wire, true, ProducerShared::try_take) {
                 Some(true) => {}

@@ -185,7 +185,7 @@ impl Feed<Leases> {
         drop(state);
         match is_due {
             _ if is_known => {}
-            true => self.mailbox.post_settlements(self.key),
+            true => self.mailbox.send_settlements(self.key),
             false => self.mailbox.send(Command::WatchSettlements(self.key)),
         }
         SettleFuture::new(batch, id, lease)

@@ -190,8 +190,8 @@ impl SettleBatch {
     }
 
     /// The same, for who may send it himself.
-    fn post(&self) {
-        self.hurry(|mailbox| mailbox.post_settlements(self.key));
+    fn send_inline(&self) {
+        self.hurry(|mailbox| mailbox.send_settlements(self.key));
     }
 
     /// Tells all settlements of the request; a second outcome is dropped.
@@ -307,7 +307,7 @@ impl SettleFuture {
     /// Calls `callback` once when the result is there, on the runtime's thread.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         self.on_done_here(Box::new(move || call_back(callback)));
-        self.batch.post();
+        self.batch.send_inline();
     }
 
     /// [`SettleFuture::on_done`] for a callback of ours, on whichever thread tells.
@@ -328,7 +328,7 @@ impl Future for SettleFuture {
         }
         let completion = &self.batch.completion;
         if completion.poll(context, State::is_there).is_pending() {
-            self.batch.post();
+            self.batch.send_inline();
             return Poll::Pending;
         }
         let result = self.result(&completion.lock());

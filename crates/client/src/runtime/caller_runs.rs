@@ -1,8 +1,9 @@
-//! A client without a thread: whoever waits drives it, one thread at a time.
+//! A caller-runs runtime: a client without a thread, which whoever waits drives,
+//! one thread at a time.
 
-use crate::driving::{Bystander, Driving, Post};
+use super::Runtime;
+use crate::driving::{Driving, InlineSend, PassiveWaiter};
 use crate::error::ClientError;
-use crate::runtime::Runtime;
 use memory::Deadline;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,19 +13,21 @@ use std::time::Duration;
 /// The longest turn: a bound for waits that have none of their own.
 const TURN_MAX: Duration = Duration::from_secs(3600);
 
-/// Whose turn it is to drive a client.
-pub(crate) struct Turns {
-    /// Guards whose turn it is, never held while driving. `turned` is
-    /// signalled after each turn, so that others look at what they wait for.
-    state: Mutex<State>,
+/// Who drives a client without a thread.
+pub(crate) struct CallerRuns {
+    /// Never held while driving. `turned` is signalled after each turn, so that
+    /// others look at what they wait for.
+    driver: Mutex<Driver>,
     turned: Condvar,
     descriptor: RawFd,
 }
 
-struct State {
-    /// Whoever drives has it.
-    runtime: Option<Box<Runtime>>,
-    driving: Option<ThreadId>,
+/// Who drives.
+enum Driver {
+    /// Nobody: the first to come takes the runtime.
+    Idle(Box<Runtime>),
+    Driven(ThreadId),
+    Ended,
 }
 
 /// What came of a turn.
@@ -38,20 +41,17 @@ pub(crate) enum Turn {
     InCallback,
 }
 
-impl Turns {
+impl CallerRuns {
     pub fn new(runtime: Runtime) -> Self {
         Self {
             descriptor: runtime.descriptor(),
-            state: Mutex::new(State {
-                runtime: Some(Box::new(runtime)),
-                driving: None,
-            }),
+            driver: Mutex::new(Driver::Idle(Box::new(runtime))),
             turned: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics here")
+    fn lock(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().expect("no holder panics here")
     }
 
     /// What is readable when a turn has something to do.
@@ -64,28 +64,28 @@ impl Turns {
     pub fn take(&self, wait: Duration) -> Turn {
         let me = std::thread::current().id();
         let wait = wait.min(TURN_MAX);
-        let mut state = self.lock();
-        if state.driving == Some(me) {
-            return Turn::InCallback;
-        }
-        if state.driving.is_some() {
-            let _ = self.turned.wait_timeout(state, wait);
-            return Turn::Taken;
-        }
-        let Some(mut runtime) = state.runtime.take() else {
-            return Turn::Ended;
+        let mut driver = self.lock();
+        let mut runtime = match std::mem::replace(&mut *driver, Driver::Driven(me)) {
+            Driver::Idle(runtime) => runtime,
+            Driver::Driven(by) if by == me => return Turn::InCallback,
+            Driver::Driven(by) => {
+                *driver = Driver::Driven(by);
+                let _ = self.turned.wait_timeout(driver, wait);
+                return Turn::Taken;
+            }
+            Driver::Ended => {
+                *driver = Driver::Ended;
+                return Turn::Ended;
+            }
         };
-        state.driving = Some(me);
-        drop(state);
-        let ended = runtime.turn(wait);
-        let mut state = self.lock();
-        state.driving = None;
-        if !ended {
-            state.runtime = Some(runtime);
-        }
-        drop(state);
+        drop(driver);
+        let has_ended = runtime.turn(wait);
+        *self.lock() = match has_ended {
+            true => Driver::Ended,
+            false => Driver::Idle(runtime),
+        };
         self.turned.notify_all();
-        match ended {
+        match has_ended {
             true => Turn::Ended,
             false => Turn::Taken,
         }
@@ -109,13 +109,13 @@ impl Turns {
     }
 }
 
-impl Driving for Turns {
+impl Driving for CallerRuns {
     fn is_by_callers(&self) -> bool {
         true
     }
 
     fn can_wait(&self) -> bool {
-        self.lock().driving != Some(std::thread::current().id())
+        !matches!(&*self.lock(), Driver::Driven(by) if *by == std::thread::current().id())
     }
 
     /// False also when there is no way that it could come to be.
@@ -123,7 +123,7 @@ impl Driving for Turns {
         self: Arc<Self>,
         deadline: Deadline,
         done: &mut dyn FnMut() -> bool,
-    ) -> Result<bool, Bystander> {
+    ) -> Result<bool, PassiveWaiter> {
         loop {
             if done() {
                 return Ok(true);
@@ -138,11 +138,11 @@ impl Driving for Turns {
         }
     }
 
-    fn post(self: Arc<Self>, _what: Post) -> bool {
+    fn send_inline(self: Arc<Self>, _what: InlineSend) -> bool {
         false
     }
 
-    fn heed(&self) {}
+    fn wake(&self) {}
 
     fn leave(&self) {}
 }

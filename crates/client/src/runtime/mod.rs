@@ -1,8 +1,14 @@
 //! What drives the core, on a thread or on callers': a reactor, a clock, the
 //! group file.
 
+mod caller_runs;
+mod driver_lock;
+
+pub(crate) use caller_runs::CallerRuns;
+pub(crate) use driver_lock::DriverLock;
+
 use crate::core::{ClientCore, Input, Output};
-use crate::driving::Post;
+use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
@@ -20,22 +26,22 @@ use std::time::{Duration, Instant};
 /// How many events a caller's turn takes before it ends.
 const EVENTS_PER_TURN: u32 = 256;
 
-/// How many events a stand-in takes after it has got what it waited for, to
+/// How many events a caller takes after it has got what it waited for, to
 /// leave nothing behind; if there is more, the thread goes on.
 const EVENTS_LEAVING: u32 = 4;
 
-/// How many bytes that have arrived a stand-in may leave untaken: a few
+/// How many bytes that have arrived a caller may leave untaken: a few
 /// answers that nobody hurries for.
 const LITTLE_BYTES: usize = 512;
 
-/// Who took no more than this stood in for a short time.
+/// A caller that took no more than this drove for a short time.
 const SHORT_BYTES: usize = 16 << 10;
 
 /// How long a connection that was told to end may take to send what it holds.
 const FAREWELL_TURNS_MAX: u32 = 64;
 
-/// What whoever stands in for the thread leaves behind.
-pub(crate) enum Left {
+/// What a caller that drove in place of the thread leaves behind.
+pub(crate) enum Leftover {
     /// Nothing: what comes next is told by the reactor's descriptor.
     Nothing,
     /// A little, for whoever comes next: the thread, which looks up soon, at
@@ -65,7 +71,7 @@ pub(crate) struct Runtime {
     has_begun: bool,
     /// Where callers drive: when the reactor's alarm is set for.
     alarm: Option<Duration>,
-    /// Payload that came since somebody began to stand in, and whether little
+    /// Payload that came since a caller began to drive, and whether little
     /// was left when he had what he waited for.
     taken_bytes: usize,
     left_little: bool,
@@ -85,7 +91,7 @@ impl Runtime {
         })?;
         reactor.set_spin(options.spin);
         let waker = reactor.waker();
-        mailbox.set_bell(Arc::new(move || waker.wake()));
+        mailbox.set_waker(Arc::new(move || waker.wake()));
         let mut runtime = Self {
             core,
             mailbox: mailbox.clone(),
@@ -207,7 +213,7 @@ impl Runtime {
     /// The thread's turn: does what there is to do, and tells until when there
     /// is nothing, unless the reactor's descriptor says so. `None` when the
     /// core has ended. `spins` says that looking for a while may be of use.
-    pub fn attend(&mut self, spins: bool) -> Option<Option<Duration>> {
+    pub fn drive_until_idle(&mut self, spins: bool) -> Option<Option<Duration>> {
         self.guarded(|runtime| runtime.drive_all(spins))?
     }
 
@@ -252,21 +258,21 @@ impl Runtime {
     }
 
     /// Drives in the thread's place until `done`, or `deadline` has passed.
-    /// `relieve` is called before it waits. If it `may_leave_some`, it leaves
+    /// `disarm` is called before it waits. If it `may_leave_some`, it leaves
     /// with what it waited for, and a little is left for whoever comes next.
-    pub fn stand_in(
+    pub fn drive_for_caller(
         &mut self,
         deadline: Deadline,
         done: &mut dyn FnMut() -> bool,
-        relieve: impl Fn(),
+        disarm: impl Fn(),
         may_leave_some: bool,
-    ) -> Left {
+    ) -> Leftover {
         (self.taken_bytes, self.left_little) = (0, false);
-        let run = |runtime: &mut Self| runtime.drive_until(deadline, done, relieve, may_leave_some);
-        self.guarded(run).unwrap_or(Left::Ended)
+        let run = |runtime: &mut Self| runtime.drive_until(deadline, done, disarm, may_leave_some);
+        self.guarded(run).unwrap_or(Leftover::Ended)
     }
 
-    /// Whether whoever stood in last took little, and left little behind.
+    /// Whether the caller that drove last took little, and left little behind.
     pub fn was_short(&self) -> bool {
         self.left_little && self.taken_bytes <= SHORT_BYTES
     }
@@ -282,25 +288,25 @@ impl Runtime {
         &mut self,
         deadline: Deadline,
         done: &mut dyn FnMut() -> bool,
-        relieve: impl Fn(),
+        disarm: impl Fn(),
         may_leave_some: bool,
-    ) -> Left {
+    ) -> Leftover {
         self.begin();
         let mut leaving = None;
         loop {
             if self.carry_out() {
-                return Left::Ended;
+                return Leftover::Ended;
             }
             match &mut leaving {
                 None if done() => {
                     self.left_little = self.has_little_left();
                     if may_leave_some && self.left_little && self.mailbox.fall_asleep() {
-                        return Left::Little;
+                        return Leftover::Little;
                     }
                     leaving = Some(EVENTS_LEAVING);
                 }
                 None => {}
-                Some(0) => return Left::Something,
+                Some(0) => return Leftover::Something,
                 Some(left) => *left -= 1,
             }
             if let Some(event) = self.reactor.next() {
@@ -320,7 +326,7 @@ impl Runtime {
             let left = deadline.left();
             let waited = match leaving.is_some() || left.is_zero() {
                 true => match self.reactor.settle(Some(Duration::ZERO)) {
-                    Ok(true) => return Left::Nothing,
+                    Ok(true) => return Leftover::Nothing,
                     Ok(false) => {
                         leaving.get_or_insert(EVENTS_LEAVING);
                         Ok(())
@@ -328,7 +334,7 @@ impl Runtime {
                     Err(error) => Err(error),
                 },
                 false => {
-                    relieve();
+                    disarm();
                     let until_timer = timer.map_or(Duration::MAX, |at| at - now);
                     let wait = left.min(until_timer);
                     self.reactor.wait((wait < Duration::MAX).then_some(wait))
@@ -337,29 +343,29 @@ impl Runtime {
             self.mailbox.wake_up();
             if let Err(error) = waited {
                 self.give_up(error);
-                return Left::Ended;
+                return Leftover::Ended;
             }
         }
     }
 
     /// Sends what was gathered, and does nothing else. Whether that was all,
     /// and what is left behind.
-    pub fn post(&mut self, what: Post) -> (bool, Left) {
-        let posted = self.guarded(|runtime| {
+    pub fn send_inline(&mut self, what: InlineSend) -> (bool, Leftover) {
+        let sent = self.guarded(|runtime| {
             let now = runtime.epoch.elapsed();
             let (core, reactor) = (&mut runtime.core, &mut runtime.reactor);
-            let posted = runtime
+            let sent = runtime
                 .present
-                .and_then(|id| reactor.post(id, |link| core.post(now, link, what)));
+                .and_then(|id| reactor.post(id, |link| core.send_inline(now, link, what)));
             // Who has commands meanwhile has called the thread.
             let settled = reactor.settle(Some(Duration::ZERO));
             let left = match settled.is_ok_and(|settled| settled) {
-                true => Left::Nothing,
-                false => Left::Something,
+                true => Leftover::Nothing,
+                false => Leftover::Something,
             };
-            (posted.unwrap_or(false), left)
+            (sent.unwrap_or(false), left)
         });
-        posted.unwrap_or((false, Left::Ended))
+        sent.unwrap_or((false, Leftover::Ended))
     }
 
     /// Ends the core, because nobody can drive it.
