@@ -8,13 +8,13 @@ use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::event::{Event, Lent, Piece};
 use crate::faults::{Fault, planted};
+use crate::free_list::FreeList;
 use crate::future::{BatchPromise, Deferred, FlushFuture, PushFuture};
 use crate::journal::Journal;
 use crate::losses::Losses;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, Linger, ProducerOptions};
 use crate::refusals::Refusals;
-use crate::shelf::Shelf;
 use crate::topic_state::TopicState;
 use bytes::Bytes;
 use memory::{Budget, Deadline, Reservation};
@@ -178,8 +178,8 @@ pub(crate) struct ProducerShared {
     pub journal: Option<Arc<Journal>>,
     /// Buffers of metadata, and of inline data: kept apart, for they grow to
     /// different sizes.
-    pub metadata_shelf: Arc<Shelf>,
-    pub inline_shelf: Arc<Shelf>,
+    pub metadata_buffers: Arc<FreeList>,
+    pub inline_buffers: Arc<FreeList>,
     pub refusals: Arc<Refusals>,
     /// What full topics have refused, for the next flush to tell.
     pub losses: Arc<Losses>,
@@ -243,8 +243,8 @@ impl ProducerShared {
             options,
             mailbox,
             journal,
-            metadata_shelf: Arc::new(Shelf::new(share_bytes / 2)),
-            inline_shelf: Arc::new(Shelf::new(share_bytes / 2)),
+            metadata_buffers: Arc::new(FreeList::new(share_bytes / 2)),
+            inline_buffers: Arc::new(FreeList::new(share_bytes / 2)),
             refusals: Arc::default(),
             losses: Arc::default(),
             identity: RwLock::default(),
@@ -500,8 +500,8 @@ impl ProducerShared {
                 );
                 let mut open = Gathering {
                     builder: BatchBuilder::with_buffers(
-                        self.metadata_shelf.take(),
-                        self.inline_shelf.take(),
+                        self.metadata_buffers.take(),
+                        self.inline_buffers.take(),
                     ),
                     promise: promise.clone(),
                     pieces: Vec::new(),

@@ -8,9 +8,9 @@ use crate::callbacks::call_back;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
 use crate::options::GapCallback;
+use crate::processing_limit::ProcessingLimit;
 use crate::standing::{Hindrance, Standing};
 use crate::topic_state::TopicState;
-use crate::visits::Visits;
 use memory::{Deadline, Reservation, Signal};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -70,7 +70,7 @@ pub(crate) struct Feed<D: Delivery> {
     /// Gaps that were met and not yet asked for.
     gaps: Mutex<Vec<(PartitionIndex, Gap)>>,
     on_gap: Mutex<Option<Arc<GapCallback>>>,
-    pub visits: Visits,
+    pub processing: ProcessingLimit,
     pub standing: Standing,
     /// What the kind has besides.
     pub delivery: D,
@@ -148,7 +148,7 @@ impl<D: Delivery> Feed<D> {
             on_arrival: OnceLock::new(),
             gaps: Mutex::default(),
             on_gap: Mutex::default(),
-            visits: Visits::default(),
+            processing: ProcessingLimit::default(),
             delivery,
         }
     }
@@ -199,7 +199,7 @@ impl<D: Delivery> Feed<D> {
 
     /// Waits for news after `seen`; false when `deadline` has passed.
     pub fn wait(&self, seen: u64, deadline: Deadline) -> bool {
-        self.visits.stay(|| self.wait_here(seen, deadline))
+        self.processing.stay(|| self.wait_here(seen, deadline))
     }
 
     fn wait_here(&self, seen: u64, deadline: Deadline) -> bool {
@@ -229,7 +229,7 @@ impl<D: Delivery> Feed<D> {
 
     /// The program came for events. Fails once after it was away for too long.
     pub fn visit(&self) -> Result<(), ClientError> {
-        let Some(absence) = self.visits.visit() else {
+        let Some(absence) = self.processing.visit() else {
             return Ok(());
         };
         self.mailbox.send(D::rejoin(self.key));
@@ -238,7 +238,7 @@ impl<D: Delivery> Feed<D> {
 
     /// For the core: the program was away for too long, and the next pull says so.
     pub fn absent(&self, error: ClientError) {
-        self.visits.miss(error);
+        self.processing.miss(error);
         self.notify();
     }
 

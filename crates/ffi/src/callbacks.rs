@@ -58,7 +58,7 @@ impl Drop for Callbacks {
     fn drop(&mut self) {
         if let Some(destroy) = self.given.destroy {
             let context = self.context;
-            client::let_go(move || destroy(context.get()));
+            client::deferred_drop(move || destroy(context.get()));
         }
     }
 }
@@ -103,7 +103,7 @@ impl Drop for Landing {
     fn drop(&mut self) {
         if let Some(release) = self.callbacks.given.release {
             let (callbacks, owner) = (self.callbacks.clone(), UserPointer(self.buffer.owner));
-            client::let_go(move || release(callbacks.context.get(), owner.get()));
+            client::deferred_drop(move || release(callbacks.context.get(), owner.get()));
         }
     }
 }

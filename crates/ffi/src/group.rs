@@ -32,7 +32,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
             let context = self.context;
-            client::let_go(move || destroy(context.get()));
+            client::deferred_drop(move || destroy(context.get()));
         }
     }
 }

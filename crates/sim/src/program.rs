@@ -110,7 +110,7 @@ impl Program {
         // It has no thread that could be waited for, and drains nothing now.
         let _ = self.driver.close(Duration::ZERO);
         self.core
-            .handle(Duration::from_nanos(now), Input::Kick, None);
+            .handle(Duration::from_nanos(now), Input::Wake, None);
         while self.core.poll_output().is_some() {}
         self.ended = true;
     }
@@ -126,7 +126,7 @@ impl Program {
         let due = self.next_event().is_some_and(|at| at <= now);
         if std::mem::take(&mut self.kicked) || due {
             moved = true;
-            self.handle(now, Input::Kick);
+            self.handle(now, Input::Wake);
         }
         let rung: Vec<u64> = self
             .links

@@ -583,7 +583,7 @@ impl ConsumerCore {
         let Some(group) = &mut self.group else {
             return;
         };
-        let visits = self.feed.visits.count();
+        let visits = self.feed.processing.count();
         if let Some(reason) = group.membership.timer(wire, visits) {
             group.membership.leave(wire, Route::Ignored);
             self.lose_all(wire);

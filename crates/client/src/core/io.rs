@@ -8,28 +8,28 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub enum Input {
     /// The API was used, or time has passed, or nothing: look.
-    Kick,
+    Wake,
     /// The group file was read, as [`Output::ReadGroupFile`] asked: the file,
     /// with the endpoints to try.
     GroupFile(Result<(GroupFile, Vec<String>), String>),
-    /// The link of this attempt stands.
+    /// The link stands.
     LinkUp {
-        /// Which.
+        /// The attempt that it is of.
         attempt: u64,
     },
-    /// The link of this attempt is dead, or could not be made. It is handed
+    /// The link is dead, or could not be made. It is handed
     /// in once more if it exists, so that lent memory can be taken back.
     LinkDown {
-        /// Which.
+        /// The attempt that it is of.
         attempt: u64,
-        /// Why.
+        /// Why it is dead.
         reason: NetError,
     },
     /// A message arrived.
     Message {
-        /// On the link of which attempt.
+        /// The attempt of the link that it came by.
         attempt: u64,
-        /// What.
+        /// The message.
         message: Received,
     },
 }
@@ -42,16 +42,16 @@ pub enum Output {
     /// Begin a connection; answered by [`Input::LinkUp`] or [`Input::LinkDown`].
     /// It is the present one from now on; the one before is dead.
     Connect {
-        /// Names it.
+        /// The number of the attempt.
         attempt: u64,
-        /// Where to.
+        /// The server's address.
         address: String,
     },
     /// End the connection, after what is queued on its control lane. No answer.
     Disconnect {
-        /// Which.
+        /// The attempt whose link is to end.
         attempt: u64,
-        /// Why.
+        /// The reason that the server is given.
         reason: String,
     },
     /// The core has ended: nothing more will come of it.

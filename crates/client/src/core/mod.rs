@@ -5,7 +5,7 @@
 //! every input call [`ClientCore::handle`] with the present link, then carry
 //! out [`ClientCore::poll_output`] until there is none, and call again no
 //! later than [`ClientCore::next_timer`]. After calls of the API it is to be
-//! handed [`Input::Kick`]. It has no clock, thread, socket or randomness of
+//! handed [`Input::Wake`]. It has no clock, thread, socket or randomness of
 //! its own and keeps everything in ordered maps, so that the same inputs give
 //! the same outputs.
 //!
@@ -90,7 +90,7 @@ pub struct ClientCore {
 }
 
 impl ClientCore {
-    /// A core that connects to `endpoint` as soon as it is kicked.
+    /// A core that connects to `endpoint` as soon as it is woken.
     ///
     /// `session` is the client's session id, and seeds what little chance it needs.
     pub(crate) fn new(
@@ -146,7 +146,7 @@ impl ClientCore {
             self.connection.start(&mut self.context, &mut self.outputs);
         }
         match input {
-            Input::Kick => {}
+            Input::Wake => {}
             Input::GroupFile(result) => {
                 self.connection
                     .group_file(&mut self.context, result, &mut self.outputs);
@@ -187,7 +187,7 @@ impl ClientCore {
     }
 
     /// Whether the API was used since the last input, as callbacks do: an
-    /// [`Input::Kick`] is to follow.
+    /// [`Input::Wake`] is to follow.
     pub fn has_commands(&self) -> bool {
         !self.ended && self.context.mailbox.has_commands()
     }

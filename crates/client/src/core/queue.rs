@@ -494,7 +494,7 @@ impl QueueCore {
             );
             promise.resolve(Err(ClientError::Timeout { what }));
         }
-        if let Some(reason) = self.membership.timer(wire, self.feed.visits.count()) {
+        if let Some(reason) = self.membership.timer(wire, self.feed.processing.count()) {
             self.leave_absent(wire, reason);
         }
         self.join(wire);

@@ -172,7 +172,7 @@ impl Feed<Leases> {
             return SettleFuture::expired(id, lease, &self.title);
         };
         if is_seen {
-            state.work.let_go(1, || self.clock());
+            state.work.settled(1, || self.clock());
         }
         let batch = self.gather(&mut state, held, how);
         // The server is to have work while the program has.
@@ -323,7 +323,7 @@ impl Feed<Leases> {
         }
         for lease in batches.iter().flat_map(|batch| &batch.leases) {
             let seen = state.held.insert(lease, until);
-            state.work.let_go(seen, || self.clock());
+            state.work.settled(seen, || self.clock());
         }
         state.arrivals.extend(batches);
         drop(state);
@@ -345,7 +345,7 @@ impl Feed<Leases> {
         let mut state = self.lock();
         for lease in leases {
             let seen = state.held.forget(lease);
-            state.work.let_go(seen, || self.clock());
+            state.work.settled(seen, || self.clock());
         }
     }
 

@@ -29,7 +29,7 @@ impl Work {
     }
 
     /// It has so many events no more.
-    pub fn let_go(&mut self, events: usize, clock: impl Fn() -> Duration) {
+    pub fn settled(&mut self, events: usize, clock: impl Fn() -> Duration) {
         self.in_hand -= events;
         self.end_if_idle(clock);
     }
@@ -94,7 +94,7 @@ mod tests {
         for _ in 0..100 {
             work.take_in_hand(|| clock.look());
             clock.pass(3);
-            work.let_go(1, || clock.look());
+            work.settled(1, || clock.look());
             clock.pass(2);
         }
         assert_eq!((work.take(clock.now()), clock.looks.get()), (500, 1));
@@ -109,15 +109,15 @@ mod tests {
         for is_settled_late in [false, true] {
             work.take_in_hand(|| clock.look());
             work.take_in_hand(|| clock.look());
-            work.let_go(1, || clock.look());
+            work.settled(1, || clock.look());
             clock.pass(70);
             if is_settled_late {
                 // As a request is, when its reply is stored.
                 work.find_none(|| clock.look());
                 clock.pass(30);
-                work.let_go(1, || clock.look());
+                work.settled(1, || clock.look());
             } else {
-                work.let_go(1, || clock.look());
+                work.settled(1, || clock.look());
                 clock.pass(30);
                 work.find_none(|| clock.look());
             }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(work.take(clock.now()), 400);
         clock.pass(50);
         work.find_none(|| clock.look());
-        work.let_go(1, || clock.look());
+        work.settled(1, || clock.look());
         assert_eq!(work.take(clock.now()), 50);
     }
 }

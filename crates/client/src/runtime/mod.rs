@@ -149,7 +149,7 @@ impl Runtime {
             let now = self.epoch.elapsed();
             let timer = self.core.next_timer();
             if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
-                self.handle(Input::Kick);
+                self.handle(Input::Wake);
                 (wait, has_looked) = (None, false);
                 continue;
             }
@@ -231,7 +231,7 @@ impl Runtime {
             let now = self.epoch.elapsed();
             let timer = self.core.next_timer();
             if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
-                self.handle(Input::Kick);
+                self.handle(Input::Wake);
                 continue;
             }
             let done = match std::mem::replace(&mut has_looked, true) {
@@ -316,7 +316,7 @@ impl Runtime {
             let now = self.epoch.elapsed();
             let timer = self.core.next_timer();
             if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
-                self.handle(Input::Kick);
+                self.handle(Input::Wake);
                 continue;
             }
             // What others tell from now on wakes this thread.
@@ -376,7 +376,7 @@ impl Runtime {
     fn begin(&mut self) {
         self.mailbox.wake_up();
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.handle(Input::Kick);
+            self.handle(Input::Wake);
         }
     }
 

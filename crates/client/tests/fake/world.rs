@@ -88,7 +88,7 @@ impl World {
 
     /// Does everything that can be done without time passing.
     pub fn settle(&mut self) {
-        self.handle(Input::Kick);
+        self.handle(Input::Wake);
         loop {
             let mut busy = self.server.turn(None);
             while let Some((attempt, link)) = &mut self.link {
@@ -112,7 +112,7 @@ impl World {
                 }
             }
             if self.core.next_timer().is_some_and(|at| at <= self.now()) {
-                self.handle(Input::Kick);
+                self.handle(Input::Wake);
                 busy = true;
             }
             if !busy {

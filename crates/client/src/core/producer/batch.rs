@@ -58,8 +58,8 @@ impl SentBatch {
         let sealed = gathering.builder.seal(origin, block_bytes);
         let payload_bytes = sealed.bytes() as u64;
         let mut payload = vec![Bytes::from(sealed.head)];
-        let metadata = producer.metadata_shelf.lend(sealed.metadata);
-        let inline = producer.inline_shelf.lend(sealed.inline);
+        let metadata = producer.metadata_buffers.lend(sealed.metadata);
+        let inline = producer.inline_buffers.lend(sealed.inline);
         let sections = [metadata].into_iter().chain(sealed.shared).chain([inline]);
         payload.extend(sections.filter(|piece| !piece.is_empty()));
         Self {

@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard};
 /// Of one consumer that is a member of a group or queue. Counts are hints
 /// that a timer looks at now and then: nothing is ordered by them.
 #[derive(Default)]
-pub(crate) struct Visits {
+pub(crate) struct ProcessingLimit {
     count: AtomicU64,
     waiting: AtomicU32,
     /// To be said once by the next pull, after which the member joins anew.
     absence: Mutex<Option<ClientError>>,
 }
 
-impl Visits {
+impl ProcessingLimit {
     fn absence(&self) -> MutexGuard<'_, Option<ClientError>> {
         self.absence.lock().expect("no holder panics here")
     }

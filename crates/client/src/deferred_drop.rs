@@ -1,4 +1,4 @@
-//! The ends of what is the program's, where the client is the last to hold it.
+//! Deferred drop: the ends of what is the program's, where the client is the last to hold it.
 //!
 //! What ends may be a program's callback, and its end may take a lock: an
 //! interpreter's, most of all. Whoever holds that lock may be waiting for
@@ -40,7 +40,7 @@ fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
 
 /// Calls `end`: here, or soon on another thread if this one drives a client
 /// or serves its callbacks. It is for what happens seldom.
-pub fn let_go(end: impl FnOnce() + Send + 'static) {
+pub fn deferred_drop(end: impl FnOnce() + Send + 'static) {
     if !callbacks::drives() {
         return end();
     }

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The largest buffer that is kept for reuse.
-const SHELF_BUFFER_BYTES_MAX: usize = 8 << 20;
+const KEPT_BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// Buffers of batches that were sent, for the next ones: fresh pages cost
 /// more than the bytes put into them.
-pub(crate) struct Shelf {
+pub(crate) struct FreeList {
     /// The last one put is the first one taken: it may still be in the cache.
     free: Mutex<Free>,
     /// As many bytes as the producer may use anyhow.
@@ -21,7 +21,7 @@ struct Free {
     bytes: u64,
 }
 
-impl Shelf {
+impl FreeList {
     pub fn new(kept_bytes_max: u64) -> Self {
         Self {
             free: Mutex::default(),
@@ -42,7 +42,7 @@ impl Shelf {
 
     fn put(&self, buffer: Vec<u8>) {
         let bytes = buffer.capacity() as u64;
-        if bytes == 0 || bytes > SHELF_BUFFER_BYTES_MAX as u64 {
+        if bytes == 0 || bytes > KEPT_BUFFER_BYTES_MAX as u64 {
             return;
         }
         let mut free = self.lock();
@@ -58,26 +58,26 @@ impl Shelf {
             self.put(buffer);
             return Bytes::new();
         }
-        Bytes::from_owner(Shelved {
+        Bytes::from_owner(LentBuffer {
             buffer,
-            shelf: self.clone(),
+            list: self.clone(),
         })
     }
 }
 
-struct Shelved {
+struct LentBuffer {
     buffer: Vec<u8>,
-    shelf: Arc<Shelf>,
+    list: Arc<FreeList>,
 }
 
-impl AsRef<[u8]> for Shelved {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-impl Drop for Shelved {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
-        self.shelf.put(std::mem::take(&mut self.buffer));
+        self.list.put(std::mem::take(&mut self.buffer));
     }
 }

@@ -204,7 +204,7 @@ fn an_end_may_take_a_lock_that_is_held_around_calls() {
         let future = producer.push_metadata(b"an event").unwrap();
         future.on_done(Box::new(move || {
             let come_upon_on = thread_name();
-            let_go(move || {
+            deferred_drop(move || {
                 drop(taken.lock().unwrap());
                 told.send((come_upon_on, thread_name())).unwrap();
             });
@@ -217,7 +217,7 @@ fn an_end_may_take_a_lock_that_is_held_around_calls() {
         assert_ne!(ended_on, "thalweg-client");
         // Elsewhere it ends at once, where it is.
         let (told, ended) = mpsc::channel();
-        let_go(move || told.send(thread_name()).unwrap());
+        deferred_drop(move || told.send(thread_name()).unwrap());
         assert_eq!(ended.try_recv().unwrap(), thread_name());
     });
 }
