@@ -90,18 +90,22 @@ impl DiskLog {
         }
     }
 
-    /// A limit has changed: a file that was made longer than a segment now is gives
-    /// that back, by being followed by the next.
-    pub(super) fn roll_if_too_long(&mut self) {
+    /// A limit has changed: files that were made longer than a segment now is give
+    /// that back, by being followed by the next. Whether it is.
+    pub(super) fn roll_if_too_long(&mut self) -> bool {
         let segment_bytes = self.segment_bytes();
-        let active = self.segments.back();
-        let is_long =
-            active.is_some_and(|active| active.base < self.end && active.length() > segment_bytes);
+        let is_long = self.segments.back().is_some_and(|active| {
+            let data = self.data_files.get(&active.base);
+            let bytes = active.length() + data.map_or(0, |data| data.end);
+            active.base < self.end && bytes > segment_bytes
+        });
         // Where there is no space, too: what the sealed segment gives back may be
         // all there is to get. Should its successor find none, it is taken back.
-        if is_long && self.refusal().is_none() && self.undo.is_none() {
+        let rolls = is_long && self.refusal().is_none() && self.undo.is_none();
+        if rolls {
             self.roll(None);
         }
+        rolls
     }
 
     /// When [`DiskLog::roll_if_due`] has something to do next.

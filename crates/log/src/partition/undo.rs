@@ -74,8 +74,14 @@ impl DiskLog {
     /// Looks for space if there was none, and nobody has looked for a while.
     pub(super) fn probe_if_due(&mut self) {
         let due = self.space.next_probe().is_some_and(|at| at <= self.now);
-        if due && self.undo.is_none() && self.refusal().is_none() {
-            self.probe();
+        if !due || self.undo.is_some() || self.refusal().is_some() {
+            return;
+        }
+        // A limit was lowered while appends were taken back, or the next segment found no
+        // space then: what this one gives back may still be all there is to get.
+        match self.roll_if_too_long() {
+            true => self.space.probed_at = self.now,
+            false => self.probe(),
         }
     }
 
