@@ -258,7 +258,12 @@ impl ServerProcess {
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
         let (log, wanted) = (self.log.clone(), text.to_owned());
-        let found = in_time(move || log.wait_for(&wanted));
+        let (tell, told) = mpsc::channel();
+        // Whoever no longer listens has failed already.
+        std::thread::spawn(move || {
+            let _ = tell.send(log.wait_for(&wanted));
+        });
+        let found = told.recv_timeout(WATCHDOG).unwrap_or(false);
         assert!(found, "{text:?} is missing in: {}", self.log());
     }
 
