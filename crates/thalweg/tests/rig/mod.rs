@@ -169,11 +169,15 @@ fn with_log(mut server: ServerProcess) -> ServerProcess {
 
 /// What `wait` returns, or a failure if it does not return.
 fn in_time<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
-    // Whoever no longer listens has failed already.
-    std::thread::spawn(move || drop(tell.send(wait())));
-    told.recv_timeout(WATCHDOG)
-        .expect("a server is ready or ends")
+    before_watchdog(wait).expect("a server is ready or ends")
+}
+
+/// What `wait` returns; `None` if it does not return.
+fn before_watchdog<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (send, receive) = mpsc::channel();
+    // A test that no longer receives has failed already.
+    std::thread::spawn(move || drop(send.send(wait())));
+    receive.recv_timeout(WATCHDOG).ok()
 }
 
 /// A command that has ended.
@@ -258,12 +262,7 @@ impl ServerProcess {
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
         let (log, wanted) = (self.log.clone(), text.to_owned());
-        let (tell, told) = mpsc::channel();
-        // Whoever no longer listens has failed already.
-        std::thread::spawn(move || {
-            let _ = tell.send(log.wait_for(&wanted));
-        });
-        let found = told.recv_timeout(WATCHDOG).unwrap_or(false);
+        let found = before_watchdog(move || log.wait_for(&wanted)).unwrap_or(false);
         assert!(found, "{text:?} is missing in: {}", self.log());
     }
 
