@@ -1,7 +1,7 @@
 //! The storage kind `disk`: makes, opens and removes partitions.
 
 use crate::blocking::Blocking;
-use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_BYTES, SLOT_DISTANCE};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Operation};
 use crate::partition::{DATA_TAILS_BYTES_MAX, DiskLog, TAILS_BYTES_MAX, segment_start};
 use crate::producers::ProducerTable;
@@ -239,7 +239,13 @@ impl DiskKind {
         let path = open.directory.join(CHECKPOINT_NAME);
         let file = match disk.open(path.clone()) {
             Ok(file) => file,
-            Err(error) if error.kind == DiskErrorKind::NotFound => disk.create(path)?,
+            Err(error) if error.kind == DiskErrorKind::NotFound => {
+                let file = disk.create(path)?;
+                // A slot that was never written may need space when there is none.
+                let other = (checkpoint.sequence + 1) % 2 * SLOT_DISTANCE;
+                disk.write(file, other, Bytes::from_static(&[0; SLOT_BYTES]))?;
+                file
+            }
             Err(error) => return Err(error),
         };
         let bytes = Bytes::copy_from_slice(&checkpoint.to_bytes());

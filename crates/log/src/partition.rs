@@ -528,6 +528,7 @@ impl Storage for DiskLog {
         self.files.close_retired();
         self.trim_spares();
         self.probe_if_due();
+        self.checkpoint.want_again(self.now);
         self.roll_if_due();
         self.apply_retention();
         self.advance();
@@ -538,7 +539,11 @@ impl Storage for DiskLog {
         let tails = tails.into_iter().flatten();
         let retention = [self.next_retention(), self.next_roll(), self.next_trim()];
         let probe = self.space.next_probe().filter(|_| self.failure.is_none());
-        let others = tails.chain(probe);
+        let checkpoint = self
+            .checkpoint
+            .next_try()
+            .filter(|_| self.failure.is_none());
+        let others = tails.chain(probe).chain(checkpoint);
         retention.into_iter().flatten().chain(others).min()
     }
 

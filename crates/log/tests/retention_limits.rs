@@ -1,7 +1,7 @@
 //! A limit of retention is kept to within one segment, also in files, also
 //! when nothing is appended any more, and when it is changed.
 
-use log::testing::{Driven, EventSpec, FaultyDisk, open_partition, origin};
+use log::testing::{Driven, EventSpec, Fault, FaultyDisk, open_partition, origin};
 use log::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -265,5 +265,35 @@ fn a_limit_that_is_lowered_on_a_full_disk_makes_room() {
         assert!(ground.kept() <= 12, "{} are kept", ground.kept());
         ground.assert_readable();
         assert!(!refused(&mut ground), "external: {external}");
+    }
+}
+
+/// Whatever write finds no space while a lower limit takes effect, the files of what it
+/// drops go.
+#[test]
+fn a_lower_limit_takes_effect_whatever_write_finds_no_space() {
+    let lowered = |full: Option<u64>| {
+        let mut ground = Ground::new(Retention::default(), Durability::Synced);
+        ground.fill(60, 100_000, false, SECOND);
+        let before = ground.disk.operation_count();
+        if let Some(full) = full {
+            ground.disk.fail_at(before + full, Fault::Full(0));
+        }
+        ground.set(bytes(1_000_000));
+        ground.pass(10 * SECOND);
+        let found = ground.disk_bytes();
+        assert!(found <= 1_200_000, "{found} bytes, {full:?} found no space");
+        ground.assert_readable();
+        ground.disk.trace().split_off(before as usize)
+    };
+    let writes: Vec<u64> = (0..)
+        .zip(lowered(None))
+        .filter(|(_, traced)| traced.what == "write")
+        .map(|(number, _)| number)
+        .collect();
+    // The start of the next segment, an index, a checkpoint.
+    assert!(writes.len() >= 3, "{writes:?}");
+    for write in writes {
+        lowered(Some(write));
     }
 }

@@ -133,7 +133,6 @@ fn a_full_disk_is_named_and_goes_on_when_a_topic_is_deleted() {
 /// Ignored: one time in ten or twenty the partition finds no room within two minutes, and
 /// why is not known yet. `log`'s test of a lowered limit on a full disk covers the storage.
 #[test]
-#[ignore = "now and then no room is found after a limit was lowered; the cause is looked for"]
 fn a_full_disk_goes_on_when_a_topic_is_to_keep_less() {
     let rig = Rig::default();
     let Some(disk) = Tmpfs::over(&rig, "16m") else {

@@ -40,6 +40,9 @@ pub(super) struct DirectorySync {
     running: bool,
 }
 
+/// After how long a checkpoint that found no space is written again.
+const AGAIN_AFTER_NS: u64 = 1_000_000_000;
+
 /// The checkpoint file.
 pub(super) struct Checkpoints {
     file: FileNumber,
@@ -47,6 +50,8 @@ pub(super) struct Checkpoints {
     last: Checkpoint,
     running: bool,
     wanted: bool,
+    /// When one that found no space is written again.
+    again_at: Option<u64>,
     /// Bytes that were synced since the last one.
     synced_bytes: u64,
     /// `first` of the last one that is durable.
@@ -62,12 +67,27 @@ impl Checkpoints {
             last,
             running: false,
             wanted: false,
+            again_at: None,
             synced_bytes: 0,
         }
     }
 
     pub(super) fn want(&mut self) {
         self.wanted = true;
+    }
+
+    /// When [`Checkpoints::want_again`] has something to do.
+    pub(super) fn next_try(&self) -> Option<u64> {
+        self.again_at
+    }
+
+    /// One that found no space is wanted again after a while: files wait for it to be
+    /// removed, and these may be all the space that there is.
+    pub(super) fn want_again(&mut self, now: u64) {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.again_at = None;
+            self.wanted = true;
+        }
     }
 
     /// Whether the last one is durable and says that all is well.
@@ -309,6 +329,7 @@ impl DiskLog {
             return;
         };
         self.checkpoint.wanted = false;
+        self.checkpoint.again_at = None;
         self.checkpoint.running = true;
         self.checkpoint.synced_bytes = 0;
         let next = Checkpoint {
@@ -349,6 +370,7 @@ impl DiskLog {
             Err(error) if error.kind == DiskErrorKind::Full && !self.closing => {
                 self.checkpoint.running = false;
                 self.checkpoint.last.sequence -= 1;
+                self.checkpoint.again_at = Some(self.now.saturating_add(AGAIN_AFTER_NS));
             }
             Err(error) => {
                 self.checkpoint.running = false;
