@@ -1,9 +1,9 @@
 //! What there is, for clients and people: nothing here changes anything.
 
+use crate::coordinator::served_topic::Slot;
 use crate::ids::RequestId;
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
-use crate::served_topic::Slot;
 use crate::view::View;
 use serde_json::{Value, json};
 use wire::codec::Reader;

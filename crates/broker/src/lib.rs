@@ -6,33 +6,23 @@
 
 #![forbid(unsafe_code)]
 
-mod alter;
 mod blocking;
 mod budget;
-mod commands;
-pub mod controller;
+mod coordinator;
 mod ctx;
-mod cursor_proposals;
-mod cursors;
 mod describe;
 mod drain;
 mod drain_stage;
 mod effects;
 mod faults;
 mod flow;
-mod gaps;
-mod group;
 mod ids;
 mod io;
-mod keep;
-mod membership;
 mod metadata_check;
 pub mod node;
 mod options;
 mod partition;
 mod partition_requests;
-mod producer_epochs;
-mod producers;
 pub mod queue;
 mod queue_requests;
 mod random;
@@ -40,19 +30,15 @@ mod read_data;
 mod refusal;
 mod requests;
 mod selection;
-mod served_topic;
 mod session;
-mod shared;
 mod small_file;
 mod space;
 mod start;
-pub mod table;
 mod timers;
-mod topic_file;
-mod topics;
 mod view;
 
 #[cfg(any(test, feature = "testing"))]
+pub use coordinator::{controller, table};
 pub use faults::Fault;
 pub use io::FileSystemSpace;
 pub use node::Node;

@@ -8,22 +8,22 @@
 pub use crate::ids::{JobId, LinkId, Now, StorageId};
 pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 
-use crate::commands::{Commands, Decided};
-use crate::controller::ControlError;
+use crate::coordinator::commands::{Commands, Decided};
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::cursor_proposals::CursorProposals;
+use crate::coordinator::members::shared::SharedConsumers;
+use crate::coordinator::producer_epochs::{EpochProposals, NamelessProducers};
+use crate::coordinator::served_topic::Topics;
+use crate::coordinator::topic_file::TopicFiles;
 use crate::ctx::Ctx;
-use crate::cursor_proposals::CursorProposals;
 use crate::drain_stage::Drain;
 use crate::effects::{Effect, ReadFor, WasRead};
 use crate::ids::{Bulk, INTERNAL_STORAGE, Purpose, RequestId, SharedId};
 use crate::partition::{Partition, Partitions};
-use crate::producer_epochs::{EpochProposals, NamelessProducers};
 use crate::queue::{Leases, Letters, Queue};
 use crate::read_data::Reads;
-use crate::served_topic::Topics;
 use crate::session::{Deferred, Sessions};
-use crate::shared::SharedConsumers;
 use crate::timers::Timer;
-use crate::topic_file::TopicFiles;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::ErrorReply;
@@ -50,7 +50,7 @@ pub struct Node {
     pub(crate) cursor_proposals: CursorProposals,
     pub(crate) epoch_proposals: EpochProposals,
     pub(crate) nameless: NamelessProducers,
-    pub(crate) gap_records: crate::gaps::GapRecords,
+    pub(crate) gap_records: crate::coordinator::gaps::GapRecords,
     pub(crate) drain: Drain,
     pub(crate) topic_files: TopicFiles,
     /// What starts remember.

@@ -1,13 +1,13 @@
 //! Requests to one partition: what they name is found, then the partition is asked.
 
+use crate::coordinator::gaps::beginning;
+use crate::coordinator::producers::check_epoch;
 use crate::ctx::Ctx;
-use crate::gaps::beginning;
 use crate::ids::{PartitionKey, RequestId, SharedId, StorageId};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
-use crate::producers::check_epoch;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::selection::SelectedEvent;
 use crate::session::Work;

@@ -1,11 +1,11 @@
 //! What the node asks of queues: requests of members, and what memberships tell.
 
-use crate::controller::ControlError;
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::members::shared::SharedKind;
 use crate::ids::{RequestId, SharedId};
 use crate::node::Node;
 use crate::queue::{Lent, Queue};
 use crate::refusal::{Refused, malformed};
-use crate::shared::SharedKind;
 use wire::codec::Reader;
 use wire::message::*;
 use wire::record::ConsumerKind;

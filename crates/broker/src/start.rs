@@ -9,15 +9,15 @@ mod survey;
 pub(crate) use remembered::Remembered;
 
 use crate::blocking::make_directory;
-use crate::commands::Commands;
-use crate::controller::{Command, CommandToken, Controller};
+use crate::coordinator::commands::Commands;
+use crate::coordinator::controller::{Command, CommandToken, Controller};
+use crate::coordinator::served_topic::{Slot, Topic, durability_of};
 use crate::ctx::Ctx;
 use crate::drain_stage::Drain;
 use crate::faults::Fault;
 use crate::ids::{Now, StorageId};
 use crate::node::Node;
 use crate::options::{NodeError, NodeOptions, StartReport};
-use crate::served_topic::{Slot, Topic, durability_of};
 use internal::open_internal;
 use log::StorageKind;
 use log::{Disk, OpenPartition, Recovery, Storage};
@@ -83,7 +83,7 @@ impl Node {
             cursor_proposals: Default::default(),
             epoch_proposals: BTreeMap::new(),
             nameless: Default::default(),
-            gap_records: crate::gaps::GapRecords::default(),
+            gap_records: crate::coordinator::gaps::GapRecords::default(),
             drain: Drain::default(),
             topic_files: Default::default(),
             start,

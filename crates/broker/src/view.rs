@@ -4,14 +4,14 @@ mod consumers;
 mod status;
 mod topics;
 
-use crate::commands::Commands;
+use crate::coordinator::commands::Commands;
+use crate::coordinator::members::shared::SharedConsumers;
+use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::ids::SharedId;
 use crate::partition::Partitions;
 use crate::queue::Queue;
-use crate::served_topic::Topics;
 use crate::session::Sessions;
-use crate::shared::SharedConsumers;
 use std::collections::BTreeMap;
 
 /// See the module.

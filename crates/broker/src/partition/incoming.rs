@@ -1,11 +1,11 @@
 //! Batches come in: each is checked once, by itself, before the partition is asked for it.
 
 use super::store::Store;
+use crate::coordinator::served_topic::Topic;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
-use crate::served_topic::Topic;
 use memory::Buffer;
 use wire::batch::{Batch, BatchKind, Columns, ExternalLayout, Header, Survey, Verify};
 use wire::message::{Produce, Region};

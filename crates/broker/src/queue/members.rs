@@ -4,10 +4,10 @@
 use super::RangeMap;
 use super::live::{Lent, Queue};
 use super::partition::{Doing, Rules, Waiting};
+use crate::coordinator::table::QueueEntry;
 use crate::ctx::Ctx;
 use crate::partition::Partitions;
 use crate::refusal::refuse;
-use crate::table::QueueEntry;
 use std::collections::BTreeMap;
 use wire::message::{ConsumerPartition, Lease, SettleAs};
 use wire::record::Position;

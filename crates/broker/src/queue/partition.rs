@@ -10,7 +10,7 @@ pub use rejoin::Named;
 
 use super::keys::{KeyOrder, Turn};
 use super::{OffsetSet, RangeMap};
-use crate::table::Returned;
+use crate::coordinator::table::Returned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::message::SettleAs;

@@ -3,11 +3,11 @@
 use super::remembered::Remembered;
 use super::survey::{Survey, Unnamed};
 use crate::blocking::{list, make_directory};
+use crate::coordinator::topic_file;
 use crate::faults::Fault;
 use crate::node::Node;
 use crate::options::{NodeError, StartReport};
 use crate::small_file;
-use crate::topic_file;
 use log::{Disk, Operation};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! The internal partition is opened, and replayed.
 
 use crate::blocking::Blocking;
-use crate::controller::Single;
+use crate::coordinator::controller::Single;
 use crate::ids::Now;
 use crate::options::{NodeError, NodeOptions};
 use log::{Disk, StorageError, StorageKind};
@@ -17,7 +17,7 @@ pub(super) fn open_internal(
     let bytes_max = options.limits.internal_bytes_max;
     let mut open = log::OpenPartition {
         directory: options.directory.join("internal"),
-        topic: crate::controller::INTERNAL_TOPIC,
+        topic: crate::coordinator::controller::INTERNAL_TOPIC,
         partition: wire::PartitionIndex(0),
         incarnation: Incarnation(1),
         durability: Durability::Synced,

@@ -2,7 +2,7 @@
 //!
 //! The file is `start.json`; its page is `docs/format/directory.md`.
 
-use crate::controller::Single;
+use crate::coordinator::controller::Single;
 use crate::ctx::Ctx;
 use crate::ids::Purpose;
 use crate::io::Job;

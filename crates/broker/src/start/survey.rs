@@ -4,12 +4,12 @@
 use super::internal::open_internal;
 use super::remembered::Remembered;
 use crate::blocking::list;
-use crate::controller::Controller;
+use crate::coordinator::controller::Controller;
+use crate::coordinator::served_topic::partition_directory;
+use crate::coordinator::table::Table;
+use crate::coordinator::topic_file::{self, Found, TopicFile};
 use crate::ids::Now;
 use crate::options::{NodeError, NodeOptions};
-use crate::served_topic::partition_directory;
-use crate::table::Table;
-use crate::topic_file::{self, Found, TopicFile};
 use log::{DiskErrorKind, DiskKind, DryRun, Traces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

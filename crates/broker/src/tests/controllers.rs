@@ -2,9 +2,9 @@
 
 use super::harness::Ground;
 use crate::blocking::Blocking;
-use crate::controller::suite::{self, Driven};
-use crate::controller::{Command, CommandToken, Controller, Single};
-use crate::table::Table;
+use crate::coordinator::controller::suite::{self, Driven};
+use crate::coordinator::controller::{Command, CommandToken, Controller, Single};
+use crate::coordinator::table::Table;
 use log::testing::FaultyDisk;
 use log::{Disk, DiskKind, OpenPartition, StorageKind};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct Alone {
 fn open(disk: &Arc<FaultyDisk>, create: bool) -> Single {
     let open = OpenPartition {
         directory: "/data/internal".into(),
-        topic: crate::controller::INTERNAL_TOPIC,
+        topic: crate::coordinator::controller::INTERNAL_TOPIC,
         partition: PartitionIndex(0),
         incarnation: Incarnation(1),
         durability: Durability::Synced,

@@ -1,13 +1,13 @@
 //! Consumers of a topic: who reads, and how far, as clients and people are told of them.
 
 use super::View;
-use crate::group::Group;
+use crate::coordinator::members::group::Group;
+use crate::coordinator::members::shared::{Presence, Shared};
+use crate::coordinator::served_topic::Slot;
+use crate::coordinator::table::TopicEntry;
 use crate::ids::{LinkId, SharedId};
 use crate::partition::subscription::Subscription;
-use crate::served_topic::Slot;
 use crate::session::{Session, Stage};
-use crate::shared::{Presence, Shared};
-use crate::table::TopicEntry;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::message::*;

@@ -1,10 +1,10 @@
 //! Topics and sessions in the status; the fields are in `docs/reference/status.md`.
 
 use super::View;
+use crate::coordinator::served_topic::{Slot, Topic};
+use crate::coordinator::table::TopicEntry;
 use crate::ids::{LinkId, RequestId};
-use crate::served_topic::{Slot, Topic};
 use crate::session::{Session, Stage};
-use crate::table::TopicEntry;
 use serde_json::{Value, json};
 
 impl View<'_> {

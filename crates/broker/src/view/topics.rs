@@ -1,8 +1,8 @@
 //! Topics, as clients are told of them.
 
 use super::View;
-use crate::served_topic::Slot;
-use crate::table::TopicEntry;
+use crate::coordinator::served_topic::Slot;
+use crate::coordinator::table::TopicEntry;
 use topic::Definition;
 use wire::message::*;
 use wire::record::PartitionRecord;

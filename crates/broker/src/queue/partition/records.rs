@@ -1,8 +1,8 @@
 //! What became of events, on its way into records, and back at a start.
 
 use super::{Dead, EXPIRED, Leased, Loads, QueuePartition, Rules};
+use crate::coordinator::table::{QueueEntry, Returned};
 use crate::queue::{OffsetSet, RANGES_PER_RECORD, RangeMap};
-use crate::table::{QueueEntry, Returned};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::record::{Record, RejectedRecord, ReturnedRecord, SettledRecord};
 use wire::{Incarnation, Offset, PartitionIndex, Sequence, TopicId};

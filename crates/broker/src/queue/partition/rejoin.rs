@@ -1,8 +1,8 @@
 //! A member comes back, and says what it holds.
 
 use super::{Doing, Leased, Loads, Parts, QueuePartition, Rules, Waiting, rest};
+use crate::coordinator::table::QueueEntry;
 use crate::queue::RangeMap;
-use crate::table::QueueEntry;
 use std::time::Duration;
 use wire::{LeaseId, MemberId, Offset};
 

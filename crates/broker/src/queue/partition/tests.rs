@@ -1,8 +1,8 @@
 //! A queue's partition against a model that keeps every event by itself.
 
 use super::*;
+use crate::coordinator::table::{QueueEntry, Returned};
 use crate::queue::OffsetSet;
-use crate::table::{QueueEntry, Returned};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::message::SettleAs;

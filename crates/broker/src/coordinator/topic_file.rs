@@ -4,12 +4,12 @@
 //! the table neither knows nor has seen deleted shows that the table is older or damaged. The
 //! page is `docs/format/directory.md`.
 
+use crate::coordinator::table::{Table, TopicEntry};
 use crate::ctx::Ctx;
 use crate::ids::Purpose;
 use crate::io::Job;
 use crate::options::NodeError;
 use crate::small_file;
-use crate::table::{Table, TopicEntry};
 use log::{Disk, DiskError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_file_is_written_as_it_was() {
-        const KEPT: &str = include_str!("../tests/golden/v1/topic.json");
+        const KEPT: &str = include_str!("../../tests/golden/v1/topic.json");
         let topic = TopicId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
         let file = TopicFile {
             record: TopicRecord {

@@ -1,11 +1,11 @@
 //! What was lost, on its way into the table.
 
-use crate::commands::{Commands, Decided};
-use crate::controller::ControlError;
+use crate::coordinator::commands::{Commands, Decided};
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::table::Table;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::PartitionKey;
-use crate::table::Table;
 use std::collections::BTreeMap;
 use wire::Offset;
 use wire::record::{Gap, GapReason, GapRecord, Record};

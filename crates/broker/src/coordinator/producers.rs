@@ -1,14 +1,14 @@
 //! Producers' identities: given, taken up again, fenced.
 
-use crate::commands::Decided;
-use crate::controller::ControlError;
-use crate::controller::undecided;
+use crate::coordinator::commands::Decided;
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::controller::undecided;
+use crate::coordinator::table::Table;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::node::Node;
 use crate::refusal::{Refused, fenced, malformed, refuse};
-use crate::table::Table;
 use wire::batch::Header;
 use wire::codec::Reader;
 use wire::message::{OpenProducer, ProducerOpened, RequestHead};

@@ -1,8 +1,8 @@
 //! Where consumers stand: moved, read, forgotten.
 
-use crate::commands::{CursorKey, Decided, Moved};
-use crate::controller::ControlError;
-use crate::controller::undecided;
+use crate::coordinator::commands::{CursorKey, Decided, Moved};
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::controller::undecided;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::node::Node;

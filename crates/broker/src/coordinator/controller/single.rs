@@ -2,8 +2,8 @@
 
 use super::{Command, CommandToken, ControlError, Controller};
 use crate::blocking::Blocking;
+use crate::coordinator::table::Table;
 use crate::options::NodeError;
-use crate::table::Table;
 use log::{
     Append, Found, OpenPartition, ReadBatches, ReadToken, Recovery, Storage, StorageError,
     StorageEvent,

@@ -1,12 +1,12 @@
 //! What retention must spare, because a consumer that the topic names has not
 //! acknowledged it.
 
+use crate::coordinator::served_topic::{Slot, Topic};
+use crate::coordinator::table::TopicEntry;
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, StorageId};
 use crate::node::Node;
 use crate::partition::storage_retention;
-use crate::served_topic::{Slot, Topic};
-use crate::table::TopicEntry;
 use topic::{Definition, Retention};
 use wire::record::Position;
 use wire::{PartitionIndex, TopicId};

@@ -8,16 +8,18 @@
 //! that are under way, and then the table says how things are
 //! ([`Node::return_to_table`]).
 
+pub(crate) mod group;
 mod join;
 mod presence;
 mod recovering;
+pub(crate) mod shared;
 
-use crate::commands::Decided;
-use crate::controller::{ControlError, undecided};
+use crate::coordinator::commands::Decided;
+use crate::coordinator::controller::{ControlError, undecided};
+use crate::coordinator::members::shared::{Member, Prefetch, Presence, Shared};
 use crate::ids::{RequestId, SharedId};
 use crate::node::Node;
 use crate::refusal::{Refused, refuse, unknown_topic};
-use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::record::{ConsumerDeletedRecord, ConsumerKind, Record};
@@ -116,7 +118,7 @@ impl Node {
         match result {
             Ok(()) => self.reply(caller, Vec::new()),
             Err(error) => {
-                self.refuse_request(caller, crate::controller::undecided(&error));
+                self.refuse_request(caller, crate::coordinator::controller::undecided(&error));
                 self.return_to_table(id, &error);
             }
         }

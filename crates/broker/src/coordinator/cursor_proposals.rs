@@ -1,7 +1,7 @@
 //! Cursors on their way into the table.
 
-use crate::commands::{CursorKey, Moved};
-use crate::table::Table;
+use crate::coordinator::commands::{CursorKey, Moved};
+use crate::coordinator::table::Table;
 use std::collections::BTreeMap;
 use wire::record::Position;
 use wire::{PartitionIndex, TopicId};

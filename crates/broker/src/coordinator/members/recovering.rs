@@ -2,10 +2,10 @@
 //! before, who may still hold what looks free. Members are told of it, so that
 //! nobody takes the silence for an end.
 
+use crate::coordinator::members::shared::Presence;
 use crate::ids::RequestId;
 use crate::ids::SharedId;
 use crate::node::Node;
-use crate::shared::Presence;
 use std::time::Duration;
 use wire::MemberId;
 

@@ -1,13 +1,15 @@
 //! Topics: made, deleted, listed, described, and given more partitions.
 
-use crate::commands::Decided;
-use crate::controller::{ControlError, undecided};
+use crate::coordinator::commands::Decided;
+use crate::coordinator::controller::{ControlError, undecided};
+use crate::coordinator::served_topic::{
+    PendingTopic, Slot, Topic, durability_of, partition_directory,
+};
 use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
 use crate::node::Node;
 use crate::partition::{Opened, Partition};
 use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
-use crate::served_topic::{PendingTopic, Slot, Topic, durability_of, partition_directory};
 use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::sync::Arc;
 use topic::Definition;

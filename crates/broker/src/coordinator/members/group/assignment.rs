@@ -1,13 +1,13 @@
 //! Partitions are granted, revoked and released.
 
 use super::{Assignment, AssignmentState, balance};
-use crate::commands::Decided;
-use crate::controller::ControlError;
+use crate::coordinator::commands::Decided;
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::members::shared::Presence;
 use crate::faults::Fault;
 use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
-use crate::shared::Presence;
 use net::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;

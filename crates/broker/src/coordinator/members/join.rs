@@ -1,15 +1,15 @@
 //! Becoming a member.
 
-use crate::commands::{Decided, JoinUnderWay};
-use crate::controller::ControlError;
-use crate::controller::undecided;
-use crate::gaps::beginning;
+use crate::coordinator::commands::{Decided, JoinUnderWay};
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::controller::undecided;
+use crate::coordinator::gaps::beginning;
+use crate::coordinator::members::shared::{Member, Prefetch, Presence, Shared};
 use crate::ids::RequestId;
 use crate::ids::SharedId;
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse, unknown_topic};
 use crate::session::{Membership, Stage};
-use crate::shared::{Member, Prefetch, Presence, Shared};
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::{Appended, Reader};

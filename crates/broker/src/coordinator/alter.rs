@@ -1,8 +1,8 @@
 //! Topics whose definition changes while they are in use.
 
-use crate::commands::{Altering, Decided};
-use crate::controller::ControlError;
-use crate::controller::undecided;
+use crate::coordinator::commands::{Altering, Decided};
+use crate::coordinator::controller::ControlError;
+use crate::coordinator::controller::undecided;
 use crate::ids::RequestId;
 use crate::metadata_check::MetadataCheck;
 use crate::node::Node;

@@ -1,10 +1,10 @@
 //! Changes of the table: submitted in order, and what follows when each is decided.
 
-use crate::controller::{Command, CommandToken, ControlError, Controller, Single};
+use crate::coordinator::controller::{Command, CommandToken, ControlError, Controller, Single};
+use crate::coordinator::table::Table;
 use crate::ctx::Ctx;
 use crate::ids::{INTERNAL_STORAGE, PartitionKey, RequestId, SharedId};
 use crate::io::Output;
-use crate::table::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topic::Definition;

@@ -1,7 +1,7 @@
 //! What every controller must do, whatever its log is.
 
 use super::{Command, CommandToken, Controller};
-use crate::table::Table;
+use crate::coordinator::table::Table;
 use wire::record::{CursorRecord, Position, Record, TopicRecord};
 use wire::{Durability, Incarnation, Offset, PartitionIndex, TopicId};
 

@@ -6,8 +6,8 @@ pub mod suite;
 
 pub(crate) use single::{INTERNAL_TOPIC, Single};
 
+use crate::coordinator::table::Table;
 use crate::refusal::refuse;
-use crate::table::Table;
 use std::fmt;
 use wire::record::Record;
 use wire::{Durability, ErrorCode, ErrorReply};

@@ -1,7 +1,7 @@
 //! Groups and queues, and their members: present, away, or gone. The
 //! states are on the page `docs/concept/sharing.md`.
 
-use crate::group::Group;
+use crate::coordinator::members::group::Group;
 use crate::ids::{RequestId, SharedId};
 use crate::refusal::{Refused, refuse};
 use std::collections::BTreeMap;

@@ -1,13 +1,13 @@
 //! Members come back, fall silent, leave, and are gone.
 
-use crate::commands::Decided;
+use crate::coordinator::commands::Decided;
+use crate::coordinator::members::shared::{Presence, Shared};
 use crate::faults::Fault;
 use crate::ids::SharedId;
 use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
 use crate::session::Membership;
-use crate::shared::{Presence, Shared};
 use crate::timers::Timer;
 use net::{Lane, Message};
 use std::collections::BTreeMap;
@@ -231,7 +231,9 @@ impl Node {
                 Presence::Away { until } => until,
             }
         });
-        let revoked = shared.group().and_then(crate::group::Group::next_revoked);
+        let revoked = shared
+            .group()
+            .and_then(crate::coordinator::members::group::Group::next_revoked);
         let Some(at) = members.chain(revoked).chain(shared.retry_at).min() else {
             return;
         };
