@@ -3,10 +3,9 @@
 use crate::coordinator::served_topic::Slot;
 use crate::ids::RequestId;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
+use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use crate::view::View;
 use serde_json::{Value, json};
-use wire::codec::Reader;
 use wire::message::*;
 use wire::{Codec, ErrorCode, TopicId};
 
@@ -40,9 +39,9 @@ impl Node {
     pub(crate) fn describe_topic(
         &mut self,
         caller: RequestId,
-        from: &mut Reader<'_>,
+        TopicName { name }: TopicName,
     ) -> Result<(), Refused> {
-        let id = self.topic_named(caller, from)?;
+        let id = self.topic_named(caller, &name)?;
         let description = self
             .view()
             .description(id)
@@ -54,9 +53,9 @@ impl Node {
     pub(crate) fn list_gaps(
         &mut self,
         caller: RequestId,
-        from: &mut Reader<'_>,
+        TopicName { name }: TopicName,
     ) -> Result<(), Refused> {
-        let id = self.topic_named(caller, from)?;
+        let id = self.topic_named(caller, &name)?;
         let entry = self
             .commands
             .table()
@@ -76,13 +75,12 @@ impl Node {
     pub(crate) fn describe_consumers(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        ConsumerName { consumer }: ConsumerName,
     ) -> Result<(), Refused> {
-        let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
         self.topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
-        let consumers = self.view().consumers(head.topic, &consumer);
+            .of(self.sessions.namespace(caller.link), topic)?;
+        let consumers = self.view().consumers(topic, &consumer);
         if consumers.is_empty() && !consumer.is_empty() {
             return Err(refuse(
                 ErrorCode::UnknownConsumer,
@@ -94,16 +92,15 @@ impl Node {
     }
 
     /// The topic that a request names, if there is one.
-    fn topic_named(&self, caller: RequestId, from: &mut Reader<'_>) -> Result<TopicId, Refused> {
-        let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
+    fn topic_named(&self, caller: RequestId, name: &str) -> Result<TopicId, Refused> {
         let entry = self
             .commands
             .table()
-            .named(self.sessions.namespace(caller.link), &name);
+            .named(self.sessions.namespace(caller.link), name);
         entry
             .map(|entry| entry.record.topic)
             .filter(|id| self.topics.get(*id).is_some())
-            .ok_or_else(|| no_topic(&name))
+            .ok_or_else(|| no_topic(name))
     }
 
     pub(crate) fn status_reply(&mut self, caller: RequestId) -> Result<(), Refused> {

@@ -28,6 +28,7 @@ mod queue_requests;
 mod random;
 mod read_data;
 mod refusal;
+pub mod request;
 mod requests;
 mod selection;
 mod session;
@@ -44,6 +45,7 @@ pub use io::FileSystemSpace;
 pub use node::Node;
 pub use options::open_in_turn;
 pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
+pub use request::Request;
 
 #[cfg(test)]
 mod tests;

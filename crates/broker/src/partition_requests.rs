@@ -8,14 +8,14 @@ use crate::node::Node;
 use crate::partition::Partition;
 use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, refuse};
+use crate::request::{PartitionRequest, Target};
 use crate::selection::SelectedEvent;
 use crate::session::Work;
 use memory::Buffer;
-use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
-use wire::{Codec, ErrorCode, MemberId, TopicId};
+use wire::{ErrorCode, MemberId, TopicId};
 
 impl Node {
     /// Calls a partition, and routes what the act asks of others. `None` if the partition is
@@ -30,16 +30,36 @@ impl Node {
         Some(done)
     }
 
-    pub(crate) fn produce(
+    /// Has a request done by the partition that it names.
+    pub(crate) fn ask_partition(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        target: Target,
+        request: PartitionRequest,
+    ) -> Result<(), Refused> {
+        match request {
+            PartitionRequest::Produce(produce, payload) => {
+                self.produce(caller, target, produce, payload)
+            }
+            PartitionRequest::Subscribe(subscribe) => self.subscribe(caller, target, subscribe),
+            PartitionRequest::Unsubscribe(unsubscribe) => {
+                self.unsubscribe(caller, unsubscribe);
+                Ok(())
+            }
+            PartitionRequest::Fetch(fetch) => self.fetch(caller, target, &fetch),
+            PartitionRequest::ReadData(read) => self.read_data(caller, target, read),
+        }
+    }
+
+    fn produce(
+        &mut self,
+        caller: RequestId,
+        target: Target,
+        produce: Produce,
         payload: Buffer,
     ) -> Result<(), Refused> {
-        let produce = Produce::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        let (id, index) = (head.topic, produce.partition);
+        let (id, index) = (target.topic, produce.partition);
         let namespace = self.sessions.namespace(caller.link);
         let (topic, storage) = self.topics.partition(namespace, id, index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
@@ -62,31 +82,21 @@ impl Node {
         taken
     }
 
-    pub(crate) fn subscribe(
+    fn subscribe(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
-    ) -> Result<(), Refused> {
-        let subscribe = Subscribe::decode(from).map_err(malformed)?;
-        self.open_subscription(caller, head.topic, subscribe, Scope::default())
-    }
-
-    pub(crate) fn subscribe_scoped(
-        &mut self,
-        caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        Target { topic, .. }: Target,
+        request: SubscribeScoped,
     ) -> Result<(), Refused> {
         let SubscribeScoped {
             member,
             key,
             mut subscribe,
-        } = SubscribeScoped::decode(from).map_err(malformed)?;
+        } = request;
         let mut scope = Scope { member: None, key };
         if member != MemberId(0) {
             let consumer = &subscribe.consumer;
-            let id = self.shared_named(caller, head.topic, consumer, ConsumerKind::Group)?;
+            let id = self.shared_named(caller, topic, consumer, ConsumerKind::Group)?;
             self.shared.check_member(id, member)?;
             self.shared.check_owner(id, member, subscribe.partition)?;
             self.check_membership(caller, id, member)?;
@@ -97,7 +107,7 @@ impl Node {
             }
             scope.member = Some((id, member));
         }
-        self.open_subscription(caller, head.topic, subscribe, scope)
+        self.open_subscription(caller, topic, subscribe, scope)
     }
 
     /// Refuses a member that has not joined on this connection: nobody would
@@ -197,12 +207,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn unsubscribe(
-        &mut self,
-        caller: RequestId,
-        from: &mut Reader<'_>,
-    ) -> Result<(), Refused> {
-        let Unsubscribe { subscription } = Unsubscribe::decode(from).map_err(malformed)?;
+    fn unsubscribe(&mut self, caller: RequestId, Unsubscribe { subscription }: Unsubscribe) {
         let ended = RequestId {
             link: caller.link,
             id: subscription,
@@ -213,7 +218,6 @@ impl Node {
         }
         // Behind the deliveries that were sent before.
         self.reply_in_bulk(caller, Vec::new(), Vec::new());
-        Ok(())
     }
 
     /// Nobody is there any more who subscribed, or wants it.
@@ -223,16 +227,15 @@ impl Node {
         });
     }
 
-    pub(crate) fn read_data(
+    fn read_data(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        target: Target,
+        read: ReadData,
     ) -> Result<(), Refused> {
-        let read = ReadData::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         let namespace = self.sessions.namespace(caller.link);
-        let topic = self.topics.of(namespace, head.topic)?;
+        let topic = self.topics.of(namespace, target.topic)?;
         let mut events = Vec::with_capacity(read.events.len());
         for wanted in read.events {
             let storage = topic.storage_of(wanted.partition)?;
@@ -257,24 +260,18 @@ impl Node {
         begun
     }
 
-    pub(crate) fn fetch(
-        &mut self,
-        caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
-    ) -> Result<(), Refused> {
-        let fetch = Fetch::decode(from).map_err(malformed)?;
+    fn fetch(&mut self, caller: RequestId, target: Target, fetch: &Fetch) -> Result<(), Refused> {
         self.drain.refuse_closing()?;
         let index = fetch.partition;
         let namespace = self.sessions.namespace(caller.link);
-        let (topic, storage) = self.topics.partition(namespace, head.topic, index)?;
+        let (topic, storage) = self.topics.partition(namespace, target.topic, index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
         if let Some(session) = self.sessions.get_mut(caller.link) {
             session.begin_work(caller.id, Work::Fetch(storage));
         }
-        let begun = partition.fetch(caller, &fetch, &mut self.ctx);
+        let begun = partition.fetch(caller, fetch, &mut self.ctx);
         self.route();
         begun
     }

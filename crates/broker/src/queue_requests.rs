@@ -5,11 +5,10 @@ use crate::coordinator::members::shared::SharedKind;
 use crate::ids::{RequestId, SharedId};
 use crate::node::Node;
 use crate::queue::{Lent, Queue};
-use crate::refusal::{Refused, malformed};
-use wire::codec::Reader;
+use crate::refusal::Refused;
 use wire::message::*;
 use wire::record::ConsumerKind;
-use wire::{Codec, MemberId, TopicId};
+use wire::{MemberId, TopicId};
 
 impl Node {
     /// Calls a queue, and routes what the act asks of others. `None` if it is not there.
@@ -64,14 +63,13 @@ impl Node {
     pub(crate) fn settle_leases(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        settle: Settle,
     ) -> Result<(), Refused> {
-        let settle = Settle::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         let is_quiet = self.sessions.is_quiet(caller) && !self.drain.is_begun();
         let member = settle.member;
-        let id = self.check_settler(caller, head, &settle.consumer, member)?;
+        let id = self.check_settler(caller, topic, &settle.consumer, member)?;
         let settled = self.at_queue(id, |queue, lent| {
             queue.settle_leases(caller, settle, is_quiet, lent.ctx)
         });
@@ -81,13 +79,12 @@ impl Node {
     pub(crate) fn extend_leases(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        extend: &ExtendLeases,
     ) -> Result<(), Refused> {
-        let extend = ExtendLeases::decode(from).map_err(malformed)?;
-        let id = self.check_settler(caller, head, &extend.consumer, extend.member)?;
+        let id = self.check_settler(caller, topic, &extend.consumer, extend.member)?;
         let extended = self.at_queue(id, |queue, lent| {
-            queue.extend_leases(caller, &extend, lent.ctx);
+            queue.extend_leases(caller, extend, lent.ctx);
         });
         extended.ok_or_else(|| self.shared.fenced(id, extend.member))
     }
@@ -96,11 +93,11 @@ impl Node {
     fn check_settler(
         &self,
         caller: RequestId,
-        head: &RequestHead,
+        topic: TopicId,
         consumer: &str,
         member: MemberId,
     ) -> Result<SharedId, Refused> {
-        let id = self.shared_named(caller, head.topic, consumer, ConsumerKind::Queue)?;
+        let id = self.shared_named(caller, topic, consumer, ConsumerKind::Queue)?;
         let state = self.shared.member(id, member);
         let own = state.and_then(|state| state.presence.caller());
         match own {

@@ -4,7 +4,9 @@
 use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
 use crate::refusal::{Refused, malformed, refuse};
-use crate::session::{Deferred, Membership, Request, Work, error_message};
+use crate::request::{CoordinatorRequest, QueueRequest, Request};
+use crate::session::{Deferred, HeadError, Membership, OpenRequest, Work, error_message};
+use crate::session::{decode_request, request_head};
 use net::Received;
 use wire::codec::Reader;
 use wire::frame::FrameKind;
@@ -111,32 +113,30 @@ impl Node {
     }
 
     fn request(&mut self, link: LinkId, message: Received) -> Result<(), Refused> {
-        let head = message.head.clone();
-        let mut from = Reader::new("request", &head);
-        let code = from.clone().u16().map_err(malformed)?;
-        if !Method::ALL.iter().any(|method| *method as u16 == code) {
-            let error = refuse(
-                ErrorCode::Unsupported,
-                format!("method {code} is not known"),
-            );
-            let message = error_message(message.id, &error);
-            self.send(link, message);
-            return Ok(());
-        }
-        let request = RequestHead::decode(&mut from).map_err(malformed)?;
+        let bytes = message.head.clone();
+        let mut from = Reader::new("request", &bytes);
+        let head = match request_head(&mut from) {
+            Ok(head) => head,
+            Err(HeadError::Malformed(error)) => return Err(malformed(error)),
+            Err(HeadError::Unknown(error)) => {
+                self.send(link, error_message(message.id, &error));
+                return Ok(());
+            }
+        };
         let caller = RequestId {
             link,
             id: message.id,
         };
         let (sessions, ctx) = (&mut self.sessions, &mut self.ctx);
-        if let Err(error) = sessions.begin_request(caller, &request, &message, ctx) {
+        if let Err(error) = sessions.begin_request(caller, &head, &message, ctx) {
             if error.code == ErrorCode::Malformed {
                 return Err(error);
             }
             self.send(link, error_message(caller.id, &error));
             return Ok(());
         }
-        match self.dispatch(caller, &request, &mut from, message) {
+        let request = decode_request(&head, &mut from, message.payload);
+        match request.and_then(|request| self.dispatch(caller, request)) {
             Ok(()) => Ok(()),
             Err(error) if error.code == ErrorCode::Malformed => Err(error),
             Err(error) => {
@@ -146,44 +146,50 @@ impl Node {
         }
     }
 
-    fn dispatch(
-        &mut self,
-        caller: RequestId,
-        request: &RequestHead,
-        from: &mut Reader<'_>,
-        message: Received,
-    ) -> Result<(), Refused> {
-        match request.method {
-            Method::Produce => self.produce(caller, request, from, message.payload),
-            Method::CreateTopic => self.create_topic(caller, from),
-            Method::DeleteTopic => self.delete_topic(caller, from),
-            Method::ListTopics => self.list_topics(caller),
-            Method::DescribeTopic => self.describe_topic(caller, from),
-            Method::AddPartitions => self.add_partitions(caller, request, from),
-            Method::OpenProducer => self.open_producer(caller, request, from),
-            Method::Subscribe => self.subscribe(caller, request, from),
-            Method::SubscribeScoped => self.subscribe_scoped(caller, request, from),
-            Method::Unsubscribe => self.unsubscribe(caller, from),
-            Method::Fetch => self.fetch(caller, request, from),
-            Method::ReadData => self.read_data(caller, request, from),
-            Method::MoveCursors => self.move_cursors(caller, request, from),
-            Method::MoveMemberCursors => self.move_member_cursors(caller, request, from),
-            Method::ReadCursors => self.read_cursors(caller, request, from),
-            Method::DeleteConsumer => self.delete_consumer(caller, request, from),
-            Method::DescribeConsumers => self.describe_consumers(caller, request, from),
-            Method::Status => self.status_reply(caller),
-            Method::ListGaps => self.list_gaps(caller, from),
-            Method::Join => self.join(caller, request, from),
-            Method::Leave => self.leave(caller, request, from),
-            Method::Release => self.release(caller, request, from),
-            Method::AlterTopic => self.alter_topic(caller, request, from),
-            Method::Settle => self.settle_leases(caller, request, from),
-            Method::ExtendLeases => self.extend_leases(caller, request, from),
-            Method::Shutdown => {
+    fn dispatch(&mut self, caller: RequestId, request: Request) -> Result<(), Refused> {
+        match request {
+            Request::Partition(target, request) => self.ask_partition(caller, target, request),
+            Request::Coordinator(request) => self.ask_coordinator(caller, request),
+            Request::Queue(topic, QueueRequest::Settle(settle)) => {
+                self.settle_leases(caller, topic, settle)
+            }
+            Request::Queue(topic, QueueRequest::ExtendLeases(extend)) => {
+                self.extend_leases(caller, topic, &extend)
+            }
+            Request::Status => self.status_reply(caller),
+            Request::Shutdown => {
                 self.reply(caller, Vec::new());
                 self.drain();
                 Ok(())
             }
+        }
+    }
+
+    fn ask_coordinator(
+        &mut self,
+        caller: RequestId,
+        request: CoordinatorRequest,
+    ) -> Result<(), Refused> {
+        use CoordinatorRequest as Request;
+        match request {
+            Request::CreateTopic(create) => self.create_topic(caller, create),
+            Request::DeleteTopic(name) => self.delete_topic(caller, name),
+            Request::ListTopics => self.list_topics(caller),
+            Request::DescribeTopic(name) => self.describe_topic(caller, name),
+            Request::ListGaps(name) => self.list_gaps(caller, name),
+            Request::AddPartitions(topic, add) => self.add_partitions(caller, topic, add),
+            Request::AlterTopic(topic, alter) => self.alter_topic(caller, topic, alter),
+            Request::OpenProducer(topic, open) => self.open_producer(caller, topic, open),
+            Request::MoveCursors(topic, moves) => self.move_cursors(caller, topic, moves),
+            Request::MoveMemberCursors(topic, moves) => {
+                self.move_member_cursors(caller, topic, moves)
+            }
+            Request::ReadCursors(topic, read) => self.read_cursors(caller, topic, read),
+            Request::DeleteConsumer(topic, name) => self.delete_consumer(caller, topic, name),
+            Request::DescribeConsumers(topic, name) => self.describe_consumers(caller, topic, name),
+            Request::Join(topic, join) => self.join(caller, topic, join),
+            Request::Leave(topic, leave) => self.leave(caller, topic, leave),
+            Request::Release(topic, release) => self.release(caller, topic, release),
         }
     }
 
@@ -212,7 +218,7 @@ impl Node {
     }
 
     /// Nobody waits for the answer any more: what can be left undone is.
-    fn drop_work(&mut self, caller: RequestId, request: Request) {
+    fn drop_work(&mut self, caller: RequestId, request: OpenRequest) {
         match request.method {
             Method::ReadData => self
                 .reads
@@ -223,7 +229,7 @@ impl Node {
     }
 
     /// A partition forgets what it keeps of a request.
-    fn forget_work(&mut self, caller: RequestId, request: Request) {
+    fn forget_work(&mut self, caller: RequestId, request: OpenRequest) {
         match request.work {
             None => {}
             Some(Work::Produce(storage, producer)) => {

@@ -4,12 +4,14 @@
 //! answers. What a request does is another object's; its answer comes back as an
 //! [`Effect`](crate::effects::Effect).
 
+mod decode;
 mod deferred;
 mod delayed;
 mod request;
 
+pub(crate) use decode::{HeadError, request as decode_request, request_head};
 pub(crate) use deferred::Deferred;
-pub(crate) use request::{Request, Work, error_message};
+pub(crate) use request::{OpenRequest, Work, error_message};
 
 use crate::ctx::Ctx;
 use crate::ids::{LinkId, RequestId, SharedId, StorageId};
@@ -322,7 +324,7 @@ impl Sessions {
 
     /// Ends a request. `None` if it has ended before: its caller is gone, did
     /// not wait, or has had its answer.
-    pub fn end_request(&mut self, caller: RequestId, ctx: &mut Ctx) -> Option<Request> {
+    pub fn end_request(&mut self, caller: RequestId, ctx: &mut Ctx) -> Option<OpenRequest> {
         let session = self.links.get_mut(&caller.link)?;
         session.requests.end(caller.id, ctx)
     }
@@ -372,7 +374,7 @@ impl Sessions {
     }
 
     /// The requests of a connection whose deadlines have passed.
-    pub fn late_requests(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, Request)> {
+    pub fn late_requests(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, OpenRequest)> {
         let session = self.links.get_mut(&link);
         session.map_or_else(Vec::new, |session| session.requests.late(link, ctx))
     }

@@ -6,25 +6,21 @@ use crate::coordinator::controller::undecided;
 use crate::ids::RequestId;
 use crate::metadata_check::MetadataCheck;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse, unknown_topic};
+use crate::refusal::{Refused, refuse, unknown_topic};
 use std::sync::Arc;
-use wire::codec::Reader;
-use wire::message::{AlterTopic, RequestHead};
+use wire::message::AlterTopic;
 use wire::record::{Record, TopicRecord};
-use wire::{Codec, ErrorCode, ErrorReply};
+use wire::{Codec, ErrorCode, ErrorReply, TopicId};
 
 impl Node {
     pub(crate) fn alter_topic(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        id: TopicId,
+        AlterTopic { changes }: AlterTopic,
     ) -> Result<(), Refused> {
-        let AlterTopic { changes } = AlterTopic::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        let topic = self
-            .topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
+        let topic = self.topics.of(self.sessions.namespace(caller.link), id)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
         }
@@ -41,15 +37,15 @@ impl Node {
         let record = TopicRecord {
             namespace: topic.namespace.clone(),
             name: topic.name.clone(),
-            topic: head.topic,
+            topic: id,
             definition: definition.to_json(),
         };
-        if let Some(topic) = self.topics.get_mut(head.topic) {
+        if let Some(topic) = self.topics.get_mut(id) {
             topic.busy = Some("the topic is being altered");
         }
         let altering = Altering {
             caller,
-            topic: head.topic,
+            topic: id,
             definition: Arc::new(definition),
         };
         self.submit(vec![Record::Topic(record)], Decided::TopicAltered(altering));

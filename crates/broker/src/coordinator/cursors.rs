@@ -7,8 +7,7 @@ use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::node::Node;
 use crate::partition::durability_about;
-use crate::refusal::{Refused, malformed, refuse};
-use wire::codec::Reader;
+use crate::refusal::{Refused, refuse};
 use wire::message::*;
 use wire::record::{ConsumerKind, CursorRecord, Position, Record};
 use wire::{Codec, Durability, ErrorCode, TopicId};
@@ -17,18 +16,17 @@ impl Node {
     pub(crate) fn move_cursors(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        request: MoveCursors,
     ) -> Result<(), Refused> {
-        let request = MoveCursors::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         topic::check_consumer_name(&request.consumer)
             .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
         self.topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
-        self.refuse_shared(head.topic, &request)?;
+            .of(self.sessions.namespace(caller.link), topic)?;
+        self.refuse_shared(topic, &request)?;
         let limit = self.ctx.options.limits.consumers_max;
-        let entry = self.commands.table().topic(head.topic);
+        let entry = self.commands.table().topic(topic);
         if entry.is_some_and(|entry| {
             !entry.cursors.contains_key(&request.consumer)
                 && entry.shared(&request.consumer).is_none()
@@ -39,27 +37,25 @@ impl Node {
                 format!("the topic has {limit} consumers (consumers_max)"),
             ));
         }
-        self.move_checked(caller, head.topic, request)
+        self.move_checked(caller, topic, request)
     }
 
     /// Moves cursors of a group for the owner of its partitions.
     pub(crate) fn move_member_cursors(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        MoveMemberCursors { member, moves }: MoveMemberCursors,
     ) -> Result<(), Refused> {
-        let MoveMemberCursors { member, moves } =
-            MoveMemberCursors::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let id = self.shared_named(caller, head.topic, &moves.consumer, ConsumerKind::Group)?;
+        let id = self.shared_named(caller, topic, &moves.consumer, ConsumerKind::Group)?;
         if !self.ctx.planted(Fault::FencedAck) {
             self.shared.check_member(id, member)?;
             for (partition, _) in &moves.positions {
                 self.shared.check_owner(id, member, *partition)?;
             }
         }
-        self.move_checked(caller, head.topic, moves)
+        self.move_checked(caller, topic, moves)
     }
 
     /// Moves cursors for somebody who may.
@@ -205,13 +201,12 @@ impl Node {
     pub(crate) fn read_cursors(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        ReadCursors { consumer }: ReadCursors,
     ) -> Result<(), Refused> {
-        let ReadCursors { consumer } = ReadCursors::decode(from).map_err(malformed)?;
         self.topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
-        let entry = self.commands.table().topic(head.topic);
+            .of(self.sessions.namespace(caller.link), topic)?;
+        let entry = self.commands.table().topic(topic);
         let cursors = entry
             .into_iter()
             .flat_map(|entry| &entry.cursors)
@@ -233,25 +228,24 @@ impl Node {
     pub(crate) fn delete_consumer(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        ConsumerName { consumer }: ConsumerName,
     ) -> Result<(), Refused> {
-        let ConsumerName { consumer } = ConsumerName::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         let namespace = self
             .topics
-            .of(self.sessions.namespace(caller.link), head.topic)?
+            .of(self.sessions.namespace(caller.link), topic)?
             .namespace
             .clone();
-        if let Some(id) = self.shared.named(head.topic, &consumer) {
+        if let Some(id) = self.shared.named(topic, &consumer) {
             return self.delete_shared(caller, id);
         }
-        let entry = self.commands.table().topic(head.topic);
+        let entry = self.commands.table().topic(topic);
         let cursors = entry.and_then(|entry| entry.cursors.get(&consumer));
         let known = cursors
             .into_iter()
             .flat_map(|cursors| cursors.keys().copied());
-        let proposed = self.cursor_proposals.partitions(head.topic, &consumer);
+        let proposed = self.cursor_proposals.partitions(topic, &consumer);
         let mut partitions: Vec<_> = known.chain(proposed).collect();
         partitions.sort_unstable();
         partitions.dedup();
@@ -265,7 +259,7 @@ impl Node {
             Record::Cursor(CursorRecord {
                 namespace: namespace.clone(),
                 consumer: consumer.clone(),
-                topic: head.topic,
+                topic,
                 partition,
                 position: None,
             })

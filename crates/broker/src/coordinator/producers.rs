@@ -8,10 +8,9 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::node::Node;
-use crate::refusal::{Refused, fenced, malformed, refuse};
+use crate::refusal::{Refused, fenced, refuse};
 use wire::batch::Header;
-use wire::codec::Reader;
-use wire::message::{OpenProducer, ProducerOpened, RequestHead};
+use wire::message::{OpenProducer, ProducerOpened};
 use wire::record::{ProducerRecord, Record};
 use wire::{Codec, ErrorCode, ProducerEpoch, ProducerId, SessionId, TopicId};
 
@@ -42,14 +41,13 @@ impl Node {
     pub(crate) fn open_producer(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        open: OpenProducer,
     ) -> Result<(), Refused> {
-        let open = OpenProducer::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         let namespace = self
             .topics
-            .of(self.sessions.namespace(caller.link), head.topic)?
+            .of(self.sessions.namespace(caller.link), topic)?
             .namespace
             .clone();
         if open.name.is_empty() {
@@ -57,23 +55,23 @@ impl Node {
             let (producer, epoch) = match open.resume {
                 ProducerId(0) => (ProducerId(self.ctx.random.id()), ProducerEpoch(0)),
                 resumed => {
-                    self.check_nameless(head.topic, resumed, session)?;
+                    self.check_nameless(topic, resumed, session)?;
                     (resumed, open.resume_epoch)
                 }
             };
             self.nameless.note(producer, session);
-            self.reply_opened(caller, head.topic, producer, epoch);
+            self.reply_opened(caller, topic, producer, epoch);
             return Ok(());
         }
         topic::check_producer_name(&open.name)
             .map_err(|error| refuse(ErrorCode::InvalidEvent, error.to_string()))?;
-        let key = (head.topic, open.name);
+        let key = (topic, open.name);
         let current = self
             .epoch_proposals
             .get(&key)
             .map(|(record, _)| record)
             .or_else(|| {
-                let entry = self.commands.table().topic(head.topic)?;
+                let entry = self.commands.table().topic(topic)?;
                 entry.producers.get(&key.1)
             });
         let current = current.map(|record| (record.producer, record.epoch));
@@ -81,7 +79,7 @@ impl Node {
         if open.resume != ProducerId(0) {
             return match current {
                 Some(current) if current == resumed => {
-                    self.reply_opened(caller, head.topic, current.0, current.1);
+                    self.reply_opened(caller, topic, current.0, current.1);
                     Ok(())
                 }
                 Some((producer, epoch)) if producer == open.resume => {
@@ -97,7 +95,7 @@ impl Node {
             Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
             None => {
                 let limit = self.ctx.options.limits.named_producers_max;
-                let entry = self.commands.table().topic(head.topic);
+                let entry = self.commands.table().topic(topic);
                 if entry.is_some_and(|entry| entry.producers.len() >= limit) {
                     return Err(refuse(
                         ErrorCode::LimitExceeded,
@@ -110,7 +108,7 @@ impl Node {
         let record = ProducerRecord {
             namespace,
             name: key.1.clone(),
-            topic: head.topic,
+            topic,
             producer,
             epoch,
         };

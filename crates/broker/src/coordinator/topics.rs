@@ -9,11 +9,10 @@ use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
 use crate::node::Node;
 use crate::partition::{Opened, Partition};
-use crate::refusal::{Refused, malformed, no_topic, refuse, unknown_topic};
+use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::sync::Arc;
 use topic::Definition;
-use wire::codec::Reader;
 use wire::message::*;
 use wire::record::{PartitionRecord, Record, TopicRecord};
 use wire::{Codec, Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
@@ -22,9 +21,8 @@ impl Node {
     pub(crate) fn create_topic(
         &mut self,
         caller: RequestId,
-        from: &mut Reader<'_>,
+        create: CreateTopic,
     ) -> Result<(), Refused> {
-        let create = CreateTopic::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         topic::check_topic_name(&create.name)
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
@@ -81,19 +79,16 @@ impl Node {
     pub(crate) fn add_partitions(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        id: TopicId,
+        add: AddPartitions,
     ) -> Result<(), Refused> {
-        let add = AddPartitions::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
-        let topic = self
-            .topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
+        let topic = self.topics.of(self.sessions.namespace(caller.link), id)?;
         if let Some(busy) = topic.busy {
             return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
         }
         let definition = topic.definition.clone();
-        self.make(caller, None, head.topic, definition, add.partitions)
+        self.make(caller, None, id, definition, add.partitions)
     }
 
     /// Checks everything, then begins to open the partitions.
@@ -370,9 +365,8 @@ impl Node {
     pub(crate) fn delete_topic(
         &mut self,
         caller: RequestId,
-        from: &mut Reader<'_>,
+        TopicName { name }: TopicName,
     ) -> Result<(), Refused> {
-        let TopicName { name } = TopicName::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         // From the table: one that this version cannot serve can be deleted too.
         let entry = self

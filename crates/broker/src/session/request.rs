@@ -25,7 +25,7 @@ pub(crate) enum Work {
 
 /// An unanswered request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct OpenRequest {
     deadline: Option<Duration>,
     pub method: Method,
     pub work: Option<Work>,
@@ -38,7 +38,7 @@ pub(crate) struct Request {
 /// The unanswered requests of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    open: BTreeMap<u64, Request>,
+    open: BTreeMap<u64, OpenRequest>,
     /// When their deadlines are looked at: no later than the first of them.
     /// Most requests are over long before, and cost no timer each.
     deadline_at: Option<Duration>,
@@ -55,11 +55,11 @@ impl Requests {
         self.open.contains_key(&id)
     }
 
-    pub fn get(&self, id: u64) -> Option<&Request> {
+    pub fn get(&self, id: u64) -> Option<&OpenRequest> {
         self.open.get(&id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Request)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &OpenRequest)> {
         self.open.iter().map(|(id, request)| (*id, request))
     }
 
@@ -99,7 +99,7 @@ impl Requests {
         if let Some(deadline) = deadline {
             self.watch_deadline(deadline, caller.link, ctx);
         }
-        let request = Request {
+        let request = OpenRequest {
             deadline,
             method: head.method,
             work: None,
@@ -116,7 +116,7 @@ impl Requests {
         }
     }
 
-    pub fn end(&mut self, id: u64, ctx: &mut Ctx) -> Option<Request> {
+    pub fn end(&mut self, id: u64, ctx: &mut Ctx) -> Option<OpenRequest> {
         let request = self.open.remove(&id)?;
         self.unanswered_bytes -= request.payload_bytes;
         ctx.data.give_back(request.payload_bytes);
@@ -124,10 +124,10 @@ impl Requests {
     }
 
     /// Those whose deadlines have passed.
-    pub fn late(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, Request)> {
+    pub fn late(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, OpenRequest)> {
         let now = ctx.now.monotonic;
         self.deadline_at = None;
-        let is_late = |request: &Request| request.deadline.is_some_and(|at| at <= now);
+        let is_late = |request: &OpenRequest| request.deadline.is_some_and(|at| at <= now);
         let late = self.open.iter().filter(|(_, request)| is_late(request));
         late.map(|(id, request)| (RequestId { link, id: *id }, *request))
             .collect()

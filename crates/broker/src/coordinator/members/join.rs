@@ -8,11 +8,11 @@ use crate::coordinator::members::shared::{Member, Prefetch, Presence, Shared};
 use crate::ids::RequestId;
 use crate::ids::SharedId;
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse, unknown_topic};
+use crate::refusal::{Refused, refuse, unknown_topic};
 use crate::session::{Membership, Stage};
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
-use wire::codec::{Appended, Reader};
+use wire::codec::Appended;
 use wire::message::*;
 use wire::record::*;
 use wire::{Codec, ErrorCode, ErrorReply, MemberId, Offset, Sequence, TopicId};
@@ -21,23 +21,22 @@ impl Node {
     pub(crate) fn join(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        join: Join,
     ) -> Result<(), Refused> {
-        let join = Join::decode(from).map_err(malformed)?;
         self.drain.refuse_begun()?;
         self.topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
+            .of(self.sessions.namespace(caller.link), topic)?;
         check_join(&join)?;
         self.refuse_too_many(caller)?;
         let mut records = Vec::new();
-        let known = self.shared.named(head.topic, &join.consumer);
+        let known = self.shared.named(topic, &join.consumer);
         let made = match known {
             Some(id) => {
                 self.check_known(id, &join)?;
                 None
             }
-            None => Some(self.new_shared(caller, head.topic, &join, &mut records)?),
+            None => Some(self.new_shared(caller, topic, &join, &mut records)?),
         };
         let id = known.unwrap_or_else(|| SharedId(self.ctx.next_id()));
         if let Some(shared) = made {

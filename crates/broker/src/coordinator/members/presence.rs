@@ -6,17 +6,16 @@ use crate::faults::Fault;
 use crate::ids::SharedId;
 use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, refuse};
 use crate::session::Membership;
 use crate::timers::Timer;
 use net::{Lane, Message};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{ConsumerKind, MemberRecord, Record};
-use wire::{Codec, ErrorCode, ErrorReply, MemberId};
+use wire::{Codec, ErrorCode, ErrorReply, MemberId, TopicId};
 
 /// A timer that comes so late says that the server itself did not run: signs
 /// of life may wait to be read.
@@ -29,19 +28,18 @@ impl Node {
     pub(crate) fn leave(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        Leave { consumer, member }: Leave,
     ) -> Result<(), Refused> {
-        let Leave { consumer, member } = Leave::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
         self.topics
-            .of(self.sessions.namespace(caller.link), head.topic)?;
-        let kind = match self.shared.named(head.topic, &consumer) {
+            .of(self.sessions.namespace(caller.link), topic)?;
+        let kind = match self.shared.named(topic, &consumer) {
             Some(id) => self.shared.get(id).map(|shared| shared.record.kind),
             None => None,
         };
         let kind = kind.unwrap_or(ConsumerKind::Group);
-        let id = self.shared_named(caller, head.topic, &consumer, kind)?;
+        let id = self.shared_named(caller, topic, &consumer, kind)?;
         let error = refuse(ErrorCode::MemberFenced, "the member was made to leave");
         let own = self.shared.member(id, member).and_then(|state| {
             let membership = state.presence.caller()?;

@@ -7,15 +7,15 @@ use crate::coordinator::members::shared::Presence;
 use crate::faults::Fault;
 use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
+use crate::refusal::{Refused, refuse};
 use net::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::codec::{Appended, Reader};
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{ConsumerKind, Record};
-use wire::{Codec, ErrorCode, ErrorReply, MemberId, PartitionIndex};
+use wire::{Codec, ErrorCode, ErrorReply, MemberId, PartitionIndex, TopicId};
 
 const NOBODY: MemberId = MemberId(0);
 
@@ -23,12 +23,11 @@ impl Node {
     pub(crate) fn release(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        from: &mut Reader<'_>,
+        topic: TopicId,
+        release: Release,
     ) -> Result<(), Refused> {
-        let release = Release::decode(from).map_err(malformed)?;
         self.drain.refuse_closing()?;
-        let id = self.shared_named(caller, head.topic, &release.consumer, ConsumerKind::Group)?;
+        let id = self.shared_named(caller, topic, &release.consumer, ConsumerKind::Group)?;
         self.shared.check_member(id, release.member)?;
         let mut records = Vec::new();
         for partition in &release.partitions {
