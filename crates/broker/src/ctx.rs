@@ -96,7 +96,7 @@ impl Ctx {
     }
 
     /// Answers a request.
-    pub fn reply(&mut self, caller: RequestId, head: Vec<u8>) {
+    pub fn reply(&mut self, caller: RequestId, head: impl Into<Bytes>) {
         let message = Message::control(FrameKind::Reply, caller.id, head);
         self.effects.push_back(Effect::Reply(caller, message));
     }
@@ -112,11 +112,12 @@ impl Ctx {
     }
 
     /// Answers with a head; if that is too long for one, with a payload.
-    pub fn reply_long(&mut self, caller: RequestId, head: Vec<u8>) {
+    pub fn reply_long(&mut self, caller: RequestId, head: impl Into<Bytes>) {
+        let head = head.into();
         if head.len() <= wire::frame::HEAD_BYTES_MAX as usize {
             self.reply(caller, head);
         } else {
-            self.reply_in_bulk(caller, Vec::new(), vec![head.into()]);
+            self.reply_in_bulk(caller, Vec::new(), vec![head]);
         }
     }
 

@@ -4,7 +4,9 @@ use crate::coordinator::served_topic::Slot;
 use crate::ids::RequestId;
 use crate::node::Node;
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
+use crate::status::StatusText;
 use crate::view::View;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use wire::message::*;
 use wire::{Codec, ErrorCode, TopicId};
@@ -103,10 +105,26 @@ impl Node {
             .ok_or_else(|| no_topic(name))
     }
 
+    /// Has the status made for a caller.
     pub(crate) fn status_reply(&mut self, caller: RequestId) -> Result<(), Refused> {
-        let json = self.status().to_string();
-        self.reply_long(caller, StatusReply { json }.to_bytes());
+        self.statuses.ask(caller);
+        self.advance_status();
         Ok(())
+    }
+
+    /// Writes a slice of the status that is being made, and answers those who asked for it when
+    /// it is complete.
+    pub(crate) fn advance_status(&mut self) {
+        let mut statuses = std::mem::take(&mut self.statuses);
+        let complete = statuses.advance(self.view(), || self.status_head());
+        self.statuses = statuses;
+        let Some((callers, json)) = complete else {
+            return;
+        };
+        let head = Bytes::from(StatusReply { json }.to_bytes());
+        for caller in callers {
+            self.ctx.reply_long(caller, head.clone());
+        }
     }
 
     /// Bytes that are on their way to storage, and how many there may be.
@@ -127,13 +145,15 @@ impl Node {
         })
     }
 
-    /// The node's state, for people and monitors.
+    /// The node's state, for people and monitors: all of it at once, which takes long on a large
+    /// node. A client's request has it made in slices.
     pub fn status(&self) -> Value {
-        let view = self.view();
-        let table = self.commands.table();
-        let topics = table
-            .topics()
-            .filter_map(|(id, entry)| Some(view.topic_status(entry, self.topics.get(*id)?)));
+        let text = StatusText::whole(self.view(), &self.status_head());
+        serde_json::from_str(&text).expect("the status is JSON")
+    }
+
+    /// The status of the node itself, without its lists.
+    fn status_head(&self) -> Value {
         json!({
             "directory": self.ctx.options.directory_id.to_string(),
             "instance": self.ctx.options.instance.to_string(),
@@ -148,10 +168,6 @@ impl Node {
                 "transfers": self.partitions.values().map(|it| it.appends.transfer_count()).sum::<usize>(),
                 "transfers_waiting": self.ctx.incoming.waiting(),
             },
-            "sessions": self.sessions.iter()
-                .map(|(link, session)| view.session_status(link, session))
-                .collect::<Vec<_>>(),
-            "topics": topics.collect::<Vec<_>>(),
         })
     }
 

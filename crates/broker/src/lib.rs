@@ -35,6 +35,7 @@ mod session;
 mod small_file;
 mod space;
 mod start;
+mod status;
 mod timers;
 mod view;
 

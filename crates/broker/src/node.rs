@@ -23,6 +23,7 @@ use crate::partition::{Partition, Partitions};
 use crate::queue::{Leases, Letters, Queue};
 use crate::read_data::Reads;
 use crate::session::{Deferred, Sessions};
+use crate::status::StatusAnswers;
 use crate::timers::Timer;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub struct Node {
     pub(crate) gap_records: crate::coordinator::gaps::GapRecords,
     pub(crate) drain: Drain,
     pub(crate) topic_files: TopicFiles,
+    pub(crate) statuses: StatusAnswers,
     /// What starts remember.
     pub(crate) start: crate::start::Remembered,
     /// What lay in `lost+found` when the node was opened. Only a start puts something there.
@@ -113,7 +115,11 @@ impl Node {
                     self.ctx.report(line);
                 }
             }
-            Input::Timer => self.catch_up(),
+            Input::Timer => {
+                self.catch_up();
+                self.advance_status();
+                self.route();
+            }
             Input::Drain => {
                 self.catch_up();
                 self.drain();
@@ -133,9 +139,10 @@ impl Node {
         self.ctx.outputs.pop_front()
     }
 
-    /// When [`Node::handle`] is to be called at the latest, on the monotonic clock.
+    /// When [`Node::handle`] is to be called at the latest, on the monotonic clock: at once with
+    /// [`Input::Timer`] while a status is being made.
     pub fn next_timer(&self) -> Option<Duration> {
-        match self.is_behind() {
+        match self.is_behind() || self.statuses.is_under_way() {
             true => Some(self.ctx.now.monotonic),
             false => self.ctx.timers.next(),
         }

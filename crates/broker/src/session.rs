@@ -22,6 +22,7 @@ use delayed::Delayed;
 use net::{Message, Peer, Received};
 use request::Requests;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER};
 use wire::message::*;
@@ -137,6 +138,13 @@ impl Sessions {
 
     pub fn iter(&self) -> impl Iterator<Item = (LinkId, &Session)> {
         self.links.iter().map(|(link, session)| (*link, session))
+    }
+
+    /// The first connection, or the one behind this one.
+    pub fn behind(&self, after: Option<LinkId>) -> Option<(LinkId, &Session)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut left = self.links.range((from, Bound::Unbounded));
+        left.next().map(|(link, session)| (*link, session))
     }
 
     pub fn len(&self) -> usize {

@@ -72,6 +72,7 @@ impl Node {
             ctx,
             sessions: Default::default(),
             deferred: Default::default(),
+            statuses: Default::default(),
             commands: Commands::new(controller),
             topics: Default::default(),
             shared: Default::default(),

@@ -27,4 +27,5 @@ mod quiet;
 mod readers;
 mod recovering;
 mod sessions;
+mod status;
 mod topics;

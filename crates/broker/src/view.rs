@@ -4,6 +4,9 @@ mod consumers;
 mod status;
 mod topics;
 
+pub(crate) use consumers::{Readers, cursor_status, lag};
+pub(crate) use status::{producer_status, topic_status};
+
 use crate::coordinator::commands::Commands;
 use crate::coordinator::members::shared::SharedConsumers;
 use crate::coordinator::served_topic::Topics;

@@ -5,6 +5,7 @@ mod sharing;
 pub use sharing::{QueueEntry, Returned, SharedEntry};
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use wire::record::*;
 use wire::{Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
 
@@ -64,6 +65,13 @@ impl Table {
     /// All topics.
     pub fn topics(&self) -> impl Iterator<Item = (&TopicId, &TopicEntry)> {
         self.topics.iter()
+    }
+
+    /// The first topic, or the one behind this one, in the order of ids.
+    pub fn behind(&self, after: Option<TopicId>) -> Option<(TopicId, &TopicEntry)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut left = self.topics.range((from, Bound::Unbounded));
+        left.next().map(|(id, entry)| (*id, entry))
     }
 
     /// How many topics there are.

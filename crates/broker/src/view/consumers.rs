@@ -14,6 +14,9 @@ use wire::message::*;
 use wire::record::{ConsumerKind, Position};
 use wire::{Incarnation, MemberId, Offset, PartitionIndex, TopicId};
 
+/// Who reads a topic, by the name of an independent consumer.
+pub(crate) type Readers = BTreeMap<String, Vec<MemberDescription>>;
+
 impl<'a> View<'a> {
     /// The consumers of a topic, or the one of this name.
     pub fn consumers(&self, topic: TopicId, only: &str) -> Vec<ConsumerDescription> {
@@ -21,22 +24,14 @@ impl<'a> View<'a> {
             return Vec::new();
         };
         let mut readers = self.readers(topic);
-        let cursors = entry.cursors.keys().map(String::as_str);
-        let shared = self.shared.of(topic).filter_map(|id| self.shared.get(id));
-        let shared = shared.map(|shared| shared.record.consumer.as_str());
-        let read = readers.keys().copied();
-        let names: BTreeSet<&str> = cursors.chain(shared).chain(read).collect();
-        let names: Vec<String> = names
-            .into_iter()
-            .filter(|name| only.is_empty() || *name == only)
-            .map(str::to_owned)
-            .collect();
+        let mut names = self.consumer_names(topic, &readers);
+        names.retain(|name| only.is_empty() || name == only);
         let describe = |name: String| match self.shared.named(topic, &name) {
             Some(id) => self.describe_shared(id, entry),
             None => Some(ConsumerDescription {
                 kind: ConsumerKind::Independent,
                 options: String::new(),
-                members: readers.remove(name.as_str()).unwrap_or_default(),
+                members: readers.remove(&name).unwrap_or_default(),
                 partitions: self.cursors_of(entry, &name, false),
                 consumer: name,
             }),
@@ -44,8 +39,18 @@ impl<'a> View<'a> {
         names.into_iter().filter_map(describe).collect()
     }
 
+    /// Those with a cursor or a live subscription, groups and queues.
+    pub fn consumer_names(&self, topic: TopicId, readers: &Readers) -> BTreeSet<String> {
+        let entry = self.commands.table().topic(topic);
+        let cursors = entry.into_iter().flat_map(|entry| entry.cursors.keys());
+        let shared = self.shared.of(topic).filter_map(|id| self.shared.get(id));
+        let shared = shared.map(|shared| &shared.record.consumer);
+        let names = cursors.chain(shared).chain(readers.keys());
+        names.cloned().collect()
+    }
+
     /// Who reads a topic as an independent consumer, by the consumer's name.
-    fn readers(&self, topic: TopicId) -> BTreeMap<&'a str, Vec<MemberDescription>> {
+    pub fn readers(&self, topic: TopicId) -> Readers {
         let mut read: BTreeMap<(&'a str, LinkId), BTreeSet<PartitionIndex>> = BTreeMap::new();
         for (link, partition, subscription) in self.subscriptions_of(topic) {
             if !subscription.consumer.is_empty() && subscription.scope.member.is_none() {
@@ -53,13 +58,13 @@ impl<'a> View<'a> {
                 read.insert(partition);
             }
         }
-        let mut readers: BTreeMap<&'a str, Vec<MemberDescription>> = BTreeMap::new();
+        let mut readers = Readers::new();
         for ((consumer, link), partitions) in read {
             let reader = self.sessions.get(link).and_then(|session| {
                 self.describe_reader(session, partitions.into_iter().collect())
             });
             if let Some(reader) = reader {
-                readers.entry(consumer).or_default().push(reader);
+                readers.entry(consumer.to_owned()).or_default().push(reader);
             }
         }
         readers
@@ -166,42 +171,47 @@ impl<'a> View<'a> {
 
     /// Where a name's cursors are: in all partitions, or in those where it has one.
     fn cursors_of(&self, entry: &TopicEntry, consumer: &str, all: bool) -> Vec<ConsumerPartition> {
-        let Some(topic) = self.topics.get(entry.record.topic) else {
-            return Vec::new();
-        };
+        let topic = self.topics.get(entry.record.topic);
+        let slots = topic.into_iter().flat_map(|topic| &topic.partitions);
         let cursors = entry.cursors.get(consumer);
-        let mut partitions = Vec::new();
-        for (index, slot) in topic.partitions.iter().enumerate() {
-            let partition = PartitionIndex(index as u32);
+        let cursors = slots.zip(0..).filter_map(|(slot, index)| {
+            let partition = PartitionIndex(index);
             let cursor = cursors.and_then(|cursors| cursors.get(&partition)).copied();
-            if cursor.is_none() && !all {
-                continue;
+            (all || cursor.is_some()).then(|| self.cursor_in(partition, slot, cursor))
+        });
+        cursors.collect()
+    }
+
+    /// Where a name goes on in a partition.
+    fn cursor_in(
+        &self,
+        partition: PartitionIndex,
+        slot: &Slot,
+        cursor: Option<Position>,
+    ) -> ConsumerPartition {
+        let open = slot.open();
+        let open = open.and_then(|storage| self.partitions.get(&storage));
+        let position = match (cursor, open) {
+            // A cursor in a life that has ended counts from where it goes on.
+            (Some(cursor), Some(open)) => {
+                open.store.translate(cursor, open.store.state().incarnation)
             }
-            let open = slot.open();
-            let open = open.and_then(|storage| self.partitions.get(&storage));
-            let position = match (cursor, open) {
-                // A cursor in a life that has ended counts from where it goes on.
-                (Some(cursor), Some(open)) => {
-                    open.store.translate(cursor, open.store.state().incarnation)
-                }
-                (Some(cursor), None) => cursor,
-                (None, open) => Position {
-                    incarnation: open.map_or(Incarnation(0), |open| open.store.state().incarnation),
-                    offset: Offset(0),
-                },
-            };
-            partitions.push(ConsumerPartition {
-                partition,
-                position,
-                end: open.map_or(position.offset, |open| open.store.visible),
-                settled: 0,
-                leased: 0,
-                returned: 0,
-                delayed: 0,
-                dead: 0,
-            });
+            (Some(cursor), None) => cursor,
+            (None, open) => Position {
+                incarnation: open.map_or(Incarnation(0), |open| open.store.state().incarnation),
+                offset: Offset(0),
+            },
+        };
+        ConsumerPartition {
+            partition,
+            position,
+            end: open.map_or(position.offset, |open| open.store.visible),
+            settled: 0,
+            leased: 0,
+            returned: 0,
+            delayed: 0,
+            dead: 0,
         }
-        partitions
     }
 
     /// Where a queue stands in a partition.
@@ -212,47 +222,75 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The consumers of a topic, for people and monitors.
-    pub(super) fn consumer_status(&self, topic: TopicId) -> Vec<Value> {
-        let consumers = self.consumers(topic, "").into_iter();
-        let consumers = consumers.map(|consumer| {
-            let lag = |partition: &ConsumerPartition| {
-                let behind = partition.end.0.saturating_sub(partition.position.offset.0);
-                behind.saturating_sub(partition.settled)
-            };
-            let is_queue = consumer.kind == ConsumerKind::Queue;
-            let cursors = consumer.partitions.iter().map(|partition| {
-                let mut status = json!({
-                    "partition": partition.partition.0,
-                    "incarnation": partition.position.incarnation.0,
-                    "offset": partition.position.offset.0,
-                    "lag": self.is_open(topic, partition.partition).then(|| lag(partition)),
-                });
-                if is_queue {
-                    status["settled"] = json!(partition.settled);
-                    status["leased"] = json!(partition.leased);
-                    status["returned"] = json!(partition.returned);
-                    status["delayed"] = json!(partition.delayed);
-                    status["dead"] = json!(partition.dead);
-                }
-                status
-            });
-            json!({
-                "name": consumer.consumer,
-                "kind": consumer.kind.name(),
-                "lag": consumer.partitions.iter().map(lag).sum::<u64>(),
-                "cursors": cursors.collect::<Vec<_>>(),
-                "members": consumer.members.iter().map(member_status).collect::<Vec<_>>(),
-            })
-        });
-        consumers.collect()
+    /// A consumer, for people and monitors, without its cursors.
+    pub fn consumer_status(
+        &self,
+        topic: TopicId,
+        consumer: &str,
+        readers: Vec<MemberDescription>,
+    ) -> Value {
+        let shared = self.shared.named(topic, consumer);
+        let shared = shared.and_then(|id| Some((id, self.shared.get(id)?)));
+        let (kind, members) = match shared {
+            Some((id, shared)) => (shared.record.kind, self.describe_members(id, shared)),
+            None => (ConsumerKind::Independent, readers),
+        };
+        json!({
+            "name": consumer,
+            "kind": kind.name(),
+            "members": members.iter().map(member_status).collect::<Vec<_>>(),
+        })
     }
 
-    fn is_open(&self, topic: TopicId, partition: PartitionIndex) -> bool {
-        let topic = self.topics.get(topic);
-        let slot = topic.and_then(|topic| topic.partitions.get(partition.0 as usize));
-        matches!(slot, Some(Slot::Open(_)))
+    /// Where a consumer goes on in a partition, and its kind. `None` if it has no cursor there.
+    pub fn cursor(
+        &self,
+        topic: TopicId,
+        consumer: &str,
+        index: usize,
+    ) -> Option<(ConsumerKind, ConsumerPartition)> {
+        let partition = PartitionIndex(index as u32);
+        let slot = self.topics.get(topic)?.partitions.get(index)?;
+        let cursors = self.commands.table().topic(topic)?.cursors.get(consumer);
+        let cursor = cursors.and_then(|cursors| cursors.get(&partition)).copied();
+        let shared = self.shared.named(topic, consumer);
+        let Some((id, shared)) = shared.and_then(|id| Some((id, self.shared.get(id)?))) else {
+            let cursor = self.cursor_in(partition, slot, Some(cursor?));
+            return Some((ConsumerKind::Independent, cursor));
+        };
+        let cursor = match shared.is_queue() {
+            true => self.queue_partition(id, partition),
+            false => self.cursor_in(partition, slot, cursor),
+        };
+        Some((shared.record.kind, cursor))
     }
+}
+
+/// Events between a cursor and the visible end.
+pub(crate) fn lag(cursor: &ConsumerPartition) -> u64 {
+    let behind = cursor.end.0.saturating_sub(cursor.position.offset.0);
+    behind.saturating_sub(cursor.settled)
+}
+
+pub(crate) fn cursor_status(
+    kind: ConsumerKind,
+    cursor: &ConsumerPartition,
+    is_open: bool,
+) -> Value {
+    let mut status = json!({
+        "partition": cursor.partition.0,
+        "incarnation": cursor.position.incarnation.0,
+        "offset": cursor.position.offset.0,
+        "lag": is_open.then(|| lag(cursor)),
+    });
+    if kind == ConsumerKind::Queue {
+        status["settled"] = json!(cursor.settled);
+        status["leased"] = json!(cursor.leased);
+        status["returned"] = json!(cursor.returned);
+        status["delayed"] = json!(cursor.delayed);
+        status["dead"] = json!(cursor.dead);
+    }
+    status
 }
 
 fn member_status(member: &MemberDescription) -> Value {
