@@ -93,6 +93,14 @@ public:
     static Start Beginning() { return Start("\"beginning\""); }
     static Start Latest() { return Start("\"latest\""); }
     static Start At(uint64_t offset) { return Start(std::to_string(offset)); }
+    /* With so many last events of each partition, or with as many as it has. */
+    static Start Last(uint32_t count) { return Start("\"-" + std::to_string(count) + "\""); }
+    /* So long ago: with the first batch that the server took then or later. */
+    static Start Ago(std::chrono::nanoseconds ago)
+    {
+        using clock = std::chrono::system_clock;
+        return At(clock::now() - std::chrono::duration_cast<clock::duration>(ago));
+    }
     /* With the first batch that the server took at this time or later. */
     static Start At(std::chrono::system_clock::time_point time)
     {
@@ -113,6 +121,12 @@ public:
     static End Now() { return End("\"now\""); }
     /* In each partition before the event at this offset. */
     static End Before(uint64_t offset) { return End(std::to_string(offset)); }
+    /* Before the first event that the server appended so long ago or later. */
+    static End Ago(std::chrono::nanoseconds ago)
+    {
+        using clock = std::chrono::system_clock;
+        return Before(clock::now() - std::chrono::duration_cast<clock::duration>(ago));
+    }
     /* Before the first event that the server appended at this time or later. */
     static End Before(std::chrono::system_clock::time_point time)
     {

@@ -648,8 +648,11 @@ typedef struct thalweg_data_callbacks {
  *
  * options    partitions (a list of indices; all, also later ones, by default),
  *            start ("cursor", "cursor_or_latest", "beginning", "latest", an
- *              offset, {"incarnation", "offset"}, or {"time_ns"}: at the first
- *              batch that the server took then or later, nanoseconds since 1970),
+ *              offset, a negative number: with so many last events of each
+ *              partition, {"incarnation", "offset"}, or {"time_ns"}: at the first
+ *              batch that the server took then or later, nanoseconds since 1970;
+ *              a time may be a text: "-15m" ago, "2026-11-23 04:00" of this
+ *              machine's time zone, "2026-11-23T04:00:00Z"),
  *            data ("all" or "none"), inline_along (false: with a selector,
  *              only what it selects travels; true: data that travels with its
  *              event comes along, and the selector picks from it here, which
@@ -768,10 +771,10 @@ void thalweg_consumer_free(thalweg_consumer *consumer);
  * each partition ends.
  *
  * options    partitions (a list of indices; all by default),
- *            start ("beginning", "latest", an offset, {"incarnation", "offset"},
- *              or {"time_ns"}, as for a consumer),
+ *            start ("beginning", "latest", an offset, a negative number,
+ *              {"incarnation", "offset"}, or a time, as for a consumer),
  *            end ("now": behind what is visible when the read begins; or sooner:
- *              an offset, before that event of each partition; {"time_ns"}, before
+ *              an offset, before that event of each partition; a time, before
  *              the first event that the server appended then or later; a list of
  *              {"partition", "incarnation" (0: the present one), "offset"}),
  *            data, credit_bytes as for a consumer.

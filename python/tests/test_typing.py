@@ -68,7 +68,7 @@ topic = driver.create_topic("frames", durability="eternal")
 producer = topic.producer(at_budget="panic")
 producer.push({}).result().ofset
 producer.push({}, data="text")
-topic.consumer("viewer", start="yesterday")
+topic.consumer("viewer", start=1.5)
 topic.consumer("viewer").pull().metadata
 topic.queue("farm", start="yesterday")
 topic.queue("farm").pull(1).reject()

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import time as clock
 from datetime import datetime, timedelta, timezone
 
+import numpy as np
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def point(time: object) -> int:
+    """The nanoseconds since 1970 of a point in time, or of so long ago as a timedelta is."""
+    if not isinstance(time, (timedelta, np.timedelta64)):
+        return nanoseconds(time)
+    if isinstance(time, np.timedelta64):
+        ago = int(time.astype("timedelta64[ns]").astype(np.int64))
+    else:
+        ago = time // _MICROSECOND * 1000
+    if ago < 0:
+        raise ValueError(f"a timedelta says how long ago, so it is not negative: {time!r}")
+    return max(clock.time_ns() - ago, 0)
 
 
 def nanoseconds(time: object) -> int:
-    """The nanoseconds since 1970 of an aware datetime, to its microsecond."""
+    """The nanoseconds since 1970 of an aware datetime, to its microsecond, or of a
+    datetime64, which is UTC as numpy has it.
+    """
+    if isinstance(time, np.datetime64):
+        if np.isnat(time):
+            raise ValueError("time is NaT, which is no point in time")
+        since = int(time.astype("datetime64[ns]").astype(np.int64))
+        if since < 0:
+            raise ValueError(f"time is 1970 or later, not {time!r}")
+        return since
     if isinstance(time, float):
         raise TypeError(
             f"time is nanoseconds since 1970 or an aware datetime, not the float {time!r}: "
@@ -25,4 +51,4 @@ def nanoseconds(time: object) -> int:
             f"time {time!r} has no time zone, so it is no point in time: astimezone() makes it one "
             f"of this machine's, replace(tzinfo=timezone.utc) one of UTC"
         )
-    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+    return (time - _EPOCH) // _MICROSECOND * 1000

@@ -74,7 +74,7 @@ fn main() {
         driver.counters()
     );
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         ..ConsumerOptions::default()
     };
     let consumer = topic.consumer("bench", options).expect("a consumer");

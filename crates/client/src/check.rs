@@ -7,6 +7,7 @@ use crate::options::{ConsumerOptions, DriverOptions, GroupMember, ProducerOption
 use crate::queue::QueueConsumerOptions;
 use crate::requester::RequesterOptions;
 use crate::topic_state::TopicState;
+use crate::when::When;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use topic::SESSION_TIMEOUT_MS;
@@ -166,6 +167,11 @@ impl ConsumerOptions {
     /// All but whether the topic has these partitions.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         some_bytes("credit_bytes", self.credit_bytes, "16 MiB")?;
+        if self.group.is_some() && matches!(self.start, When::Last(_)) {
+            return refuse(
+                "a new group begins at beginning or latest, not some events ago".to_owned(),
+            );
+        }
         if let Some(partitions) = &self.partitions {
             let mut seen = BTreeSet::new();
             if let Some(twice) = partitions.iter().find(|index| !seen.insert(**index)) {

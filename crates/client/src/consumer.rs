@@ -18,6 +18,7 @@ use crate::puller::{Arrivals, Puller};
 use crate::replier::Replier;
 use crate::standing::{Patience, Pulled};
 use crate::topic_handle::TopicHandle;
+use crate::when::When;
 use arrivals::Subscribed;
 use memory::Deadline;
 use memory::fork::ForkSlot;
@@ -25,9 +26,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Codec;
-use wire::message::{CursorMove, Method, MoveCursors};
+use wire::message::{CursorMove, Method, MoveCursors, PartitionDescription, Start};
 use wire::record::{Gap, Position};
-use wire::{ErrorCode, ErrorReply, EventId, PartitionIndex};
+use wire::{ErrorCode, ErrorReply, EventId, Offset, PartitionIndex};
 
 /// Reads a topic's events in the order of each partition, from standing
 /// subscriptions. Can be used from several threads, which share the events.
@@ -113,15 +114,28 @@ impl Consumer {
         if let Err(error) = topic::check_consumer_name(name) {
             return Pending::failed(ClientError::invalid(error));
         }
-        Self::begin_checked(topic, name, options)
+        Self::begin_checked(topic, name, options, begin)
     }
 
     /// One without a name, and so without a cursor: nothing can be acknowledged.
-    pub(crate) fn begin_anonymous(topic: &TopicHandle, options: ConsumerOptions) -> Pending<Self> {
-        Self::begin_checked(topic, "", options)
+    /// In a partition that `starts` names it begins there.
+    pub(crate) fn begin_anonymous(
+        topic: &TopicHandle,
+        options: ConsumerOptions,
+        start: Start,
+        starts: Vec<(PartitionIndex, Position)>,
+    ) -> Pending<Self> {
+        Self::begin_checked(topic, "", options, |topic, name, options| {
+            begin_at(topic, name, options, start, starts)
+        })
     }
 
-    fn begin_checked(topic: &TopicHandle, name: &str, options: ConsumerOptions) -> Pending<Self> {
+    fn begin_checked(
+        topic: &TopicHandle,
+        name: &str,
+        options: ConsumerOptions,
+        begin: impl FnOnce(&TopicHandle, &str, &ConsumerOptions) -> Result<Pending<Open>, ClientError>,
+    ) -> Pending<Self> {
         if let Err(error) = options.check() {
             return Pending::failed(error);
         }
@@ -579,6 +593,49 @@ fn begin(
     name: &str,
     options: &ConsumerOptions,
 ) -> Result<Pending<Open>, ClientError> {
+    let count = match options.start {
+        When::Start(start) => return begin_at(topic, name, options, start, Vec::new()),
+        When::Last(count) => count,
+    };
+    let session = topic.driver.session()?;
+    let timeout = topic.driver.request_timeout();
+    let described = topic.begin_refresh();
+    let (topic, name, options) = (topic.clone(), name.to_owned(), options.clone());
+    Ok(
+        described.and_then(&session.mailbox, timeout, move |described| {
+            let begun = described.and_then(|described| {
+                let starts = last_of(&described.partitions, count);
+                begin_at(&topic, &name, &options, Start::Beginning, starts)
+            });
+            begun.unwrap_or_else(Pending::failed)
+        }),
+    )
+}
+
+/// Where the last `count` events of each partition begin.
+pub(crate) fn last_of(
+    partitions: &[PartitionDescription],
+    count: u64,
+) -> Vec<(PartitionIndex, Position)> {
+    let last = partitions.iter().map(|partition| {
+        let end = partition.watermarks.committed;
+        let offset = Offset(end.0.saturating_sub(count)).max(partition.first);
+        let position = Position {
+            incarnation: partition.incarnation,
+            offset: offset.min(end),
+        };
+        (partition.partition, position)
+    });
+    last.collect()
+}
+
+fn begin_at(
+    topic: &TopicHandle,
+    name: &str,
+    options: &ConsumerOptions,
+    start: Start,
+    starts: Vec<(PartitionIndex, Position)>,
+) -> Result<Pending<Open>, ClientError> {
     let session = topic.driver.session()?;
     let count = topic.state.partition_count();
     let partitions = match &options.partitions {
@@ -614,7 +671,8 @@ fn begin(
         opening: Box::new(Opening::Consumer {
             consumer: feed.clone(),
             partitions,
-            start: options.start,
+            start,
+            starts,
             seed: session.member_seed(),
         }),
         timeout,

@@ -52,6 +52,7 @@ mod standing;
 mod threads;
 mod topic_handle;
 mod topic_state;
+mod when;
 
 pub use callbacks::call_back;
 pub use consumer::Consumer;
@@ -79,6 +80,7 @@ pub use replier::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER};
 pub use requester::{Gather, Gathered, Requester, RequesterOptions};
 pub use standing::{Patience, Pulled};
 pub use topic_handle::{FetchRequest, TopicHandle};
+pub use when::When;
 
 // What callers of this crate need of the others.
 pub use memory::Target;

@@ -2,6 +2,7 @@
 
 use crate::error::ClientError;
 use crate::event::EventInfo;
+use crate::when::When;
 use bytes::Bytes;
 use memory::Target;
 use net::{Inproc, LinkOptions, Tcp, Transports, Unix};
@@ -395,8 +396,9 @@ pub struct ConsumerOptions {
     /// The partitions to read. If none are given, all of the topic's, also
     /// those that are added later (from their first event on).
     pub partitions: Option<Vec<u32>>,
-    /// Where to begin. Default: at the cursor, or at the first event.
-    pub start: Start,
+    /// Where to begin. Default: at the cursor, or at the first event. With
+    /// [`When::Last`], partitions that are added later begin with their first event.
+    pub start: When,
     /// Which data is wanted. Default all.
     pub data: DataMode,
     /// Where data goes; memory of the client's, if none is given. Data that did
@@ -464,7 +466,7 @@ impl Default for ConsumerOptions {
     fn default() -> Self {
         Self {
             partitions: None,
-            start: Start::Cursor,
+            start: Start::Cursor.into(),
             data: DataMode::All,
             allocator: None,
             inline_along: false,

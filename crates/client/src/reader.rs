@@ -1,12 +1,13 @@
 //! Bounded reads: what a topic has now, and then the end.
 
-use crate::consumer::Consumer;
+use crate::consumer::{Consumer, last_of};
 use crate::error::ClientError;
-use crate::event::ConsumedEvent;
+use crate::event::{ConsumedEvent, EventInfo};
 use crate::faults::{Fault, planted};
 use crate::options::{ConsumerOptions, DataAllocator, DataMode};
 use crate::promise::Pending;
 use crate::topic_handle::TopicHandle;
+use crate::when::When;
 use memory::Deadline;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::message::{PartitionDescription, Start, TopicDescription};
 use wire::record::{Gap, GapReason, Position};
+use wire::view::DataView;
 use wire::{ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex};
 
 /// Where a bounded read ends. Never behind what is visible when it begins.
@@ -36,7 +38,7 @@ pub struct ReadOptions {
     /// The partitions to read. If none are given, all that the topic has.
     pub partitions: Option<Vec<u32>>,
     /// Where to begin; there is no cursor. Default: at the first event.
-    pub start: Start,
+    pub start: When,
     /// Where to end. Default: behind what is visible now.
     pub end: ReadEnd,
     /// Which data is wanted. Default all.
@@ -52,7 +54,7 @@ impl Default for ReadOptions {
         let consumer = ConsumerOptions::default();
         Self {
             partitions: None,
-            start: Start::Beginning,
+            start: Start::Beginning.into(),
             end: ReadEnd::Now,
             data: consumer.data,
             allocator: consumer.allocator,
@@ -159,6 +161,28 @@ impl Bounds {
         admits
     }
 
+    /// The same choice of data, which is not asked about events that a batch has
+    /// behind the end.
+    fn within(&self, data: DataMode) -> DataMode {
+        let DataMode::Select(select) = data else {
+            return data;
+        };
+        let ends = self.ends.iter();
+        let ends: BTreeMap<_, _> = ends.map(|(index, end)| (*index, end.position)).collect();
+        let time = self.time;
+        DataMode::Select(Arc::new(move |event: &EventInfo<'_>| {
+            let id = event.id();
+            let end = ends.get(&id.partition);
+            let is_late = time.is_some_and(|time| event.append_time() >= time);
+            let is_behind =
+                end.is_some_and(|end| id.incarnation == end.incarnation && id.offset >= end.offset);
+            match is_late || is_behind {
+                true => Ok(DataView::none()),
+                false => select(event),
+            }
+        }))
+    }
+
     /// What was lost of a partition may move its end.
     pub fn note_gap(&mut self, partition: PartitionIndex, gap: &Gap) {
         let Some(end) = self.ends.get_mut(&partition) else {
@@ -225,6 +249,76 @@ impl TopicHandle {
         self.begin_read(options).wait()
     }
 
+    /// Where in each of these partitions (`None`: in all) `when` is now: for a cursor
+    /// that is to be moved there. A time is the first event of the batch that the server
+    /// took then or later, or the end. Blocks; asks the server for each partition if
+    /// `when` is a time.
+    ///
+    /// # Errors
+    /// As [`TopicHandle::read`]; [`ClientError::Invalid`] for a cursor, which is of a consumer.
+    pub fn positions(
+        &self,
+        when: When,
+        partitions: Option<Vec<u32>>,
+    ) -> Result<Vec<(PartitionIndex, Position)>, ClientError> {
+        let described = self.refresh()?;
+        let chosen = chosen(&described, &partitions)?;
+        let last = match when {
+            When::Last(count) => last_of(&described.partitions, count),
+            When::Start(_) => Vec::new(),
+        };
+        let mut positions = Vec::new();
+        for (index, partition) in chosen {
+            let at = |offset| Position {
+                incarnation: partition.incarnation,
+                offset,
+            };
+            let position = match when {
+                When::Last(_) => last
+                    .iter()
+                    .find(|(known, _)| *known == index)
+                    .map_or(at(partition.first), |(_, position)| *position),
+                When::Start(Start::Beginning) => at(partition.first),
+                When::Start(Start::Latest) => at(partition.watermarks.committed),
+                When::Start(Start::At(position)) => match position.incarnation {
+                    Incarnation(0) => at(position.offset),
+                    _ => position,
+                },
+                When::Start(Start::Time(time)) => {
+                    let found = self.first_since(index, time)?;
+                    found.unwrap_or(at(partition.watermarks.committed))
+                }
+                When::Start(Start::Cursor | Start::CursorOrLatest) => {
+                    let reason = "a cursor is a consumer's, and no place in a topic";
+                    return Err(ClientError::Invalid(reason.to_owned()));
+                }
+            };
+            positions.push((index, position));
+        }
+        Ok(positions)
+    }
+
+    /// The first event that is there and was appended at this time or later.
+    fn first_since(
+        &self,
+        partition: PartitionIndex,
+        time: u64,
+    ) -> Result<Option<Position>, ClientError> {
+        let reader = self.read(ReadOptions {
+            partitions: Some(vec![partition.0]),
+            start: Start::Time(time).into(),
+            data: DataMode::None,
+            // One batch tells.
+            credit_bytes: 1,
+            ..ReadOptions::default()
+        })?;
+        let first = reader.events().next().transpose()?;
+        Ok(first.map(|event| Position {
+            incarnation: event.id().incarnation,
+            offset: event.id().offset,
+        }))
+    }
+
     /// [`TopicHandle::read`], not waited for.
     pub fn begin_read(&self, options: ReadOptions) -> Pending<Reader> {
         Reader::begin(self, options)
@@ -237,7 +331,8 @@ impl Reader {
             Ok(session) => session,
             Err(error) => return Pending::failed(error),
         };
-        if matches!(options.start, Start::Cursor | Start::CursorOrLatest) {
+        let cursors = [Start::Cursor, Start::CursorOrLatest].map(When::from);
+        if cursors.contains(&options.start) {
             let reason = "a read has no cursor to begin at";
             return Pending::failed(ClientError::Invalid(reason.to_owned()));
         }
@@ -245,20 +340,24 @@ impl Reader {
         let described = topic.begin_refresh();
         let topic = topic.clone();
         described.and_then(&session.mailbox, timeout, move |described| {
-            let bounds = described.and_then(|described| bounds(&described, &options));
-            let bounds = match bounds {
+            let bounds =
+                described.and_then(|described| Ok((bounds(&described, &options)?, described)));
+            let (bounds, described) = match bounds {
                 Ok(bounds) => bounds,
                 Err(error) => return Pending::failed(error),
             };
+            let (start, starts) = match options.start {
+                When::Start(start) => (start, Vec::new()),
+                When::Last(count) => (Start::Beginning, last_of(&described.partitions, count)),
+            };
             let options = ConsumerOptions {
                 partitions: Some(bounds.ends.keys().map(|one| one.0).collect()),
-                start: options.start,
-                data: options.data,
+                data: bounds.within(options.data),
                 allocator: options.allocator,
                 credit_bytes: options.credit_bytes,
                 ..ConsumerOptions::default()
             };
-            let consumer = Consumer::begin_anonymous(&topic, options);
+            let consumer = Consumer::begin_anonymous(&topic, options, start, starts);
             consumer.then(move |consumer| {
                 Ok(Self {
                     consumer,
@@ -344,19 +443,26 @@ impl Reader {
     }
 }
 
+/// The partitions that are meant: all without a choice.
+fn chosen<'a>(
+    topic: &'a TopicDescription,
+    partitions: &Option<Vec<u32>>,
+) -> Result<BTreeMap<PartitionIndex, &'a PartitionDescription>, ClientError> {
+    let Some(partitions) = partitions else {
+        let all = topic.partitions.iter();
+        return Ok(all.map(|one| (one.partition, one)).collect());
+    };
+    let found = partitions.iter().map(|index| {
+        let found = topic.partitions.get(*index as usize);
+        let found = found.ok_or_else(|| out_of_range(topic, *index))?;
+        Ok((found.partition, found))
+    });
+    found.collect()
+}
+
 /// Where a read ends.
 fn bounds(topic: &TopicDescription, options: &ReadOptions) -> Result<Bounds, ClientError> {
-    let mut chosen = BTreeMap::new();
-    match &options.partitions {
-        None => chosen.extend(topic.partitions.iter().map(|one| (one.partition, one))),
-        Some(partitions) => {
-            for index in partitions {
-                let found = topic.partitions.get(*index as usize);
-                let found = found.ok_or_else(|| out_of_range(topic, *index))?;
-                chosen.insert(found.partition, found);
-            }
-        }
-    }
+    let chosen = chosen(topic, &options.partitions)?;
     for partition in chosen.values() {
         // What is visible of it is not known.
         if !partition.failure.is_empty() && partition.watermarks.committed == Offset(0) {
@@ -401,9 +507,12 @@ fn bounds(topic: &TopicDescription, options: &ReadOptions) -> Result<Bounds, Cli
             }
         }
     }
+    if options.start == When::Last(0) {
+        bounds.ends.clear();
+    }
     // A partition that ends before the start has nothing to be read; the server
     // would refuse to begin behind what it has.
-    if let Start::At(start) = options.start {
+    if let When::Start(Start::At(start)) = options.start {
         bounds.ends.retain(|index, end| {
             let start = match start.incarnation {
                 Incarnation(0) => Position {

@@ -126,7 +126,7 @@ impl Requester {
         let replies = opened.and_then(&mailbox, timeout, move |replies| match replies {
             Ok(replies) => {
                 let options = ConsumerOptions {
-                    start: Start::Latest,
+                    start: Start::Latest.into(),
                     key: Some(key),
                     data,
                     ..ConsumerOptions::default()

@@ -185,6 +185,11 @@ impl TopicHandle {
         self.state.partitions()
     }
 
+    /// The driver that it belongs to.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
     /// Asks the server how the topic is now.
     ///
     /// # Errors

@@ -251,7 +251,7 @@ fn a_consumers_options_and_partitions_are_checked() {
     }
     for change in taken {
         let mut options = ConsumerOptions {
-            start: Start::Beginning,
+            start: Start::Beginning.into(),
             ..ConsumerOptions::default()
         };
         change(&mut options);

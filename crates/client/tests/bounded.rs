@@ -65,7 +65,7 @@ fn it_begins_and_ends_where_the_program_says() {
     let mut world = World::new();
     let topic = world.topic(1);
     fill(&mut world, &topic, 0..10, 4, 0);
-    let mut read = |start, end| {
+    let mut read = |start: When, end| {
         let options = ReadOptions {
             start,
             end,
@@ -75,17 +75,23 @@ fn it_begins_and_ends_where_the_program_says() {
         rest(&mut world, &reader)
     };
     let before = |position| ReadEnd::Before(vec![(P0, position)]);
-    let all = Start::Beginning;
+    let all = Start::Beginning.into();
+    let from = |offset| When::Start(Start::At(at(0, offset)));
     assert_eq!(read(all, before(at(0, 3))), [0, 1, 2]);
     assert_eq!(read(all, before(at(1, 5))), [0, 1, 2, 3, 4]);
     assert_eq!(read(all, before(at(0, 0))), [0usize; 0]);
     // Never behind what is there.
     assert_eq!(read(all, before(at(0, 99))).len(), 10);
-    assert_eq!(read(Start::At(at(0, 8)), ReadEnd::Now), [8, 9]);
-    assert_eq!(read(Start::At(at(0, 3)), before(at(0, 5))), [3, 4]);
-    assert_eq!(read(Start::At(at(0, 10)), ReadEnd::Now), [0usize; 0]);
-    assert_eq!(read(Start::At(at(0, 500)), ReadEnd::Now), [0usize; 0]);
-    assert_eq!(read(Start::Latest, ReadEnd::Now), [0usize; 0]);
+    assert_eq!(read(from(8), ReadEnd::Now), [8, 9]);
+    assert_eq!(read(from(3), before(at(0, 5))), [3, 4]);
+    assert_eq!(read(from(10), ReadEnd::Now), [0usize; 0]);
+    assert_eq!(read(from(500), ReadEnd::Now), [0usize; 0]);
+    assert_eq!(read(Start::Latest.into(), ReadEnd::Now), [0usize; 0]);
+    assert_eq!(read(When::Last(3), ReadEnd::Now), [7, 8, 9]);
+    assert_eq!(read(When::Last(3), before(at(0, 8))), [7]);
+    assert_eq!(read(When::Last(3), before(at(0, 7))), [0usize; 0]);
+    assert_eq!(read(When::Last(0), ReadEnd::Now), [0usize; 0]);
+    assert_eq!(read(When::Last(99), ReadEnd::Now).len(), 10);
     assert_eq!(read(all, ReadEnd::Time(0)), [0usize; 0]);
     assert_eq!(read(all, ReadEnd::Time(u64::MAX)).len(), 10);
     for (partitions, end) in [
@@ -104,7 +110,7 @@ fn it_begins_and_ends_where_the_program_says() {
         );
     }
     let options = ReadOptions {
-        start: Start::Cursor,
+        start: Start::Cursor.into(),
         ..ReadOptions::default()
     };
     let refused = world.wait(topic.begin_read(options)).map(drop);

@@ -75,9 +75,9 @@ fn it_begins_at_the_cursor_the_beginning_the_end_or_a_position() {
     let flush = consumer.begin_flush_acknowledgements(SECOND);
     world.wait(flush).unwrap();
     drop(consumer);
-    let mut first = |start| {
+    let mut first = |start: Start| {
         let options = ConsumerOptions {
-            start,
+            start: start.into(),
             ..ConsumerOptions::default()
         };
         let consumer = open(&mut world, &topic, options);

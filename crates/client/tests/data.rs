@@ -74,7 +74,7 @@ fn selectors_and_allocators_are_called_by_those_who_pull_alone() {
     for options in [with_selector, with_allocator] {
         let first = topic_end(&mut world, &topic);
         let options = ConsumerOptions {
-            start: Start::Latest,
+            start: Start::Latest.into(),
             ..options
         };
         let consumer = open(&mut world, &topic, options);
@@ -180,7 +180,7 @@ fn inline_data_comes_along_for_all_and_stays_behind_for_none() {
     assert_eq!(world.server.requests(Method::ReadData), 0);
     let before = world.net.stats().bytes;
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         data: DataMode::None,
         ..ConsumerOptions::default()
     };
@@ -192,7 +192,7 @@ fn inline_data_comes_along_for_all_and_stays_behind_for_none() {
     assert!(world.net.stats().bytes - before < 5_000);
     // With an allocator, inline data lands in its memory as well.
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         allocator: Some(Arc::new(|_, view| {
             Ok(Target::new(vec![0u8; view.bytes() as usize]))
         })),
@@ -252,7 +252,7 @@ fn a_selector_picks_here_from_what_comes_along() {
     let asked = world.server.requests(Method::ReadData);
     assert!((1..=2).contains(&asked), "for the longer ones: {asked}");
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         allocator: Some(Arc::new(|_, view| {
             Ok(Target::new(vec![0u8; view.bytes() as usize]))
         })),

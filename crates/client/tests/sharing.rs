@@ -336,7 +336,7 @@ fn a_broadcast_gathers_replies_and_says_who_is_missing() {
     let none = none.unwrap().wait().unwrap();
     assert!(none.replies.is_empty() && none.missing.is_empty());
     let options = ConsumerOptions {
-        start: Start::Latest,
+        start: Start::Latest.into(),
         ..ConsumerOptions::default()
     };
     let other = drivers[1].open_topic("events").unwrap();

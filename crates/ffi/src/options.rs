@@ -7,7 +7,7 @@ use bytes::Bytes;
 use client::{
     AtBudget, BatchPolicy, ConsumerOptions, DataMode, DriverOptions, GroupMember, Incarnation,
     JobEnd, Linger, Offset, Ordering, PartitionIndex, PartitionStorage, Position, ProducerOptions,
-    QueueConsumerOptions, QueueOptions, ReadEnd, ReadOptions, RequesterOptions, Start,
+    QueueConsumerOptions, QueueOptions, ReadEnd, ReadOptions, RequesterOptions, Start, When,
 };
 use fabric::{Shm, ShmOptions};
 use serde::Deserialize;
@@ -333,15 +333,18 @@ impl Producer {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Begin {
-    Word(String),
+    /// As [`When::parse`] reads it.
+    Text(String),
     /// In the incarnation that each partition is in.
     Offset(u64),
+    /// Negative: so many events before the end of each partition.
+    BeforeEnd(i64),
     Position(PositionFields),
     Time(TimeField),
 }
 
 impl Begin {
-    fn to_client(&self) -> Result<Start, Failure> {
+    fn to_client(&self) -> Result<When, Failure> {
         let at = |incarnation, offset| {
             Start::At(Position {
                 incarnation: Incarnation(incarnation),
@@ -349,21 +352,13 @@ impl Begin {
             })
         };
         Ok(match self {
-            Self::Offset(offset) => at(0, *offset),
-            Self::Position(position) => at(position.incarnation, position.offset),
-            Self::Time(time) => Start::Time(time.time_ns),
-            Self::Word(word) => match word.as_str() {
-                "cursor" => Start::Cursor,
-                "cursor_or_latest" => Start::CursorOrLatest,
-                "beginning" => Start::Beginning,
-                "latest" => Start::Latest,
-                other => {
-                    return Err(Failure::invalid(format!(
-                        "start is cursor, cursor_or_latest, beginning, latest, an offset, \
-                         {{\"incarnation\", \"offset\"}} or {{\"time_ns\"}}, not {other:?}"
-                    )));
-                }
-            },
+            Self::Offset(offset) => at(0, *offset).into(),
+            Self::BeforeEnd(count) => When::Last(count.unsigned_abs()),
+            Self::Position(position) => at(position.incarnation, position.offset).into(),
+            Self::Time(time) => Start::Time(time.time_ns).into(),
+            Self::Text(text) => {
+                When::parse(text).map_err(|reason| Failure::invalid(format!("start: {reason}")))?
+            }
         })
     }
 }
@@ -474,9 +469,14 @@ impl Read {
         let end = match &self.end {
             None | Some(ReadUntil::Offset(_)) => ReadEnd::Now,
             Some(ReadUntil::Word(word)) if word == "now" => ReadEnd::Now,
+            Some(ReadUntil::Word(text))
+                if let Ok(When::Start(Start::Time(time))) = When::parse(text) =>
+            {
+                ReadEnd::Time(time)
+            }
             Some(ReadUntil::Word(other)) => {
                 return Err(Failure::invalid(format!(
-                    "end is now, an offset, {{\"time_ns\"}} or a list of {{\"partition\", \
+                    "end is now, an offset, a time (-15m, 2026-11-23), {{\"time_ns\"}} or a list of {{\"partition\", \
                      \"incarnation\", \"offset\"}}, not {other:?}"
                 )));
             }
@@ -565,7 +565,7 @@ impl Group {
             ..member
         };
         let options = ConsumerOptions {
-            start: self.start.to_client(),
+            start: self.start.to_client().into(),
             data: data_mode(self.data.as_deref())?,
             credit_bytes: self.credit_bytes.unwrap_or(default.credit_bytes),
             acknowledge_interval: milliseconds(

@@ -580,7 +580,7 @@ impl Driver {
 
     /// Deletes a topic with its events, cursors and gaps. Raises `UnknownTopic`.
     #[pyo3(signature = (name, /))]
-    fn delete_topic(&self, py: Python<'_>, name: String) -> PyResult<()> {
+    pub fn delete_topic(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.call(py, move |driver| driver.delete_topic(&name))
     }
 
@@ -627,7 +627,7 @@ impl Driver {
     /// Raises `UnknownTopic`, and `InvalidTopic` with the reason; nothing is
     /// changed then.
     #[pyo3(signature = (name, /, **changes))]
-    fn alter_topic<'py>(
+    pub fn alter_topic<'py>(
         &self,
         py: Python<'py>,
         name: String,
@@ -643,7 +643,7 @@ impl Driver {
 
     /// The cursors of a topic's consumers, or of one: a list of `Cursor`.
     #[pyo3(signature = (topic, consumer = ""))]
-    fn cursors<'py>(
+    pub fn cursors<'py>(
         &self,
         py: Python<'py>,
         topic: &Bound<'py, Topic>,
@@ -680,7 +680,7 @@ impl Driver {
 
     /// Forgets all cursors of a consumer of a topic.
     #[pyo3(signature = (topic, consumer))]
-    fn delete_consumer(
+    pub fn delete_consumer(
         &self,
         py: Python<'_>,
         topic: &Bound<'_, Topic>,
@@ -692,7 +692,7 @@ impl Driver {
 
     /// Every loss recorded for a topic: a list of `Gap`.
     #[pyo3(signature = (name, /))]
-    fn gaps<'py>(&self, py: Python<'py>, name: String) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    pub fn gaps<'py>(&self, py: Python<'py>, name: String) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let gaps = self.call(py, move |driver| driver.gaps(&name))?;
         gaps.into_iter()
             .map(|(partition, gap)| describe::gap(py, partition, gap))

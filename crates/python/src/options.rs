@@ -2,7 +2,7 @@
 
 use crate::future::EventId;
 use crate::{error, wait};
-use client::{BatchPolicy, JobEnd, Linger, ReadEnd};
+use client::{BatchPolicy, JobEnd, Linger, ReadEnd, When};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use std::time::{Duration, SystemTime};
@@ -10,22 +10,11 @@ use wire::message::Start;
 use wire::record::Position;
 use wire::{Durability, Incarnation, Offset, PartitionIndex};
 
-/// Where an independent consumer begins.
-pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
-    if let Ok(name) = start.cast::<PyString>() {
-        return match name.to_str()? {
-            "cursor" => Ok(Start::Cursor),
-            "cursor_or_latest" => Ok(Start::CursorOrLatest),
-            "beginning" => Ok(Start::Beginning),
-            "latest" => Ok(Start::Latest),
-            other => Err(invalid(
-                start.py(),
-                format!(
-                    "start is cursor, cursor_or_latest, beginning, latest, an offset, an \
-                     EventId or an aware datetime, not {other:?}"
-                ),
-            )),
-        };
+/// Where an independent consumer begins, or a read.
+pub fn start(start: &Bound<'_, PyAny>) -> PyResult<When> {
+    if let Ok(text) = start.cast::<PyString>() {
+        let parsed = When::parse(text.to_str()?);
+        return parsed.map_err(|reason| invalid(start.py(), format!("start: {reason}")));
     }
     let position = if let Ok(id) = start.cast::<EventId>() {
         Position {
@@ -39,15 +28,27 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
             offset: Offset(offset),
         }
     } else if start.is_instance_of::<PyInt>() {
-        let message = format!(
-            "start as a number is the offset of an event, from 0 to 2**64 - 1, not {start}; the \
-             partitions' `end` (Topic.partitions) tells where the last events are"
-        );
-        return Err(invalid(start.py(), message));
+        let count: Option<i64> = start.extract().ok();
+        return match count.filter(|count| *count < 0) {
+            Some(count) => Ok(When::Last(count.unsigned_abs())),
+            None => {
+                let message = format!(
+                    "start as a number is the offset of an event, from 0 to 2**64 - 1, or, negative, \
+                     how many events before the end, not {start}"
+                );
+                Err(invalid(start.py(), message))
+            }
+        };
     } else {
-        return crate::producer::nanoseconds(start).map(Start::Time);
+        return Ok(Start::Time(point_in_time(start)?).into());
     };
-    Ok(Start::At(position))
+    Ok(Start::At(position).into())
+}
+
+/// Nanoseconds since 1970: of a datetime, a datetime64, or a timedelta ago.
+fn point_in_time(time: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let converter = time.py().import("thalweg._time")?;
+    converter.call_method1("point", (time,))?.extract()
 }
 
 /// Where a bounded read ends.
@@ -60,16 +61,21 @@ pub enum End {
 /// `end` of `Topic.read`.
 pub fn end(end: &Bound<'_, PyAny>) -> PyResult<End> {
     let py = end.py();
-    let ends = if let Ok(name) = end.cast::<PyString>() {
-        return match name.to_str()? {
+    let ends = if let Ok(text) = end.cast::<PyString>() {
+        return match text.to_str()? {
             "now" => Ok(End::Client(ReadEnd::Now)),
-            other => Err(invalid(
-                py,
-                format!(
-                    "end is now, an offset, an EventId, an aware datetime or a dict of offsets \
-                     and EventIds by partition, not {other:?}"
-                ),
-            )),
+            text => match When::parse(text) {
+                Ok(When::Start(Start::Time(time))) => Ok(End::Client(ReadEnd::Time(time))),
+                Ok(When::Start(Start::At(position))) => Ok(End::Offset(position.offset)),
+                _ => Err(invalid(
+                    py,
+                    format!(
+                        "end is now, an offset, an EventId, a time (-15m, 2026-11-23, \
+                         \"2026-11-23 04:00\", a datetime, a timedelta ago) or a dict of offsets \
+                         and EventIds by partition, not {text:?}"
+                    ),
+                )),
+            },
         };
     } else if let Ok(ends) = end.cast::<PyDict>() {
         let ends = ends.iter().map(|(partition, end)| {
@@ -98,8 +104,7 @@ pub fn end(end: &Bound<'_, PyAny>) -> PyResult<End> {
             format!("end as a number is the offset of an event, from 0 to 2**64 - 1, not {end}");
         return Err(invalid(py, message));
     } else {
-        let time = crate::producer::nanoseconds(end)?;
-        return Ok(End::Client(ReadEnd::Time(time)));
+        return Ok(End::Client(ReadEnd::Time(point_in_time(end)?)));
     };
     Ok(End::Client(ReadEnd::Before(ends)))
 }

@@ -22,7 +22,7 @@ use client::{
 };
 use memory::Target;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,7 +292,11 @@ impl Topic {
     /// - `start`: `"cursor"` begins behind the last acknowledged event, for a
     ///   new name at the first one; `"cursor_or_latest"` for a new name behind
     ///   the last one; `"beginning"`, `"latest"`, an offset (in each
-    ///   partition), or the `EventId` of the first event wanted.
+    ///   partition), the `EventId` of the first event wanted, or a negative number:
+    ///   with so many last events of each partition. A time begins with the first batch
+    ///   that the server took then or later: an aware datetime, a `datetime64` (UTC), a
+    ///   timedelta (so long ago), or a str such as `"-15m"`, `"-7d"`, `"2026-11-23"` or
+    ///   `"2026-11-23 04:00"` (of this machine's time zone), `"2026-11-23T04:00:00Z"`.
     /// - `partitions`: the indices of those to read; None reads all.
     /// - `data`: True gets all data of every event, False none. A function
     ///   `select(metadata, data)` gets the parsed metadata and a `DataView` of
@@ -384,11 +388,11 @@ impl Topic {
     /// Reads what the topic has now, or a part of that, and ends: without a name
     /// and a cursor. Use it in a `with` block, or iterate to the end.
     ///
-    /// - `start`: `"beginning"` (also None), an offset (in each partition), the
-    ///   `EventId` of the first event wanted, or an aware datetime.
+    /// - `start`: `"beginning"` (also None), or a place as for `consumer`: an offset (in
+    ///   each partition), `-10` for the last ten events of each, an `EventId`, a time.
     /// - `end`: `"now"` ends behind what is visible when the read begins, so
-    ///   also while events are pushed. Others end there too, or sooner: an
-    ///   aware datetime before the first event that the server appended then or
+    ///   also while events are pushed. Others end there too, or sooner: a time, as
+    ///   for `start`, before the first event that the server appended then or
     ///   later; an offset (in each partition) or an `EventId` (in its partition)
     ///   before that event; a dict has an offset or an `EventId` for each
     ///   partition that is to end sooner.
@@ -426,6 +430,7 @@ impl Topic {
         }
         let wanted = Wanted::new(this.is_raw(), data, allocator)?;
         (options.data, options.allocator) = (wanted.data, wanted.allocator);
+        let with_data = !matches!(options.data, DataMode::None);
         let client = this.call(py, move |handle| {
             options.end = match end {
                 End::Client(end) => end,
@@ -447,7 +452,14 @@ impl Topic {
             handle.read(options)
         })?;
         let topic = slf.clone().unbind();
-        Ok(Reader::new(py, client, topic, on_gap, wanted.parsed))
+        Ok(Reader::new(
+            py,
+            client,
+            topic,
+            on_gap,
+            wanted.parsed,
+            with_data,
+        ))
     }
 
     /// Joins a group: its members, in any number of programs, share the
@@ -541,7 +553,7 @@ impl Topic {
             on_lost: told(on_lost),
         };
         let mut options = ConsumerOptions {
-            start: start_of_new(py, start)?,
+            start: start_of_new(py, start)?.into(),
             data: wanted.data,
             allocator: wanted.allocator,
             inline_along,
@@ -773,6 +785,71 @@ impl Topic {
         let group = Py::new(py, Group(events))?;
         let event = |index| Event::new(group.clone_ref(py), index, None, raw);
         Ok((0..count).map(event).collect())
+    }
+
+    /// Changes the topic's definition, as `Driver.alter_topic` does.
+    #[pyo3(signature = (**changes))]
+    fn alter<'py>(
+        &self,
+        py: Python<'py>,
+        changes: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let described = self
+            ._driver()
+            .alter_topic(py, self.name().to_owned(), changes)?;
+        self.refresh(py)?;
+        Ok(described)
+    }
+
+    /// Deletes the topic with its events, cursors and gaps. Raises `UnknownTopic`.
+    fn delete(&self, py: Python<'_>) -> PyResult<()> {
+        self._driver().delete_topic(py, self.name().to_owned())
+    }
+
+    /// Every loss recorded for the topic: a list of `Gap`.
+    fn gaps<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self._driver().gaps(py, self.name().to_owned())
+    }
+
+    /// The cursors of the topic's consumers, or of one: a list of `Cursor`.
+    #[pyo3(signature = (consumer = ""))]
+    fn cursors<'py>(slf: &Bound<'py, Self>, consumer: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let driver = slf.get()._driver();
+        driver.cursors(slf.py(), slf, consumer)
+    }
+
+    /// Moves a consumer's durable cursors, backwards too, to where `to` is: a place as
+    /// `start` of `consumer`. `partitions` are the indices of those that are meant, None all;
+    /// of an `EventId` it is its own. Returns where the cursors are now, a list of `Cursor`.
+    /// For consumers that are not running; a running one has `Consumer.seek`.
+    ///
+    /// Raises `InvalidArgument`, `OutOfRange`, `UnknownPartition`, `Timeout`, `Unreachable`.
+    #[pyo3(signature = (consumer, to, *, partitions = None))]
+    fn seek<'py>(
+        slf: &Bound<'py, Self>,
+        consumer: String,
+        to: &Bound<'py, PyAny>,
+        partitions: Option<Vec<u32>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let (py, this) = (slf.py(), slf.get());
+        let when = options::start(to)?;
+        this.check_start(to, partitions.as_deref())?;
+        let partitions = match to.cast::<EventId>() {
+            Ok(id) => Some(vec![id.get().0.partition.0]),
+            Err(_) => partitions,
+        };
+        let name = consumer.clone();
+        this.call(py, move |handle| {
+            let positions = handle.positions(when, partitions)?;
+            handle.driver().seek(handle, &name, &positions)
+        })?;
+        Self::cursors(slf, &consumer)
+    }
+
+    /// Forgets all cursors of a consumer of the topic.
+    #[pyo3(signature = (consumer))]
+    fn delete_consumer(slf: &Bound<'_, Self>, consumer: String) -> PyResult<()> {
+        slf.get()._driver().delete_consumer(slf.py(), slf, consumer)
     }
 
     /// Reads data of one event, all of it or what `view` selects.

@@ -80,7 +80,7 @@ fn push(topic: &TopicHandle, numbers: std::ops::Range<u32>) {
 
 fn check_events(topic: &TopicHandle, count: u32) {
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         ..ConsumerOptions::default()
     };
     let consumer = topic.consumer("reader", options).unwrap();

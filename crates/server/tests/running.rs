@@ -58,7 +58,7 @@ fn push(topic: &TopicHandle, metadata: &[&str]) {
 fn read(driver: &Driver, name: &str, count: usize) -> Vec<String> {
     let topic = driver.open_topic(name).unwrap();
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         ..ConsumerOptions::default()
     };
     let consumer = topic.consumer("reader", options).unwrap();

@@ -75,7 +75,7 @@ fn exchange(producing: &Driver, consuming: &Driver, name: &str) {
     }
     producer.close(WATCHDOG).unwrap();
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         ..ConsumerOptions::default()
     };
     let topic = consuming.open_topic(name).unwrap();

@@ -163,7 +163,7 @@ impl AnswererActor {
                         }
                         None => {
                             let options = ConsumerOptions {
-                                start: Start::CursorOrLatest,
+                                start: Start::CursorOrLatest.into(),
                                 ..ConsumerOptions::default()
                             };
                             Stage::Opening(topic.begin_consumer(&self.plan.consumer, options))

@@ -210,7 +210,7 @@ impl ConsumerActor {
             Stage::Finding(pending) => match pending.try_get() {
                 Some(Ok(topic)) => {
                     let mut options = ConsumerOptions {
-                        start: self.start,
+                        start: self.start.into(),
                         credit_bytes: self.plan.credit_bytes,
                         ..ConsumerOptions::default()
                     };

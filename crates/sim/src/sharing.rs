@@ -402,7 +402,7 @@ impl World {
         let open = |driver: &client::Driver| driver.begin_open_topic(&name);
         let topic = self.good_answer(what, open, deadline)?;
         let options = ConsumerOptions {
-            start: Start::Beginning,
+            start: Start::Beginning.into(),
             ..ConsumerOptions::default()
         };
         let open = |_: &client::Driver| topic.begin_consumer("letters", options.clone());

@@ -260,7 +260,9 @@ pub struct ConsumeArgs {
     /// Read these partitions only
     #[arg(short, long, value_name = "INDEX", value_delimiter = ',')]
     pub partition: Vec<u32>,
-    /// Where to begin: beginning, latest, an offset, a time such as 2026-01-31T14:00:00Z, or one that many ago such as -90s, -15m, -2h [default: at the cursor, or at the beginning without one]
+    /// Where to begin: beginning, latest, an offset, -10 for the last ten events of each partition, a
+    /// time such as 2026-01-31, "2026-01-31 14:00" or 2026-01-31T14:00:00Z, or so long ago as -90s, -15m,
+    /// -2h, -7d [default: at the cursor, or at the beginning without one]
     #[arg(long, value_name = "WHERE", allow_hyphen_values = true)]
     pub start: Option<String>,
     /// Write each event's data to a file in this directory: PARTITION-INCARNATION-OFFSET.data
@@ -339,8 +341,9 @@ pub struct CursorSeekArgs {
     /// The consumer
     #[arg(short, long)]
     pub name: String,
-    /// Where to: beginning, latest or an offset
-    #[arg(long, value_name = "WHERE")]
+    /// Where to: beginning, latest, an offset, -10 for ten events before the end of each partition, a time
+    /// such as "2026-01-31 14:00" or 2026-01-31T14:00:00Z, or so long ago as -90s, -15m, -2h, -7d
+    #[arg(long, value_name = "WHERE", allow_hyphen_values = true)]
     pub to: String,
     /// Only these partitions
     #[arg(short, long, value_name = "INDEX", value_delimiter = ',')]

@@ -533,7 +533,7 @@ fn read_all(
     mut ends: BTreeMap<PartitionIndex, Position>,
 ) -> BTreeMap<EventId, Label> {
     let options = ConsumerOptions {
-        start: Start::Beginning,
+        start: Start::Beginning.into(),
         ..ConsumerOptions::default()
     };
     let consumer = topic.consumer("checker", options).unwrap();

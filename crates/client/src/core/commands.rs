@@ -196,6 +196,7 @@ impl ClientCore {
                 consumer,
                 partitions,
                 start,
+                starts,
                 seed,
             } => {
                 let key = consumer.key;
@@ -205,7 +206,7 @@ impl ClientCore {
                     ConsumerCore::new(&mut wire, consumer, start, seed, timeout, promise);
                 match is_member {
                     true => core.join(&mut wire),
-                    false => core.open(&mut wire, &partitions, start),
+                    false => core.open_at(&mut wire, &partitions, start, &starts),
                 }
                 self.consumers.insert(key, core);
             }

@@ -266,10 +266,22 @@ impl ConsumerCore {
 
     /// Subscribes to these partitions.
     pub fn open(&mut self, wire: &mut Wire<'_>, partitions: &[u32], start: Start) {
+        self.open_at(wire, partitions, start, &[]);
+    }
+
+    /// The same, but where `starts` says begins there.
+    pub fn open_at(
+        &mut self,
+        wire: &mut Wire<'_>,
+        partitions: &[u32],
+        start: Start,
+        starts: &[(PartitionIndex, Position)],
+    ) {
         for partition in partitions {
+            let own = starts.iter().find(|(index, _)| index.0 == *partition);
             let subscription = Subscription {
                 id: None,
-                start,
+                start: own.map_or(start, |(_, position)| Start::At(*position)),
                 next: None,
                 generation: 0,
                 retry_at: None,

@@ -4,7 +4,9 @@ use crate::batch_queue::ProducerShared;
 use crate::consumer::ConsumerFeed;
 use crate::queue::QueueFeed;
 use std::sync::Arc;
+use wire::PartitionIndex;
 use wire::message::Start;
+use wire::record::Position;
 
 /// Carried by [`crate::mailbox::Command::Open`].
 pub(crate) enum Opening {
@@ -12,7 +14,9 @@ pub(crate) enum Opening {
     Consumer {
         consumer: Arc<ConsumerFeed>,
         partitions: Vec<u32>,
+        /// Where to begin in partitions that `starts` does not name.
         start: Start,
+        starts: Vec<(PartitionIndex, Position)>,
         /// Chance, of which a group's member's ids are made.
         seed: u128,
     },

@@ -9,9 +9,8 @@ use crate::progress::{Beside, Progress};
 use bytes::Bytes;
 use client::{
     Bounds, ConsumedEvent, Consumer, ConsumerOptions, DataMode, DataWanted, EventDataRef,
-    EventInfo, Patience, Pulled, Target, TopicHandle,
+    EventInfo, Patience, Pulled, Target, TopicHandle, When,
 };
-use jiff::{SignedDuration, Timestamp};
 use memory::Buffer;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::message::{PartitionDescription, Start};
-use wire::record::{Gap, Position};
+use wire::record::Gap;
 use wire::view::DataView;
-use wire::{EventId, Offset, PartitionIndex};
+use wire::{EventId, PartitionIndex};
 
 /// How often an idle consumer looks whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -86,44 +85,20 @@ fn chosen(args: &ConsumeArgs, topic: &TopicHandle) -> Result<Vec<PartitionDescri
     args.partition.iter().map(find).collect()
 }
 
-/// A time of day, or one that lies so long before now: nanoseconds since 1970.
-fn point_in_time(text: &str) -> Option<u64> {
-    let time = match text.strip_prefix('-') {
-        Some(ago) => {
-            let ago = ago.parse::<SignedDuration>().ok()?;
-            Timestamp::now().checked_sub(ago).ok()?
-        }
-        None => text.parse::<Timestamp>().ok()?,
-    };
-    Some(u64::try_from(time.as_nanosecond()).unwrap_or(0))
-}
-
 fn open(
     args: &ConsumeArgs,
     topic: &TopicHandle,
     chosen: &[PartitionDescription],
 ) -> Result<Consumer, Failure> {
     let start = match args.start.as_deref() {
-        None => Start::Cursor,
-        Some("beginning") => Start::Beginning,
-        Some("latest") => Start::Latest,
-        Some(text) if let Some(time) = point_in_time(text) => Start::Time(time),
-        Some(text) => {
-            let offset = text.parse().map(Offset).map_err(|_| {
-                Failure::usage(
-                    "--start",
-                    format!("{text:?} is neither beginning, latest, an offset nor a time"),
-                )
-            })?;
-            let [partition] = chosen else {
+        None => Start::Cursor.into(),
+        Some(text) => match When::parse(text).map_err(|why| Failure::usage("--start", why))? {
+            When::Start(Start::At(_)) if chosen.len() != 1 => {
                 let why = "an offset counts in one partition; choose it with --partition";
                 return Err(Failure::usage("--start", why));
-            };
-            Start::At(Position {
-                incarnation: partition.incarnation,
-                offset,
-            })
-        }
+            }
+            when => when,
+        },
     };
     let wants_data = args.data_dir.is_some() || args.data_base64;
     let options = ConsumerOptions {

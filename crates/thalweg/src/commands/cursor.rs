@@ -3,10 +3,8 @@
 use crate::cli::{CursorCommand, CursorDeleteArgs, CursorListArgs, CursorSeekArgs};
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
+use client::When;
 use serde_json::json;
-use wire::message::PartitionDescription;
-use wire::record::Position;
-use wire::{Offset, PartitionIndex};
 
 pub fn run(command: CursorCommand) -> Result<(), Failure> {
     match command {
@@ -67,47 +65,9 @@ fn list(args: &CursorListArgs) -> Result<(), Failure> {
 fn seek(args: &CursorSeekArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
-    let known = topic.partitions();
-    let chosen: Vec<&PartitionDescription> = match args.partition.as_slice() {
-        [] => known.iter().collect(),
-        indexes => indexes
-            .iter()
-            .map(|index| {
-                known
-                    .iter()
-                    .find(|partition| partition.partition.0 == *index)
-                    .ok_or_else(|| {
-                        let count = known.len();
-                        Failure::usage(
-                            &args.topic,
-                            format!("partition {index} is out of range: the topic has {count}"),
-                        )
-                    })
-            })
-            .collect::<Result<_, _>>()?,
-    };
-    let positions: Vec<(PartitionIndex, Position)> = chosen
-        .into_iter()
-        .map(|partition| {
-            let offset = match args.to.as_str() {
-                "beginning" => partition.first,
-                "latest" => partition.watermarks.committed,
-                text => Offset(text.parse().map_err(|_| {
-                    Failure::usage(
-                        "--to",
-                        format!("{text:?} is neither beginning, latest nor an offset"),
-                    )
-                })?),
-            };
-            Ok((
-                partition.partition,
-                Position {
-                    incarnation: partition.incarnation,
-                    offset,
-                },
-            ))
-        })
-        .collect::<Result<_, Failure>>()?;
+    let to = When::parse(&args.to).map_err(|why| Failure::usage("--to", why))?;
+    let partitions = (!args.partition.is_empty()).then(|| args.partition.clone());
+    let positions = topic.positions(to, partitions).about(&args.topic)?;
     driver
         .seek(&topic, &args.name, &positions)
         .about(format!("{}/{}", args.topic, args.name))?;
