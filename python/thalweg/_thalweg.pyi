@@ -3,9 +3,9 @@
 
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import GenericAlias, TracebackType
-from typing import Any, Generic, Literal, Self, SupportsIndex, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,11 @@ from typing_extensions import Buffer, TypeVar, disjoint_base
 
 from thalweg.descriptions import Cursor, Gap, Gathered, PartitionDescription, TopicDescription
 from thalweg.plugins import Plugin
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    import xarray
 
 __all__ = [
     "__version__",
@@ -48,6 +53,10 @@ _Storage: TypeAlias = str | tuple[str, dict[str, Any]]
 _Durability: TypeAlias = Literal["memory", "written", "synced"]
 _Selector: TypeAlias = Callable[[Any, "DataView"], "DataView | None"]
 _Allocator: TypeAlias = Callable[[Any, "DataView"], _Buffer]
+# A point in time, or how long ago it was.
+_Time: TypeAlias = datetime | timedelta | np.datetime64 | np.timedelta64
+# A place in a topic: a word or a time as text, an offset, the last events, an event, a time.
+_Place: TypeAlias = "str | int | EventId | _Time"
 
 @final
 class Driver:
@@ -340,11 +349,7 @@ class Topic:
         self,
         name: str,
         *,
-        start: Literal["cursor", "cursor_or_latest", "beginning", "latest"]
-        | int
-        | EventId
-        | datetime
-        | None = None,
+        start: _Place | None = None,
         partitions: Sequence[int] | None = None,
         data: bool | _Selector | None = None,
         allocator: _Allocator | None = None,
@@ -360,7 +365,11 @@ class Topic:
         - `start`: `"cursor"` begins behind the last acknowledged event, for a
           new name at the first one; `"cursor_or_latest"` for a new name behind
           the last one; `"beginning"`, `"latest"`, an offset (in each
-          partition), or the `EventId` of the first event wanted.
+          partition), the `EventId` of the first event wanted, or a negative number:
+          with so many last events of each partition. A time begins with the first batch
+          that the server took then or later: an aware datetime, a `datetime64` (UTC), a
+          timedelta (so long ago), or a str such as `"-15m"`, `"-7d"`, `"2026-11-23"` or
+          `"2026-11-23 04:00"` (of this machine's time zone), `"2026-11-23T04:00:00Z"`.
         - `partitions`: the indices of those to read; None reads all.
         - `data`: True gets all data of every event, False none. A function
           `select(metadata, data)` gets the parsed metadata and a `DataView` of
@@ -393,8 +402,8 @@ class Topic:
     def read(
         self,
         *,
-        start: Literal["beginning", "latest"] | int | EventId | datetime | None = None,
-        end: Literal["now"] | int | EventId | datetime | Mapping[int, int | EventId] | None = None,
+        start: _Place | None = None,
+        end: _Place | Mapping[int, int | EventId] | None = None,
         partitions: Sequence[int] | None = None,
         data: bool | _Selector | None = None,
         allocator: _Allocator | None = None,
@@ -404,11 +413,11 @@ class Topic:
         """Reads what the topic has now, or a part of that, and ends: without a name
         and a cursor. Use it in a `with` block, or iterate to the end.
 
-        - `start`: `"beginning"` (also None), an offset (in each partition), the
-          `EventId` of the first event wanted, or an aware datetime.
+        - `start`: `"beginning"` (also None), or a place as for `consumer`: an offset (in
+          each partition), `-10` for the last ten events of each, an `EventId`, a time.
         - `end`: `"now"` ends behind what is visible when the read begins, so
-          also while events are pushed. Others end there too, or sooner: an
-          aware datetime before the first event that the server appended then or
+          also while events are pushed. Others end there too, or sooner: a time, as
+          for `start`, before the first event that the server appended then or
           later; an offset (in each partition) or an `EventId` (in its partition)
           before that event; a dict has an offset or an `EventId` for each
           partition that is to end sooner.
@@ -571,6 +580,26 @@ class Topic:
 
         Raises `OutOfRange`, `UnknownPartition`, `Damaged`.
         """
+    def alter(self, **changes: Any) -> TopicDescription:
+        """Changes the topic's definition, as `Driver.alter_topic` does."""
+    def delete(self) -> None:
+        """Deletes the topic with its events, cursors and gaps. Raises `UnknownTopic`."""
+    def gaps(self) -> list[Gap]:
+        """Every loss recorded for the topic: a list of `Gap`."""
+    def cursors(self, consumer: str = "") -> list[Cursor]:
+        """The cursors of the topic's consumers, or of one: a list of `Cursor`."""
+    def seek(
+        self, consumer: str, to: _Place, *, partitions: Sequence[int] | None = None
+    ) -> list[Cursor]:
+        """Moves a consumer's durable cursors, backwards too, to where `to` is: a place as
+        `start` of `consumer`. `partitions` are the indices of those that are meant, None all;
+        of an `EventId` it is its own. Returns where the cursors are now, a list of `Cursor`.
+        For consumers that are not running; a running one has `Consumer.seek`.
+
+        Raises `InvalidArgument`, `OutOfRange`, `UnknownPartition`, `Timeout`, `Unreachable`.
+        """
+    def delete_consumer(self, consumer: str) -> None:
+        """Forgets all cursors of a consumer of the topic."""
     def read_data(
         self, event: Event, view: DataView | None = None, *, buffer: _Buffer | None = None
     ) -> Any:
@@ -632,6 +661,33 @@ class Producer:
         `Topic.producer`. Raises `InvalidEvent` if the event is refused,
         `UnknownPartition`, `BudgetExceeded`, `Closed`, and what the producer has
         failed with.
+        """
+    def push_array(
+        self,
+        array: npt.ArrayLike,
+        metadata: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key: bytes | str | None = None,
+        headers: _Headers | None = None,
+        time: int | datetime | np.datetime64 | None = None,
+        partition: int | None = None,
+        borrow: bool = False,
+        **fields: Any,
+    ) -> Future[EventId]:
+        """Sends an array as one event, which `Event.array` gives back, and returns its
+        future at once.
+
+        `array` is a numpy array, or what numpy makes one of, of any shape and of any
+        dtype without Python objects, structured ones and Fortran's order too; one whose
+        memory is not in one piece is copied. The event's metadata is `metadata`, a
+        mapping or None, and `fields`, to which `dtype` and `shape` are added (and `order`
+        `"F"`, if the first index changes fastest); its data is the array's bytes.
+        `key`, `headers`, `time`, `partition` and `borrow` are as for `push`; a field of
+        one of these names goes into `metadata`.
+
+        Raises `InvalidArgument` for an array that bytes alone do not make again, and for
+        a field that is there twice; and what `push` does.
         """
     def push_many(
         self,
@@ -883,6 +939,34 @@ class Reader:
         """An event if there is one, and in how many seconds to look again if no
         function is called before; raises `StopAsyncIteration` at the end.
         """
+    def to_arrow(self) -> pyarrow.Table:
+        """Reads to the end, and returns a `pyarrow.Table` with a row for each event.
+
+        A column for each field of the metadata, null where an event has none, objects as
+        structs (`_metadata` for metadata that is no object); then `_partition`, `_offset`
+        and `_append_time`; and `_time`, `_key` and `_data` (bytes), if an event has one.
+        All of it is in memory at once: `Topic.read(data=False)` leaves the data where it is.
+
+        Raises `InvalidArgument` if a field has not one type in all events, `ImportError`
+        without pyarrow, and what iterating raises.
+        """
+    def to_pandas(self) -> pandas.DataFrame:
+        """Reads to the end, and returns a `pandas.DataFrame` with a row for each event.
+
+        The columns are those of `to_arrow`, but fields of fields are columns of their own,
+        `outer.inner`; `_data` holds arrays of events that `Producer.push_array` made, bytes of
+        others. Raises `ImportError` without pandas, and what iterating raises.
+        """
+    def to_xarray(self) -> xarray.Dataset:
+        """Reads to the end, and returns an `xarray.Dataset` with a dimension `event`.
+
+        Its variable `data` has the arrays of events that `Producer.push_array` made, behind
+        each other, with the dimensions `event`, `dim_0`, …; what `to_pandas` has as columns are
+        coordinates along `event`. The arrays are in memory twice while it is made.
+
+        Raises `InvalidArgument` if the arrays are not of one shape and dtype or only some
+        events have one, `ImportError` without xarray, and what iterating raises.
+        """
     @property
     def gaps(self) -> list[Gap]:
         """What was lost of that which was to be read, as it was met: a list of
@@ -955,11 +1039,19 @@ class Event:
         """The selected data as a numpy array, without a copy.
 
         `dtype` and `shape` are those of numpy; what is left out is taken from
-        the metadata's `dtype` and `shape`, if it is an object that has them.
+        the metadata's `dtype`, and `shape` and `order`, if it is an object that has them.
         Without either: bytes, in one dimension. The array is read-only unless
         an allocator gave the memory, and keeps that memory alive.
 
-        Raises `ValueError` if the data has another length, and as `data` does.
+        Raises `ValueError` if the data has another length or the dtype holds Python
+        objects, and as `data` does.
+        """
+    def array(self) -> np.ndarray[Any, Any]:
+        """The array that `Producer.push_array` made this event of: its dtype, its shape and
+        its order are those that the metadata says. Without a copy, as by `numpy`.
+
+        Raises `InvalidArgument` if the metadata has no `dtype` and `shape`, `ValueError` if
+        not all of the data is here, and as `data` does.
         """
     @property
     def key(self) -> bytes | None:

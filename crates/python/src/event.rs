@@ -176,11 +176,12 @@ impl Event {
     /// The selected data as a numpy array, without a copy.
     ///
     /// `dtype` and `shape` are those of numpy; what is left out is taken from
-    /// the metadata's `dtype` and `shape`, if it is an object that has them.
+    /// the metadata's `dtype`, and `shape` and `order`, if it is an object that has them.
     /// Without either: bytes, in one dimension. The array is read-only unless
     /// an allocator gave the memory, and keeps that memory alive.
     ///
-    /// Raises `ValueError` if the data has another length, and as `data` does.
+    /// Raises `ValueError` if the data has another length or the dtype holds Python
+    /// objects, and as `data` does.
     #[pyo3(signature = (dtype = None, shape = None))]
     fn numpy<'py>(
         &self,
@@ -193,12 +194,22 @@ impl Event {
             Some(dtype) => Some(dtype),
             None => said("dtype")?,
         };
-        let shape = match shape {
-            Some(shape) => Some(shape),
-            None => said("shape")?,
+        let (shape, order) = match shape {
+            Some(shape) => (Some(shape), None),
+            None => (said("shape")?, said("order")?),
         };
         let make = py.import("thalweg._arrays")?;
-        make.call_method1("array", (self.data(py)?, dtype, shape))
+        make.call_method1("array", (self.data(py)?, dtype, shape, order))
+    }
+
+    /// The array that `Producer.push_array` made this event of: its dtype, its shape and
+    /// its order are those that the metadata says. Without a copy, as by `numpy`.
+    ///
+    /// Raises `InvalidArgument` if the metadata has no `dtype` and `shape`, `ValueError` if
+    /// not all of the data is here, and as `data` does.
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let make = py.import("thalweg._arrays")?;
+        make.call_method1("stored", (self.data(py)?, self.metadata(py)?))
     }
 
     /// The key as bytes, or None; an empty key is a key.

@@ -234,6 +234,44 @@ impl Producer {
         Ok(Future::of_push(push, Some(slf.clone().unbind())))
     }
 
+    /// Sends an array as one event, which `Event.array` gives back, and returns its
+    /// future at once.
+    ///
+    /// `array` is a numpy array, or what numpy makes one of, of any shape and of any
+    /// dtype without Python objects, structured ones and Fortran's order too; one whose
+    /// memory is not in one piece is copied. The event's metadata is `metadata`, a
+    /// mapping or None, and `fields`, to which `dtype` and `shape` are added (and `order`
+    /// `"F"`, if the first index changes fastest); its data is the array's bytes.
+    /// `key`, `headers`, `time`, `partition` and `borrow` are as for `push`; a field of
+    /// one of these names goes into `metadata`.
+    ///
+    /// Raises `InvalidArgument` for an array that bytes alone do not make again, and for
+    /// a field that is there twice; and what `push` does.
+    #[pyo3(signature = (array, metadata = None, /, *, key = None, headers = None, time = None,
+                        partition = None, borrow = false, **fields))]
+    #[allow(clippy::too_many_arguments)]
+    fn push_array(
+        slf: &Bound<'_, Self>,
+        array: &Bound<'_, PyAny>,
+        metadata: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        headers: Option<&Bound<'_, PyAny>>,
+        time: Option<&Bound<'_, PyAny>>,
+        partition: Option<u32>,
+        borrow: bool,
+        fields: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Future> {
+        let py = slf.py();
+        let none = PyDict::new(py);
+        let make = py.import("thalweg._arrays")?;
+        let event = make.call_method1("event_of", (array, metadata, fields.unwrap_or(&none)))?;
+        let (metadata, data) = event.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+        let (metadata, data) = (Some(&metadata), Some(&data));
+        Self::push(
+            slf, metadata, data, key, headers, time, partition, false, borrow,
+        )
+    }
+
     /// Sends many events, in order, and returns their futures.
     ///
     /// `metadata` is a list with one entry an event, each as for `push`, or

@@ -39,6 +39,8 @@ pub struct Reader {
     is_done: AtomicBool,
     topic: Py<Topic>,
     raw: bool,
+    /// Whether data of events was asked for.
+    with_data: bool,
     /// Taken from the client and not yet by the user.
     ahead: Ahead,
     /// How many events to take next. A number that only guides.
@@ -58,6 +60,7 @@ impl Reader {
         topic: Py<Topic>,
         on_gap: Option<Py<PyAny>>,
         parsed: Option<Arc<Parsed>>,
+        with_data: bool,
     ) -> Self {
         let raw = topic.bind(py).get().is_raw();
         Self {
@@ -66,6 +69,7 @@ impl Reader {
             is_done: AtomicBool::new(false),
             topic,
             raw,
+            with_data,
             ahead: Ahead::default(),
             ahead_max: AtomicUsize::new(1),
             gaps: Gaps::new(on_gap),
@@ -77,6 +81,11 @@ impl Reader {
 
     fn client(&self) -> MutexGuard<'_, Option<Arc<client::Reader>>> {
         self.client.lock().expect("no holder panics here")
+    }
+
+    fn table<'py>(slf: &Bound<'py, Self>, make: &str) -> PyResult<Bound<'py, PyAny>> {
+        let tables = slf.py().import("thalweg._tables")?;
+        tables.call_method1(make, (slf, slf.get().with_data))
     }
 
     fn has_ended(&self) -> bool {
@@ -204,6 +213,40 @@ impl Reader {
             return Err(PyStopAsyncIteration::new_err(()));
         }
         Ok((event, None))
+    }
+
+    /// Reads to the end, and returns a `pyarrow.Table` with a row for each event.
+    ///
+    /// A column for each field of the metadata, null where an event has none, objects as
+    /// structs (`_metadata` for metadata that is no object); then `_partition`, `_offset`
+    /// and `_append_time`; and `_time`, `_key` and `_data` (bytes), if an event has one.
+    /// All of it is in memory at once: `Topic.read(data=False)` leaves the data where it is.
+    ///
+    /// Raises `InvalidArgument` if a field has not one type in all events, `ImportError`
+    /// without pyarrow, and what iterating raises.
+    fn to_arrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::table(slf, "to_arrow")
+    }
+
+    /// Reads to the end, and returns a `pandas.DataFrame` with a row for each event.
+    ///
+    /// The columns are those of `to_arrow`, but fields of fields are columns of their own,
+    /// `outer.inner`; `_data` holds arrays of events that `Producer.push_array` made, bytes of
+    /// others. Raises `ImportError` without pandas, and what iterating raises.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::table(slf, "to_pandas")
+    }
+
+    /// Reads to the end, and returns an `xarray.Dataset` with a dimension `event`.
+    ///
+    /// Its variable `data` has the arrays of events that `Producer.push_array` made, behind
+    /// each other, with the dimensions `event`, `dim_0`, …; what `to_pandas` has as columns are
+    /// coordinates along `event`. The arrays are in memory twice while it is made.
+    ///
+    /// Raises `InvalidArgument` if the arrays are not of one shape and dtype or only some
+    /// events have one, `ImportError` without xarray, and what iterating raises.
+    fn to_xarray<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::table(slf, "to_xarray")
     }
 
     /// What was lost of that which was to be read, as it was met: a list of
