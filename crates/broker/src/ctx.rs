@@ -1,6 +1,7 @@
 //! What every part of a node needs beside its own state: the time, timers, ids, budgets, a way
 //! out, and a note of what is to be looked at again.
 
+use crate::answer::{Answer, Delivery};
 use crate::budget::DataBudget;
 use crate::effects::Effect;
 use crate::faults::Fault;
@@ -93,6 +94,16 @@ impl Ctx {
     /// A line for the operator.
     pub fn report(&mut self, line: String) {
         self.outputs.push_back(Output::Report(line));
+    }
+
+    /// Answers a request.
+    pub fn answer(&mut self, caller: RequestId, answer: Answer) {
+        self.effects.push_back(Effect::Answer(caller, answer));
+    }
+
+    /// Delivers something to a subscription or a membership, which this request began.
+    pub fn deliver(&mut self, caller: RequestId, delivery: Delivery) {
+        self.effects.push_back(Effect::Deliver(caller, delivery));
     }
 
     /// Answers a request.

@@ -1,5 +1,6 @@
 //! What there is, for clients and people: nothing here changes anything.
 
+use crate::answer::Answer;
 use crate::coordinator::served_topic::Slot;
 use crate::ids::RequestId;
 use crate::node::Node;
@@ -9,7 +10,7 @@ use crate::view::View;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use wire::message::*;
-use wire::{Codec, ErrorCode, TopicId};
+use wire::{ErrorCode, TopicId};
 
 impl Node {
     /// The node, as it is described.
@@ -34,7 +35,7 @@ impl Node {
             .filter_map(|id| self.view().description(id))
             .collect();
         // A list of topics may be longer than a head; then it is the payload.
-        self.reply_long(caller, TopicList { topics }.to_bytes());
+        self.answer(caller, Answer::Topics(TopicList { topics }));
         Ok(())
     }
 
@@ -48,7 +49,7 @@ impl Node {
             .view()
             .description(id)
             .ok_or_else(|| unknown_topic(id))?;
-        self.reply_long(caller, description.to_bytes());
+        self.answer(caller, Answer::Topic(description));
         Ok(())
     }
 
@@ -70,7 +71,7 @@ impl Node {
         let list = GapList {
             gaps: gaps.collect(),
         };
-        self.reply_long(caller, list.to_bytes());
+        self.answer(caller, Answer::Gaps(list));
         Ok(())
     }
 
@@ -89,7 +90,7 @@ impl Node {
                 format!("the topic has no consumer {consumer:?}"),
             ));
         }
-        self.reply_long(caller, ConsumerList { consumers }.to_bytes());
+        self.answer(caller, Answer::Consumers(ConsumerList { consumers }));
         Ok(())
     }
 
@@ -121,9 +122,9 @@ impl Node {
         let Some((callers, json)) = complete else {
             return;
         };
-        let head = Bytes::from(StatusReply { json }.to_bytes());
+        let json = Bytes::from(json);
         for caller in callers {
-            self.ctx.reply_long(caller, head.clone());
+            self.ctx.answer(caller, Answer::Status(json.clone()));
         }
     }
 

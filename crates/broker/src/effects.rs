@@ -1,6 +1,7 @@
 //! What an act of one object asks of the others. The object notes it in the context; the node
 //! routes it right behind the act, in the order in which it was noted.
 
+use crate::answer::{Answer, Delivery};
 use crate::ids::{LinkId, PartitionKey, RequestId, SharedId, StorageId};
 use bytes::Bytes;
 use log::{DataPlace, EventData, Found, StorageError};
@@ -11,9 +12,11 @@ use wire::{ErrorReply, Incarnation, Offset, PartitionIndex, TopicId};
 /// See the module.
 pub(crate) enum Effect {
     /// A request is answered.
+    Answer(RequestId, Answer),
     Reply(RequestId, Message),
     Refuse(RequestId, ErrorReply),
-    /// A message that answers nothing: events, or the end of a subscription.
+    /// Something comes to a subscription or a membership, which this request began.
+    Deliver(RequestId, Delivery),
     Send(LinkId, Message),
     /// A subscription has ended by itself: its session forgets it.
     SubscriptionEnded(RequestId),

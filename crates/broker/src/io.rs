@@ -1,6 +1,9 @@
 //! What goes into a node and comes out of it.
 
+use crate::answer::ClientOutput;
+use crate::identity::Identity;
 use crate::ids::{JobId, LinkId, StorageId};
+use crate::request::ClientInput;
 use log::{Disk, DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
 use log::{StorageError, StorageKind};
 use memory::Buffer;
@@ -41,8 +44,19 @@ pub enum Input {
     /// it when they pass [`LINK_QUEUED_BYTES_HIGH`], and again when they have fallen to
     /// [`LINK_QUEUED_BYTES_LOW`]: in between nothing is delivered on the connection.
     LinkQueued { link: LinkId, bytes: u64 },
-    /// A message arrived.
+    /// A message of Thalweg's own protocol arrived.
     Message { link: LinkId, message: Received },
+    /// A connection stands whose listener speaks another protocol, and has let its client in.
+    /// It sees to it that a client that is gone is gone here: [`Input::LinkDown`].
+    ClientUp {
+        link: LinkId,
+        /// Who is at the other end.
+        peer: Peer,
+        /// What its client has proved.
+        identity: Identity,
+    },
+    /// Something came on such a connection.
+    Client { link: LinkId, input: ClientInput },
     /// A read of a client's memory is done.
     ReadDone {
         link: LinkId,
@@ -125,6 +139,11 @@ pub enum Output {
         /// A dead link is no error: the message is dropped.
         link: LinkId,
         message: Message,
+    },
+    /// Say something to a client that came by [`Input::ClientUp`].
+    Client {
+        link: LinkId,
+        output: Box<ClientOutput>,
     },
     /// Read a client's memory; answered by [`Input::ReadDone`].
     Read {

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
 mod blocking;
 mod budget;
 mod coordinator;
@@ -16,6 +17,7 @@ mod drain_stage;
 mod effects;
 mod faults;
 mod flow;
+mod identity;
 mod ids;
 mod io;
 mod metadata_check;
@@ -37,16 +39,20 @@ mod space;
 mod start;
 mod status;
 mod timers;
+mod verified;
 mod view;
 
+pub use answer::{Answer, Delivery};
 #[cfg(any(test, feature = "testing"))]
 pub use coordinator::{controller, table};
 pub use faults::Fault;
+pub use identity::{Identity, Proof};
 pub use io::FileSystemSpace;
 pub use node::Node;
 pub use options::open_in_turn;
 pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
 pub use request::Request;
+pub use verified::Verified;
 
 #[cfg(test)]
 mod tests;

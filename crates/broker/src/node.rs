@@ -22,7 +22,7 @@ use crate::ids::{Bulk, INTERNAL_STORAGE, Purpose, RequestId, SharedId};
 use crate::partition::{Partition, Partitions};
 use crate::queue::{Leases, Letters, Queue};
 use crate::read_data::Reads;
-use crate::session::{Deferred, Sessions};
+use crate::session::Sessions;
 use crate::status::StatusAnswers;
 use crate::timers::Timer;
 use std::collections::BTreeMap;
@@ -35,8 +35,6 @@ use wire::frame::BULK_CHUNK_BYTES;
 pub struct Node {
     pub(crate) ctx: Ctx,
     pub(crate) sessions: Sessions,
-    /// Settlements that have come and have no effect yet.
-    pub(crate) deferred: Deferred,
     /// The table, and changes of it that are under way.
     pub(crate) commands: Commands,
     pub(crate) topics: Topics,
@@ -78,6 +76,12 @@ impl Node {
             }
             Input::LinkQueued { link, bytes } => self.link_queued(link, bytes),
             Input::Message { link, message } => self.message(link, message),
+            Input::ClientUp {
+                link,
+                peer,
+                identity,
+            } => self.sessions.client_up(link, peer, identity, &mut self.ctx),
+            Input::Client { link, input } => self.client(link, input),
             Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
                 Some(Bulk::Transfer(storage, transfer)) => {
                     self.at(storage, |partition, ctx| {
@@ -125,7 +129,7 @@ impl Node {
                 self.drain();
             }
         }
-        if self.deferred.is_due(&self.ctx) {
+        if self.sessions.is_late(&self.ctx) {
             self.catch_up();
         }
         while let Some(timer) = self.ctx.timers.pop(now.monotonic) {
@@ -151,7 +155,7 @@ impl Node {
     /// Whether settlements were deferred: the node is to be handed [`Input::Timer`] when
     /// nothing else is to be done.
     pub fn is_behind(&self) -> bool {
-        !self.deferred.is_empty()
+        self.sessions.is_behind()
     }
 
     /// Whether the client of a connection has said who it is, and was let in.
@@ -227,11 +231,17 @@ impl Node {
     pub(crate) fn route(&mut self) {
         while let Some(effect) = self.ctx.effects.pop_front() {
             match effect {
+                Effect::Answer(caller, answer) => {
+                    self.sessions.answer(caller, answer, &mut self.ctx);
+                }
                 Effect::Reply(caller, message) => {
                     self.sessions.reply(caller, message, &mut self.ctx);
                 }
                 Effect::Refuse(caller, error) => {
-                    self.sessions.refuse(caller, &error, &mut self.ctx);
+                    self.sessions.refuse(caller, error, &mut self.ctx);
+                }
+                Effect::Deliver(caller, delivery) => {
+                    self.sessions.deliver(caller, delivery, &mut self.ctx);
                 }
                 Effect::Send(link, message) => self.sessions.send(link, message, &mut self.ctx),
                 Effect::SubscriptionEnded(RequestId { link, id }) => {

@@ -1,5 +1,6 @@
 //! Requests to one partition: what they name is found, then the partition is asked.
 
+use crate::answer::Answer;
 use crate::coordinator::gaps::beginning;
 use crate::coordinator::producers::check_epoch;
 use crate::ctx::Ctx;
@@ -12,7 +13,7 @@ use crate::refusal::{Refused, refuse};
 use crate::request::{PartitionRequest, Target};
 use crate::selection::SelectedEvent;
 use crate::session::Work;
-use memory::Buffer;
+use crate::verified::Verified;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
 use wire::{ErrorCode, MemberId, TopicId};
@@ -38,8 +39,8 @@ impl Node {
         request: PartitionRequest,
     ) -> Result<(), Refused> {
         match request {
-            PartitionRequest::Produce(produce, payload) => {
-                self.produce(caller, target, produce, payload)
+            PartitionRequest::Produce(produce, batch) => {
+                self.produce(caller, target, produce, batch)
             }
             PartitionRequest::Subscribe(subscribe) => self.subscribe(caller, target, subscribe),
             PartitionRequest::Unsubscribe(unsubscribe) => {
@@ -56,7 +57,7 @@ impl Node {
         caller: RequestId,
         target: Target,
         produce: Produce,
-        payload: Buffer,
+        batch: Verified,
     ) -> Result<(), Refused> {
         self.drain.refuse_begun()?;
         let (id, index) = (target.topic, produce.partition);
@@ -66,7 +67,7 @@ impl Node {
             return Err(topic.closed(index));
         };
         let store = &partition.store;
-        let (batch, wanted) = ValidBatch::check(id, topic, store, produce, payload, &self.ctx)?;
+        let (batch, wanted) = ValidBatch::check(id, topic, store, produce, batch, &self.ctx)?;
         check_epoch(&batch.header, self.commands.table(), &self.ctx)?;
         let session = self.sessions.get_mut(caller.link);
         let work = Work::Produce(storage, batch.header.producer);
@@ -217,7 +218,7 @@ impl Node {
             self.forget_subscription(ended, storage);
         }
         // Behind the deliveries that were sent before.
-        self.reply_in_bulk(caller, Vec::new(), Vec::new());
+        self.answer(caller, Answer::Unsubscribed);
     }
 
     /// Nobody is there any more who subscribed, or wants it.

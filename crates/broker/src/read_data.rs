@@ -1,6 +1,7 @@
 //! Selected data goes out: gathered from storage, written into the caller's
 //! memory, answered when all of it is there.
 
+use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::flow::Asks;
@@ -19,7 +20,7 @@ use wire::checksum::crc32c_append;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::{DataRead, DataWanted, Region};
 use wire::view::{SEGMENTS_MAX, Segment};
-use wire::{Codec, ErrorCode, ErrorReply};
+use wire::{ErrorCode, ErrorReply};
 
 /// Pieces shorter than this on average are gathered by a copy: below it,
 /// handing over many small pieces costs more than the copy.
@@ -309,7 +310,7 @@ impl Reads {
         match result {
             Ok(checksums) => {
                 // Behind the writes, where the transport keeps their order.
-                ctx.reply_in_bulk(caller, DataRead { checksums }.to_bytes(), Vec::new());
+                ctx.answer(caller, Answer::DataRead(DataRead { checksums }));
             }
             Err(error) => ctx.refuse(caller, error),
         }

@@ -4,9 +4,45 @@
 //! node routes it to the object that it is about, and that object answers. The parts are the
 //! records of `wire`, which are plain values; bytes, frames and readers are not to be found here.
 
-use memory::Buffer;
+use crate::verified::Verified;
+use std::time::Duration;
 use wire::TopicId;
 use wire::message::*;
+
+/// What comes of a client of another protocol than Thalweg's own, whose listener decodes it.
+#[derive(Debug)]
+pub enum ClientInput {
+    /// It asks for something.
+    Call(Box<Call>),
+    /// It does not wait any more for the answer to the call of this id.
+    Cancel {
+        /// The call's.
+        id: u64,
+    },
+    /// A subscription may be delivered so many bytes more.
+    Credit {
+        /// Of the call that opened the subscription.
+        id: u64,
+        /// Beside those that it had.
+        bytes: u64,
+    },
+    /// It was heard of.
+    Alive,
+}
+
+/// A request, and what its caller wants of the answer.
+#[derive(Debug)]
+pub struct Call {
+    /// Chosen by the listener; not the id of a call, a subscription or a membership of the same
+    /// connection that is there still.
+    pub id: u64,
+    /// What is asked for.
+    pub request: Request,
+    /// How long the caller waits; for ever if `None`.
+    pub patience: Option<Duration>,
+    /// Whether nobody hurries for the answer.
+    pub is_quiet: bool,
+}
 
 /// What is asked for, by whom it is done.
 #[derive(Debug)]
@@ -36,7 +72,7 @@ pub struct Target {
 #[derive(Debug)]
 pub enum PartitionRequest {
     /// Appends a batch.
-    Produce(Produce, Buffer),
+    Produce(Produce, Verified),
     /// Opens a subscription: of a consumer, a group's member, or one key.
     Subscribe(SubscribeScoped),
     /// Ends one.
@@ -79,6 +115,52 @@ pub enum QueueRequest {
     Settle(Settle),
     /// Makes leases last longer.
     ExtendLeases(ExtendLeases),
+}
+
+impl Request {
+    /// The method by which Thalweg's own protocol asks for it.
+    pub fn method(&self) -> Method {
+        use CoordinatorRequest as Coordinator;
+        match self {
+            Self::Partition(_, request) => match request {
+                PartitionRequest::Produce(..) => Method::Produce,
+                PartitionRequest::Subscribe(_) => Method::SubscribeScoped,
+                PartitionRequest::Unsubscribe(_) => Method::Unsubscribe,
+                PartitionRequest::Fetch(_) => Method::Fetch,
+                PartitionRequest::ReadData(_) => Method::ReadData,
+            },
+            Self::Queue(_, QueueRequest::Settle(_)) => Method::Settle,
+            Self::Queue(_, QueueRequest::ExtendLeases(_)) => Method::ExtendLeases,
+            Self::Status => Method::Status,
+            Self::Shutdown => Method::Shutdown,
+            Self::Coordinator(request) => match request {
+                Coordinator::CreateTopic(_) => Method::CreateTopic,
+                Coordinator::DeleteTopic(_) => Method::DeleteTopic,
+                Coordinator::ListTopics => Method::ListTopics,
+                Coordinator::DescribeTopic(_) => Method::DescribeTopic,
+                Coordinator::ListGaps(_) => Method::ListGaps,
+                Coordinator::AddPartitions(..) => Method::AddPartitions,
+                Coordinator::AlterTopic(..) => Method::AlterTopic,
+                Coordinator::OpenProducer(..) => Method::OpenProducer,
+                Coordinator::MoveCursors(..) => Method::MoveCursors,
+                Coordinator::MoveMemberCursors(..) => Method::MoveMemberCursors,
+                Coordinator::ReadCursors(..) => Method::ReadCursors,
+                Coordinator::DeleteConsumer(..) => Method::DeleteConsumer,
+                Coordinator::DescribeConsumers(..) => Method::DescribeConsumers,
+                Coordinator::Join(..) => Method::Join,
+                Coordinator::Leave(..) => Method::Leave,
+                Coordinator::Release(..) => Method::Release,
+            },
+        }
+    }
+
+    /// Bytes of events that it brings.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match self {
+            Self::Partition(_, PartitionRequest::Produce(_, batch)) => batch.bytes(),
+            _ => 0,
+        }
+    }
 }
 
 impl From<CoordinatorRequest> for Request {

@@ -1,17 +1,16 @@
 //! Messages of connections: what is not the session's own business goes to the object that it
 //! is about.
 
+use crate::answer::Answer;
 use crate::ids::{LinkId, RequestId};
 use crate::node::Node;
-use crate::refusal::{Refused, malformed, refuse};
-use crate::request::{CoordinatorRequest, QueueRequest, Request};
-use crate::session::{Deferred, HeadError, Membership, OpenRequest, Work, error_message};
-use crate::session::{decode_request, request_head};
+use crate::refusal::Refused;
+use crate::request::{ClientInput, CoordinatorRequest, QueueRequest, Request};
+use crate::session::{Asked, Membership, OpenRequest, Work};
 use net::Received;
-use wire::codec::Reader;
 use wire::frame::FrameKind;
 use wire::message::*;
-use wire::{Codec, ErrorCode, ErrorReply};
+use wire::{ErrorCode, ErrorReply};
 
 impl Node {
     pub(crate) fn link_down(&mut self, link: LinkId) {
@@ -55,94 +54,66 @@ impl Node {
     }
 
     pub(crate) fn message(&mut self, link: LinkId, message: Received) {
-        let Some(heard) = self.sessions.heard(link, &message, &self.ctx) else {
+        let is_heartbeat = message.kind == FrameKind::Heartbeat;
+        let Some(heard) = self.sessions.heard(link, is_heartbeat, &self.ctx) else {
             return;
         };
         if heard.silent_members {
             self.members_heard(link);
         }
-        let id = message.id;
-        if heard.is_open {
-            if self.deferred.takes(&message) && !self.drain.is_begun() {
-                self.deferred.push(link, message, &self.ctx);
-                return;
-            }
-            if !Deferred::may_be_overtaken_by(&message) {
-                self.catch_up();
-            }
-        }
-        let caller = RequestId { link, id };
-        let result = match (message.kind, heard.is_open) {
-            (FrameKind::Hello, false) => self.sessions.hello(link, &message, &mut self.ctx),
-            (FrameKind::Request, true) => self.request(link, message),
-            (FrameKind::Cancel, true) => {
-                self.cancel(caller);
-                Ok(())
-            }
-            (FrameKind::Credit, true) => Credit::from_bytes("credit", &message.head)
-                .map(|credit| self.more_credit(caller, credit.bytes))
-                .map_err(malformed),
-            (FrameKind::Heartbeat, true) => {
-                self.sessions.heartbeat(link, message.flags, &mut self.ctx);
-                Ok(())
-            }
-            (FrameKind::GoAway, true) => Ok(()),
-            (kind, open) => Err(refuse(
-                ErrorCode::Malformed,
-                format!(
-                    "a {kind:?} frame is not expected {} the Hello",
-                    if open { "after" } else { "before" }
-                ),
-            )),
+        let message = match heard.is_open {
+            true => match self.sessions.defer(link, message, &self.ctx) {
+                Some(message) => message,
+                None => return,
+            },
+            false => message,
         };
-        if let Err(error) = result {
-            self.sessions.end(link, id, error, &mut self.ctx);
+        if heard.is_open && self.sessions.waits_for_deferred(&message) {
+            self.catch_up();
+        }
+        self.take(link, message);
+    }
+
+    /// Something has come of a client of another protocol.
+    pub(crate) fn client(&mut self, link: LinkId, input: ClientInput) {
+        let Some(heard) = self.sessions.heard(link, false, &self.ctx) else {
+            return;
+        };
+        if heard.silent_members {
+            self.members_heard(link);
+        }
+        self.catch_up();
+        if let Some((caller, asked)) = self.sessions.take_decoded(link, input, &mut self.ctx) {
+            self.ask(caller, asked);
         }
     }
 
-    /// Lets settlements take effect that were deferred.
+    /// Lets messages take effect that were put off.
     pub(crate) fn catch_up(&mut self) {
-        while let Some((link, message)) = self.deferred.pop() {
-            let id = message.id;
-            if self.sessions.takes_requests(link)
-                && let Err(error) = self.request(link, message)
-            {
-                self.sessions.end(link, id, error, &mut self.ctx);
-            }
+        while let Some((link, message)) = self.sessions.pop_deferred() {
+            self.take(link, message);
         }
     }
 
-    fn request(&mut self, link: LinkId, message: Received) -> Result<(), Refused> {
-        let bytes = message.head.clone();
-        let mut from = Reader::new("request", &bytes);
-        let head = match request_head(&mut from) {
-            Ok(head) => head,
-            Err(HeadError::Malformed(error)) => return Err(malformed(error)),
-            Err(HeadError::Unknown(error)) => {
-                self.send(link, error_message(message.id, &error));
-                return Ok(());
-            }
-        };
-        let caller = RequestId {
-            link,
-            id: message.id,
-        };
-        let (sessions, ctx) = (&mut self.sessions, &mut self.ctx);
-        if let Err(error) = sessions.begin_request(caller, &head, &message, ctx) {
-            if error.code == ErrorCode::Malformed {
-                return Err(error);
-            }
-            self.send(link, error_message(caller.id, &error));
-            return Ok(());
+    fn take(&mut self, link: LinkId, message: Received) {
+        let id = message.id;
+        if let Some(asked) = self.sessions.take(link, message, &mut self.ctx) {
+            self.ask(RequestId { link, id }, asked);
         }
-        let request = decode_request(&head, &mut from, message.payload);
-        match request.and_then(|request| self.dispatch(caller, request)) {
-            Ok(()) => Ok(()),
-            Err(error) if error.code == ErrorCode::Malformed => Err(error),
-            Err(error) => {
-                self.refuse_request(caller, error);
-                Ok(())
+    }
+
+    /// Does what a client asks for, in whatever protocol.
+    fn ask(&mut self, caller: RequestId, asked: Asked) {
+        match asked {
+            Asked::Request(request) => {
+                let allowed = self.sessions.authorize(caller.link, &request);
+                let done = allowed.and_then(|()| self.dispatch(caller, request));
+                if let Err(error) = done {
+                    self.refuse_request(caller, error);
+                }
             }
+            Asked::Cancel => self.cancel(caller),
+            Asked::Credit(bytes) => self.more_credit(caller, bytes),
         }
     }
 
@@ -158,7 +129,7 @@ impl Node {
             }
             Request::Status => self.status_reply(caller),
             Request::Shutdown => {
-                self.reply(caller, Vec::new());
+                self.answer(caller, Answer::Done);
                 self.drain();
                 Ok(())
             }
@@ -256,19 +227,14 @@ impl Node {
     }
 
     /// Answers a request.
-    pub(crate) fn reply(&mut self, caller: RequestId, head: Vec<u8>) {
-        self.ctx.reply(caller, head);
+    pub(crate) fn answer(&mut self, caller: RequestId, answer: Answer) {
+        self.ctx.answer(caller, answer);
         self.route();
     }
 
-    /// Answers a request, behind whatever was sent in the bulk lane before.
-    pub(crate) fn reply_in_bulk(
-        &mut self,
-        caller: RequestId,
-        head: Vec<u8>,
-        payload: Vec<bytes::Bytes>,
-    ) {
-        self.ctx.reply_in_bulk(caller, head, payload);
+    /// Answers a request.
+    pub(crate) fn reply(&mut self, caller: RequestId, head: Vec<u8>) {
+        self.ctx.reply(caller, head);
         self.route();
     }
 

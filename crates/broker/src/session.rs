@@ -1,30 +1,38 @@
 //! Connections: who is there, what was asked and is not answered, signs of life.
 //!
 //! The one place that knows credit, ids and deadlines of requests, heartbeats and delayed
-//! answers. What a request does is another object's; its answer comes back as an
+//! answers, and the only one that knows frames: it decodes a message into a [`Request`], and
+//! encodes an [`Answer`] or a [`Delivery`]. Of a client of another protocol these come and go as
+//! they are. What a request does is another object's; its answer comes back as an
 //! [`Effect`](crate::effects::Effect).
 
 mod decode;
 mod deferred;
 mod delayed;
+mod encode;
 mod request;
 
-pub(crate) use decode::{HeadError, request as decode_request, request_head};
-pub(crate) use deferred::Deferred;
-pub(crate) use request::{OpenRequest, Work, error_message};
+pub(crate) use request::{OpenRequest, Work};
 
+use crate::answer::{Answer, ClientOutput, Delivery};
 use crate::ctx::Ctx;
+use crate::faults::Fault;
+use crate::identity::{self, Identity, Proof};
 use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::refusal::{Refused, draining, malformed, refuse};
+use crate::request::{Call, ClientInput, Request};
 use crate::timers::Timer;
+use deferred::Deferred;
 use delayed::Delayed;
 use net::{Message, Peer, Received};
-use request::Requests;
+use request::{Begin, Requests};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
-use wire::frame::{FrameKind, HEARTBEAT_ANSWER};
+use wire::batch::Verify;
+use wire::codec::Reader;
+use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
 use wire::message::*;
 use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
 
@@ -32,6 +40,7 @@ use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
 pub(crate) struct Session {
     pub peer: Peer,
     pub stage: Stage,
+    language: Language,
     since: Duration,
     pub last_heard: Duration,
     /// Whether a sign of life was asked for since something was heard.
@@ -57,26 +66,31 @@ pub(crate) struct Membership {
     pub session_timeout: Duration,
 }
 
+/// In what a client is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    /// Frames of Thalweg's own protocol.
+    Frames,
+    /// Another protocol: its listener is given what is to be said.
+    Foreign,
+}
+
 /// How far a connection has come.
 pub(crate) enum Stage {
     /// Nothing was said yet.
     New,
     /// The client is known.
-    Open {
-        namespace: String,
-        client_name: String,
-        /// The same on all connections of a client; 0 is none.
-        id: SessionId,
-    },
+    Open(Identity),
     /// An error was sent and the connection is to end.
     Closing,
 }
 
 impl Session {
-    fn new(peer: Peer, now: Duration) -> Self {
+    fn new(peer: Peer, language: Language, now: Duration) -> Self {
         Self {
             peer,
             stage: Stage::New,
+            language,
             since: now,
             last_heard: now,
             asked: false,
@@ -89,8 +103,16 @@ impl Session {
         }
     }
 
+    /// Who its client is, once that is known.
+    pub fn identity(&self) -> Option<&Identity> {
+        match &self.stage {
+            Stage::Open(identity) => Some(identity),
+            Stage::New | Stage::Closing => None,
+        }
+    }
+
     fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open { .. })
+        matches!(self.stage, Stage::Open(_))
     }
 
     /// A partition takes a request on. Returns what the connection was granted of unanswered
@@ -117,12 +139,23 @@ pub(crate) struct Heard {
     pub silent_members: bool,
 }
 
+/// What somebody other than the session has to do for a client.
+pub(crate) enum Asked {
+    Request(Request),
+    /// Nobody waits for the answer any more.
+    Cancel,
+    /// A subscription may be delivered so many bytes more.
+    Credit(u64),
+}
+
 /// All connections.
 #[derive(Default)]
 pub(crate) struct Sessions {
     links: BTreeMap<LinkId, Session>,
     /// The latest connection of each client that names its session.
     latest: BTreeMap<SessionId, LinkId>,
+    /// Settlements that have come and have no effect yet.
+    deferred: Deferred,
     delayed: Delayed,
     is_draining: bool,
 }
@@ -156,27 +189,54 @@ impl Sessions {
         self.links.get(&link).is_some_and(Session::is_open)
     }
 
+    /// Who the client of a connection is.
+    pub fn identity(&self, link: LinkId) -> Option<&Identity> {
+        self.links.get(&link)?.identity()
+    }
+
     /// The session that a connection is of; 0 is none.
     pub fn id(&self, link: LinkId) -> SessionId {
-        match self.links.get(&link).map(|session| &session.stage) {
-            Some(Stage::Open { id, .. }) => *id,
-            _ => SessionId(0),
-        }
+        let identity = self.identity(link);
+        identity.map_or(SessionId(0), |identity| identity.session)
+    }
+
+    /// What the client of a connection calls itself.
+    pub fn client_name(&self, link: LinkId) -> &str {
+        let identity = self.identity(link);
+        identity.map_or("", |identity| identity.client_name.as_str())
     }
 
     /// The namespace that a connection's names are in.
     pub fn namespace(&self, link: LinkId) -> &str {
-        match self.links.get(&link).map(|session| &session.stage) {
-            Some(Stage::Open { namespace, .. }) => namespace,
-            _ => "",
-        }
+        let identity = self.identity(link);
+        identity.map_or("", |identity| identity.namespace.as_str())
     }
 
     pub fn link_up(&mut self, link: LinkId, peer: Peer, ctx: &mut Ctx) {
+        if self.add(link, peer, Language::Frames, ctx) {
+            self.arm(link, ctx);
+        }
+    }
+
+    /// A connection stands whose listener speaks another protocol, and knows its client.
+    pub fn client_up(&mut self, link: LinkId, peer: Peer, identity: Identity, ctx: &mut Ctx) {
+        if !self.add(link, peer, Language::Foreign, ctx) {
+            return;
+        }
+        match check_names(&identity.namespace, &identity.client_name) {
+            Ok(()) => {
+                self.open(link, identity, ctx);
+            }
+            Err(error) => self.end(link, 0, error, ctx),
+        }
+    }
+
+    /// Takes a connection up. Returns whether there is room for it; if not, it is closed.
+    fn add(&mut self, link: LinkId, peer: Peer, language: Language, ctx: &mut Ctx) -> bool {
         let limit = ctx.options.limits.sessions_max;
         let too_many = self.links.len() >= limit;
-        self.links
-            .insert(link, Session::new(peer, ctx.now.monotonic));
+        let session = Session::new(peer, language, ctx.now.monotonic);
+        self.links.insert(link, session);
         if too_many {
             let error = ErrorReply::retryable(
                 ErrorCode::LimitExceeded,
@@ -184,18 +244,30 @@ impl Sessions {
                 format!("{limit} connections stand already (sessions_max)"),
             );
             self.end(link, 0, error, ctx);
-            return;
+        }
+        !too_many
+    }
+
+    /// The client of a connection is let in. Returns the credit that it is granted.
+    fn open(&mut self, link: LinkId, identity: Identity, ctx: &mut Ctx) -> u64 {
+        let limits = &ctx.options.limits;
+        let credit = ctx.data.grant(limits.produce_credit_bytes_max);
+        self.supersede(identity.session, link, ctx);
+        if let Some(session) = self.links.get_mut(&link) {
+            session.credit = credit;
+            session.stage = Stage::Open(identity);
         }
         self.arm(link, ctx);
+        credit
     }
 
     /// A connection is gone. What other objects keep for it is theirs to forget.
     pub fn link_down(&mut self, link: LinkId, ctx: &mut Ctx) -> Option<Session> {
         let session = self.links.remove(&link)?;
-        if let Stage::Open { id, .. } = session.stage
-            && self.latest.get(&id) == Some(&link)
+        if let Some(identity) = session.identity()
+            && self.latest.get(&identity.session) == Some(&link)
         {
-            self.latest.remove(&id);
+            self.latest.remove(&identity.session);
         }
         for (_, request) in session.requests.iter() {
             ctx.data.give_back(request.payload_bytes);
@@ -217,11 +289,12 @@ impl Sessions {
         bytes <= LINK_QUEUED_BYTES_LOW && ctx.backpressured.remove(&link)
     }
 
-    /// A message has come. `None` if the connection is to end, and nobody looks at it.
-    pub fn heard(&mut self, link: LinkId, message: &Received, ctx: &Ctx) -> Option<Heard> {
+    /// Something has come on a connection; a heartbeat is no answer to one. `None` if the
+    /// connection is to end, and nobody looks at it.
+    pub fn heard(&mut self, link: LinkId, is_heartbeat: bool, ctx: &Ctx) -> Option<Heard> {
         let session = self.links.get_mut(&link)?;
         session.last_heard = ctx.now.monotonic;
-        session.asked &= message.kind == FrameKind::Heartbeat;
+        session.asked &= is_heartbeat;
         if let Stage::Closing = session.stage {
             return None;
         }
@@ -231,18 +304,182 @@ impl Sessions {
         })
     }
 
-    /// A client says who it is.
-    pub fn hello(
+    /// Puts a message off that may wait until nothing else is to be done, or gives it back.
+    pub fn defer(&mut self, link: LinkId, message: Received, ctx: &Ctx) -> Option<Received> {
+        if self.is_draining || !self.deferred.takes(&message) {
+            return Some(message);
+        }
+        self.deferred.push(link, message, ctx);
+        None
+    }
+
+    /// Whether a message takes effect behind those that were put off.
+    pub fn waits_for_deferred(&self, message: &Received) -> bool {
+        !self.deferred.is_empty() && !Deferred::may_be_overtaken_by(message)
+    }
+
+    /// Whether messages were put off.
+    pub fn is_behind(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Whether the first that was put off has waited for long enough.
+    pub fn is_late(&self, ctx: &Ctx) -> bool {
+        self.deferred.is_due(ctx)
+    }
+
+    /// What was put off first.
+    pub fn pop_deferred(&mut self) -> Option<(LinkId, Received)> {
+        self.deferred.pop()
+    }
+
+    /// Takes a message. What is the session's own business is done, the rest is returned.
+    pub fn take(&mut self, link: LinkId, message: Received, ctx: &mut Ctx) -> Option<Asked> {
+        let id = message.id;
+        let asked = match self.links.get(&link)?.stage {
+            Stage::New => self.take_first(link, &message, ctx),
+            Stage::Open(_) => self.take_next(link, message, ctx),
+            Stage::Closing => Ok(None),
+        };
+        match asked {
+            Ok(asked) => asked,
+            Err(error) => {
+                self.end(link, id, error, ctx);
+                None
+            }
+        }
+    }
+
+    fn take_first(
         &mut self,
         link: LinkId,
         message: &Received,
         ctx: &mut Ctx,
-    ) -> Result<(), Refused> {
+    ) -> Result<Option<Asked>, Refused> {
+        match message.kind {
+            FrameKind::Hello => self.hello(link, message, ctx).map(|()| None),
+            kind => Err(unexpected(kind, "before")),
+        }
+    }
+
+    fn take_next(
+        &mut self,
+        link: LinkId,
+        message: Received,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Asked>, Refused> {
+        match message.kind {
+            FrameKind::Request => self.take_request(link, message, ctx),
+            FrameKind::Cancel => Ok(Some(Asked::Cancel)),
+            FrameKind::Credit => {
+                let credit = Credit::from_bytes("credit", &message.head).map_err(malformed)?;
+                Ok(Some(Asked::Credit(credit.bytes)))
+            }
+            FrameKind::Heartbeat => {
+                self.heartbeat(link, message.flags, ctx);
+                Ok(None)
+            }
+            FrameKind::GoAway => Ok(None),
+            kind => Err(unexpected(kind, "after")),
+        }
+    }
+
+    /// Decodes a request, and takes note of it. One that is refused already has its answer.
+    fn take_request(
+        &mut self,
+        link: LinkId,
+        message: Received,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Asked>, Refused> {
+        let caller = RequestId {
+            link,
+            id: message.id,
+        };
+        let bytes = message.head.clone();
+        let mut from = Reader::new("request", &bytes);
+        let head = decode::request_head(&mut from);
+        let begun = head.and_then(|head| {
+            let begin = Begin {
+                method: head.method,
+                patience: (head.remaining_ms > 0)
+                    .then(|| Duration::from_millis(head.remaining_ms.into())),
+                payload_bytes: message.payload.len() as u64,
+                is_quiet: message.flags & REQUEST_QUIET != 0,
+            };
+            self.begin_request(caller, begin, ctx).map(|()| head)
+        });
+        let head = match begun {
+            Ok(head) => head,
+            Err(error) if error.code == ErrorCode::Malformed => return Err(error),
+            Err(error) => {
+                self.send(link, encode::error(caller.id, &error), ctx);
+                return Ok(None);
+            }
+        };
+        let verify = match ctx.planted(Fault::NoChecksum) {
+            true => Verify::Headers,
+            false => Verify::Sections,
+        };
+        match decode::request(&head, &mut from, message.payload, verify) {
+            Ok(request) => Ok(Some(Asked::Request(request))),
+            Err(error) if error.code == ErrorCode::Malformed => Err(error),
+            Err(error) => {
+                self.refuse(caller, error, ctx);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes what the listener of another protocol has decoded. What is the session's own
+    /// business is done, the rest is returned.
+    pub fn take_decoded(
+        &mut self,
+        link: LinkId,
+        input: ClientInput,
+        ctx: &mut Ctx,
+    ) -> Option<(RequestId, Asked)> {
+        let (id, asked) = match input {
+            ClientInput::Call(call) => {
+                let Call {
+                    id,
+                    request,
+                    patience,
+                    is_quiet,
+                } = *call;
+                let begin = Begin {
+                    method: request.method(),
+                    patience,
+                    payload_bytes: request.payload_bytes(),
+                    is_quiet,
+                };
+                let caller = RequestId { link, id };
+                if let Err(error) = self.begin_request(caller, begin, ctx) {
+                    self.send_answer(caller, Err(error), ctx);
+                    return None;
+                }
+                (id, Asked::Request(request))
+            }
+            ClientInput::Cancel { id } => (id, Asked::Cancel),
+            ClientInput::Credit { id, bytes } => (id, Asked::Credit(bytes)),
+            ClientInput::Alive => return None,
+        };
+        Some((RequestId { link, id }, asked))
+    }
+
+    /// Whether the client of a connection may have a request done.
+    pub fn authorize(&self, link: LinkId, request: &Request) -> Result<(), Refused> {
+        // A connection that is gone waits for no answer.
+        self.identity(link)
+            .map_or(Ok(()), |identity| identity::authorize(identity, request))
+    }
+
+    /// A client says who it is.
+    fn hello(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
         let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
         check_hello(&hello, ctx)?;
-        self.authenticate(link, &hello, ctx)?;
+        let identity = self.authenticate(link, hello, ctx)?;
+        let credit = self.open(link, identity, ctx);
         let limits = &ctx.options.limits;
-        let credit = ctx.data.grant(limits.produce_credit_bytes_max);
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
             features: 0,
@@ -253,16 +490,6 @@ impl Sessions {
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
             server_version: ctx.options.server_version.clone(),
         };
-        self.supersede(hello.session, link, ctx);
-        if let Some(session) = self.links.get_mut(&link) {
-            session.credit = credit;
-            session.stage = Stage::Open {
-                namespace: hello.namespace,
-                client_name: hello.client_name,
-                id: hello.session,
-            };
-        }
-        self.arm(link, ctx);
         let message = Message::control(FrameKind::Welcome, message.id, welcome.to_bytes());
         self.send(link, message, ctx);
         if self.is_draining {
@@ -288,29 +515,38 @@ impl Sessions {
 
     /// Lets in this process itself, the owner's processes where the kernel
     /// vouches for them, and whoever shows the token.
-    fn authenticate(&self, link: LinkId, hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
+    fn authenticate(&self, link: LinkId, hello: Hello, ctx: &Ctx) -> Result<Identity, Refused> {
         let peer = self.links.get(&link).map(|session| &session.peer);
         let options = &ctx.options;
-        let proved = peer.is_some_and(|peer| {
-            peer.in_process || (peer.uid.is_some() && peer.uid == options.owner_uid)
-        });
-        if proved || (hello.mechanism == "token" && same(&hello.proof, &options.token)) {
-            return Ok(());
-        }
-        let reason = match hello.mechanism.as_str() {
-            "token" => "the token is not this server's: its present group file has it".into(),
-            "" => "the server asks for a token: give its group file, or the token in it".into(),
-            other => format!("mechanism {other:?} is not known; token is"),
+        let proof = match peer {
+            Some(peer) if peer.in_process => Proof::InProcess,
+            Some(peer) if peer.uid.is_some() && peer.uid == options.owner_uid => Proof::Owner,
+            _ if hello.mechanism == "token" && same(&hello.proof, &options.token) => Proof::Token,
+            _ => {
+                let reason = match hello.mechanism.as_str() {
+                    "token" => {
+                        "the token is not this server's: its present group file has it".into()
+                    }
+                    "" => "the server asks for a token: give its group file, or the token in it"
+                        .into(),
+                    other => format!("mechanism {other:?} is not known; token is"),
+                };
+                return Err(refuse(ErrorCode::NotAuthenticated, reason));
+            }
         };
-        Err(refuse(ErrorCode::NotAuthenticated, reason))
+        Ok(Identity {
+            proof,
+            namespace: hello.namespace,
+            client_name: hello.client_name,
+            session: hello.session,
+        })
     }
 
     /// Takes a request note of which its answer ends.
-    pub fn begin_request(
+    fn begin_request(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        message: &Received,
+        begin: Begin,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
         let Some(session) = self.links.get_mut(&caller.link) else {
@@ -327,7 +563,7 @@ impl Sessions {
             ));
         }
         let credit = session.credit;
-        session.requests.begin(caller, head, message, credit, ctx)
+        session.requests.begin(caller, begin, credit, ctx)
     }
 
     /// Ends a request. `None` if it has ended before: its caller is gone, did
@@ -351,6 +587,67 @@ impl Sessions {
     }
 
     /// Answers a request.
+    pub fn answer(&mut self, caller: RequestId, answer: Answer, ctx: &mut Ctx) {
+        let Some(session) = self.links.get_mut(&caller.link) else {
+            return;
+        };
+        let language = session.language;
+        match session.requests.end(caller.id, ctx) {
+            // At the end there may be no next message, and no while.
+            Some(request)
+                if request.is_quiet && language == Language::Frames && !self.is_draining =>
+            {
+                let message = encode::answer(caller.id, answer);
+                self.delayed.hold(caller.link, message, ctx);
+            }
+            Some(_) => self.send_answer(caller, Ok(answer), ctx),
+            None => {}
+        }
+    }
+
+    /// Answers a request with an error.
+    pub fn refuse(&mut self, caller: RequestId, error: ErrorReply, ctx: &mut Ctx) {
+        if self.end_request(caller, ctx).is_some() {
+            self.send_answer(caller, Err(error), ctx);
+        }
+    }
+
+    fn send_answer(
+        &mut self,
+        RequestId { link, id }: RequestId,
+        answer: Result<Answer, ErrorReply>,
+        ctx: &mut Ctx,
+    ) {
+        match (self.language(link), answer) {
+            (Language::Frames, Ok(answer)) => self.send(link, encode::answer(id, answer), ctx),
+            (Language::Frames, Err(error)) => self.send(link, encode::error(id, &error), ctx),
+            (Language::Foreign, answer) => {
+                send_decoded(link, ClientOutput::Answer { id, answer }, ctx);
+            }
+        }
+    }
+
+    /// Delivers something to a subscription or a membership.
+    pub fn deliver(
+        &mut self,
+        RequestId { link, id }: RequestId,
+        delivery: Delivery,
+        ctx: &mut Ctx,
+    ) {
+        match self.language(link) {
+            Language::Frames => self.send(link, encode::delivery(id, delivery), ctx),
+            Language::Foreign => {
+                send_decoded(link, ClientOutput::Delivery { id, delivery }, ctx);
+            }
+        }
+    }
+
+    fn language(&self, link: LinkId) -> Language {
+        let session = self.links.get(&link);
+        session.map_or(Language::Frames, |session| session.language)
+    }
+
+    /// Answers a request.
     pub fn reply(&mut self, caller: RequestId, message: Message, ctx: &mut Ctx) {
         match self.end_request(caller, ctx) {
             Some(request) if request.is_quiet && message.kind == FrameKind::Reply => {
@@ -363,11 +660,6 @@ impl Sessions {
             Some(_) => self.send(caller.link, message, ctx),
             None => {}
         }
-    }
-
-    /// Answers a request with an error.
-    pub fn refuse(&mut self, caller: RequestId, error: &ErrorReply, ctx: &mut Ctx) {
-        self.reply(caller, error_message(caller.id, error), ctx);
     }
 
     /// Sends a message, behind what waits for company on its connection; events
@@ -397,7 +689,10 @@ impl Sessions {
     /// Sends an error and closes.
     pub fn end(&mut self, link: LinkId, id: u64, error: ErrorReply, ctx: &mut Ctx) {
         let reason = error.to_string();
-        self.send(link, error_message(id, &error), ctx);
+        // The listener of another protocol is given the reason alone, with the end.
+        if self.language(link) == Language::Frames {
+            self.send(link, encode::error(id, &error), ctx);
+        }
         self.close(link, reason, ctx);
     }
 
@@ -426,13 +721,19 @@ impl Sessions {
     }
 
     fn say_go_away(&mut self, link: LinkId, ctx: &mut Ctx) {
-        if self.takes_requests(link) {
-            let message = Message::control(FrameKind::GoAway, 0, draining().to_bytes());
-            self.send(link, message, ctx);
+        if !self.takes_requests(link) {
+            return;
+        }
+        match self.language(link) {
+            Language::Frames => {
+                let message = Message::control(FrameKind::GoAway, 0, draining().to_bytes());
+                self.send(link, message, ctx);
+            }
+            Language::Foreign => send_decoded(link, ClientOutput::GoAway(draining()), ctx),
         }
     }
 
-    pub fn heartbeat(&mut self, link: LinkId, flags: u8, ctx: &mut Ctx) {
+    fn heartbeat(&mut self, link: LinkId, flags: u8, ctx: &mut Ctx) {
         let Some(session) = self.links.get_mut(&link) else {
             return;
         };
@@ -452,16 +753,20 @@ impl Sessions {
         let Some(session) = self.links.get_mut(&link) else {
             return;
         };
+        // Whether its client is there, the listener of another protocol finds out.
+        if session.language == Language::Foreign {
+            return;
+        }
         let limits = &ctx.options.limits;
         let patience = session.patience(limits.heartbeat);
         let at = match session.stage {
             Stage::Closing => return,
             Stage::New => session.since + limits.hello_timeout,
-            Stage::Open { .. } if session.asked => {
+            Stage::Open(_) if session.asked => {
                 let again = ctx.now.monotonic + patience;
                 again.min(session.last_heard + limits.heartbeat * 2)
             }
-            Stage::Open { .. } => session.last_heard + patience,
+            Stage::Open(_) => session.last_heard + patience,
         };
         match session.timer_at {
             // It comes early at worst, and then is armed again.
@@ -490,17 +795,17 @@ impl Sessions {
                 return;
             }
             Stage::New => {}
-            Stage::Open { .. } if silence >= limits.heartbeat * 2 => {
+            Stage::Open(_) if silence >= limits.heartbeat * 2 => {
                 let name = &session.peer.address;
                 let reason = format!("nothing was heard from {name} for {silence:?}");
                 ctx.report(format!("closing a connection: {reason}"));
                 self.close(link, reason, ctx);
                 return;
             }
-            Stage::Open { .. } if silence >= session.patience(limits.heartbeat) => {
+            Stage::Open(_) if silence >= session.patience(limits.heartbeat) => {
                 self.ask_for_life(link, ctx);
             }
-            Stage::Open { .. } => {}
+            Stage::Open(_) => {}
         }
         self.arm(link, ctx);
     }
@@ -510,9 +815,15 @@ impl Sessions {
         let Some(session) = self.links.get_mut(&link) else {
             return;
         };
-        if !std::mem::replace(&mut session.asked, true) {
-            let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
-            self.send(link, message, ctx);
+        if std::mem::replace(&mut session.asked, true) {
+            return;
+        }
+        match session.language {
+            Language::Frames => {
+                let message = Message::control(FrameKind::Heartbeat, 0, Vec::new());
+                self.send(link, message, ctx);
+            }
+            Language::Foreign => send_decoded(link, ClientOutput::Probe, ctx),
         }
     }
 }
@@ -543,9 +854,7 @@ fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
             format!("the client expects data directory {expected}, this server owns {own}"),
         ));
     }
-    let names = topic::check_namespace(&hello.namespace)
-        .and_then(|()| topic::check_client_name(&hello.client_name));
-    names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))?;
+    check_names(&hello.namespace, &hello.client_name)?;
     if hello.role != Role::Control {
         return Err(refuse(
             ErrorCode::Unsupported,
@@ -553,6 +862,25 @@ fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
         ));
     }
     Ok(())
+}
+
+fn check_names(namespace: &str, client_name: &str) -> Result<(), Refused> {
+    let names =
+        topic::check_namespace(namespace).and_then(|()| topic::check_client_name(client_name));
+    names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))
+}
+
+fn unexpected(kind: FrameKind, when: &str) -> Refused {
+    refuse(
+        ErrorCode::Malformed,
+        format!("a {kind:?} frame is not expected {when} the Hello"),
+    )
+}
+
+/// Gives something that is to be said to a client to the listener of its protocol.
+fn send_decoded(link: LinkId, output: ClientOutput, ctx: &mut Ctx) {
+    let output = Box::new(output);
+    ctx.outputs.push_back(Output::Client { link, output });
 }
 
 /// Compares in a time that does not depend on where the bytes differ.

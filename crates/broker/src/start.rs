@@ -71,7 +71,6 @@ impl Node {
         let mut node = Self {
             ctx,
             sessions: Default::default(),
-            deferred: Default::default(),
             statuses: Default::default(),
             commands: Commands::new(controller),
             topics: Default::default(),

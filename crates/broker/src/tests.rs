@@ -14,6 +14,7 @@ mod hostile;
 mod internal;
 mod later_version;
 mod line;
+mod listener;
 mod losses;
 mod members;
 mod overflow;

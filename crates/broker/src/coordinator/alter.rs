@@ -1,5 +1,6 @@
 //! Topics whose definition changes while they are in use.
 
+use crate::answer::Answer;
 use crate::coordinator::commands::{Altering, Decided};
 use crate::coordinator::controller::ControlError;
 use crate::coordinator::controller::undecided;
@@ -10,7 +11,7 @@ use crate::refusal::{Refused, refuse, unknown_topic};
 use std::sync::Arc;
 use wire::message::AlterTopic;
 use wire::record::{Record, TopicRecord};
-use wire::{Codec, ErrorCode, ErrorReply, TopicId};
+use wire::{ErrorCode, ErrorReply, TopicId};
 
 impl Node {
     pub(crate) fn alter_topic(
@@ -74,7 +75,7 @@ impl Node {
         self.topic_files
             .keep(id, self.commands.table(), &mut self.ctx);
         match self.view().description(id) {
-            Some(description) => self.reply_long(caller, description.to_bytes()),
+            Some(description) => self.answer(caller, Answer::Topic(description)),
             None => self.refuse_request(caller, unknown_topic(id)),
         }
     }

@@ -1,5 +1,6 @@
 //! Where consumers stand: moved, read, forgotten.
 
+use crate::answer::Answer;
 use crate::coordinator::commands::{CursorKey, Decided, Moved};
 use crate::coordinator::controller::ControlError;
 use crate::coordinator::controller::undecided;
@@ -10,7 +11,7 @@ use crate::partition::durability_about;
 use crate::refusal::{Refused, refuse};
 use wire::message::*;
 use wire::record::{ConsumerKind, CursorRecord, Position, Record};
-use wire::{Codec, Durability, ErrorCode, TopicId};
+use wire::{Durability, ErrorCode, TopicId};
 
 impl Node {
     pub(crate) fn move_cursors(
@@ -160,11 +161,11 @@ impl Node {
 
     fn propose_cursors(&mut self, caller: RequestId, durability: Durability, records: Vec<Record>) {
         if records.is_empty() && self.cursor_proposals.is_empty() {
-            self.reply(caller, Vec::new());
+            self.answer(caller, Answer::Done);
             return;
         }
         if self.ctx.planted(Fault::CursorEarly) {
-            self.reply(caller, Vec::new());
+            self.answer(caller, Answer::Done);
         }
         let mut keys = Vec::new();
         for record in &records {
@@ -193,7 +194,7 @@ impl Node {
             self.consumer_moved(*topic, consumer, partitions);
         }
         match result {
-            Ok(()) => self.reply(caller, Vec::new()),
+            Ok(()) => self.answer(caller, Answer::Done),
             Err(error) => self.refuse_request(caller, undecided(&error)),
         }
     }
@@ -221,7 +222,7 @@ impl Node {
         let list = CursorList {
             cursors: cursors.collect(),
         };
-        self.reply_long(caller, list.to_bytes());
+        self.answer(caller, Answer::Cursors(list));
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Producers' identities: given, taken up again, fenced.
 
+use crate::answer::Answer;
 use crate::coordinator::commands::Decided;
 use crate::coordinator::controller::ControlError;
 use crate::coordinator::controller::undecided;
@@ -12,7 +13,7 @@ use crate::refusal::{Refused, fenced, refuse};
 use wire::batch::Header;
 use wire::message::{OpenProducer, ProducerOpened};
 use wire::record::{ProducerRecord, Record};
-use wire::{Codec, ErrorCode, ProducerEpoch, ProducerId, SessionId, TopicId};
+use wire::{ErrorCode, ProducerEpoch, ProducerId, SessionId, TopicId};
 
 impl Node {
     /// Refuses to go on as a producer that is known as another session's, or by its name. One
@@ -173,7 +174,7 @@ impl Node {
             epoch,
             next: next.collect(),
         };
-        self.reply(caller, opened.to_bytes());
+        self.answer(caller, Answer::ProducerOpened(opened));
     }
 }
 

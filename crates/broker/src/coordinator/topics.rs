@@ -1,5 +1,6 @@
 //! Topics: made, deleted, listed, described, and given more partitions.
 
+use crate::answer::Answer;
 use crate::coordinator::commands::Decided;
 use crate::coordinator::controller::{ControlError, undecided};
 use crate::coordinator::served_topic::{
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use topic::Definition;
 use wire::message::*;
 use wire::record::{PartitionRecord, Record, TopicRecord};
-use wire::{Codec, Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
+use wire::{Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
 
 impl Node {
     pub(crate) fn create_topic(
@@ -357,7 +358,7 @@ impl Node {
         self.topic_files
             .keep(making.topic, self.commands.table(), &mut self.ctx);
         match self.view().description(making.topic) {
-            Some(description) => self.reply_long(making.caller, description.to_bytes()),
+            Some(description) => self.answer(making.caller, Answer::Topic(description)),
             None => self.refuse_request(making.caller, unknown_topic(making.topic)),
         }
     }
@@ -422,6 +423,6 @@ impl Node {
                 }
             }
         }
-        self.reply(caller, Vec::new());
+        self.answer(caller, Answer::Done);
     }
 }

@@ -16,6 +16,7 @@ use super::incoming::{ProduceCall, ValidBatch, Wanted};
 use super::store::Store;
 use super::transfer::Transfers;
 use super::wait_queue::{WaitQueue, Waiting};
+use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::effects::Effect;
 use crate::faults::Fault;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use topic::Overflow;
 use wire::batch::Header;
 use wire::message::Produced;
-use wire::{Codec, ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
+use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// How soon a producer asks again that has waited already.
 const WAITED_RETRY_MS: u32 = 1;
@@ -505,7 +506,7 @@ impl Appends {
                 append_time: ack.append_time,
                 duplicate: ack.duplicate,
             };
-            ctx.reply(ack.caller, produced.to_bytes());
+            ctx.answer(ack.caller, Answer::Produced(produced));
         }
     }
 

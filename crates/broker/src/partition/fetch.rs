@@ -2,6 +2,7 @@
 
 use super::store::{Reading, Store, storage_error};
 use super::subscription::{gap_for_reader, stamped_gap};
+use crate::answer::{Answer, Batches};
 use crate::ctx::Ctx;
 use crate::ids::RequestId;
 use crate::refusal::Refused;
@@ -10,9 +11,9 @@ use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::message::{Fetch, Fetched};
+use wire::message::Fetch;
 use wire::record::Position;
-use wire::{Codec, ErrorReply, Incarnation, Offset};
+use wire::{ErrorReply, Incarnation, Offset};
 
 /// A fetch that is not answered yet.
 struct Fetching {
@@ -166,10 +167,10 @@ fn fetched(
     store: &Store,
     ctx: &mut Ctx,
 ) {
-    let fetched = Fetched {
+    let fetched = Batches {
         incarnation,
-        batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
+        batches,
         watermarks: store.watermarks(),
     };
-    ctx.reply_in_bulk(caller, fetched.to_bytes(), batches);
+    ctx.answer(caller, Answer::Fetched(fetched));
 }

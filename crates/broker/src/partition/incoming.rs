@@ -1,4 +1,5 @@
-//! Batches come in: each is checked once, by itself, before the partition is asked for it.
+//! Batches come in: each is checked against its topic and partition, before the partition is
+//! asked for it.
 
 use super::store::Store;
 use crate::coordinator::served_topic::Topic;
@@ -6,10 +7,11 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
+use crate::verified::{Verified, damaged};
 use memory::Buffer;
-use wire::batch::{Batch, BatchKind, Columns, ExternalLayout, Header, Survey, Verify};
+use wire::batch::{Columns, ExternalLayout, Header};
 use wire::message::{Produce, Region};
-use wire::{DecodeError, Durability, ErrorCode, ErrorReply, Sequence, TopicId};
+use wire::{Durability, ErrorCode, Sequence, TopicId};
 
 /// A batch that was checked.
 pub(crate) struct ValidBatch {
@@ -60,26 +62,25 @@ impl ValidBatch {
         )
     }
 
-    /// Checks everything that can be said without knowing what came before.
+    /// Checks everything that can be said of a batch in its topic and partition without knowing
+    /// what came before.
     pub fn check(
         id: TopicId,
         topic: &Topic,
         store: &Store,
         produce: Produce,
-        payload: Buffer,
+        verified: Verified,
         ctx: &Ctx,
     ) -> Result<(Self, Wanted), Refused> {
         let durability = check_durability(store, &produce)?;
-        let verify = match ctx.planted(Fault::NoChecksum) {
-            true => Verify::Headers,
-            false => Verify::Sections,
-        };
-        let had = payload.len() as u64;
-        let batch = Batch::read(payload, verify).map_err(|error| damaged(&error))?;
+        let Verified { batch, survey } = verified;
         let header = batch.header;
-        check_header(id, &header, batch.stamp.is_some(), had)?;
-        let survey =
-            Survey::read(&header, batch.columns_section()).map_err(|error| damaged(&error))?;
+        if header.topic != id {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!("the batch is of topic {}, not {id}", header.topic),
+            ));
+        }
         topic
             .definition
             .check_metadata_bytes(survey.metadata_bytes_max as usize)?;
@@ -127,31 +128,6 @@ fn check_durability(store: &Store, produce: &Produce) -> Result<Durability, Refu
     Ok(durability)
 }
 
-fn check_header(topic: TopicId, header: &Header, stamped: bool, had: u64) -> Result<(), Refused> {
-    if stamped || header.kind != BatchKind::Events || header.batch_bytes() != had {
-        return Err(refuse(
-            ErrorCode::InvalidEvent,
-            format!(
-                "the payload of {had} bytes is no unstamped batch of events of {} bytes",
-                header.batch_bytes()
-            ),
-        ));
-    }
-    if header.topic != topic {
-        return Err(refuse(
-            ErrorCode::InvalidEvent,
-            format!("the batch is of topic {}, not {topic}", header.topic),
-        ));
-    }
-    if header.offset_count() != u64::from(header.event_count) || header.group.0 != 0 {
-        return Err(refuse(
-            ErrorCode::Unsupported,
-            "batches with holes and transactions are not supported",
-        ));
-    }
-    Ok(())
-}
-
 /// The bytes of a batch's external data, if its regions have as many.
 fn check_external(
     topic: &Topic,
@@ -182,12 +158,4 @@ fn check_external(
         ));
     }
     Ok(wanted)
-}
-
-fn damaged(error: &DecodeError) -> ErrorReply {
-    let code = match error.problem {
-        wire::codec::Problem::Checksum { .. } => ErrorCode::ChecksumMismatch,
-        _ => ErrorCode::InvalidEvent,
-    };
-    refuse(code, error.to_string())
 }

@@ -4,19 +4,18 @@
 use super::scope::{self, Scope};
 use super::store::{Reading, Store, storage_error};
 use super::time_search::TimeSearch;
+use crate::answer::{Answer, Batches, Delivery};
 use crate::ctx::Ctx;
 use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
-use net::{Lane, Message};
 use std::collections::BTreeMap;
 use wire::batch::{Batch, Stamp, Verify, gap_batch};
-use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{Gap, Position};
-use wire::{Codec, ErrorReply, Incarnation, Offset, TopicId};
+use wire::{ErrorReply, Incarnation, Offset, TopicId};
 
 /// A standing subscription to one partition.
 pub(crate) struct Subscription {
@@ -88,8 +87,8 @@ impl Subscription {
                     return;
                 }
                 if let Some(staged) = self.staged.take() {
-                    let message = self.deliver(caller.id, staged, store.watermarks());
-                    ctx.send(caller.link, message);
+                    let events = self.deliver(staged, store.watermarks());
+                    ctx.deliver(caller, Delivery::Events(events));
                 }
                 continue;
             }
@@ -175,9 +174,12 @@ impl Subscription {
             return;
         }
         let batch = stamped_gap(store.key.topic, &gap, next.offset);
-        let watermarks = store.watermarks();
-        let message = deliver(caller.id, next.incarnation, vec![batch], watermarks);
-        ctx.send(caller.link, message);
+        let gap = Batches {
+            incarnation: next.incarnation,
+            batches: vec![batch],
+            watermarks: store.watermarks(),
+        };
+        ctx.deliver(caller, Delivery::Events(gap));
     }
 
     /// Takes what was read: what of it is wanted waits to be delivered.
@@ -195,7 +197,7 @@ impl Subscription {
         }
     }
 
-    fn deliver(&mut self, id: u64, staged: Staged, mut watermarks: Watermarks) -> Message {
+    fn deliver(&mut self, staged: Staged, mut watermarks: Watermarks) -> Batches {
         if self.scope.key.is_some() {
             watermarks.committed = staged.next;
         }
@@ -204,7 +206,11 @@ impl Subscription {
         self.credit = self.credit.saturating_sub_unsigned(bytes);
         self.delivered_bytes += bytes;
         self.position.offset = staged.next;
-        deliver(id, self.position.incarnation, staged.batches, watermarks)
+        Batches {
+            incarnation: self.position.incarnation,
+            batches: staged.batches,
+            watermarks,
+        }
     }
 }
 
@@ -304,11 +310,7 @@ impl Subscriptions {
             ctx.refuse(caller, error);
             return;
         }
-        let message = Message {
-            lane: Lane::Bulk,
-            ..Message::control(FrameKind::Ended, caller.id, error.to_bytes())
-        };
-        ctx.send(caller.link, message);
+        ctx.deliver(caller, Delivery::Ended(error));
     }
 
     pub fn end_all(&mut self, error: &ErrorReply, ctx: &mut Ctx) {
@@ -336,28 +338,7 @@ fn reply_subscribed(caller: RequestId, position: Position, store: &Store, ctx: &
         position,
         watermarks: store.watermarks(),
     };
-    ctx.reply(caller, subscribed.to_bytes());
-}
-
-fn deliver(
-    id: u64,
-    incarnation: Incarnation,
-    batches: Vec<Bytes>,
-    watermarks: Watermarks,
-) -> Message {
-    let head = Deliver {
-        incarnation,
-        batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
-        watermarks,
-    };
-    Message {
-        kind: FrameKind::Deliver,
-        flags: 0,
-        id,
-        head: head.to_bytes().into(),
-        payload: batches,
-        lane: Lane::Bulk,
-    }
+    ctx.answer(caller, Answer::Subscribed(subscribed));
 }
 
 /// A storage's gap as a reader at `position` is told it: only what the reader

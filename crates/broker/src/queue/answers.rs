@@ -12,10 +12,10 @@ pub(super) const ANSWERS_MAX: usize = 8;
 
 /// A member's last answers, by the sequence number of the settlement.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(VecDeque<(u64, Answer)>);
+pub(crate) struct Answers(VecDeque<(u64, SettleAnswer)>);
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SettleAnswer {
     pub expired: Vec<Lease>,
     /// Who waits for it; `None` if it was given.
     pub caller: Option<RequestId>,
@@ -28,7 +28,7 @@ impl Answers {
         callers.collect::<Vec<_>>().into_iter()
     }
 
-    pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut Answer> {
+    pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut SettleAnswer> {
         let found = self.0.iter_mut().find(|(known, _)| *known == sequence);
         found.map(|(_, answer)| answer)
     }
@@ -39,7 +39,7 @@ impl Answers {
         unanswered.count() >= ANSWERS_MAX
     }
 
-    pub(super) fn remember(&mut self, sequence: u64, answer: Answer) {
+    pub(super) fn remember(&mut self, sequence: u64, answer: SettleAnswer) {
         let oldest = self
             .0
             .iter()
@@ -52,7 +52,7 @@ impl Answers {
         self.0.push_back((sequence, answer));
     }
 
-    pub(super) fn forget(&mut self, sequence: u64) -> Option<Answer> {
+    pub(super) fn forget(&mut self, sequence: u64) -> Option<SettleAnswer> {
         let at = self.0.iter().position(|(known, _)| *known == sequence)?;
         self.0.remove(at).map(|(_, answer)| answer)
     }

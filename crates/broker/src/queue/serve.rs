@@ -4,6 +4,7 @@ use super::QueuePartition;
 use super::live::{Lent, Queue, RETRY_AFTER, Shelf};
 use super::partition::{Leased, Load, Waiting};
 use super::staging::Staged;
+use crate::answer::Delivery;
 use crate::coordinator::members::shared::Member;
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
@@ -12,14 +13,12 @@ use crate::ids::RequestId;
 use crate::partition::store::Reading;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
-use net::{Lane, Message};
 use std::ops::Bound;
 use std::time::Duration;
 use wire::codec::Appended;
-use wire::frame::FrameKind;
 use wire::message::{Lease, Leased as LeasedHead};
 use wire::record::Gap;
-use wire::{Codec, MemberId, Offset, PartitionIndex};
+use wire::{MemberId, Offset, PartitionIndex};
 
 /// A member is given something when this part of its prefetch is free: with
 /// every settlement one event would make a frame an event.
@@ -125,13 +124,8 @@ impl Queue {
             lease_ms: self.lease_ms(),
             gaps: Appended(gaps),
         };
-        let head = leased.to_bytes();
         for caller in members {
-            let message = Message {
-                lane: Lane::Bulk,
-                ..Message::control(FrameKind::Leased, caller.id, head.clone())
-            };
-            ctx.send(caller.link, message);
+            ctx.deliver(caller, Delivery::Leased(leased.clone(), Vec::new()));
         }
     }
 
@@ -319,15 +313,8 @@ impl Queue {
             let (member, loads) = (candidate.member, &mut self.loads);
             shelf.state.member_gone(member, false, &rules, loads);
         }
-        let message = Message {
-            kind: FrameKind::Leased,
-            flags: 0,
-            id: candidate.caller.id,
-            head: head.to_bytes().into(),
-            payload: grant.payload,
-            lane: Lane::Bulk,
-        };
-        lent.ctx.send(candidate.caller.link, message);
+        let leased = Delivery::Leased(head, grant.payload);
+        lent.ctx.deliver(candidate.caller, leased);
         true
     }
 

@@ -1,10 +1,11 @@
 //! Settlements: applied when they come, recorded together, answered when
 //! that is durable.
 
-use super::answers::{ANSWERS_MAX, Answer, UnderWay};
+use super::answers::{ANSWERS_MAX, SettleAnswer, UnderWay};
 use super::live::{Lent, Queue, RETRY_AFTER};
 use super::partition::{Doing, Rules, Whose};
 use super::service_rate::ServiceRate;
+use crate::answer::Answer;
 use crate::coordinator::commands::Decided;
 use crate::coordinator::controller::{ControlError, undecided};
 use crate::coordinator::table::Table;
@@ -16,7 +17,7 @@ use crate::refusal::Refused;
 use std::time::Duration;
 use wire::message::*;
 use wire::record::Record;
-use wire::{Codec, Durability, ErrorCode, ErrorReply, PartitionIndex};
+use wire::{Durability, ErrorCode, ErrorReply, PartitionIndex};
 
 /// How long settlements that nobody hurries for are gathered before they are recorded.
 const QUIET_WAIT: Duration = Duration::from_millis(1);
@@ -44,7 +45,7 @@ impl Queue {
                 *waiting = caller;
             } else {
                 let expired = answer.expired.clone();
-                ctx.reply_long(caller, Settled { expired }.to_bytes());
+                ctx.answer(caller, Answer::Settled(Settled { expired }));
             }
             return Ok(());
         }
@@ -63,7 +64,7 @@ impl Queue {
             self.service_rates.insert(settle.member, service_rate);
         }
         let (expired, recorded) = self.apply(&settle, &rules);
-        let answer = Answer {
+        let answer = SettleAnswer {
             expired: expired.clone(),
             caller: recorded.then_some(caller),
         };
@@ -78,7 +79,7 @@ impl Queue {
             };
             self.gathered.push((settle.member, settle.sequence));
         } else {
-            ctx.reply_long(caller, Settled { expired }.to_bytes());
+            ctx.answer(caller, Answer::Settled(Settled { expired }));
         }
         self.touch(ctx);
         Ok(())
@@ -120,7 +121,7 @@ impl Queue {
             lease_ms: self.lease_ms(),
             expired,
         };
-        ctx.reply_long(caller, extended.to_bytes());
+        ctx.answer(caller, Answer::LeasesExtended(extended));
         self.touch(ctx);
     }
 
@@ -222,7 +223,7 @@ impl Queue {
         }
         for (caller, answer) in answers {
             match (answer, &result) {
-                (Ok(settled), _) => ctx.reply_long(caller, settled.to_bytes()),
+                (Ok(settled), _) => ctx.answer(caller, Answer::Settled(settled)),
                 (Err(()), Err(error)) => ctx.refuse(caller, undecided(error)),
                 (Err(()), Ok(())) => {}
             }

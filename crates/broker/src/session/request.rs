@@ -4,15 +4,10 @@ use crate::ctx::Ctx;
 use crate::ids::{LinkId, RequestId, StorageId};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
-use net::{Message, Received};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::frame::{FrameKind, REQUEST_QUIET};
-use wire::message::{Method, RequestHead};
-use wire::{Codec, ErrorCode, ErrorReply, ProducerId};
-
-/// How long the text of an error may be.
-const ERROR_BYTES_MAX: usize = 4096;
+use wire::message::Method;
+use wire::{ErrorCode, ProducerId};
 
 /// What a partition keeps of a request that is not answered, and which one.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +27,17 @@ pub(crate) struct OpenRequest {
     /// Payload that it holds of the data budget.
     pub payload_bytes: u64,
     /// Whether nobody hurries for the answer, if it is a good one.
+    pub is_quiet: bool,
+}
+
+/// What is to be known of a request before it is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begin {
+    pub method: Method,
+    /// How long its caller waits.
+    pub patience: Option<Duration>,
+    /// Bytes of events that it brings.
+    pub payload_bytes: u64,
     pub is_quiet: bool,
 }
 
@@ -64,11 +70,10 @@ impl Requests {
     }
 
     /// Takes a request note of, if the connection may have one more, within `credit` bytes.
-    pub fn begin(
+    pub(super) fn begin(
         &mut self,
         caller: RequestId,
-        head: &RequestHead,
-        message: &Received,
+        begin: Begin,
         credit: u64,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
@@ -79,7 +84,7 @@ impl Requests {
                 format!("{limit} requests are unanswered already (requests_max)"),
             ));
         }
-        let payload_bytes = message.payload.len() as u64;
+        let payload_bytes = begin.payload_bytes;
         if payload_bytes > 0 {
             let unanswered = self.unanswered_bytes;
             // One call larger than the credit is let in alone.
@@ -94,17 +99,16 @@ impl Requests {
             self.unanswered_bytes += payload_bytes;
             ctx.data.take(payload_bytes);
         }
-        let deadline = (head.remaining_ms > 0)
-            .then(|| ctx.now.monotonic + Duration::from_millis(head.remaining_ms.into()));
+        let deadline = begin.patience.map(|patience| ctx.now.monotonic + patience);
         if let Some(deadline) = deadline {
             self.watch_deadline(deadline, caller.link, ctx);
         }
         let request = OpenRequest {
             deadline,
-            method: head.method,
+            method: begin.method,
             work: None,
             payload_bytes,
-            is_quiet: message.flags & REQUEST_QUIET != 0,
+            is_quiet: begin.is_quiet,
         };
         self.open.insert(caller.id, request);
         Ok(())
@@ -151,19 +155,4 @@ impl Requests {
         }
         ctx.timers.insert(at, Timer::Requests(link));
     }
-}
-
-/// An error as a message. Its text may quote what the client sent: a name of
-/// any length would not fit a head.
-pub(crate) fn error_message(id: u64, error: &ErrorReply) -> Message {
-    let mut error = error.clone();
-    if error.message.len() > ERROR_BYTES_MAX {
-        let whole = (0..=ERROR_BYTES_MAX).rev();
-        let end = whole
-            .into_iter()
-            .find(|end| error.message.is_char_boundary(*end));
-        error.message.truncate(end.unwrap_or(0));
-        error.message.push('…');
-    }
-    Message::control(FrameKind::ErrorReply, id, error.to_bytes())
 }

@@ -1,5 +1,6 @@
 //! A world for one node: links, a disk and a clock in the test's hands.
 
+use crate::answer::ClientOutput;
 use crate::node::{Input, JobId, LinkId, Now, Output, StorageId};
 use crate::{Fault, Limits, Node, NodeOptions, StartReport};
 use bytes::Bytes;
@@ -144,6 +145,7 @@ impl Ground {
             now,
             disk: self.disk.clone(),
             links: BTreeMap::new(),
+            said: BTreeMap::new(),
             hold_disk: false,
             hold_reads: false,
             held: Vec::new(),
@@ -184,6 +186,8 @@ pub struct World {
     pub now: Now,
     disk: Arc<FaultyDisk>,
     pub links: BTreeMap<LinkId, End>,
+    /// What was said to clients of another protocol.
+    pub said: BTreeMap<LinkId, Vec<ClientOutput>>,
     /// Whether disk operations wait for [`World::release_disk`].
     pub hold_disk: bool,
     pub hold_reads: bool,
@@ -214,6 +218,9 @@ impl World {
                     if let Some(end) = self.links.get_mut(&link) {
                         end.inbox.push(message);
                     }
+                }
+                Output::Client { link, output } => {
+                    self.said.entry(link).or_default().push(*output);
                 }
                 Output::Disk {
                     storage,

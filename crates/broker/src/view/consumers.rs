@@ -7,7 +7,7 @@ use crate::coordinator::served_topic::Slot;
 use crate::coordinator::table::TopicEntry;
 use crate::ids::{LinkId, SharedId};
 use crate::partition::subscription::Subscription;
-use crate::session::{Session, Stage};
+use crate::session::Session;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::message::*;
@@ -90,16 +90,11 @@ impl<'a> View<'a> {
         session: &Session,
         partitions: Vec<PartitionIndex>,
     ) -> Option<MemberDescription> {
-        let Stage::Open {
-            client_name, id, ..
-        } = &session.stage
-        else {
-            return None;
-        };
+        let identity = session.identity()?;
         Some(MemberDescription {
-            member: MemberId(id.0),
+            member: MemberId(identity.session.0),
             instance: String::new(),
-            client_name: client_name.clone(),
+            client_name: identity.client_name.clone(),
             present: true,
             silent_ms: self.silent_ms(session),
             partitions,

@@ -30,7 +30,7 @@ impl View<'_> {
     pub fn session_status(&self, link: LinkId, session: &Session) -> Value {
         let (stage, client) = match &session.stage {
             Stage::New => ("new", ""),
-            Stage::Open { client_name, .. } => ("open", client_name.as_str()),
+            Stage::Open(identity) => ("open", identity.client_name.as_str()),
             Stage::Closing => ("closing", ""),
         };
         json!({

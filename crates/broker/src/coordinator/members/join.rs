@@ -9,7 +9,7 @@ use crate::ids::RequestId;
 use crate::ids::SharedId;
 use crate::node::Node;
 use crate::refusal::{Refused, refuse, unknown_topic};
-use crate::session::{Membership, Stage};
+use crate::session::Membership;
 use std::time::Duration;
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::codec::Appended;
@@ -282,10 +282,7 @@ impl Node {
 
     /// Notes the member: from now on it is one, unless its record is refused.
     fn admit(&mut self, caller: RequestId, id: SharedId, join: &Join, records: &mut Vec<Record>) {
-        let client_name = match self.sessions.get(caller.link).map(|session| &session.stage) {
-            Some(Stage::Open { client_name, .. }) => client_name.clone(),
-            _ => String::new(),
-        };
+        let client_name = self.sessions.client_name(caller.link).to_owned();
         let Some(shared) = self.shared.get_mut(id) else {
             return;
         };

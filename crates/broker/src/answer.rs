@@ -1,0 +1,97 @@
+//! What clients are answered, and what comes to them unasked.
+//!
+//! Typed, as requests are: a session makes frames of Thalweg's own protocol of it
+//! (`session/encode.rs`), the listener of another protocol whatever that one says.
+
+use bytes::Bytes;
+use wire::message::*;
+use wire::{ErrorReply, Incarnation};
+
+/// What goes to a client of another protocol than Thalweg's own, whose listener says it.
+#[derive(Debug)]
+pub enum ClientOutput {
+    /// The answer to a call.
+    Answer {
+        /// The call's.
+        id: u64,
+        /// What was done, or why not.
+        answer: Result<Answer, ErrorReply>,
+    },
+    /// What comes to a subscription or a membership.
+    Delivery {
+        /// Of the call that began it.
+        id: u64,
+        /// What comes.
+        delivery: Delivery,
+    },
+    /// Whether the client is there still is to be found out: [`ClientInput::Alive`], or anything
+    /// else of it, says so.
+    ///
+    /// [`ClientInput::Alive`]: crate::request::ClientInput::Alive
+    Probe,
+    /// The server is to end: nothing new is taken.
+    GoAway(ErrorReply),
+}
+
+/// The answer to a request that was done; one that was not is refused with an [`ErrorReply`].
+#[derive(Debug)]
+pub enum Answer {
+    /// It is done, and there is nothing to be said of it.
+    Done,
+    /// To `Produce`.
+    Produced(Produced),
+    /// To `Subscribe`. Deliveries follow, under the request's id.
+    Subscribed(Subscribed),
+    /// To `Unsubscribe`. It stays behind the deliveries that were sent before.
+    Unsubscribed,
+    /// To `Fetch`.
+    Fetched(Batches),
+    /// To `ReadData`. It stays behind the data.
+    DataRead(DataRead),
+    /// To `CreateTopic`, `DescribeTopic`, `AddPartitions` and `AlterTopic`.
+    Topic(TopicDescription),
+    /// To `ListTopics`.
+    Topics(TopicList),
+    /// To `ListGaps`.
+    Gaps(GapList),
+    /// To `OpenProducer`.
+    ProducerOpened(ProducerOpened),
+    /// To `ReadCursors`.
+    Cursors(CursorList),
+    /// To `DescribeConsumers`.
+    Consumers(ConsumerList),
+    /// To `Join`. What the member gets follows, under the request's id.
+    Joined(Joined),
+    /// To `Settle`.
+    Settled(Settled),
+    /// To `ExtendLeases`.
+    LeasesExtended(LeasesExtended),
+    /// To `Status`: JSON, the same text for all who asked at once.
+    Status(Bytes),
+}
+
+/// Batches as they are stored, one behind the other. The stamp of each has the offset of its
+/// first event; the first may begin before the position that was asked for.
+#[derive(Debug)]
+pub struct Batches {
+    /// The life of the partition in which their offsets count.
+    pub incarnation: Incarnation,
+    /// Each in the memory that it came in.
+    pub batches: Vec<Bytes>,
+    /// How far the partition has come.
+    pub watermarks: Watermarks,
+}
+
+/// What comes to a subscription or a member, under the id of the request that began it.
+#[derive(Debug)]
+pub enum Delivery {
+    /// Events of a subscription.
+    Events(Batches),
+    /// Events of a queue under leases. A batch may be in several pieces: the head says how long
+    /// each is.
+    Leased(Leased, Vec<Bytes>),
+    /// What a member of a group owns now.
+    Assigned(Assigned),
+    /// The subscription or membership has ended, and why.
+    Ended(ErrorReply),
+}

@@ -1,0 +1,130 @@
+//! Answers and deliveries as frames of Thalweg's own protocol.
+
+use crate::answer::{Answer, Batches, Delivery};
+use bytes::Bytes;
+use net::{Lane, Message};
+use wire::codec::Write;
+use wire::frame::{FrameKind, HEAD_BYTES_MAX};
+use wire::message::{Deliver, Fetched};
+use wire::{Codec, ErrorReply};
+
+/// How long the text of an error may be.
+const ERROR_BYTES_MAX: usize = 4096;
+
+/// The answer to the request of this id.
+pub(super) fn answer(id: u64, answer: Answer) -> Message {
+    match answer {
+        Answer::Done => reply(id, Vec::new()),
+        Answer::Produced(produced) => reply(id, produced.to_bytes()),
+        Answer::Subscribed(subscribed) => reply(id, subscribed.to_bytes()),
+        Answer::ProducerOpened(opened) => reply(id, opened.to_bytes()),
+        Answer::Unsubscribed => in_bulk(reply(id, Vec::new())),
+        Answer::DataRead(read) => in_bulk(reply(id, read.to_bytes())),
+        Answer::Fetched(Batches {
+            incarnation,
+            batches,
+            watermarks,
+        }) => {
+            let head = Fetched {
+                incarnation,
+                batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
+                watermarks,
+            };
+            Message {
+                payload: batches,
+                ..in_bulk(reply(id, head.to_bytes()))
+            }
+        }
+        Answer::Topic(topic) => long(id, &topic),
+        Answer::Topics(topics) => long(id, &topics),
+        Answer::Gaps(gaps) => long(id, &gaps),
+        Answer::Cursors(cursors) => long(id, &cursors),
+        Answer::Consumers(consumers) => long(id, &consumers),
+        Answer::Joined(joined) => long(id, &joined),
+        Answer::Settled(settled) => long(id, &settled),
+        Answer::LeasesExtended(extended) => long(id, &extended),
+        Answer::Status(json) => status(id, json),
+    }
+}
+
+/// An error as a message. Its text may quote what the client sent: a name of
+/// any length would not fit a head.
+pub(super) fn error(id: u64, error: &ErrorReply) -> Message {
+    let mut error = error.clone();
+    if error.message.len() > ERROR_BYTES_MAX {
+        let whole = (0..=ERROR_BYTES_MAX).rev();
+        let end = whole
+            .into_iter()
+            .find(|end| error.message.is_char_boundary(*end));
+        error.message.truncate(end.unwrap_or(0));
+        error.message.push('…');
+    }
+    Message::control(FrameKind::ErrorReply, id, error.to_bytes())
+}
+
+/// What comes to the subscription or membership of this id.
+pub(super) fn delivery(id: u64, delivery: Delivery) -> Message {
+    match delivery {
+        Delivery::Events(Batches {
+            incarnation,
+            batches,
+            watermarks,
+        }) => {
+            let head = Deliver {
+                incarnation,
+                batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
+                watermarks,
+            };
+            Message {
+                payload: batches,
+                ..in_bulk(Message::control(FrameKind::Deliver, id, head.to_bytes()))
+            }
+        }
+        Delivery::Leased(leased, payload) => Message {
+            payload,
+            ..in_bulk(Message::control(FrameKind::Leased, id, leased.to_bytes()))
+        },
+        Delivery::Assigned(assigned) => {
+            Message::control(FrameKind::Assigned, id, assigned.to_bytes())
+        }
+        Delivery::Ended(error) => in_bulk(Message::control(FrameKind::Ended, id, error.to_bytes())),
+    }
+}
+
+fn reply(id: u64, head: Vec<u8>) -> Message {
+    Message::control(FrameKind::Reply, id, head)
+}
+
+/// A message that stays behind whatever was sent in the bulk lane before.
+fn in_bulk(message: Message) -> Message {
+    Message {
+        lane: Lane::Bulk,
+        ..message
+    }
+}
+
+/// A `StatusReply`. The text of a large node is not copied for each who asked.
+fn status(id: u64, json: Bytes) -> Message {
+    let mut length = Vec::new();
+    length.put_u32(u32::try_from(json.len()).expect("a status is below 4 GiB"));
+    if length.len() + json.len() <= HEAD_BYTES_MAX as usize {
+        length.put(&json);
+        return reply(id, length);
+    }
+    Message {
+        payload: vec![length.into(), json],
+        ..in_bulk(reply(id, Vec::new()))
+    }
+}
+
+/// An answer as a head; if that is too long for one, as a payload.
+fn long(id: u64, answer: &impl Codec) -> Message {
+    let head = answer.to_bytes();
+    if head.len() <= HEAD_BYTES_MAX as usize {
+        return reply(id, head);
+    }
+    Message {
+        payload: vec![head.into()],
+        ..in_bulk(reply(id, Vec::new()))
+    }
+}

@@ -1,0 +1,73 @@
+//! A batch that was checked by itself: what its bytes say of themselves is true.
+//!
+//! Whoever takes it further asks only what they cannot say: whether it fits the topic, and
+//! whether it is the next one of its producer.
+
+use crate::refusal::{Refused, refuse};
+use memory::Buffer;
+use wire::batch::{Batch, BatchKind, Survey, Verify};
+use wire::{DecodeError, ErrorCode, ErrorReply};
+
+/// An unstamped batch of events whose checksums, lengths and columns were checked, once.
+pub struct Verified {
+    pub(crate) batch: Batch<Buffer>,
+    /// What its columns say.
+    pub(crate) survey: Survey,
+}
+
+impl Verified {
+    /// Checks a producer's batch; the broker will write into its memory.
+    ///
+    /// # Errors
+    /// `ChecksumMismatch` for damaged bytes, `InvalidEvent` for what is no batch of events, and
+    /// `Unsupported` for kinds of batches that nobody takes yet.
+    pub fn read(bytes: Buffer) -> Result<Self, ErrorReply> {
+        Self::read_as(bytes, Verify::Sections)
+    }
+
+    pub(crate) fn read_as(bytes: Buffer, verify: Verify) -> Result<Self, Refused> {
+        let had = bytes.len() as u64;
+        let batch = Batch::read(bytes, verify).map_err(|error| damaged(&error))?;
+        let header = &batch.header;
+        if batch.stamp.is_some() || header.kind != BatchKind::Events || header.batch_bytes() != had
+        {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!(
+                    "the payload of {had} bytes is no unstamped batch of events of {} bytes",
+                    header.batch_bytes()
+                ),
+            ));
+        }
+        if header.offset_count() != u64::from(header.event_count) || header.group.0 != 0 {
+            return Err(refuse(
+                ErrorCode::Unsupported,
+                "batches with holes and transactions are not supported",
+            ));
+        }
+        let survey =
+            Survey::read(header, batch.columns_section()).map_err(|error| damaged(&error))?;
+        Ok(Self { batch, survey })
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.batch.bytes().len() as u64
+    }
+}
+
+impl std::fmt::Debug for Verified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Verified")
+            .field("header", &self.batch.header)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn damaged(error: &DecodeError) -> ErrorReply {
+    let code = match error.problem {
+        wire::codec::Problem::Checksum { .. } => ErrorCode::ChecksumMismatch,
+        _ => ErrorCode::InvalidEvent,
+    };
+    refuse(code, error.to_string())
+}
