@@ -832,10 +832,18 @@ impl Sessions {
 fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
     let (least, greatest) = (hello.version_min, hello.version_max);
     if !(least..=greatest).contains(&PROTOCOL_VERSION) {
+        let own = &ctx.options.server_version;
+        let advice = match greatest < PROTOCOL_VERSION {
+            true => {
+                format!("the client is older: update it to Thalweg {own}, the server's version")
+            }
+            false => "the server is older: update it to the client's version of Thalweg".to_owned(),
+        };
         return Err(refuse(
             ErrorCode::Unsupported,
             format!(
-                "the client speaks versions {least} to {greatest}, this server {PROTOCOL_VERSION}"
+                "the client speaks protocol {least} to {greatest}, this server {PROTOCOL_VERSION}; \
+                 {advice}"
             ),
         ));
     }

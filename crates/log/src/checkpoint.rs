@@ -1,7 +1,7 @@
 //! The checkpoint: what is known to be durable, so that recovery starts
 //! there. The layout is `docs/format/log.md`.
 
-use crate::fixed::{checked, u16_at, u64_at, zero};
+use crate::fixed::{VERSION, checked, u16_at, u64_at, zero};
 use wire::checksum::crc32c;
 use wire::codec::DecodeError;
 use wire::record::GapReason;
@@ -14,7 +14,6 @@ pub const SLOT_BYTES: usize = 256;
 /// The two slots lie this far apart, so that no sector and no page is part of both.
 pub const SLOT_DISTANCE: u64 = 4096;
 const MAGIC: u32 = u32::from_le_bytes(*b"TWcp");
-const VERSION: u16 = 1;
 const BOOT_ID: usize = 128;
 
 /// What a partition knew of itself at some time.
@@ -85,7 +84,7 @@ impl Checkpoint {
     /// Reads and checks one slot.
     pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
         const WHAT: &str = "checkpoint";
-        let bytes = checked(WHAT, bytes, SLOT_BYTES, (MAGIC, VERSION))?;
+        let bytes = checked(WHAT, bytes, SLOT_BYTES, MAGIC)?;
         zero(WHAT, bytes, 27..30)?;
         zero(WHAT, bytes, 96..BOOT_ID)?;
         let refuse = |at: usize, field| {
@@ -130,11 +129,11 @@ impl Checkpoint {
         })
     }
 
-    /// Why a checkpoint file is not to be touched: a later version wrote one of its slots.
-    pub fn newer(file: &[u8]) -> Option<DecodeError> {
+    /// Why a checkpoint file is not to be touched: another version wrote one of its slots.
+    pub fn of_another_version(file: &[u8]) -> Option<DecodeError> {
         let slots = [0, SLOT_DISTANCE as usize].into_iter();
         let errors = slots.filter_map(|start| Self::read(file.get(start..)?).err());
-        errors.into_iter().find(DecodeError::is_newer)
+        errors.into_iter().find(DecodeError::is_of_another_version)
     }
 
     /// The newer of the two slots in a checkpoint file's bytes, if one is valid.

@@ -3,11 +3,12 @@
 
 use crate::blocking::Blocking;
 use crate::disk::{DiskError, DiskErrorKind, FileId};
+use crate::look::DiskStamp;
 use crate::segment::SegmentFile;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use wire::Offset;
-use wire::batch::{ExternalLayout, Stamp};
+use wire::batch::ExternalLayout;
 use wire::checksum::crc32c;
 
 /// Bytes of data that are verified at once; a multiple of every block length
@@ -61,17 +62,17 @@ impl<'a> ExternalReader<'a> {
     /// Whether the data of a batch of this stamp is all there.
     pub(crate) fn verify(
         &mut self,
-        stamp: &Stamp,
+        stamp: &DiskStamp,
         layout: &ExternalLayout,
         block_bytes: u32,
     ) -> Result<bool, DiskError> {
-        let Some(file) = self.file(stamp.data_segment)? else {
+        let Some(file) = self.file(stamp.local.data_segment)? else {
             return Ok(false);
         };
-        if layout.total_bytes != stamp.data_bytes {
+        if layout.total_bytes != stamp.shared.data_bytes {
             return Ok(false);
         }
-        let start = stamp.data_position;
+        let start = stamp.local.data_position;
         let table_bytes = layout.block_count * 4;
         let table_at = start.saturating_add(layout.table_position);
         let length = self.disk.length(file)?;
@@ -79,7 +80,7 @@ impl<'a> ExternalReader<'a> {
             return Ok(false);
         }
         let table = self.disk.read(file, table_at, table_bytes as usize)?;
-        if crc32c(&table) != stamp.data_crc {
+        if crc32c(&table) != stamp.shared.data_crc {
             return Ok(false);
         }
         let table = table_from_bytes(&table);

@@ -2,8 +2,12 @@
 //! (4), version (2), length (2), feature bits (4), then the record's own fields.
 
 use std::ops::Range;
+use wire::batch::FORMAT_VERSION;
 use wire::checksum::crc32c;
 use wire::codec::{DecodeError, Problem};
+
+/// The version of all files of a partition.
+pub(crate) const VERSION: u16 = FORMAT_VERSION as u16;
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
@@ -18,14 +22,14 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The first `length` bytes of `bytes`, if they are a record of this magic
-/// and version with the right checksum.
+/// and this version with the right checksum.
 pub(crate) fn checked<'a>(
     what: &'static str,
     bytes: &'a [u8],
     length: usize,
-    form: (u32, u16),
+    magic: u32,
 ) -> Result<&'a [u8], DecodeError> {
-    checked_header(what, bytes, length, form, |_| Some(length))
+    checked_header(what, bytes, length, magic, |_| Some(length))
 }
 
 /// Like [`checked`], of a record whose header of `length` bytes is followed by
@@ -34,7 +38,7 @@ pub(crate) fn checked_header<'a>(
     what: &'static str,
     bytes: &'a [u8],
     length: usize,
-    (magic, version): (u32, u16),
+    magic: u32,
     all: impl Fn(&[u8]) -> Option<usize>,
 ) -> Result<&'a [u8], DecodeError> {
     let short = |needed: usize| DecodeError {
@@ -65,8 +69,10 @@ pub(crate) fn checked_header<'a>(
     if computed != stored {
         return Err(DecodeError::checksum(what, 4, computed, stored));
     }
-    if u16_at(bytes, 8) != version {
-        return newer(8, "version", u64::from(u16_at(bytes, 8)));
+    let found = u16_at(bytes, 8);
+    if found != VERSION {
+        let (found, own) = (found.into(), VERSION.into());
+        return Err(DecodeError::version(what, 8, "version", found, own));
     }
     if usize::from(u16_at(bytes, 10)) != length {
         return newer(10, "length", u64::from(u16_at(bytes, 10)));

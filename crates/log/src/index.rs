@@ -1,6 +1,6 @@
 //! Where batches lie in a segment's log, sparsely. The file's layout is `docs/format/log.md`.
 
-use crate::fixed::{checked_header, u64_at};
+use crate::fixed::{VERSION, checked_header, u64_at};
 use wire::Offset;
 use wire::checksum::crc32c;
 use wire::codec::DecodeError;
@@ -12,7 +12,6 @@ const ENTRY_BYTES: usize = 16;
 /// found by their headers.
 pub(crate) const INDEX_BYTES_MAX: usize = 1 << 20;
 const MAGIC: u32 = u32::from_le_bytes(*b"TWix");
-const VERSION: u16 = 1;
 
 /// Some batches' first offsets and positions, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,7 +62,7 @@ impl SparseIndex {
             let count = usize::try_from(u64_at(bytes, 24)).ok()?;
             count.checked_mul(ENTRY_BYTES)?.checked_add(HEADER_BYTES)
         };
-        let bytes = checked_header(WHAT, bytes, HEADER_BYTES, (MAGIC, VERSION), all)?;
+        let bytes = checked_header(WHAT, bytes, HEADER_BYTES, MAGIC, all)?;
         if u64_at(bytes, 16) != salt {
             return Err(DecodeError::value(WHAT, 16, "salt", u64_at(bytes, 16)));
         }

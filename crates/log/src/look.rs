@@ -1,20 +1,56 @@
 //! Looking at bytes of a log: is there a batch, and whose.
 
-use wire::batch::{Header, SECTIONS_START, STAMP_BYTES, STAMP_MAGIC, Stamp};
+use wire::batch::{Header, LocalStamp, SECTIONS_START, STAMP_BYTES, STAMP_MAGIC, Stamp};
 use wire::codec::{DecodeError, Problem};
 
 /// Headers of this version and some room for those of later ones.
 pub(crate) const LOOK_BYTES: usize = SECTIONS_START;
+/// Where a stamp keeps its segment's salt.
+const SALT_AT: usize = 88;
+
+/// Both halves of the stamp of a batch in a segment's log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskStamp {
+    pub shared: Stamp,
+    pub local: LocalStamp,
+}
+
+impl DiskStamp {
+    /// The stamp of the batch in a file that `bytes` begins with.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let (shared, local) = (Stamp::read(bytes).ok()?, LocalStamp::read(bytes).ok()??);
+        Some(Self { shared, local })
+    }
+
+    /// Reads the stamp at the start of `bytes`, if it is one of a segment of this salt. An error
+    /// is another version's stamp of this segment.
+    fn read(bytes: &[u8], salt: u64) -> Result<Option<Self>, DecodeError> {
+        let halves = Stamp::read(bytes).and_then(|shared| Ok((shared, LocalStamp::read(bytes)?)));
+        match halves {
+            Ok((shared, Some(local))) if local.segment_salt == salt => {
+                Ok(Some(Self { shared, local }))
+            }
+            Err(error)
+                if error.is_of_another_version()
+                    && crate::fixed::u64_at(bytes, SALT_AT) == salt =>
+            {
+                Err(error)
+            }
+            // Also one that was never written to a file: bytes of something else.
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+}
 
 /// What lies at a place of a segment's log.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// A batch of this segment; stamp and header verify and belong together.
-    Batch(Stamp, Header),
+    Batch(DiskStamp, Header),
     /// The bytes end too early to tell; so many are needed.
     Short(usize),
-    /// One of this segment that a later version wrote.
-    Newer(DecodeError),
+    /// One of this segment that another version wrote.
+    OtherVersion(DecodeError),
     /// None. If a checksummed length is there, it says where to look next.
     Bad { batch_bytes: Option<u64> },
 }
@@ -24,22 +60,20 @@ pub(crate) fn look(bytes: &[u8], salt: u64) -> Look {
     if bytes.len() < LOOK_BYTES {
         return Look::Short(LOOK_BYTES);
     }
-    let stamp = match Stamp::read(bytes) {
-        Ok(stamp) => Some(stamp).filter(|stamp| stamp.segment_salt == salt),
-        Err(error) if error.is_newer() && crate::fixed::u64_at(bytes, 32) == salt => {
-            return Look::Newer(error);
-        }
-        Err(_) => None,
+    let stamp = match DiskStamp::read(bytes, salt) {
+        Ok(stamp) => stamp,
+        Err(error) => return Look::OtherVersion(error),
     };
     match (stamp, Header::read(&bytes[STAMP_BYTES..])) {
         (Some(stamp), Err(error))
-            if error.is_newer()
-                && stamp.header_crc == crate::fixed::u32_at(bytes, STAMP_BYTES + 4) =>
+            if error.is_of_another_version()
+                && stamp.shared.header_crc == crate::fixed::u32_at(bytes, STAMP_BYTES + 4) =>
         {
-            Look::Newer(error)
+            Look::OtherVersion(error)
         }
         (Some(stamp), Ok((header, crc)))
-            if stamp.header_crc == crc && stamp.batch_bytes == header.batch_bytes() =>
+            if stamp.shared.header_crc == crc
+                && stamp.shared.batch_bytes == header.batch_bytes() =>
         {
             Look::Batch(stamp, header)
         }
@@ -51,7 +85,7 @@ pub(crate) fn look(bytes: &[u8], salt: u64) -> Look {
             }
         }
         (Some(stamp), _) => Look::Bad {
-            batch_bytes: Some(stamp.batch_bytes),
+            batch_bytes: Some(stamp.shared.batch_bytes),
         },
         (None, _) => Look::Bad { batch_bytes: None },
     }
@@ -59,7 +93,7 @@ pub(crate) fn look(bytes: &[u8], salt: u64) -> Look {
 
 /// Where in `bytes` stamps of a segment of this salt begin whose checksum is
 /// right. Stamps that `bytes` cuts off are not found.
-pub(crate) fn stamps(bytes: &[u8], salt: u64) -> impl Iterator<Item = (usize, Stamp)> + '_ {
+pub(crate) fn stamps(bytes: &[u8], salt: u64) -> impl Iterator<Item = (usize, DiskStamp)> + '_ {
     let magic = STAMP_MAGIC.to_le_bytes();
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -69,9 +103,7 @@ pub(crate) fn stamps(bytes: &[u8], salt: u64) -> impl Iterator<Item = (usize, St
             if !bytes[start..].starts_with(&magic) {
                 continue;
             }
-            if let Ok(stamp) = Stamp::read(&bytes[start..])
-                && stamp.segment_salt == salt
-            {
+            if let Ok(Some(stamp)) = DiskStamp::read(&bytes[start..], salt) {
                 return Some((start, stamp));
             }
         }

@@ -156,6 +156,14 @@ struct Data {
     checksums: Vec<u32>,
 }
 
+impl Data {
+    /// What a disk's stamp says of the same data: the checksum of the table of block checksums.
+    fn table_crc(&self) -> u32 {
+        let blocks = self.checksums.iter();
+        blocks.fold(0, |crc, block| crc32c_append(crc, &block.to_le_bytes()))
+    }
+}
+
 struct Place {
     layout: ExternalLayout,
     data: Data,
@@ -671,6 +679,7 @@ impl Storage for MemoryLog {
             leader_epoch: append.leader_epoch,
             header_crc: append.header_crc,
             data_bytes: data.as_ref().map_or(0, |found| found.layout.total_bytes),
+            data_crc: data.as_ref().map_or(0, |found| found.data.table_crc()),
             ..Stamp::default()
         };
         stamp.write(&mut batch);

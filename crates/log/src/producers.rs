@@ -240,7 +240,14 @@ impl ProducerTable {
         }
         if version != SNAPSHOT_VERSION {
             let found = u64::from(version);
-            return Err(DecodeError::newer("producer snapshot", 2, "version", found));
+            let own = u64::from(SNAPSHOT_VERSION);
+            return Err(DecodeError::version(
+                "producer snapshot",
+                2,
+                "version",
+                found,
+                own,
+            ));
         }
         let states = Vec::<ProducerState>::decode(&mut from)?;
         self.producers = states

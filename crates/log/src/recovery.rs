@@ -10,7 +10,7 @@ use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_DISTANCE, boot_id_byte
 use crate::disk::{DiskError, DiskErrorKind, FileId};
 use crate::external::ExternalReader;
 use crate::index::SparseIndex;
-use crate::look::{LOOK_BYTES, Look, look, stamps};
+use crate::look::{DiskStamp, LOOK_BYTES, Look, look, stamps};
 use crate::producers::ProducerTable;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use walk::look_at;
-use wire::batch::{Batch, BatchKind, Header, STAMP_BYTES, Stamp, Verify};
+use wire::batch::{Batch, BatchKind, Header, STAMP_BYTES, Verify};
 use wire::record::{Gap, GapReason};
 use wire::{Durability, Incarnation, Offset};
 
@@ -76,9 +76,9 @@ struct Durable {
 
 /// What is at a place where a batch was expected.
 enum Judged {
-    Good(Stamp, Header),
+    Good(DiskStamp, Header),
     /// The batch is there, its sections or data are not.
-    Hollow(Stamp, Header),
+    Hollow(DiskStamp, Header),
     Bad {
         batch_bytes: Option<u64>,
     },
@@ -131,9 +131,9 @@ pub(crate) fn read_checkpoint(
         bytes = read()?;
     }
     disk.close(file)?;
-    if let Some(newer) = Checkpoint::newer(&bytes) {
+    if let Some(other) = Checkpoint::of_another_version(&bytes) {
         let path = open.directory.join(CHECKPOINT_NAME);
-        return Err(DiskError::refused(&path, newer.to_string()));
+        return Err(DiskError::refused(&path, other.to_string()));
     }
     Ok(Checkpoint::newest(&bytes))
 }
@@ -239,7 +239,7 @@ impl<'a> Walk<'a> {
             }
             // That of the segment that the file held before it was recycled is no header.
             Ok(header) => Some(header).filter(|header| header.base_offset == base),
-            Err(error) if error.is_newer() => {
+            Err(error) if error.is_of_another_version() => {
                 return Err(DiskError::refused(&path, error.to_string()));
             }
             Err(_) => None,
@@ -247,8 +247,8 @@ impl<'a> Walk<'a> {
         // Behind a damaged header the first stamp tells the salt, if it is
         // one of this segment: a recycled file's has another base offset.
         let salt_of_stamp = || {
-            let stamp = Stamp::read(bytes.get(SEGMENT_HEADER_BYTES as usize..)?).ok()?;
-            (stamp.base_offset == base).then_some(stamp.segment_salt)
+            let stamp = DiskStamp::of(bytes.get(SEGMENT_HEADER_BYTES as usize..)?)?;
+            (stamp.shared.base_offset == base).then_some(stamp.local.segment_salt)
         };
         let salt_of_checkpoint = || {
             let known = self.checkpoint.as_ref()?;
@@ -442,9 +442,9 @@ impl<'a> Walk<'a> {
         while self.offset < limit
             && let Look::Batch(stamp, header) =
                 look_at(&mut window, position, self.segments[at].salt)?
-            && stamp.base_offset == self.offset
+            && stamp.shared.base_offset == self.offset
         {
-            position += stamp.batch_bytes;
+            position += stamp.shared.batch_bytes;
             self.offset = self.offset.plus(header.offset_count());
         }
         self.disk.close(file)

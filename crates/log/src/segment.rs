@@ -8,7 +8,6 @@ use wire::{Incarnation, Offset, PartitionIndex, TopicId};
 /// Bytes of the header at the start of a segment's log.
 pub const SEGMENT_HEADER_BYTES: u64 = 128;
 const MAGIC: u32 = u32::from_le_bytes(*b"TWsg");
-const VERSION: u16 = 1;
 
 /// What a segment's log starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +34,7 @@ impl SegmentHeader {
     pub fn to_bytes(self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
         let mut out = [0; SEGMENT_HEADER_BYTES as usize];
         out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        out[8..10].copy_from_slice(&crate::fixed::VERSION.to_le_bytes());
         out[10..12].copy_from_slice(&(SEGMENT_HEADER_BYTES as u16).to_le_bytes());
         // 12..16 are feature bits, none so far.
         out[16..24].copy_from_slice(&self.salt.to_le_bytes());
@@ -56,8 +55,7 @@ impl SegmentHeader {
     /// Reads and checks the header that `bytes` starts with.
     pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
         const WHAT: &str = "segment header";
-        let bytes =
-            crate::fixed::checked(WHAT, bytes, SEGMENT_HEADER_BYTES as usize, (MAGIC, VERSION))?;
+        let bytes = crate::fixed::checked(WHAT, bytes, SEGMENT_HEADER_BYTES as usize, MAGIC)?;
         let word = |at| crate::fixed::u64_at(bytes, at);
         crate::fixed::zero(WHAT, bytes, 28..32)?;
         crate::fixed::zero(WHAT, bytes, 88..128)?;

@@ -55,7 +55,7 @@ impl Traces {
     }
 
     fn take_checkpoint(&mut self, bytes: &[u8]) {
-        self.holds_events |= Checkpoint::newer(bytes).is_some();
+        self.holds_events |= Checkpoint::of_another_version(bytes).is_some();
         if let Some(known) = Checkpoint::newest(bytes) {
             self.incarnation = self.incarnation.max(known.incarnation);
             self.holds_events |= known.end > Offset(0);

@@ -1,4 +1,4 @@
-//! Files of version 1, kept: this code still writes them byte for byte, and
+//! Files of version 2, kept: this code still writes them byte for byte, and
 //! still reads them. A change that breaks this breaks what users have stored.
 //!
 //! To write them anew, deliberately: `THALWEG_GOLDEN=write cargo test -p
@@ -18,7 +18,7 @@ const TOPIC: TopicId = TopicId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden/v1")
+        .join("tests/golden/v2")
         .join(name)
 }
 
@@ -33,7 +33,7 @@ fn compare(name: &str, bytes: &[u8]) {
     let at = kept.iter().zip(bytes).position(|(kept, new)| kept != new);
     assert!(
         kept == bytes,
-        "{name} differs from version 1 at {at:?}, lengths {} and {}",
+        "{name} differs from version 2 at {at:?}, lengths {} and {}",
         kept.len(),
         bytes.len()
     );
@@ -128,6 +128,42 @@ fn a_partition_of_then_is_read_now() {
     assert_eq!(driven.storage.state().incarnation, Incarnation(5));
     let offset = driven.append(origin(EVENTS), &[event(0)], Durability::Synced, 1);
     assert_eq!(offset, Ok(Offset(EVENTS)), "and goes on");
+}
+
+#[test]
+fn a_partition_of_version_1_is_refused_with_what_to_do_and_left_alone() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1/partition");
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("p");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(&kept).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    // A crash may have left the segments without a checkpoint.
+    for checkpoint in [true, false] {
+        if !checkpoint {
+            std::fs::remove_file(copy.join("checkpoint")).unwrap();
+        }
+        let opened = DiskKind::new(Arc::new(OsDisk::new())).open(partition(&copy, false));
+        let error = opened.map(|_| ()).unwrap_err().to_string();
+        assert!(
+            error.contains(
+                "version is 0x1: written by an older version of Thalweg, whose format this one \
+                 does not read: read the events out with that version, and push them to a server \
+                 of this one with an empty data directory"
+            ),
+            "{error}"
+        );
+    }
+    for entry in std::fs::read_dir(&copy).unwrap() {
+        let entry = entry.unwrap();
+        let before = std::fs::read(kept.join(entry.file_name())).unwrap();
+        assert!(
+            before == std::fs::read(entry.path()).unwrap(),
+            "{entry:?} was changed"
+        );
+    }
 }
 
 fn gap() -> Gap {

@@ -1,4 +1,4 @@
-//! A partition that a later version wrote is refused, and nothing of it is touched. Every place that docs/format/log.md
+//! A partition that another version wrote is refused, and nothing of it is touched. Every place that docs/format/log.md
 //! keeps for later versions is taken from the page itself and filled in turn, with the checksums made right again.
 
 use log::testing::{Driven, EventSpec, open_partition, origin};
@@ -6,7 +6,7 @@ use log::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::batch::{HEADER_BYTES, Header, STAMP_BYTES, Stamp};
+use wire::batch::{HEADER_BYTES, Header, SHARED_STAMP_BYTES, STAMP_BYTES, Stamp};
 use wire::checksum::crc32c;
 use wire::*;
 
@@ -64,32 +64,67 @@ fn kept(heading: &str) -> Vec<Kept> {
     rows
 }
 
-/// What a later version may have put there: the place, the bytes, and whether this version is to ignore it.
-fn fillings(row: &Kept) -> Vec<(usize, Vec<u8>, bool)> {
-    let bits = |from: usize, ignored: bool| {
-        let set = move |bit: usize| (row.at, (1u32 << bit).to_le_bytes().to_vec(), ignored);
+/// What this version is to do with what another one wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Read,
+    RefuseNewer,
+    RefuseOlder,
+}
+
+use Expect::{Read, RefuseNewer, RefuseOlder};
+
+impl Expect {
+    /// Words of the refusal; none for what is read.
+    fn words(self) -> Option<&'static str> {
+        match self {
+            Read => None,
+            RefuseNewer => Some("written by a newer version of Thalweg"),
+            RefuseOlder => Some(
+                "written by an older version of Thalweg, whose format this one does not read: read the events out with \
+                 that version, and push them to a server of this one with an empty data directory",
+            ),
+        }
+    }
+}
+
+/// What another version may have put there: the place, the bytes, and what this version is to do.
+fn fillings(row: &Kept) -> Vec<(usize, Vec<u8>, Expect)> {
+    let bits = |from: usize, expect: Expect| {
+        let set = move |bit: usize| (row.at, (1u32 << bit).to_le_bytes().to_vec(), expect);
         (from..32).map(set).collect()
     };
     let values = |values: &[u8]| {
         values
             .iter()
-            .map(|value| (row.at, vec![*value], false))
+            .map(|value| (row.at, vec![*value], RefuseNewer))
             .collect()
     };
     match row.field.as_str() {
         "reserved" => (row.at..row.at + row.bytes)
-            .map(|at| (at, vec![1], false))
+            .map(|at| (at, vec![1], RefuseNewer))
             .collect(),
         "codecs" => (row.at..row.at + 3)
-            .map(|at| (at, vec![1], false))
+            .map(|at| (at, vec![1], RefuseNewer))
             .collect(),
-        "version" => values(&[0, 2, 255]),
+        "version" => [0, 1, 3, 255]
+            .map(|value: u8| match value < 2 {
+                true => (row.at, vec![value], RefuseOlder),
+                false => (row.at, vec![value], RefuseNewer),
+            })
+            .to_vec(),
         "kind" => values(&[0, 3, 4, 5, 8, 255]),
-        "features" | "features_incompatible" => bits(0, false),
-        "features_compatible" => bits(0, true),
+        "features" | "features_incompatible" => bits(0, RefuseNewer),
+        "features_compatible" => bits(0, Read),
         // The lowest bit stands in every batch.
         "columns" => (7..32)
-            .map(|bit| (row.at, (1u32 | 1 << bit).to_le_bytes().to_vec(), false))
+            .map(|bit| {
+                (
+                    row.at,
+                    (1u32 | 1 << bit).to_le_bytes().to_vec(),
+                    RefuseNewer,
+                )
+            })
             .collect(),
         // Lengths are tried by a test of their own.
         "length" | "header_bytes" => Vec::new(),
@@ -153,8 +188,12 @@ fn seal(bytes: &mut [u8]) {
 fn seal_batch(batch: &mut [u8], header_bytes: usize) {
     seal(&mut batch[STAMP_BYTES..STAMP_BYTES + header_bytes]);
     let crc = batch[STAMP_BYTES + 4..STAMP_BYTES + 8].to_vec();
-    put(batch, 92, &crc);
-    seal(&mut batch[..STAMP_BYTES]);
+    put(batch, 68, &crc);
+    seal(&mut batch[..SHARED_STAMP_BYTES]);
+    let crc = batch[4..8].to_vec();
+    put(batch, SHARED_STAMP_BYTES + 4, &crc);
+    let crc = crc32c(&batch[SHARED_STAMP_BYTES + 4..STAMP_BYTES]);
+    put(batch, SHARED_STAMP_BYTES, &crc.to_le_bytes());
 }
 
 /// Where the batches of a segment's log lie.
@@ -212,7 +251,7 @@ impl Subject {
         &mut self,
         what: &str,
         file: &Path,
-        ignored: bool,
+        expect: Expect,
         change: impl FnOnce(&mut Vec<u8>),
     ) {
         self.tried += 1;
@@ -222,18 +261,15 @@ impl Subject {
         let before = files(&self.path);
         match self.open() {
             Ok(mut driven) => {
-                assert!(ignored, "{what}: it was opened");
+                assert_eq!(expect, Read, "{what}: it was opened");
                 let contents = driven.read_all(Offset(EVENTS), 1 << 20).unwrap();
                 assert_eq!(contents.events.len() as u64, EVENTS, "{what}");
                 assert_eq!(contents.gaps, [], "{what}");
                 drop(driven);
             }
             Err(error) => {
-                assert!(!ignored, "{what}: {error}");
-                assert!(
-                    error.contains("newer version of Thalweg"),
-                    "{what}: {error}"
-                );
+                let words = expect.words().unwrap_or("is to be read");
+                assert!(error.contains(words), "{what}: {error}");
                 assert!(before == files(&self.path), "{what}: files were changed");
             }
         }
@@ -252,9 +288,9 @@ fn a_segment_of_a_later_version_is_refused_and_left_alone() {
         .collect();
     for file in [&logs[0], &logs[1], &subject.last.clone()] {
         for row in kept("## Segment header") {
-            for (at, value, ignored) in fillings(&row) {
+            for (at, value, expect) in fillings(&row) {
                 let what = format!("segment header of {file:?}, byte {at} is {value:?}");
-                subject.try_with(&what, file, ignored, |log| {
+                subject.try_with(&what, file, expect, |log| {
                     put(log, at, &value);
                     seal(&mut log[..128]);
                 });
@@ -262,7 +298,7 @@ fn a_segment_of_a_later_version_is_refused_and_left_alone() {
         }
         for length in [64u16, 136, 256] {
             let what = format!("segment header of {length} bytes");
-            subject.try_with(&what, file, false, |log| {
+            subject.try_with(&what, file, RefuseNewer, |log| {
                 log.splice(128..128, vec![0; usize::from(length).saturating_sub(128)]);
                 put(log, 10, &length.to_le_bytes());
                 seal(&mut log[..usize::from(length)]);
@@ -279,9 +315,9 @@ fn a_batch_of_a_later_version_is_refused_and_left_alone() {
     for (number, place) in batches(&subject.whole[&last]).into_iter().enumerate() {
         for (heading, start) in [("### Stamp", 0), ("### Header", STAMP_BYTES)] {
             for row in kept(heading) {
-                for (at, value, ignored) in fillings(&row) {
+                for (at, value, expect) in fillings(&row) {
                     let what = format!("{heading} of batch {number}, byte {at} is {value:?}");
-                    subject.try_with(&what, &last, ignored, |log| {
+                    subject.try_with(&what, &last, expect, |log| {
                         let batch = &mut log[place.clone()];
                         put(batch, start + at, &value);
                         seal_batch(batch, HEADER_BYTES);
@@ -291,7 +327,7 @@ fn a_batch_of_a_later_version_is_refused_and_left_alone() {
         }
         for more in [8u16, 128] {
             let what = format!("header of batch {number} longer by {more}");
-            subject.try_with(&what, &last, true, |log| lengthen(log, place.clone(), more));
+            subject.try_with(&what, &last, Read, |log| lengthen(log, place.clone(), more));
         }
     }
     assert!(subject.tried > 2 * 120, "{} were tried", subject.tried);
@@ -321,7 +357,7 @@ fn a_sealed_segment_with_a_batch_of_a_later_version_is_not_taken_for_damaged() {
     let place = batches(&subject.whole[&first])[1].clone();
     for (heading, start) in [("### Stamp", 0), ("### Header", STAMP_BYTES)] {
         for row in kept(heading) {
-            for (at, value, ignored) in fillings(&row).into_iter().step_by(5) {
+            for (at, value, expect) in fillings(&row).into_iter().step_by(5) {
                 let what = format!("{heading}, byte {at} is {value:?}");
                 let mut log = subject.whole[&first].clone();
                 put(&mut log[place.clone()], start + at, &value);
@@ -332,8 +368,8 @@ fn a_sealed_segment_with_a_batch_of_a_later_version_is_not_taken_for_damaged() {
                 let mut driven = subject.open().unwrap();
                 match driven.read_all(Offset(EVENTS), 1 << 20) {
                     Ok(contents) => {
-                        assert!(
-                            ignored,
+                        assert_eq!(
+                            expect, Read,
                             "{what}: {:?}, {:?}",
                             contents.gaps, contents.damaged
                         );
@@ -341,10 +377,8 @@ fn a_sealed_segment_with_a_batch_of_a_later_version_is_not_taken_for_damaged() {
                     }
                     Err(error) => {
                         let error = error.to_string();
-                        assert!(
-                            !ignored && error.contains("newer version"),
-                            "{what}: {error}"
-                        );
+                        let words = expect.words().unwrap_or("is to be read");
+                        assert!(error.contains(words), "{what}: {error}");
                     }
                 }
                 drop(driven);
@@ -366,9 +400,15 @@ fn a_snapshot_of_a_later_version_is_refused_and_left_alone() {
     let place = batches(&subject.whole[&last])[0].clone();
     let (header, _) = Header::read(&subject.whole[&last][place.start + STAMP_BYTES..]).unwrap();
     let metadata = STAMP_BYTES + HEADER_BYTES + header.columns_bytes as usize;
-    for (at, value) in [(0, 2u16), (0, 0xffff), (2, 0), (2, 2), (2, 0xffff)] {
+    for (at, value, expect) in [
+        (0, 2u16, RefuseNewer),
+        (0, 0xffff, RefuseNewer),
+        (2, 0, RefuseOlder),
+        (2, 2, RefuseNewer),
+        (2, 0xffff, RefuseNewer),
+    ] {
         let what = format!("snapshot, byte {at} is {value}");
-        subject.try_with(&what, &last, false, |log| {
+        subject.try_with(&what, &last, expect, |log| {
             let batch = &mut log[place.clone()];
             put(batch, metadata + at, &value.to_le_bytes());
             let crc = crc32c(&batch[metadata..metadata + header.metadata_bytes as usize]);
@@ -384,9 +424,9 @@ fn a_checkpoint_of_a_later_version_is_refused_and_left_alone() {
     let file = subject.path.join("checkpoint");
     for start in [0, SLOT_DISTANCE] {
         for row in kept("## Checkpoint") {
-            for (at, value, ignored) in fillings(&row) {
+            for (at, value, expect) in fillings(&row) {
                 let what = format!("checkpoint at {start}, byte {at} is {value:?}");
-                subject.try_with(&what, &file, ignored, |bytes| {
+                subject.try_with(&what, &file, expect, |bytes| {
                     let slot = &mut bytes[start..start + 256];
                     put(slot, at, &value);
                     seal(slot);
@@ -395,7 +435,7 @@ fn a_checkpoint_of_a_later_version_is_refused_and_left_alone() {
         }
         for length in [128u16, 512, 4096] {
             let what = format!("checkpoint at {start} of {length} bytes");
-            subject.try_with(&what, &file, false, |bytes| {
+            subject.try_with(&what, &file, RefuseNewer, |bytes| {
                 let end = start + usize::from(length);
                 bytes.resize(bytes.len().max(end), 0);
                 put(bytes, start + 10, &length.to_le_bytes());
@@ -418,7 +458,7 @@ fn an_index_of_a_later_version_is_done_without() {
     for row in kept("## Index") {
         for (at, value, _) in fillings(&row) {
             let what = format!("index, byte {at} is {value:?}");
-            subject.try_with(&what, &file, true, |bytes| {
+            subject.try_with(&what, &file, Read, |bytes| {
                 put(bytes, at, &value);
                 seal(bytes);
             });

@@ -10,12 +10,13 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use wire::codec::OLDER_ADVICE;
 use wire::{DirectoryId, ServerInstance};
 
 /// Bytes of the token that clients present.
 pub const TOKEN_BYTES: usize = 32;
-/// The version of the directory's layout that this code makes.
-const FORMAT: u32 = 1;
+/// The version of the directory's layout, and of all that is in it, that this code makes.
+const FORMAT: u32 = 2;
 const IDENTITY_FILE: &str = "directory.json";
 const TOKEN_FILE: &str = "token";
 const LOCK_FILE: &str = "lock";
@@ -264,8 +265,12 @@ fn identity(directory: &Path) -> Result<DirectoryId, ServerError> {
         .map_err(|error| refuse(format!("{IDENTITY_FILE} cannot be understood: {error}")))?;
     if identity.format != FORMAT {
         let format = identity.format;
+        let why = match format < FORMAT {
+            true => format!("written by an older version of Thalweg, {OLDER_ADVICE}"),
+            false => "written by a newer version of Thalweg: start that version".to_owned(),
+        };
         return Err(refuse(format!(
-            "its format is {format}, this server knows format {FORMAT}"
+            "its format is {format}, this server knows format {FORMAT}: {why}"
         )));
     }
     u128::from_str_radix(&identity.directory, 16)
@@ -398,6 +403,24 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_of_an_older_format_is_refused_with_what_to_do() {
+        let parent = tempfile::tempdir().unwrap();
+        let identity = parent.path().join(IDENTITY_FILE);
+        let text = r#"{"format":1,"directory":"1"}"#;
+        std::fs::write(&identity, text).unwrap();
+        let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
+        assert!(
+            error.to_string().ends_with(
+                "its format is 1, this server knows format 2: written by an older version of \
+                 Thalweg, whose format this one does not read: read the events out with that \
+                 version, and push them to a server of this one with an empty data directory"
+            ),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_to_string(&identity).unwrap(), text);
+    }
+
+    #[test]
     fn damaged_identity_and_token_are_refused() {
         let parent = tempfile::tempdir().unwrap();
         drop(DataDirectory::open(parent.path(), &host("here"), false).unwrap());
@@ -408,10 +431,15 @@ mod tests {
         std::fs::write(&token_path, token).unwrap();
         std::fs::write(
             parent.path().join(IDENTITY_FILE),
-            r#"{"format":2,"directory":"1"}"#,
+            r#"{"format":3,"directory":"1"}"#,
         )
         .unwrap();
         let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
-        assert!(error.to_string().contains("its format is 2"), "{error}");
+        assert!(
+            error.to_string().contains(
+                "its format is 3, this server knows format 2: written by a newer version"
+            ),
+            "{error}"
+        );
     }
 }

@@ -3,32 +3,32 @@
 //!
 //! A batch is a *stamp* (written by the broker, zero before that), a *header*
 //! (written by the producer) and three *sections*: columns, metadata, inline
-//! data. Each has a checksum of its own. Large data is not in the batch: it
-//! lies in a data file, at the position that the stamp says.
+//! data. Each has a checksum of its own. The stamp has two halves: one is the
+//! same on every copy of the batch, one is true of this disk only. Large data
+//! is not in the batch: it lies in a data file, at the position that the local
+//! half says.
 
 mod build;
 mod columns;
 mod cut;
+mod stamp;
 
 pub use build::{BatchBuilder, EventParts, Origin, SealedBatch, gap_batch, state_batch};
 pub use columns::{Columns, EventRef, Headers, Survey};
+pub use stamp::{LocalStamp, SHARED_STAMP_BYTES, STAMP_BYTES, STAMP_MAGIC, Stamp};
 
 use crate::checksum::{crc32c, crc32c_append};
 use crate::codec::{DecodeError, Problem};
-use crate::id::{GroupId, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
+use crate::id::{GroupId, ProducerEpoch, ProducerId, Sequence, TopicId};
 
-/// Bytes of the stamp.
-pub const STAMP_BYTES: usize = 128;
 /// Bytes of the producer's header in this version.
 pub const HEADER_BYTES: usize = 128;
 /// Where the sections begin in a batch of this version.
 pub const SECTIONS_START: usize = STAMP_BYTES + HEADER_BYTES;
-/// The first four bytes of a stamp.
-pub const STAMP_MAGIC: u32 = u32::from_le_bytes(*b"TWst");
 /// The first four bytes of a header.
 pub const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"TWbh");
-/// The version of the batch format that this code writes.
-pub const FORMAT_VERSION: u8 = 1;
+/// The version of the log format, and with it of batches, that this code reads and writes.
+pub const FORMAT_VERSION: u8 = 2;
 /// Large data of each event starts at a multiple of this in a data file.
 pub const DATA_ALIGNMENT: u64 = 4096;
 /// Bytes that one data checksum covers unless the topic says otherwise.
@@ -94,43 +94,6 @@ pub enum SectionCodec {
     Plain = 0,
 }
 
-/// What the broker adds to a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stamp {
-    /// Length of the whole batch: stamp, header and sections.
-    pub batch_bytes: u64,
-    /// Offset of the batch's first event; for a batch without events, of the next one.
-    pub base_offset: Offset,
-    /// When the broker took the batch, nanoseconds since 1970.
-    pub append_time: u64,
-    /// The salt of the segment that the batch was written for: a batch with
-    /// another one is left over from a recycled file.
-    pub segment_salt: u64,
-    /// Up to where the segment's log was known to be synced when this batch
-    /// was written, in bytes: what lies before cannot be a torn tail.
-    pub synced_bytes: u64,
-    /// Base offset of the segment whose data file holds the batch's external
-    /// data: the batch's own, or an earlier one if the log has rolled between
-    /// reservation and append. 0 without external data.
-    pub data_segment: Offset,
-    /// Where the batch's external data begins in that data file.
-    pub data_position: u64,
-    /// How much of the data file the batch owns from there: data, padding and block checksums.
-    pub data_bytes: u64,
-    /// Checksum over the block checksums of all external data of the batch.
-    pub data_crc: u32,
-    /// Consensus: term of the leader. Reserved.
-    pub raft_term: u64,
-    /// Consensus: node id of the leader. Reserved.
-    pub raft_node: u64,
-    /// Consensus: index in the replicated log. Reserved.
-    pub raft_index: u64,
-    /// Epoch of the partition's leader.
-    pub leader_epoch: u32,
-    /// The header's checksum, which ties the stamp to its header.
-    pub header_crc: u32,
-}
-
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
@@ -156,84 +119,6 @@ fn need(what: &'static str, bytes: &[u8], needed: usize) -> Result<(), DecodeErr
         });
     }
     Ok(())
-}
-
-impl Stamp {
-    /// Writes the stamp with its checksum over the first [`STAMP_BYTES`] of `batch`.
-    ///
-    /// # Panics
-    /// If `batch` is shorter.
-    pub fn write(&self, batch: &mut [u8]) {
-        let out = &mut batch[..STAMP_BYTES];
-        out.fill(0);
-        out[0..4].copy_from_slice(&STAMP_MAGIC.to_le_bytes());
-        out[8..16].copy_from_slice(&self.batch_bytes.to_le_bytes());
-        out[16..24].copy_from_slice(&self.base_offset.0.to_le_bytes());
-        out[24..32].copy_from_slice(&self.append_time.to_le_bytes());
-        out[32..40].copy_from_slice(&self.segment_salt.to_le_bytes());
-        out[40..48].copy_from_slice(&self.synced_bytes.to_le_bytes());
-        out[48..56].copy_from_slice(&self.data_position.to_le_bytes());
-        out[56..64].copy_from_slice(&self.data_bytes.to_le_bytes());
-        out[64..72].copy_from_slice(&self.raft_term.to_le_bytes());
-        out[72..80].copy_from_slice(&self.raft_node.to_le_bytes());
-        out[80..88].copy_from_slice(&self.raft_index.to_le_bytes());
-        out[88..92].copy_from_slice(&self.leader_epoch.to_le_bytes());
-        out[92..96].copy_from_slice(&self.header_crc.to_le_bytes());
-        out[96..100].copy_from_slice(&self.data_crc.to_le_bytes());
-        out[104..112].copy_from_slice(&self.data_segment.0.to_le_bytes());
-        // 100..104 and 112..128 are reserved and zero.
-        let crc = crc32c(&out[8..]);
-        out[4..8].copy_from_slice(&crc.to_le_bytes());
-    }
-
-    /// Reads and checks the stamp at the start of `batch`.
-    pub fn read(batch: &[u8]) -> Result<Self, DecodeError> {
-        const WHAT: &str = "batch stamp";
-        need(WHAT, batch, STAMP_BYTES)?;
-        let bytes = &batch[..STAMP_BYTES];
-        if u32_at(bytes, 0) != STAMP_MAGIC {
-            return Err(DecodeError::value(
-                WHAT,
-                0,
-                "magic",
-                u64::from(u32_at(bytes, 0)),
-            ));
-        }
-        let (computed, stored) = (crc32c(&bytes[8..]), u32_at(bytes, 4));
-        if computed != stored {
-            return Err(DecodeError::checksum(WHAT, 4, computed, stored));
-        }
-        // A word at a time: every batch that is read passes here.
-        let words = [64, 72, 80, 112, 120];
-        let reserved = words.iter().fold(0, |all, at| all | u64_at(bytes, *at));
-        if reserved | u64::from(u32_at(bytes, 100)) != 0 {
-            let mut places = (64..88).chain(100..104).chain(112..STAMP_BYTES);
-            let at = places.find(|at| bytes[*at] != 0);
-            let at = at.expect("one of the words is not 0");
-            return Err(DecodeError::newer(
-                WHAT,
-                at,
-                "reserved",
-                u64::from(bytes[at]),
-            ));
-        }
-        Ok(Self {
-            batch_bytes: u64_at(bytes, 8),
-            base_offset: Offset(u64_at(bytes, 16)),
-            append_time: u64_at(bytes, 24),
-            segment_salt: u64_at(bytes, 32),
-            synced_bytes: u64_at(bytes, 40),
-            data_segment: Offset(u64_at(bytes, 104)),
-            data_position: u64_at(bytes, 48),
-            data_bytes: u64_at(bytes, 56),
-            raft_term: u64_at(bytes, 64),
-            raft_node: u64_at(bytes, 72),
-            raft_index: u64_at(bytes, 80),
-            leader_epoch: u32_at(bytes, 88),
-            header_crc: u32_at(bytes, 92),
-            data_crc: u32_at(bytes, 96),
-        })
-    }
 }
 
 /// What the producer says of its batch.
@@ -344,7 +229,8 @@ impl Header {
         }
         let refuse = |at: usize, field, found: u64| Err(DecodeError::newer(WHAT, at, field, found));
         if bytes[8] != FORMAT_VERSION {
-            return refuse(8, "format version", u64::from(bytes[8]));
+            let (found, own) = (u64::from(bytes[8]), u64::from(FORMAT_VERSION));
+            return Err(DecodeError::version(WHAT, 8, "format version", found, own));
         }
         let Some(kind) = BatchKind::from_u8(bytes[9]) else {
             return refuse(9, "kind", u64::from(bytes[9]));
@@ -441,7 +327,7 @@ impl Header {
 /// The bytes may lack the inline data (see [`Header::prefix_bytes`]).
 #[derive(Debug, Clone)]
 pub struct Batch<B = bytes::Bytes> {
-    /// What the broker said; `None` on the way to it.
+    /// The stamp's shared half; `None` on the way to the broker.
     pub stamp: Option<Stamp>,
     /// What the producer said.
     pub header: Header,
@@ -475,10 +361,12 @@ impl<B: AsRef<[u8]>> Batch<B> {
         };
         let (header, header_crc) = Header::read(&all[STAMP_BYTES..])?;
         if let Some(stamp) = &stamp {
+            // Nobody above the storage has a use for it, but no flipped bit passes here.
+            LocalStamp::read(all)?;
             if stamp.header_crc != header_crc {
                 return Err(DecodeError::checksum(
                     WHAT,
-                    92,
+                    stamp::HEADER_CRC_AT,
                     header_crc,
                     stamp.header_crc,
                 ));

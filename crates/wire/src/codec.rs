@@ -7,6 +7,10 @@ use std::fmt;
 /// Room for what most messages and records take.
 const USUAL_BYTES: usize = 128;
 
+/// What to do about bytes that an older version wrote.
+pub const OLDER_ADVICE: &str = "whose format this one does not read: read the events out with \
+     that version, and push them to a server of this one with an empty data directory";
+
 /// Bytes that are not what they should be, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError {
@@ -39,6 +43,9 @@ pub enum Problem {
     /// A field of bytes whose checksum is right has a value that this version reserves: they
     /// were written by a later version, and are no damage.
     Newer { field: &'static str, found: u64 },
+    /// A version, in bytes whose checksum is right, that this version no longer reads: they were
+    /// written by an earlier one, and are no damage.
+    Older { field: &'static str, found: u64 },
     /// Text that is not UTF-8.
     Text,
 }
@@ -62,9 +69,28 @@ impl DecodeError {
         }
     }
 
-    /// Whether the bytes are those of a later version.
-    pub fn is_newer(&self) -> bool {
-        matches!(self.problem, Problem::Newer { .. })
+    /// A version of verified bytes that is not `own`.
+    pub fn version(
+        what: &'static str,
+        offset: usize,
+        field: &'static str,
+        found: u64,
+        own: u64,
+    ) -> Self {
+        let problem = match found < own {
+            true => Problem::Older { field, found },
+            false => Problem::Newer { field, found },
+        };
+        Self {
+            what,
+            offset,
+            problem,
+        }
+    }
+
+    /// Whether the bytes are those of an earlier or a later version: whole, but not to be read.
+    pub fn is_of_another_version(&self) -> bool {
+        matches!(self.problem, Problem::Newer { .. } | Problem::Older { .. })
     }
 
     /// A stored checksum that differs from that of the bytes.
@@ -89,6 +115,10 @@ impl fmt::Display for DecodeError {
             Problem::Newer { field, found } => write!(
                 f,
                 "{field} is {found:#x}: written by a newer version of Thalweg"
+            ),
+            Problem::Older { field, found } => write!(
+                f,
+                "{field} is {found:#x}: written by an older version of Thalweg, {OLDER_ADVICE}"
             ),
             Problem::Text => write!(f, "text is not UTF-8"),
         }

@@ -12,8 +12,9 @@ mod sharing;
 
 pub use sharing::*;
 
-/// Versions of the protocol that this code speaks.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// The version of the protocol that this code speaks. Batches travel in it, so that it goes up
+/// with [`crate::batch::FORMAT_VERSION`].
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

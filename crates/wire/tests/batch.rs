@@ -1,8 +1,8 @@
 //! What can go wrong with a batch: the list is the test.
 
 use wire::batch::{
-    Batch, BatchBuilder, DATA_ALIGNMENT, EventParts, Header, Headers, Origin, STAMP_BYTES, Stamp,
-    Verify, gap_batch,
+    Batch, BatchBuilder, DATA_ALIGNMENT, EventParts, Header, Headers, LocalStamp, Origin,
+    SHARED_STAMP_BYTES, STAMP_BYTES, Stamp, Verify, gap_batch,
 };
 use wire::codec::Codec;
 use wire::record::{Gap, GapReason};
@@ -21,7 +21,6 @@ fn stamp(batch: &mut [u8]) {
         batch_bytes: header.batch_bytes(),
         base_offset: Offset(7),
         append_time: 1_700_000_000_000_000_000,
-        segment_salt: 99,
         header_crc,
         ..Stamp::default()
     };
@@ -196,7 +195,16 @@ fn hostile_columns_are_errors_not_panics() {
 fn an_unknown_version_feature_kind_or_column_is_refused_by_name() {
     let batch = rich();
     for (at, value, field) in [
-        (8, 2, "format version"),
+        (
+            8,
+            1,
+            "format version is 0x1: written by an older version of Thalweg",
+        ),
+        (
+            8,
+            3,
+            "format version is 0x3: written by a newer version of Thalweg",
+        ),
         (9, 200, "kind"),
         (12, 1, "incompatible features"),
         (21, 0x10, "columns"),
@@ -210,6 +218,81 @@ fn an_unknown_version_feature_kind_or_column_is_refused_by_name() {
         header[4..8].copy_from_slice(&crc.to_le_bytes());
         let error = Header::read(&header).unwrap_err().to_string();
         assert!(error.contains(field), "{error} does not name {field}");
+    }
+}
+
+const LOCAL: LocalStamp = LocalStamp {
+    segment_salt: 99,
+    synced_bytes: 4096,
+    data_segment: Offset(3),
+    data_position: 8192,
+};
+
+#[test]
+fn a_copy_takes_the_shared_half_over_and_has_a_local_half_of_its_own() {
+    let mut leaders = rich();
+    stamp(&mut leaders);
+    LOCAL.write(&mut leaders);
+    // On its way the local half is zero; the shared half verifies by itself.
+    let mut copy = leaders.clone();
+    copy[SHARED_STAMP_BYTES..STAMP_BYTES].fill(0);
+    let shared = Stamp::read(&copy[..SHARED_STAMP_BYTES]).unwrap();
+    assert_eq!(Ok(shared), Stamp::read(&leaders));
+    assert_eq!(LocalStamp::read(&copy), Ok(None));
+    assert_eq!(
+        Batch::read(&copy[..], Verify::Sections).unwrap().stamp,
+        Some(shared)
+    );
+    let own = LocalStamp {
+        segment_salt: 100,
+        synced_bytes: 0,
+        data_segment: Offset(0),
+        data_position: 0,
+    };
+    own.write(&mut copy);
+    assert_eq!(copy[..SHARED_STAMP_BYTES], leaders[..SHARED_STAMP_BYTES]);
+    assert_eq!(copy[STAMP_BYTES..], leaders[STAMP_BYTES..]);
+    assert_eq!(LocalStamp::read(&copy), Ok(Some(own)));
+    assert_eq!(LocalStamp::read(&leaders), Ok(Some(LOCAL)));
+    Batch::read(&copy[..], Verify::Sections).unwrap();
+}
+
+#[test]
+fn halves_of_two_stamps_are_no_stamp() {
+    let mut first = rich();
+    stamp(&mut first);
+    LOCAL.write(&mut first);
+    let mut second = first.clone();
+    let shared = Stamp {
+        append_time: 1,
+        ..Stamp::read(&first).unwrap()
+    };
+    shared.write(&mut second);
+    LOCAL.write(&mut second);
+    first[..SHARED_STAMP_BYTES].copy_from_slice(&second[..SHARED_STAMP_BYTES]);
+    assert_eq!(Stamp::read(&first), Ok(shared));
+    let error = LocalStamp::read(&first).unwrap_err().to_string();
+    assert!(error.contains("local half at byte 84"), "{error}");
+    assert!(Batch::read(&first[..], Verify::Headers).is_err());
+}
+
+#[test]
+fn every_flipped_bit_of_a_stamp_is_seen() {
+    let mut bytes = rich();
+    stamp(&mut bytes);
+    for local in [None, Some(LOCAL)] {
+        if let Some(local) = local {
+            local.write(&mut bytes);
+        }
+        for bit in 0..STAMP_BYTES * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let read = Batch::read(&flipped[..], Verify::Headers);
+            assert!(
+                read.is_err(),
+                "bit {bit} of a stamp with local half {local:?}"
+            );
+        }
     }
 }
 

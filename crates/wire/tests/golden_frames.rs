@@ -1,4 +1,4 @@
-//! The bytes of version 1 of every frame kind and every message. They never
+//! The bytes of version 2 of every frame kind and every message. They never
 //! change; a new version adds files.
 //!
 //! `UPDATE_GOLDEN=1 cargo test -p thalweg-wire --test golden_frames` writes
@@ -16,7 +16,7 @@ use wire::view::Segment;
 use wire::*;
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/frames-1.txt")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/frames-2.txt")
 }
 
 /// The file: a line for each example, its name and its bytes in hexadecimal.
@@ -160,7 +160,7 @@ fn error() -> ErrorReply {
 
 fn hello() -> Hello {
     Hello {
-        version_min: 1,
+        version_min: PROTOCOL_VERSION,
         version_max: PROTOCOL_VERSION,
         features_required: 0,
         features_optional: 0,
@@ -178,7 +178,7 @@ fn hello() -> Hello {
 fn messages(examples: &mut Examples) {
     examples.message(hello());
     examples.message(Welcome {
-        version: 1,
+        version: PROTOCOL_VERSION,
         features: 0,
         directory: DirectoryId(7),
         instance: ServerInstance(8),
@@ -558,7 +558,7 @@ fn frames(examples: &mut Examples) {
 }
 
 #[test]
-fn the_bytes_of_version_1_are_what_they_were() {
+fn the_bytes_of_version_2_are_what_they_were() {
     let mut examples = Examples {
         golden: golden(),
         missing: Vec::new(),
@@ -573,7 +573,7 @@ fn the_bytes_of_version_1_are_what_they_were() {
     } = examples;
     if !missing.is_empty() && std::env::var_os("UPDATE_GOLDEN").is_some() {
         let mut text =
-            "# Version 1 of every frame and message: see tests/golden_frames.rs.\n".to_owned();
+            "# Version 2 of every frame and message: see tests/golden_frames.rs.\n".to_owned();
         for (name, bytes) in &golden {
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             text += &format!("{name}: {hex}\n");

@@ -681,8 +681,8 @@ fn decode(lengths: &[u64], payload: &[u8], incarnation: Incarnation) -> Vec<Deli
 
 pub fn hello() -> Hello {
     Hello {
-        version_min: 1,
-        version_max: 1,
+        version_min: PROTOCOL_VERSION,
+        version_max: PROTOCOL_VERSION,
         features_required: 0,
         features_optional: 0,
         namespace: String::new(),

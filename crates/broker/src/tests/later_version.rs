@@ -3,7 +3,7 @@
 use super::harness::*;
 use super::losses::{below, files, fill, internal_logs, overwrite, stop};
 use std::path::{Path, PathBuf};
-use wire::batch::{Batch, HEADER_BYTES, Header, STAMP_BYTES, Verify};
+use wire::batch::{Batch, HEADER_BYTES, Header, SHARED_STAMP_BYTES, STAMP_BYTES, Verify};
 use wire::checksum::crc32c;
 
 /// The first line with its checksum, as of a file of two lines.
@@ -115,7 +115,10 @@ fn seal(bytes: &mut [u8]) {
     put(bytes, STAMP_BYTES + 112, &crc.to_le_bytes());
     let crc = crc32c(&bytes[STAMP_BYTES + 8..STAMP_BYTES + HEADER_BYTES]);
     put(bytes, STAMP_BYTES + 4, &crc.to_le_bytes());
-    put(bytes, 92, &crc.to_le_bytes());
-    let crc = crc32c(&bytes[8..STAMP_BYTES]);
+    put(bytes, 68, &crc.to_le_bytes());
+    let crc = crc32c(&bytes[8..SHARED_STAMP_BYTES]);
     put(bytes, 4, &crc.to_le_bytes());
+    put(bytes, SHARED_STAMP_BYTES + 4, &crc.to_le_bytes());
+    let crc = crc32c(&bytes[SHARED_STAMP_BYTES + 4..STAMP_BYTES]);
+    put(bytes, SHARED_STAMP_BYTES, &crc.to_le_bytes());
 }

@@ -73,7 +73,23 @@ fn a_foreign_server_names_itself_and_the_one_expected() {
     for id in [DirectoryId(0xee), DIRECTORY] {
         assert!(error.message.contains(&id.to_string()), "{error}");
     }
-    for (least, greatest, features) in [(2, 3, 0), (0, 0, 0), (1, 1, 1)] {
+    let own = PROTOCOL_VERSION;
+    for (least, greatest, features, words) in [
+        (
+            own + 1,
+            own + 2,
+            0,
+            "speaks protocol 3 to 4, this server 2; the server is older: update it to the client's",
+        ),
+        (
+            1,
+            1,
+            0,
+            "speaks protocol 1 to 1, this server 2; the client is older: update it to Thalweg",
+        ),
+        (0, 0, 0, "the client is older"),
+        (own, own, 1, "required features"),
+    ] {
         let hello = Hello {
             version_min: least,
             version_max: greatest,
@@ -81,7 +97,9 @@ fn a_foreign_server_names_itself_and_the_one_expected() {
             ..hello()
         };
         let link = world.connect_as(Peer::default(), hello);
-        assert_eq!(world.error(link, 0).unwrap().code, ErrorCode::Unsupported);
+        let error = world.error(link, 0).unwrap();
+        assert_eq!(error.code, ErrorCode::Unsupported);
+        assert!(error.message.contains(words), "{error}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::read::Place;
 use super::*;
 use crate::segment::SEGMENT_HEADER_BYTES;
-use wire::batch::{HEADER_BYTES, STAMP_BYTES, Stamp};
+use wire::batch::{HEADER_BYTES, LocalStamp, STAMP_BYTES, Stamp};
 
 /// A step of preallocation that was used up in less than this made the log
 /// wait more often than it should: the next one is twice as long.
@@ -64,6 +64,11 @@ impl DiskLog {
             batch_bytes,
             base_offset,
             append_time: append.append_time,
+            leader_epoch: append.leader_epoch,
+            header_crc: append.header_crc,
+            ..Stamp::default()
+        };
+        let mut local = LocalStamp {
             segment_salt: active.salt,
             // That its start is synced says nothing of those before it.
             synced_bytes: if active.synced > active.start.max(SEGMENT_HEADER_BYTES) {
@@ -71,14 +76,12 @@ impl DiskLog {
             } else {
                 0
             },
-            leader_epoch: append.leader_epoch,
-            header_crc: append.header_crc,
-            ..Stamp::default()
+            ..LocalStamp::default()
         };
         let mut bytes = batch_bytes;
         if let Some(place) = place {
-            stamp.data_segment = place.base;
-            stamp.data_position = place.position;
+            local.data_segment = place.base;
+            local.data_position = place.position;
             stamp.data_bytes = place.layout.total_bytes;
             stamp.data_crc = place.data_crc;
             bytes += place.layout.total_bytes;
@@ -88,6 +91,7 @@ impl DiskLog {
         }
         let mut batch = append.batch;
         stamp.write(&mut batch);
+        local.write(&mut batch);
         let at = Place {
             segment: topic_base,
             position: active.end,
@@ -277,11 +281,15 @@ pub(crate) fn segment_start(header: &SegmentHeader, producers: &ProducerTable) -
         batch_bytes: snapshot.len() as u64,
         base_offset: header.base_offset,
         append_time: header.created,
-        segment_salt: header.salt,
         header_crc,
         ..Stamp::default()
     };
     stamp.write(&mut snapshot);
+    let local = LocalStamp {
+        segment_salt: header.salt,
+        ..LocalStamp::default()
+    };
+    local.write(&mut snapshot);
     vec![
         Bytes::copy_from_slice(&header.to_bytes()),
         Bytes::from(snapshot),

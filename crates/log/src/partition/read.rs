@@ -7,13 +7,13 @@ mod openings;
 
 use super::*;
 use crate::index::INDEX_BYTES_MAX;
-use crate::look::{LOOK_BYTES, Look, look, stamps};
+use crate::look::{DiskStamp, LOOK_BYTES, Look, look, stamps};
 use batches::BatchesJob;
 pub(super) use event::Compared;
 use event::OpenJob;
 use openings::Openings;
 use std::collections::BTreeSet;
-use wire::batch::{Header, STAMP_BYTES, Stamp};
+use wire::batch::{Header, STAMP_BYTES};
 use wire::record::Gap;
 
 /// Least bytes read at once when batches are looked for.
@@ -114,15 +114,15 @@ impl Finder {
 /// What a step of a [`Finder`] came to.
 enum Find {
     /// This batch contains the offset; its headers are good and in the window.
-    Here(Stamp, Header),
+    Here(DiskStamp, Header),
     /// So many bytes from there are needed.
     Need { position: u64, bytes: u64 },
     /// The offset is lost.
     Lost { first: Offset, end: Offset },
     /// There is no such offset.
     Beyond,
-    /// A later version wrote the batch that is next.
-    Newer(StorageError),
+    /// Another version wrote the batch that is next.
+    OtherVersion(StorageError),
 }
 
 impl DiskLog {
@@ -218,20 +218,21 @@ impl DiskLog {
                     return Find::Need { position, bytes };
                 }
                 Look::Batch(stamp, header)
-                    if stamp.base_offset == finder.at.offset && stamp.batch_bytes <= left =>
+                    if stamp.shared.base_offset == finder.at.offset
+                        && stamp.shared.batch_bytes <= left =>
                 {
                     let next = finder.at.offset.plus(header.offset_count());
                     if next > finder.offset {
                         return Find::Here(stamp, header);
                     }
                     segment.index.add(finder.at.offset, position, distance);
-                    finder.at.position += stamp.batch_bytes;
+                    finder.at.position += stamp.shared.batch_bytes;
                     finder.at.offset = next;
                 }
-                Look::Newer(error) => {
+                Look::OtherVersion(error) => {
                     let path = SegmentFile::Log.path(&self.open.directory, finder.at.segment);
                     let text = format!("batch at {position} of {}: {error}", path.display());
-                    return Find::Newer(StorageError::Refused(text));
+                    return Find::OtherVersion(StorageError::Refused(text));
                 }
                 Look::Bad {
                     batch_bytes: Some(bytes),
@@ -263,11 +264,11 @@ impl DiskLog {
         }
         let lost_from = finder.at.offset;
         let found = stamps(bytes, salt).find(|(at, stamp)| {
-            let fits = stamp.base_offset >= lost_from && stamp.base_offset < limit;
+            let fits = stamp.shared.base_offset >= lost_from && stamp.shared.base_offset < limit;
             fits && !matches!(look(&bytes[*at..], salt), Look::Bad { .. })
         });
         let (position, offset) = match found {
-            Some((at, stamp)) => (from + at as u64, stamp.base_offset),
+            Some((at, stamp)) => (from + at as u64, stamp.shared.base_offset),
             None if (bytes.len() as u64) < left => {
                 // A stamp across the boundary is seen in the next piece.
                 finder.scan_from += (bytes.len() - STAMP_BYTES + 1) as u64;

@@ -54,7 +54,7 @@ impl Walk<'_> {
             match judged {
                 Judged::Good(stamp, header) => {
                     self.accept(at, position, &stamp, &header, verify);
-                    position += stamp.batch_bytes;
+                    position += stamp.shared.batch_bytes;
                     continue;
                 }
                 judged => {
@@ -86,32 +86,36 @@ impl Walk<'_> {
         verify: bool,
     ) -> Result<Judged, DiskError> {
         let (stamp, header) = match look_at(window, position, self.segments[at].salt)? {
-            Look::Batch(stamp, header) if stamp.base_offset == self.offset => (stamp, header),
-            Look::Newer(error) => return Err(self.newer(at, position, &error)),
+            Look::Batch(stamp, header) if stamp.shared.base_offset == self.offset => {
+                (stamp, header)
+            }
+            Look::OtherVersion(error) => return Err(self.other_version(at, position, &error)),
             Look::Batch(..) | Look::Short(_) => return Ok(Judged::Bad { batch_bytes: None }),
             Look::Bad { batch_bytes } => return Ok(Judged::Bad { batch_bytes }),
         };
         let left = self.segments[at].log_bytes.saturating_sub(position);
-        if stamp.batch_bytes > left {
+        if stamp.shared.batch_bytes > left {
             return Ok(Judged::Hollow(stamp, header));
         }
         if !verify && header.kind != BatchKind::Snapshot {
             return Ok(Judged::Good(stamp, header));
         }
-        let bytes = window.bytes(position, stamp.batch_bytes as usize)?;
+        let bytes = window.bytes(position, stamp.shared.batch_bytes as usize)?;
         let Ok(batch) = Batch::read(bytes, Verify::Sections) else {
             return Ok(Judged::Hollow(stamp, header));
         };
         if header.kind == BatchKind::Snapshot {
             match self.producers.restore(batch.metadata_section()) {
                 Ok(()) => {}
-                Err(error) if error.is_newer() => return Err(self.newer(at, position, &error)),
+                Err(error) if error.is_of_another_version() => {
+                    return Err(self.other_version(at, position, &error));
+                }
                 Err(_) => return Ok(Judged::Hollow(stamp, header)),
             }
         }
         if verify {
-            self.report.verified_bytes += stamp.batch_bytes;
-            if stamp.data_bytes > 0 {
+            self.report.verified_bytes += stamp.shared.batch_bytes;
+            if stamp.shared.data_bytes > 0 {
                 let Ok(columns) = batch.columns() else {
                     return Ok(Judged::Hollow(stamp, header));
                 };
@@ -119,34 +123,44 @@ impl Walk<'_> {
                 if !self.data.verify(&stamp, &columns.external, block_bytes)? {
                     return Ok(Judged::Hollow(stamp, header));
                 }
-                self.report.verified_bytes += stamp.data_bytes;
+                self.report.verified_bytes += stamp.shared.data_bytes;
             }
         }
         Ok(Judged::Good(stamp, header))
     }
 
-    /// A later version's batch is in this segment: nothing of it is touched.
-    fn newer(&self, at: usize, position: u64, error: &DecodeError) -> DiskError {
+    /// Another version's batch is in this segment: nothing of it is touched.
+    fn other_version(&self, at: usize, position: u64, error: &DecodeError) -> DiskError {
         let path = SegmentFile::Log.path(&self.open.directory, self.segments[at].base);
         DiskError::refused(&path, format!("batch at {position}: {error}"))
     }
 
-    fn accept(&mut self, at: usize, position: u64, stamp: &Stamp, header: &Header, verify: bool) {
+    fn accept(
+        &mut self,
+        at: usize,
+        position: u64,
+        stamp: &DiskStamp,
+        header: &Header,
+        verify: bool,
+    ) {
         self.producers
-            .appended(header, self.offset, stamp.append_time);
-        let data_end = stamp.data_position.saturating_add(stamp.data_bytes);
-        let data_base = stamp.data_segment;
+            .appended(header, self.offset, stamp.shared.append_time);
+        let data_end = stamp
+            .local
+            .data_position
+            .saturating_add(stamp.shared.data_bytes);
+        let data_base = stamp.local.data_segment;
         let segment = &mut self.segments[at];
         segment
             .index
             .add(self.offset, position, self.settings.index_bytes);
-        segment.last_append_time = segment.last_append_time.max(stamp.append_time);
-        segment.proven = segment.proven.max(stamp.synced_bytes);
+        segment.last_append_time = segment.last_append_time.max(stamp.shared.append_time);
+        segment.proven = segment.proven.max(stamp.local.synced_bytes);
         segment.snapshot |= header.kind == BatchKind::Snapshot;
-        if stamp.data_bytes > 0 {
+        if stamp.shared.data_bytes > 0 {
             if verify {
                 self.unproven_data
-                    .push((data_base, stamp.data_position..data_end));
+                    .push((data_base, stamp.local.data_position..data_end));
             }
             if let Some(holder) = self
                 .segments
@@ -198,10 +212,11 @@ impl Walk<'_> {
             window,
             position,
             |_, stamp| {
-                if stamp.base_offset >= offset && stamp.synced_bytes > durable.position {
+                if stamp.shared.base_offset >= offset && stamp.local.synced_bytes > durable.position
+                {
                     durable = Durable {
-                        position: stamp.synced_bytes,
-                        end: Some(stamp.base_offset),
+                        position: stamp.local.synced_bytes,
+                        end: Some(stamp.shared.base_offset),
                     };
                 }
                 true
@@ -228,7 +243,7 @@ impl Walk<'_> {
             &mut window,
             SEGMENT_HEADER_BYTES,
             |_, stamp| {
-                any |= stamp.base_offset >= base && stamp.synced_bytes > 0;
+                any |= stamp.shared.base_offset >= base && stamp.local.synced_bytes > 0;
                 !any
             },
             self.segments[at].salt,
@@ -250,15 +265,16 @@ impl Walk<'_> {
     ) -> Result<Option<u64>, DiskError> {
         let limit = self.segments.get(at + 1).map(|next| next.base);
         if let Judged::Hollow(stamp, header) = judged
-            && position + stamp.batch_bytes <= durable.position.min(self.segments[at].log_bytes)
+            && position + stamp.shared.batch_bytes
+                <= durable.position.min(self.segments[at].log_bytes)
         {
             // Its retry must not be taken for new: it has an offset, and a gap.
             self.producers
-                .appended(header, self.offset, stamp.append_time);
+                .appended(header, self.offset, stamp.shared.append_time);
             let end = self.offset.plus(header.offset_count());
             self.gap(self.offset, end, GapReason::Damaged);
             self.offset = end;
-            return Ok(Some(position + stamp.batch_bytes));
+            return Ok(Some(position + stamp.shared.batch_bytes));
         }
         let from = match judged {
             Judged::Bad {
@@ -275,9 +291,9 @@ impl Walk<'_> {
                 if start > durable.position {
                     return false;
                 }
-                let fits = stamp.base_offset >= offset
-                    && limit.is_none_or(|limit| stamp.base_offset < limit);
-                candidates.extend(fits.then_some((start, stamp.base_offset)));
+                let fits = stamp.shared.base_offset >= offset
+                    && limit.is_none_or(|limit| stamp.shared.base_offset < limit);
+                candidates.extend(fits.then_some((start, stamp.shared.base_offset)));
                 candidates.len() < 64
             },
             salt,
@@ -335,7 +351,7 @@ pub(super) fn look_at(
 fn scan(
     window: &mut Window<'_>,
     from: u64,
-    mut each: impl FnMut(u64, &Stamp) -> bool,
+    mut each: impl FnMut(u64, &DiskStamp) -> bool,
     salt: u64,
 ) -> Result<(), DiskError> {
     let mut from = from;

@@ -19,8 +19,10 @@ use memory::Buffer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use wire::batch::{
-    Batch, BatchKind, ExternalLayout, Header, Origin, STAMP_BYTES, SealedBatch, Verify,
+    Batch, BatchKind, DATA_ALIGNMENT, ExternalLayout, Header, Origin, STAMP_BYTES, SealedBatch,
+    Stamp, Verify,
 };
+use wire::checksum::{block_checksums, crc32c};
 use wire::record::GapReason;
 use wire::view::Segment;
 use wire::*;
@@ -47,9 +49,13 @@ const BLOCK_BYTES: u32 = 512;
 /// With what is not as it must be.
 pub fn check_storage(subject: &Subject<'_>) {
     type Check = fn(&Subject<'_>, &str);
-    let checks: [(&str, Check); 13] = [
+    let checks: [(&str, Check); 14] = [
         ("configuration", configuration),
         ("order", order_and_bytes),
+        (
+            "stamp",
+            the_shared_half_of_a_stamp_says_nothing_of_the_storage,
+        ),
         ("bounds", reads_stay_in_bounds),
         ("stateless", batches_without_events),
         ("retries", retries_are_known),
@@ -205,6 +211,45 @@ fn order_and_bytes(subject: &Subject<'_>, name: &str) {
         .stamp;
     let stamp = stamp.expect("it is stamped");
     assert_eq!((stamp.base_offset, stamp.append_time), (Offset(0), 1000));
+}
+
+/// Copies of a batch in storages of every kind have one shared half of the stamp.
+fn the_shared_half_of_a_stamp_says_nothing_of_the_storage(subject: &Subject<'_>, name: &str) {
+    let mut driven = subject.create(name);
+    let level = subject.durability();
+    let end = fill(&mut driven, 3, level);
+    for (base_offset, external) in [(end, false), (end + 1, true)] {
+        let events = [EventSpec {
+            external,
+            ..event(4)
+        }];
+        let batch = make_batch(origin(1, base_offset), &events, BLOCK_BYTES);
+        let place = driven.store_external(&events, BLOCK_BYTES, level);
+        let place = place.expect("there is room");
+        append(&mut driven, &batch, place, level).expect("it is taken");
+        let read = ReadBatches {
+            from: Offset(base_offset),
+            end: Offset(base_offset + 1),
+            bytes_max: 1,
+            inline_data: true,
+        };
+        let Ok(Found::Batches { batches, .. }) = driven.read(read) else {
+            panic!("the batch is there");
+        };
+        let blocks = block_checksums(&events[0].data, BLOCK_BYTES);
+        let table: Vec<u8> = blocks.flat_map(|block| block.to_le_bytes()).collect();
+        let expected = Stamp {
+            batch_bytes: batch.len() as u64,
+            base_offset: Offset(base_offset),
+            append_time: 5000,
+            data_bytes: if external { 2 * DATA_ALIGNMENT } else { 0 },
+            leader_epoch: 3,
+            header_crc: header_of(&batch).1,
+            data_crc: if external { crc32c(&table) } else { 0 },
+            ..Stamp::default()
+        };
+        assert_eq!(Stamp::read(&batches[0]), Ok(expected));
+    }
 }
 
 fn reads_stay_in_bounds(subject: &Subject<'_>, name: &str) {

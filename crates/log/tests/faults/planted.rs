@@ -4,7 +4,7 @@ use super::*;
 use log::testing::Contents;
 use log::{Recovery, StorageState};
 use std::path::{Path, PathBuf};
-use wire::batch::{Batch, Header, STAMP_BYTES, Stamp, Verify};
+use wire::batch::{Batch, Header, LocalStamp, STAMP_BYTES, Stamp, Verify};
 use wire::checksum::crc32c;
 use wire::record::{Gap, GapReason};
 use wire::*;
@@ -112,7 +112,9 @@ fn changed_bytes_that_no_checksum_betrays_are_caught() {
     let mut headers = vec![0; STAMP_BYTES + 128];
     header.write(&mut headers[STAMP_BYTES..]);
     (_, stamp.header_crc) = Header::read(&headers[STAMP_BYTES..]).unwrap();
+    let local = LocalStamp::read(&log[at..]).unwrap().unwrap();
     stamp.write(&mut headers);
+    local.write(&mut headers);
     write(&disk, &path, at as u64, &headers);
     write(&disk, &path, range.start as u64, &section);
     let (state, report, contents) = reopen(disk, &model);

@@ -185,6 +185,7 @@ fn put_blobs<'a>(out: &mut Vec<u8>, blobs: impl Iterator<Item = Option<&'a [u8]>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::Offset;
 
     fn whole(inline_data: bool) -> Vec<u8> {
         let mut builder = BatchBuilder::default();
@@ -217,12 +218,16 @@ mod tests {
             batch_bytes: header.batch_bytes(),
             base_offset: Offset(100),
             append_time: 7,
-            data_position: 8192,
             data_bytes: 4096,
             header_crc,
             ..Stamp::default()
         };
         stamp.write(&mut bytes);
+        let local = LocalStamp {
+            data_position: 8192,
+            ..LocalStamp::default()
+        };
+        local.write(&mut bytes);
         if !inline_data {
             bytes.truncate(header.prefix_bytes() as usize);
         }

@@ -114,7 +114,7 @@ impl DiskLog {
                 Find::Here(stamp, header) => {
                     let position = job.finder.at.position;
                     let bytes = match job.read.inline_data {
-                        true => stamp.batch_bytes,
+                        true => stamp.shared.batch_bytes,
                         false => header.prefix_bytes(),
                     };
                     if more && job.bytes + bytes > job.read.bytes_max {
@@ -143,7 +143,7 @@ impl DiskLog {
                     }
                     job.bytes += bytes;
                     job.batches.push(batch);
-                    job.finder.at.position += stamp.batch_bytes;
+                    job.finder.at.position += stamp.shared.batch_bytes;
                     job.finder.at.offset = job.finder.at.offset.plus(header.offset_count());
                     job.finder.offset = job.finder.at.offset;
                 }
@@ -160,7 +160,7 @@ impl DiskLog {
                     let gap = self.gap(first, end, reason);
                     return Some(Ok(Found::Gap(gap)));
                 }
-                Find::Newer(error) => return Some(Err(error)),
+                Find::OtherVersion(error) => return Some(Err(error)),
                 Find::Beyond => return Some(Ok(Found::Nothing)),
             }
         }

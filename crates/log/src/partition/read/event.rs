@@ -26,7 +26,7 @@ pub(in crate::partition) enum Compared {
 /// A verified batch and what its events' data needs.
 #[derive(Clone)]
 pub(super) struct OpenedBatch {
-    base_offset: Offset,
+    stamp: DiskStamp,
     batch: Arc<Batch>,
     columns: Arc<Columns>,
     /// Block checksums of all its external data.
@@ -35,8 +35,9 @@ pub(super) struct OpenedBatch {
 
 impl OpenedBatch {
     fn contains(&self, offset: Offset) -> bool {
-        let end = self.base_offset.plus(self.batch.header.offset_count());
-        (self.base_offset..end).contains(&offset)
+        let base = self.stamp.shared.base_offset;
+        let end = base.plus(self.batch.header.offset_count());
+        (base..end).contains(&offset)
     }
 }
 
@@ -132,7 +133,7 @@ impl DiskLog {
     fn opened_in_tail(&self, offset: Offset) -> Option<OpenedBatch> {
         let batch = Batch::read(self.tail.batch_of(offset)?, Verify::Headers).ok()?;
         Some(OpenedBatch {
-            base_offset: batch.stamp?.base_offset,
+            stamp: DiskStamp::of(batch.bytes())?,
             columns: Arc::new(batch.columns().ok()?),
             batch: Arc::new(batch),
             table: None,
@@ -181,29 +182,30 @@ impl DiskLog {
                 self.opened(event, Err(StorageError::Damaged(text)));
             }
             Find::Beyond => self.out_of_range(job),
-            Find::Newer(error) => self.opened(event, Err(error)),
+            Find::OtherVersion(error) => self.opened(event, Err(error)),
             Find::Here(stamp, header) => {
                 // Another event of its batch was ahead of it.
                 if let Some(found) = self.opened_last(job.finder.offset) {
                     return self.step_table(job, found, None);
                 }
-                let base = stamp.base_offset;
+                let base = stamp.shared.base_offset;
                 let offsets = base..base.plus(header.offset_count());
                 if self.reads.openings.found(event, offsets) {
                     return;
                 }
                 let position = job.finder.at.position;
-                let Some(bytes) = job.finder.window.slice(position, stamp.batch_bytes) else {
-                    job.finder.need(position, stamp.batch_bytes);
+                let batch_bytes = stamp.shared.batch_bytes;
+                let Some(bytes) = job.finder.window.slice(position, batch_bytes) else {
+                    job.finder.need(position, batch_bytes);
                     let base = job.finder.at.segment;
-                    return self.submit_find(base, Job::Open(job), position, stamp.batch_bytes);
+                    return self.submit_find(base, Job::Open(job), position, batch_bytes);
                 };
                 let read = Batch::read(bytes, Verify::Sections);
                 let read = read.and_then(|batch| Ok((batch.columns()?, batch)));
                 match read {
                     Ok((columns, batch)) => {
                         let found = OpenedBatch {
-                            base_offset: stamp.base_offset,
+                            stamp,
                             batch: Arc::new(batch),
                             columns: Arc::new(columns),
                             table: None,
@@ -233,51 +235,42 @@ impl DiskLog {
     fn step_table(&mut self, mut job: OpenJob, mut found: OpenedBatch, table: Option<Bytes>) {
         let event = job.event();
         let external = &found.columns.external;
-        let Some(stamp) = found.batch.stamp else {
-            return self.opened(
-                event,
-                Err(StorageError::Damaged("a batch without stamp".into())),
-            );
-        };
+        let DiskStamp { shared, local } = found.stamp;
         if external.block_count > 0 && found.table.is_none() {
-            let Some(data) = self.data_files.get(&stamp.data_segment) else {
+            let Some(data) = self.data_files.get(&local.data_segment) else {
                 let text = format!("data of event {}: its file is missing", job.finder.offset);
                 return self.opened(event, Err(StorageError::Damaged(text)));
             };
             let (file, table_bytes) = (data.file, external.block_count * 4);
-            let position = stamp.data_position + external.table_position;
+            let position = local.data_position + external.table_position;
             let at_hand = || {
                 let end = position + table_bytes;
-                let pieces = self.data_tail.find(stamp.data_segment, position, end);
+                let pieces = self.data_tail.find(local.data_segment, position, end);
                 pieces.and_then(|mut pieces| pieces.pop().filter(|_| pieces.is_empty()))
             };
             let Some(bytes) = table.or_else(at_hand) else {
                 job.batch = Some(found);
                 return self.submit_read(Job::Open(job), file, position, table_bytes);
             };
-            if crc32c(&bytes) != stamp.data_crc || bytes.len() as u64 != table_bytes {
+            if crc32c(&bytes) != shared.data_crc || bytes.len() as u64 != table_bytes {
                 let text = format!(
                     "block checksums of event {}: crc {:08x}, the stamp says {:08x}",
                     job.finder.offset,
                     crc32c(&bytes),
-                    stamp.data_crc
+                    shared.data_crc
                 );
                 return self.opened(event, Err(StorageError::Damaged(text)));
             }
             found.table = Some(Arc::new(table_from_bytes(&bytes)));
         }
-        let data = self.event_data(&found, stamp, job.finder.offset);
+        let data = self.event_data(&found, job.finder.offset);
         self.reads.opened = Some(found);
         self.opened(event, data);
     }
 
-    fn event_data(
-        &self,
-        found: &OpenedBatch,
-        stamp: Stamp,
-        offset: Offset,
-    ) -> Result<EventData, StorageError> {
-        let delta = offset.0 - found.base_offset.0;
+    fn event_data(&self, found: &OpenedBatch, offset: Offset) -> Result<EventData, StorageError> {
+        let DiskStamp { shared, local } = found.stamp;
+        let delta = offset.0 - shared.base_offset.0;
         let mut events = found.columns.events.iter().enumerate();
         let event = events.find(|(_, event)| u64::from(event.offset_delta) == delta);
         let Some((index, event)) = event else {
@@ -306,17 +299,17 @@ impl DiskLog {
         let table = found.table.clone().unwrap_or_default();
         let own = &table[first_block..first_block + blocks(bytes)];
         let crc = combine_blocks(own, block_bytes, bytes);
-        let file = self.data_files.get(&stamp.data_segment);
+        let file = self.data_files.get(&local.data_segment);
         let entry = file.and_then(|data| Some((data.file, self.files.get(data.file)?)));
         let Some((file, entry)) = entry else {
             let text = format!("data of event {offset}: its file is missing");
             return Err(StorageError::Damaged(text));
         };
         let place = DataAt::External {
-            base: stamp.data_segment,
+            base: local.data_segment,
             file,
             _pin: entry.pin.clone(),
-            position: stamp.data_position + event.data_start,
+            position: local.data_position + event.data_start,
             bytes,
             block_bytes,
             table,
