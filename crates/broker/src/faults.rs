@@ -15,6 +15,8 @@ pub enum Fault {
     NoDeduplication,
     /// Let a fenced producer go on.
     NoFencing,
+    /// Take requests of a leader epoch that is over.
+    StaleLeaderEpoch,
     /// Skip the check of received bytes.
     NoChecksum,
     /// Judge the metadata of a batch however much work it is.

@@ -96,8 +96,12 @@ pub(crate) struct Opened {
     pub kind: Arc<dyn StorageKind>,
     pub durability: Durability,
     pub directory: PathBuf,
+    pub leader_epoch: u32,
     pub ended: Vec<(Incarnation, Offset)>,
 }
+
+/// Epoch of the leader of a partition that was just made. See "Leader epochs" in the README.
+pub(crate) const LEADER_EPOCH_FIRST: u32 = 1;
 
 /// What is left to do of a partition that has ended.
 pub(crate) struct Ended {
@@ -124,6 +128,7 @@ impl Partition {
                 durability,
                 visible_at,
                 visible: state.reached(durability),
+                leader_epoch: opened.leader_epoch,
                 ended: opened.ended,
                 ends: BTreeMap::new(),
                 failure: None,

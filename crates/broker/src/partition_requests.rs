@@ -67,6 +67,7 @@ impl Node {
             return Err(topic.closed(index));
         };
         let store = &partition.store;
+        store.check_leader_epoch(target.leader_epoch, &self.ctx)?;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, batch, &self.ctx)?;
         check_epoch(&batch.header, self.commands.table(), &self.ctx)?;
         let session = self.sessions.get_mut(caller.link);
@@ -86,7 +87,7 @@ impl Node {
     fn subscribe(
         &mut self,
         caller: RequestId,
-        Target { topic, .. }: Target,
+        target: Target,
         request: SubscribeScoped,
     ) -> Result<(), Refused> {
         let SubscribeScoped {
@@ -97,7 +98,7 @@ impl Node {
         let mut scope = Scope { member: None, key };
         if member != MemberId(0) {
             let consumer = &subscribe.consumer;
-            let id = self.shared_named(caller, topic, consumer, ConsumerKind::Group)?;
+            let id = self.shared_named(caller, target.topic, consumer, ConsumerKind::Group)?;
             self.shared.check_member(id, member)?;
             self.shared.check_owner(id, member, subscribe.partition)?;
             self.check_membership(caller, id, member)?;
@@ -108,7 +109,7 @@ impl Node {
             }
             scope.member = Some((id, member));
         }
-        self.open_subscription(caller, topic, subscribe, scope)
+        self.open_subscription(caller, target, subscribe, scope)
     }
 
     /// Refuses a member that has not joined on this connection: nobody would
@@ -133,7 +134,10 @@ impl Node {
     fn open_subscription(
         &mut self,
         caller: RequestId,
-        topic: TopicId,
+        Target {
+            topic,
+            leader_epoch,
+        }: Target,
         subscribe: Subscribe,
         scope: Scope,
     ) -> Result<(), Refused> {
@@ -152,6 +156,8 @@ impl Node {
         let Some(partition) = self.partitions.get(&storage) else {
             return Err(served.closed(index));
         };
+        let store = &partition.store;
+        store.check_leader_epoch(leader_epoch, &self.ctx)?;
         // What is acknowledged and on its way to the disk counts: whoever opens
         // the name again behind it is not to get those events once more.
         let cursor = self.cursor(&(topic, subscribe.consumer.clone(), index));
@@ -160,7 +166,6 @@ impl Node {
             partition: index,
         };
         let beginning = |first| beginning(key, first, self.commands.table());
-        let store = &partition.store;
         let position = store.start_position(subscribe.start, cursor, beginning)?;
         if let Some(session) = self.sessions.get_mut(caller.link) {
             session.begin_work(caller.id, Work::Subscribe(storage));
@@ -269,6 +274,8 @@ impl Node {
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
+        let store = &partition.store;
+        store.check_leader_epoch(target.leader_epoch, &self.ctx)?;
         if let Some(session) = self.sessions.get_mut(caller.link) {
             session.begin_work(caller.id, Work::Fetch(storage));
         }

@@ -251,6 +251,10 @@ impl Node {
             record.ended.push((record.incarnation, end));
             let excess = record.ended.len().saturating_sub(ENDED_LIVES_MAX);
             record.ended.drain(..excess);
+            // As many leaders as lives: a start may have died before it had recorded its own.
+            let lives = present.0 - record.incarnation.0;
+            let lives = u32::try_from(lives).unwrap_or(u32::MAX);
+            record.leader_epoch = record.leader_epoch.saturating_add(lives);
             record.incarnation = present;
             records.push(Record::Partition(record.clone()));
         }

@@ -138,13 +138,13 @@ impl TopicState {
         self.known().read().expect("no holder panics here").clone()
     }
 
-    /// What an ack of a partition means.
-    pub fn durability(&self, partition: u32) -> Durability {
-        self.known()
-            .read()
-            .expect("no holder panics here")
-            .get(partition as usize)
-            .map_or(Durability::Memory, |partition| partition.durability)
+    /// What an ack of a partition means, and the epoch of its leader; 0 is not known.
+    pub fn leadership(&self, partition: u32) -> (Durability, u32) {
+        let known = self.known();
+        let known = known.read().expect("no holder panics here");
+        let of = |partition: &PartitionDescription| (partition.durability, partition.leader_epoch);
+        let unknown = (Durability::Memory, 0);
+        known.get(partition as usize).map_or(unknown, of)
     }
 
     /// Takes over a newer description. False if it is of another topic.

@@ -233,6 +233,7 @@ fn internal_records_are_as_they_were() {
             storage: "disk".into(),
             config: String::new(),
             incarnation: Incarnation(5),
+            leader_epoch: 6,
             ended: vec![(Incarnation(4), Offset(17))],
         }),
         Record::Cursor(CursorRecord {

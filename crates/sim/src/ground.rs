@@ -2,6 +2,7 @@
 //! network, and a disk of which operations and jobs complete later, in an order that the
 //! seed chooses.
 
+use crate::leaders::Leaders;
 use crate::machine::MachinePlan;
 use crate::planted::Planted;
 use crate::random::Random;
@@ -51,6 +52,7 @@ pub(crate) struct Ground {
     random: Random,
     trace: Trace,
     witness: Rc<RefCell<Option<Witness>>>,
+    leaders: Rc<RefCell<Leaders>>,
     violation: Option<Violation>,
 }
 
@@ -73,6 +75,7 @@ impl Ground {
         random: Random,
         trace: Trace,
         witness: Rc<RefCell<Option<Witness>>>,
+        leaders: Rc<RefCell<Leaders>>,
     ) -> Self {
         let rung = Rung::new();
         listener.attach(rung.bell());
@@ -92,6 +95,7 @@ impl Ground {
             random,
             trace,
             witness,
+            leaders,
             violation: None,
         }
     }
@@ -232,8 +236,9 @@ impl Environment for Ground {
             };
             match &event {
                 LinkEvent::Message(message) => {
+                    let link = broker::node::LinkId(id.0);
+                    self.leaders.borrow_mut().received(link, message);
                     if let Some(witness) = &mut *self.witness.borrow_mut() {
-                        let link = broker::node::LinkId(id.0);
                         witness.received(self.now, link, message);
                     }
                 }
@@ -299,8 +304,10 @@ impl Environment for Ground {
     }
 
     fn observe_output(&mut self, link: LinkId, message: &Message) {
+        let link = broker::node::LinkId(link.0);
+        self.leaders.borrow_mut().sent(link, message);
         if let Some(witness) = &mut *self.witness.borrow_mut() {
-            witness.sent(self.now, broker::node::LinkId(link.0), message);
+            witness.sent(self.now, link, message);
         }
     }
 

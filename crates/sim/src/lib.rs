@@ -18,6 +18,7 @@ mod costs;
 mod counted;
 mod ground;
 mod handed;
+mod leaders;
 mod leases;
 mod machine;
 mod member;

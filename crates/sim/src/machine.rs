@@ -2,6 +2,7 @@
 //! server's own executor in one thread.
 
 use crate::ground::{self, Ground};
+use crate::leaders::Leaders;
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
@@ -65,6 +66,7 @@ pub struct Machine {
     runs: u64,
     /// Who listens, if somebody does.
     pub witness: Rc<RefCell<Option<Witness>>>,
+    leaders: Rc<RefCell<Leaders>>,
     /// The process is stopped until then.
     stopped_until: u64,
 }
@@ -96,6 +98,7 @@ impl Machine {
             boot: 1,
             runs: 0,
             witness: Rc::default(),
+            leaders: Rc::default(),
             stopped_until: 0,
         }
     }
@@ -152,6 +155,7 @@ impl Machine {
                     self.random.fork(),
                     self.trace.clone(),
                     self.witness.clone(),
+                    self.leaders.clone(),
                 );
                 self.running = Some(Executor::new(node, ground, PENDING_CONNECTIONS_MAX));
                 true
@@ -191,6 +195,7 @@ impl Machine {
         let Some(running) = self.running.take() else {
             return;
         };
+        self.leaders.borrow_mut().crashed();
         if let Some(witness) = &mut *self.witness.borrow_mut() {
             witness.crashed(now);
         }
@@ -212,6 +217,7 @@ impl Machine {
             Some(running) if running.is_drained() => {
                 running.flush_finally();
                 self.running = None;
+                self.leaders.borrow_mut().crashed();
                 if let Some(witness) = &mut *self.witness.borrow_mut() {
                     witness.crashed(now);
                 }
@@ -250,6 +256,7 @@ impl Machine {
         running.environment_mut().set_time(now);
         let moved = running.turn();
         running.environment_mut().violation()?;
+        self.leaders.borrow_mut().violation()?;
         match &mut *self.witness.borrow_mut() {
             Some(witness) => witness.violation().map(|()| moved),
             None => Ok(moved),

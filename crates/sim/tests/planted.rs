@@ -37,6 +37,7 @@ planted! {
     an_early_answer_to_a_cursor: Planted::Broker(Node::CursorEarly) => "cursor of";
     a_retry_that_is_stored_again: Planted::Broker(Node::NoDeduplication) => "doubled";
     a_fenced_producer_that_goes_on: Planted::Broker(Node::NoFencing) => "had begun";
+    a_stale_leader_epoch: Planted::Broker(Node::StaleLeaderEpoch) => "leader epoch";
     a_gap_that_is_not_told: Planted::Broker(Node::NoGap) => "no gap|have not ended";
     a_lost_partition_in_its_old_life: Planted::Broker(Node::SameIncarnation) => "";
     a_skipped_sync: Planted::NoSync => "";

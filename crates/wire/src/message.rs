@@ -207,7 +207,8 @@ record! {
         pub remaining_ms: u32,
         /// The topic, where the request is about one; 0 is none.
         pub topic: TopicId,
-        /// The leader epoch that the asker knows; 0 is any.
+        /// Epoch of the partition's leader, as the asker was told; 0 is not known, or not of one
+        /// partition. One that is over is refused as not leader.
         pub leader_epoch: u32,
         /// For tracing; 0 is none.
         pub trace: u128,
@@ -285,6 +286,8 @@ record! {
         pub durability: Durability,
         /// Which life it is in.
         pub incarnation: Incarnation,
+        /// Epoch of its leader, for requests to it.
+        pub leader_epoch: u32,
         /// Lives that ended, oldest first: (incarnation, end then).
         pub ended: Vec<(Incarnation, Offset)>,
         /// The first offset that is still there.

@@ -152,6 +152,8 @@ record! {
         pub config: String,
         /// Which life it is in.
         pub incarnation: Incarnation,
+        /// Epoch of its leader: from 1, and greater with each new leader and each new life.
+        pub leader_epoch: u32,
         /// Lives that ended: (incarnation, end when it ended).
         pub ended: Vec<(Incarnation, Offset)>,
     }
@@ -252,12 +254,21 @@ pub enum Record {
     Rejected(RejectedRecord),
 }
 
+/// The version of a type of record that this code writes and reads.
+fn version_of(kind: u16) -> u16 {
+    match kind {
+        // 2 has the leader epoch.
+        3 => 2,
+        _ => 1,
+    }
+}
+
 impl Codec for Record {
     fn encode(&self, out: &mut Vec<u8>) {
         // Type and version, two bytes each; a later version appends fields.
         let mut tag = |kind: u16| {
             out.put_u16(kind);
-            out.put_u16(1);
+            out.put_u16(version_of(kind));
         };
         match self {
             Self::Topic(_) => tag(1),
@@ -295,13 +306,9 @@ impl Codec for Record {
         const WHAT: &str = "internal record";
         let kind = from.u16()?;
         let version = from.u16()?;
-        if version != 1 {
-            return Err(DecodeError::newer(
-                WHAT,
-                2,
-                "record version",
-                version.into(),
-            ));
+        if version != version_of(kind) {
+            let (found, own) = (version.into(), version_of(kind).into());
+            return Err(DecodeError::version(WHAT, 2, "record version", found, own));
         }
         Ok(match kind {
             1 => Self::Topic(Codec::decode(from)?),

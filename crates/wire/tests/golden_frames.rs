@@ -131,6 +131,7 @@ fn partition() -> PartitionDescription {
         storage: storage(),
         durability: Durability::Synced,
         incarnation: Incarnation(2),
+        leader_epoch: 3,
         ended: vec![(Incarnation(1), Offset(77))],
         first: Offset(10),
         watermarks: watermarks(),

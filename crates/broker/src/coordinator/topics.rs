@@ -9,7 +9,7 @@ use crate::coordinator::served_topic::{
 use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
 use crate::node::Node;
-use crate::partition::{Opened, Partition};
+use crate::partition::{LEADER_EPOCH_FIRST, Opened, Partition};
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::sync::Arc;
@@ -154,6 +154,7 @@ impl Node {
                 storage: storage.kind,
                 config: storage.config,
                 incarnation: Incarnation(1),
+                leader_epoch: LEADER_EPOCH_FIRST,
                 ended: Vec::new(),
             };
             let mut open = self.open_partition(&record, &definition, durability);
@@ -278,6 +279,7 @@ impl Node {
             kind,
             durability: definition.durability().unwrap_or(max).max(least),
             directory: partition_directory(&self.ctx.options.directory, record),
+            leader_epoch: record.leader_epoch,
             ended: record.ended.clone(),
         };
         let partition = Partition::new(opened, &self.ctx);

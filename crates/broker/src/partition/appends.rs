@@ -442,7 +442,7 @@ impl Appends {
             place,
             durability: level,
             append_time,
-            leader_epoch: 1,
+            leader_epoch: store.leader_epoch,
         });
         let base_offset = match appended {
             Ok(offset) => offset,

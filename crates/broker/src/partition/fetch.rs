@@ -94,7 +94,7 @@ impl Fetches {
                     ..fetching.position
                 };
                 let gap = gap_for_reader(gap, read);
-                let batch = stamped_gap(store.key.topic, &gap, gap.end);
+                let batch = stamped_gap(store, &gap, gap.end);
                 fetched(caller, gap.incarnation, vec![batch], store, ctx);
             }
             Ok(Found::Nothing) => {
@@ -131,7 +131,7 @@ impl Fetching {
         let present = store.state().incarnation;
         if self.position.incarnation < present {
             let (gap, next) = store.lost_with_life(self.position);
-            let batch = stamped_gap(store.key.topic, &gap, next.offset);
+            let batch = stamped_gap(store, &gap, next.offset);
             fetched(caller, next.incarnation, vec![batch], store, ctx);
             return false;
         }

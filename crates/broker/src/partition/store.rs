@@ -2,6 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
+use crate::faults::Fault;
 use crate::ids::{PartitionKey, RequestId, StorageId};
 use crate::refusal::{Refused, refuse};
 use log::{EventData, ReadBatches, ReadToken, Storage, StorageError, StorageState};
@@ -24,6 +25,8 @@ pub(crate) struct Store {
     pub visible_at: Durability,
     /// The visible end, as readers were last told.
     pub visible: Offset,
+    /// Of this server's leadership, as the table has it.
+    pub leader_epoch: u32,
     /// Lives that ended, oldest first, and where each ended.
     pub ended: Vec<(Incarnation, Offset)>,
     /// What is recorded as lost at the ends of lives.
@@ -102,6 +105,27 @@ impl Store {
             message: format!("{}: {}", self.name, reply.message),
             ..reply
         }
+    }
+
+    /// Refuses a caller that asks another leader than this one. `known` is the epoch that it was
+    /// told with the topic's description, 0 if it was told none.
+    pub fn check_leader_epoch(&self, known: u32, ctx: &Ctx) -> Result<(), Refused> {
+        let own = self.leader_epoch;
+        if known == 0 || known == own || ctx.planted(Fault::StaleLeaderEpoch) {
+            return Ok(());
+        }
+        let order = match known < own {
+            true => "is over",
+            false => "is not known here yet",
+        };
+        Err(ErrorReply::retryable(
+            ErrorCode::NotLeader,
+            0,
+            format!(
+                "{}: leader epoch {known} {order}, the present one is {own}; look the topic up again",
+                self.name
+            ),
+        ))
     }
 
     /// Where a position of an earlier life goes on in the present one: events

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use wire::batch::{Batch, Stamp, Verify, gap_batch};
 use wire::message::*;
 use wire::record::{Gap, Position};
-use wire::{ErrorReply, Incarnation, Offset, TopicId};
+use wire::{ErrorReply, Incarnation, Offset};
 
 /// A standing subscription to one partition.
 pub(crate) struct Subscription {
@@ -173,7 +173,7 @@ impl Subscription {
         if ctx.planted(Fault::NoGap) {
             return;
         }
-        let batch = stamped_gap(store.key.topic, &gap, next.offset);
+        let batch = stamped_gap(store, &gap, next.offset);
         let gap = Batches {
             incarnation: next.incarnation,
             batches: vec![batch],
@@ -356,15 +356,15 @@ pub(crate) fn gap_for_reader(gap: Gap, position: Position) -> Gap {
 
 /// A gap as a batch, stamped like any other that a consumer gets: with the
 /// offset at which reading goes on, in the life that the message names.
-pub(crate) fn stamped_gap(topic: TopicId, gap: &Gap, next: Offset) -> Bytes {
-    let mut bytes = gap_batch(topic, gap).to_vec();
+pub(crate) fn stamped_gap(store: &Store, gap: &Gap, next: Offset) -> Bytes {
+    let mut bytes = gap_batch(store.key.topic, gap).to_vec();
     let batch = Batch::read(bytes.as_slice(), Verify::Headers).expect("it was sealed just now");
     let stamp = Stamp {
         batch_bytes: batch.header.batch_bytes(),
         header_crc: batch.header_crc,
         base_offset: next,
         append_time: gap.time,
-        leader_epoch: 1,
+        leader_epoch: store.leader_epoch,
         ..Stamp::default()
     };
     stamp.write(&mut bytes);

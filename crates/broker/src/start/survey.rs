@@ -198,6 +198,8 @@ impl Survey {
                     storage: storage.clone(),
                     config: config.clone(),
                     incarnation: self.incarnation(*topic, partition, options, storage, now),
+                    // How many leaders it has had is not known; so many it had not.
+                    leader_epoch: (now.unix_ns / 1_000_000_000) as u32,
                     ended: Vec::new(),
                 }));
             }

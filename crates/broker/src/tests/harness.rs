@@ -156,6 +156,7 @@ impl Ground {
             lines: Vec::new(),
             drained: false,
             is_quiet: false,
+            leader_epoch: 0,
             next: 0,
         })
     }
@@ -202,6 +203,8 @@ pub struct World {
     pub drained: bool,
     /// Whether answers to what is asked may wait for company.
     pub is_quiet: bool,
+    /// What requests name; 0 is unknown.
+    pub leader_epoch: u32,
     next: u64,
 }
 
@@ -437,7 +440,7 @@ impl World {
             method,
             remaining_ms,
             topic,
-            leader_epoch: 0,
+            leader_epoch: self.leader_epoch,
             trace: 0,
         };
         let mut bytes = head.to_bytes();

@@ -1,4 +1,4 @@
-//! Files of a data directory that a later version wrote: the start is refused, and no file changes.
+//! Files of a data directory that another version wrote: the start is refused, and no file changes.
 
 use super::harness::*;
 use super::losses::{below, files, fill, internal_logs, overwrite, stop};
@@ -11,7 +11,7 @@ fn two_lines(line: &str) -> Vec<u8> {
     format!("{line}\n{:08x}\n", crc32c(line.as_bytes())).into_bytes()
 }
 
-fn assert_refused(ground: &mut Ground, what: &str) {
+fn assert_refused(ground: &mut Ground, what: &str, by: &str) {
     let before = files(ground);
     for accept_loss in [false, true] {
         ground.accept_loss = accept_loss;
@@ -20,7 +20,7 @@ fn assert_refused(ground: &mut Ground, what: &str) {
             Err(error) => error.to_string(),
         };
         assert!(
-            error.contains("newer version of Thalweg"),
+            error.contains(&format!("written by {by} version of Thalweg")),
             "{what}: {error}"
         );
         assert!(before == files(ground), "{what}: files were changed");
@@ -48,11 +48,12 @@ fn a_file_of_two_lines_of_a_later_version_is_refused() {
             assert_refused(
                 &mut ground,
                 &format!("{} of format {format}", path.display()),
+                "a newer",
             );
         }
         // A form that has nothing in common but its format.
         replace(&ground, &path, &two_lines("{\"format\":3}"));
-        assert_refused(&mut ground, &path.display().to_string());
+        assert_refused(&mut ground, &path.display().to_string(), "a newer");
         replace(&ground, &path, &whole);
     }
     stop(ground.start(), &mut ground, true);
@@ -73,7 +74,13 @@ fn an_internal_record_of_a_later_version_is_refused() {
     let whole = ground.disk.content(&log).unwrap();
     let mut tried = 0;
     for (start, record) in records(&whole) {
-        for (at, value) in [(0, 200u16), (0, 0), (2, 0), (2, 2), (2, 0xffff)] {
+        for (at, value, by) in [
+            (0, 200u16, "a newer"),
+            (0, 0, "a newer"),
+            (2, 0, "an older"),
+            (2, 2, "a newer"),
+            (2, 0xffff, "a newer"),
+        ] {
             let mut bytes = whole.clone();
             put(&mut bytes, record + at, &value.to_le_bytes());
             seal(&mut bytes[start..]);
@@ -81,6 +88,7 @@ fn an_internal_record_of_a_later_version_is_refused() {
             assert_refused(
                 &mut ground,
                 &format!("record at {record}, byte {at} is {value}"),
+                by,
             );
             tried += 1;
         }

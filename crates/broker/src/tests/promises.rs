@@ -12,7 +12,7 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 15] = [
+const PROMISES: [(Promise, Fault); 16] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -22,6 +22,7 @@ const PROMISES: [(Promise, Fault); 15] = [
         Fault::NoDeduplication,
     ),
     (a_successor_fences_its_predecessor, Fault::NoFencing),
+    (a_leader_that_is_over_takes_nothing, Fault::StaleLeaderEpoch),
     (damaged_bytes_are_refused, Fault::NoChecksum),
     (no_batch_keeps_the_node_from_others, Fault::NoBatchBudget),
     (a_lost_memory_partition_is_a_gap, Fault::NoGap),
@@ -350,6 +351,76 @@ fn a_lost_memory_partition_is_a_gap(ground: Ground) -> Result<(), String> {
         .call(link, Method::ListGaps, TopicId(0), &name)
         .unwrap();
     check(list.gaps.len() == 1, "the loss is not listed")
+}
+
+fn a_leader_that_is_over_takes_nothing(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.create(link, "t", "{}", &["memory"]).unwrap().topic;
+    let epoch = |world: &mut World, link| {
+        let description = world.describe(link, "t").unwrap();
+        description.partitions[0].leader_epoch
+    };
+    world.leader_epoch = epoch(&mut world, link);
+    check(
+        world.leader_epoch == 1,
+        "the first leader has another epoch",
+    )?;
+    world.stored(link, topic, (5, 0), &["a", "b"]);
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    for (known, words) in [
+        (
+            1,
+            "t/0: leader epoch 1 is over, the present one is 2; look the topic up again",
+        ),
+        (
+            3,
+            "leader epoch 3 is not known here yet, the present one is 2",
+        ),
+    ] {
+        world.leader_epoch = known;
+        let produced = world.produce(link, topic, &batch(topic, 6, 0, 0, &["x"]));
+        let subscribed = world.subscribe(link, topic, "c", Start::Latest);
+        let fetch = Fetch {
+            partition: PartitionIndex(0),
+            from: at(0, 0),
+            bytes_max: 1000,
+            wait_max_ms: 0,
+            inline_data: true,
+        };
+        let fetched = world.request(link, Method::Fetch, topic, &fetch, &[]);
+        for id in [produced, subscribed, fetched] {
+            let error = world
+                .error(link, id)
+                .ok_or("a leader that is over answers")?;
+            check(
+                error.code == ErrorCode::NotLeader,
+                "refused as something else",
+            )?;
+            check(error.retryable, "refused for good")?;
+            check(error.message.contains(words), &error.message)?;
+        }
+    }
+    // Who looks the topic up is served, and so is who knows no leader.
+    for known in [2, 0] {
+        world.leader_epoch = known;
+        check(epoch(&mut world, link) == 2, "described with another epoch")?;
+        world.stored(link, topic, (7 + u128::from(known), 0), &["y"]);
+    }
+    let subscription = world.subscribe(link, topic, "c", Start::Beginning);
+    let inbox = &world.links[&link].inbox;
+    let delivered = inbox
+        .iter()
+        .filter(|m| m.id == subscription && m.kind == FrameKind::Deliver);
+    let batches: Vec<_> = delivered.flat_map(|message| &message.payload).collect();
+    check(!batches.is_empty(), "nothing is delivered")?;
+    for batch in batches {
+        let stamp = wire::batch::Stamp::read(batch).unwrap();
+        check(stamp.leader_epoch == 2, "stamped with another epoch")?;
+    }
+    Ok(())
 }
 
 fn a_lost_memory_partition_is_another_life(ground: Ground) -> Result<(), String> {

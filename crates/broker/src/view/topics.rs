@@ -37,6 +37,7 @@ impl View<'_> {
             },
             durability: Durability::Memory,
             incarnation: record.incarnation,
+            leader_epoch: record.leader_epoch,
             ended: record.ended.clone(),
             first: Offset(0),
             watermarks: Watermarks {

@@ -111,6 +111,7 @@ impl Calls {
             Request {
                 method: call.request.method,
                 topic: call.request.topic,
+                leader_epoch: 0,
                 remaining: call.deadline.saturating_sub(wire.now()),
                 body: &body,
                 payload: Vec::new(),

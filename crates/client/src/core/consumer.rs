@@ -352,9 +352,11 @@ impl ConsumerCore {
                 (Method::SubscribeScoped, scoped.to_bytes())
             }
         };
+        let (_, leader_epoch) = self.feed.topic.leadership(partition);
         let request = Request {
             method,
             topic: self.feed.topic.id,
+            leader_epoch,
             remaining: retry::REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),
@@ -421,6 +423,7 @@ impl ConsumerCore {
             // It is another member's: what this one owns, it is told.
             return self.note(wire);
         }
+        wire.context.is_stale |= error.code == ErrorCode::NotLeader;
         if retry::is_for_now(&error) {
             let at = wire.now() + retry::STANDING.after(&error);
             subscription.retry_at = Some(at);
@@ -647,6 +650,7 @@ fn unsubscribe(wire: &mut Wire<'_>, id: u64) {
     let request = Request {
         method: Method::Unsubscribe,
         topic: TopicId(0),
+        leader_epoch: 0,
         remaining: retry::REQUEST_TIMEOUT,
         body: &unsubscribe.to_bytes(),
         payload: Vec::new(),

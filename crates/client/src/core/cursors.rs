@@ -267,6 +267,7 @@ impl Cursors {
         let request = Request {
             method,
             topic: self.feed.topic.id,
+            leader_epoch: 0,
             remaining: retry::REQUEST_TIMEOUT,
             body: &body,
             payload: Vec::new(),

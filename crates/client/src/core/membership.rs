@@ -171,6 +171,7 @@ impl Membership {
         Request {
             method,
             topic: self.terms.topic,
+            leader_epoch: 0,
             remaining: retry::REQUEST_TIMEOUT,
             body,
             payload: Vec::new(),

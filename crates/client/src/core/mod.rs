@@ -110,6 +110,7 @@ impl ClientCore {
                 again: false,
                 has_sent: false,
                 is_behind: false,
+                is_stale: false,
             },
             connection: Connection::new(endpoint, options, session),
             calls: Calls::default(),
@@ -169,6 +170,10 @@ impl ClientCore {
         }
         self.take_commands(&mut link);
         self.run_timers(&mut link);
+        if std::mem::take(&mut self.context.is_stale) {
+            let mut wire = Wire::new(&mut self.context, reborrow(&mut link));
+            self.topics.look_up(&mut wire);
+        }
         self.pump(&mut link);
         if std::mem::take(&mut self.context.has_sent) {
             self.settle_along(&mut link);

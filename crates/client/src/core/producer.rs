@@ -147,6 +147,7 @@ impl ProducerCore {
         let request = Request {
             method: Method::OpenProducer,
             topic: self.shared.topic.id,
+            leader_epoch: 0,
             remaining: self.shared.options.ack_timeout,
             body: &open.to_bytes(),
             payload: Vec::new(),
@@ -380,13 +381,10 @@ impl ProducerCore {
             if !wire.take_produce_credit(batch.payload_bytes) {
                 return false;
             }
+            let (durability, leader_epoch) = self.shared.topic.leadership(partition);
             let produce = Produce {
                 partition: PartitionIndex(partition),
-                durability: self
-                    .shared
-                    .options
-                    .durability
-                    .unwrap_or_else(|| self.shared.topic.durability(partition)),
+                durability: self.shared.options.durability.unwrap_or(durability),
                 regions: batch.expose(wire),
             };
             let deadline = batch
@@ -397,6 +395,7 @@ impl ProducerCore {
             let request = Request {
                 method: Method::Produce,
                 topic: self.shared.topic.id,
+                leader_epoch,
                 remaining: deadline.saturating_sub(wire.now()),
                 body: &produce.to_bytes(),
                 payload: batch.payload.clone(),
@@ -561,6 +560,7 @@ impl ProducerCore {
         if !again {
             return self.fail(wire, &ClientError::Server(error));
         }
+        wire.context.is_stale |= error.code == ErrorCode::NotLeader;
         let wait = retry::BATCH.after_refusals(&error, flow.refused);
         flow.refused = flow.refused.saturating_add(1);
         self.shared.refusals.note(partition, error);

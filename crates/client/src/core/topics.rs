@@ -19,6 +19,10 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 /// How often, where somebody has reason to believe that one was altered.
 const SUSPICION_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How often, where a leader was refused that was the last one known: the answer to the question
+/// before may be on its way.
+const STALE_INTERVAL: Duration = Duration::from_millis(10);
+
 /// What producers and consumers know of their topics.
 #[derive(Default)]
 pub(super) struct Topics {
@@ -72,6 +76,13 @@ impl Topics {
         }
     }
 
+    /// One of them has another leader than is known.
+    pub fn look_up(&mut self, wire: &mut Wire<'_>) {
+        if wire.now() >= self.asked_at + STALE_INTERVAL {
+            self.ask(wire);
+        }
+    }
+
     /// Asks how the topics in use are now. False if there is none to ask about.
     pub fn ask(&mut self, wire: &mut Wire<'_>) -> bool {
         self.states.retain(|_, states| {
@@ -93,6 +104,7 @@ impl Topics {
             let request = Request {
                 method: Method::DescribeTopic,
                 topic: TopicId(0),
+                leader_epoch: 0,
                 remaining: retry::REQUEST_TIMEOUT,
                 body: &name.to_bytes(),
                 payload: Vec::new(),

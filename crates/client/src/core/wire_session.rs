@@ -47,6 +47,8 @@ pub(super) struct Context {
     pub has_sent: bool,
     /// Something has arrived that is taken once what is sent now is on its way.
     pub is_behind: bool,
+    /// A request was refused because its leader epoch is over: the topics are to be looked up.
+    pub is_stale: bool,
 }
 
 impl Context {
@@ -137,6 +139,8 @@ pub(super) struct Wire<'a> {
 pub(super) struct Request<'a> {
     pub method: Method,
     pub topic: TopicId,
+    /// Epoch of the partition's leader; 0 if that is not known, or it is not about one partition.
+    pub leader_epoch: u32,
     pub remaining: Duration,
     pub body: &'a [u8],
     pub payload: Vec<Bytes>,
@@ -207,7 +211,7 @@ impl<'a> Wire<'a> {
             method: request.method,
             remaining_ms: request.remaining.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
             topic: request.topic,
-            leader_epoch: 0,
+            leader_epoch: request.leader_epoch,
             trace: 0,
         };
         let mut bytes = Vec::with_capacity(64 + request.body.len());

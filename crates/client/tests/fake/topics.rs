@@ -101,6 +101,7 @@ impl FakeServer {
                     },
                     durability: Durability::Memory,
                     incarnation: Incarnation(partition.incarnation),
+                    leader_epoch: partition.incarnation as u32,
                     ended: Vec::new(),
                     first: Offset(0),
                     watermarks: marks(partition),

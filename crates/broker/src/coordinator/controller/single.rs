@@ -268,7 +268,8 @@ impl Single {
             place: None,
             durability,
             append_time: self.unix_ns,
-            leader_epoch: 1,
+            // Who decides is the term of consensus, when there is one: no partition's leader.
+            leader_epoch: 0,
         };
         let offset = self.storage.append(append).map_err(|error| match error {
             StorageError::Full(reason) => ControlError::Full(reason),
