@@ -112,7 +112,9 @@ fn a_flood_without_hello_leaves_clients_and_the_disk_alone() {
     assert_eq!(consumed.len(), events, "{}", server.log());
     let (status, log) = server.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(!log.contains("failed"), "{log}");
+    // What needed a descriptor and found none was tried again, and says so.
+    let mut lines = log.lines().filter(|line| !line.contains("tried again"));
+    assert!(!lines.any(|line| line.contains("failed")), "{log}");
     // One line stands for many, however many there were.
     let dropped = log
         .matches("connections without a Hello were dropped")
