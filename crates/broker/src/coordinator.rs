@@ -1,17 +1,340 @@
 //! What a node decides of its topics as a whole: the table, topics, cursors, named producers,
 //! groups and queues.
 
-pub(crate) mod alter;
+mod alter;
 pub(crate) mod commands;
 pub mod controller;
-pub(crate) mod cursor_proposals;
-pub(crate) mod cursors;
+mod cursors;
 pub(crate) mod gaps;
 pub(crate) mod keep;
+pub(crate) mod lent;
 pub(crate) mod members;
-pub(crate) mod producer_epochs;
+mod overlay;
 pub(crate) mod producers;
 pub(crate) mod served_topic;
 pub mod table;
 pub(crate) mod topic_file;
 pub(crate) mod topics;
+
+use crate::answer::Answer;
+use crate::effects::{Effect, QueueNotice};
+use crate::ids::{PartitionKey, RequestId, StorageId};
+use crate::refusal::Refused;
+use commands::{Commands, Decided, Outcome};
+use controller::{ControlError, undecided};
+use gaps::GapRecords;
+use keep::{consumer_moved, keep_topic};
+use lent::{Around, Lent};
+use log::{DiskError, Recovery, Storage, StorageError};
+use members::Members;
+use overlay::Key;
+use producers::Producers;
+use served_topic::Topics;
+use topic_file::TopicFiles;
+use topics::TopicChanges;
+use wire::message::{
+    AddPartitions, AlterTopic, ConsumerName, CreateTopic, MoveCursors, MoveMemberCursors,
+    OpenProducer, ReadCursors,
+};
+use wire::record::Gap;
+use wire::{PartitionIndex, TopicId};
+
+/// See the module. Each part owns its state. Connections and partitions are lent to be looked
+/// at ([`Around`]); what is asked of them, and of queues, is an [`Effect`].
+pub(crate) struct Coordinator {
+    /// The table, and changes of it that are under way.
+    pub commands: Commands,
+    /// The topics that serve.
+    pub topics: Topics,
+    /// Topics that are being made.
+    changes: TopicChanges,
+    /// Groups and queues.
+    pub members: Members,
+    producers: Producers,
+    gap_records: GapRecords,
+    topic_files: TopicFiles,
+}
+
+impl Coordinator {
+    pub fn new(commands: Commands) -> Self {
+        Self {
+            commands,
+            topics: Topics::default(),
+            changes: TopicChanges::default(),
+            members: Members::default(),
+            producers: Producers::default(),
+            gap_records: GapRecords::default(),
+            topic_files: TopicFiles::default(),
+        }
+    }
+
+    /// How many topics are being made, or get partitions.
+    pub fn change_count(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The groups and queues, and what they are lent.
+    pub fn members<'a>(&'a mut self, around: &'a mut Around<'_>) -> (&'a mut Members, Lent<'a>) {
+        let lent = around.lend(&mut self.commands, &self.topics);
+        (&mut self.members, lent)
+    }
+
+    pub fn create_topic(
+        &mut self,
+        caller: RequestId,
+        create: CreateTopic,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        self.changes.create(caller, create, &mut lent)
+    }
+
+    pub fn add_partitions(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        add: AddPartitions,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        self.changes.add_partitions(caller, topic, add, &mut lent)
+    }
+
+    /// The storage of a partition of a topic in the making was opened, or could not be.
+    pub fn partition_opened(
+        &mut self,
+        making: u64,
+        storage: StorageId,
+        result: Result<(Box<dyn Storage>, Recovery), StorageError>,
+        around: &mut Around<'_>,
+    ) {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        self.changes.opened(making, storage, result, &mut lent);
+    }
+
+    pub fn alter_topic(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: &AlterTopic,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        alter::alter(caller, topic, request, &mut lent)
+    }
+
+    pub fn delete_topic(
+        &mut self,
+        caller: RequestId,
+        name: &str,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        topics::delete(caller, name, &mut lent)
+    }
+
+    pub fn open_producer(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        open: OpenProducer,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        self.producers.open(caller, topic, open, &mut lent)
+    }
+
+    pub fn move_cursors(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: MoveCursors,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let (members, mut lent) = self.members(around);
+        cursors::move_cursors(caller, topic, request, members, &mut lent)
+    }
+
+    pub fn move_member_cursors(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: MoveMemberCursors,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let (members, mut lent) = self.members(around);
+        cursors::move_member_cursors(caller, topic, request, members, &mut lent)
+    }
+
+    pub fn read_cursors(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: &ReadCursors,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let mut lent = around.lend(&mut self.commands, &self.topics);
+        cursors::read(caller, topic, request, &mut lent)
+    }
+
+    pub fn delete_consumer(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: ConsumerName,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        let (members, mut lent) = self.members(around);
+        cursors::delete_consumer(caller, topic, request, members, &mut lent)
+    }
+
+    /// Records what a partition has lost.
+    pub fn record_gap(&mut self, lost: PartitionKey, gap: Gap, around: &mut Around<'_>) {
+        self.gap_records
+            .record(lost, gap, &mut self.commands, around.ctx);
+    }
+
+    /// A consumer of a topic has moved, or is gone, in these partitions.
+    pub fn consumer_moved(
+        &mut self,
+        topic: TopicId,
+        consumer: &str,
+        partitions: impl IntoIterator<Item = PartitionIndex>,
+        around: &mut Around<'_>,
+    ) {
+        let (topics, table) = (&self.topics, self.commands.table());
+        consumer_moved(topic, consumer, partitions, topics, table, around.ctx);
+    }
+
+    /// A topic's file was written.
+    pub fn topic_file_kept(
+        &mut self,
+        topic: TopicId,
+        result: Result<(), DiskError>,
+        around: &mut Around<'_>,
+    ) {
+        let table = self.commands.table();
+        self.topic_files.kept(topic, result, table, around.ctx);
+    }
+
+    /// A command is durable, or was refused: what follows.
+    pub fn decided(&mut self, outcome: Outcome, around: &mut Around<'_>) {
+        let Outcome {
+            decided,
+            result,
+            ended,
+        } = outcome;
+        let (members, mut lent) = self.members(around);
+        if let Err(error) = &result {
+            members.return_to_table(&ended, error, &mut lent);
+        }
+        for key in &ended {
+            if let Key::Cursor((topic, consumer, partition)) = key {
+                let (topics, table) = (lent.topics, lent.commands.table());
+                consumer_moved(*topic, consumer, [*partition], topics, table, lent.ctx);
+            }
+        }
+        match decided {
+            Decided::Made(making) => self.topic_made(making, result, around),
+            Decided::TopicAltered(altering) => {
+                let (caller, topic) = (altering.caller, altering.topic);
+                let altered = result.map(|()| alter::altered(altering, &mut self.topics));
+                if is_done(caller, altered, around) {
+                    let table = self.commands.table();
+                    keep_topic(topic, &self.topics, table, around.ctx);
+                    self.topic_files.keep(topic, table, around.ctx);
+                    let describe = Effect::Describe(caller, topic);
+                    around.ctx.effects.push_back(describe);
+                }
+            }
+            Decided::TopicDeleted(caller, topic) => {
+                // It may be asked again.
+                if is_done(caller, result, around) {
+                    self.members.forget(topic, around.ctx);
+                    let table = self.commands.table();
+                    self.topic_files.keep(topic, table, around.ctx);
+                    if let Some(topic) = self.topics.remove(topic) {
+                        topics::deleted(topic, around.ctx);
+                    }
+                    around.ctx.answer(caller, Answer::Done);
+                }
+            }
+            Decided::CursorsMoved(caller) | Decided::SharedAnswer(caller) => {
+                if is_done(caller, result, around) {
+                    around.ctx.answer(caller, Answer::Done);
+                }
+            }
+            Decided::ProducerOpened(caller, record) => {
+                if is_done(caller, result, around) {
+                    producers::opened(caller, &record, &self.topics, around.ctx);
+                }
+            }
+            Decided::MemberJoined(under_way) => {
+                let (members, mut lent) = self.members(around);
+                members.joined(under_way, result, &mut lent);
+            }
+            Decided::SharedChanged => {}
+            Decided::QueueRecorded(id) => {
+                let recorded = QueueNotice::Recorded(result);
+                around.ctx.effects.push_back(Effect::Queue(id, recorded));
+            }
+            Decided::ConsumerDeleted(caller, id) => {
+                if is_done(caller, result, around) {
+                    if let Some(record) = self.members.deleted(id, around.ctx) {
+                        let all = 0..around.ctx.options.limits.partitions_max as u32;
+                        let all = all.map(PartitionIndex);
+                        self.consumer_moved(record.topic, &record.consumer, all, around);
+                    }
+                    around.ctx.answer(caller, Answer::Done);
+                }
+            }
+            Decided::Granted(id, grant) => {
+                let (members, mut lent) = self.members(around);
+                members.granted(id, grant, result.is_ok(), &mut lent);
+            }
+            Decided::GapsRecorded(lost) => {
+                let commands = &mut self.commands;
+                self.gap_records
+                    .recorded(lost, result, commands, around.ctx);
+            }
+        }
+    }
+
+    /// A topic exists, or has more partitions, or its records were refused.
+    fn topic_made(
+        &mut self,
+        making: u64,
+        result: Result<(), ControlError>,
+        around: &mut Around<'_>,
+    ) {
+        let (topics, commands) = (&mut self.topics, &mut self.commands);
+        let made = self
+            .changes
+            .made(making, result, topics, commands, around.ctx);
+        let Some((caller, topic)) = made else {
+            return;
+        };
+        let (members, mut lent) = self.members(around);
+        members.share_partitions(topic, &mut lent);
+        // Partitions that share a total have less each.
+        let served = lent.topics.get(topic);
+        if served.is_some_and(|topic| topic.definition.retention().total_bytes.is_some()) {
+            keep_topic(topic, lent.topics, lent.commands.table(), lent.ctx);
+        }
+        let table = self.commands.table();
+        self.topic_files.keep(topic, table, around.ctx);
+        let describe = Effect::Describe(caller, topic);
+        around.ctx.effects.push_back(describe);
+    }
+}
+
+/// Whether a command was carried out. If not, its caller is refused.
+fn is_done(caller: RequestId, result: Result<(), ControlError>, around: &mut Around<'_>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(error) => {
+            around.ctx.refuse(caller, undecided(&error));
+            false
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::budget::DataBudget;
-use crate::effects::Effect;
+use crate::effects::{Effect, Effects};
 use crate::faults::Fault;
 use crate::flow::Flow;
 use crate::ids::{
@@ -13,12 +13,10 @@ use crate::io::{Job, Output};
 use crate::options::NodeOptions;
 use crate::random::Random;
 use crate::timers::Timers;
-use bytes::Bytes;
-use net::{BulkToken, Lane, Message};
+use net::BulkToken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use wire::ErrorReply;
-use wire::frame::FrameKind;
 
 /// See the module. An object of the node is handed `&mut Ctx` beside `&mut self`, so that its
 /// methods reach nothing else.
@@ -29,7 +27,7 @@ pub(crate) struct Ctx {
     pub random: Random,
     pub outputs: VecDeque<Output>,
     /// What acts ask of other objects, in order. Empty between two acts.
-    pub effects: VecDeque<Effect>,
+    pub effects: Effects,
     pub timers: Timers,
     /// Bulk operations that were asked for, and what each is for.
     pub bulk: BTreeMap<BulkToken, Bulk>,
@@ -67,7 +65,7 @@ impl Ctx {
             options,
             now,
             outputs: VecDeque::new(),
-            effects: VecDeque::new(),
+            effects: Effects::default(),
             timers: Timers::default(),
             bulk: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -106,32 +104,6 @@ impl Ctx {
         self.effects.push_back(Effect::Deliver(caller, delivery));
     }
 
-    /// Answers a request.
-    pub fn reply(&mut self, caller: RequestId, head: impl Into<Bytes>) {
-        let message = Message::control(FrameKind::Reply, caller.id, head);
-        self.effects.push_back(Effect::Reply(caller, message));
-    }
-
-    /// Answers a request, behind whatever was sent in the bulk lane before.
-    pub fn reply_in_bulk(&mut self, caller: RequestId, head: Vec<u8>, payload: Vec<Bytes>) {
-        let message = Message {
-            payload,
-            lane: Lane::Bulk,
-            ..Message::control(FrameKind::Reply, caller.id, head)
-        };
-        self.effects.push_back(Effect::Reply(caller, message));
-    }
-
-    /// Answers with a head; if that is too long for one, with a payload.
-    pub fn reply_long(&mut self, caller: RequestId, head: impl Into<Bytes>) {
-        let head = head.into();
-        if head.len() <= wire::frame::HEAD_BYTES_MAX as usize {
-            self.reply(caller, head);
-        } else {
-            self.reply_in_bulk(caller, Vec::new(), vec![head]);
-        }
-    }
-
     /// Answers a request, or an append of the server itself, with an error.
     pub fn refuse(&mut self, caller: RequestId, error: ErrorReply) {
         self.effects.push_back(match caller.link {
@@ -143,11 +115,6 @@ impl Ctx {
     /// An append of the server itself is stored.
     pub fn stored(&mut self, append: u64) {
         self.effects.push_back(Effect::OwnAppend(append, Ok(())));
-    }
-
-    /// Sends a message that answers nothing.
-    pub fn send(&mut self, link: LinkId, message: Message) {
-        self.effects.push_back(Effect::Send(link, message));
     }
 
     /// Whether this fault was planted. Never outside of tests.

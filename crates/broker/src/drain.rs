@@ -1,71 +1,92 @@
 //! The end of a node: what was taken is finished, the rest refused.
 
+use crate::coordinator::Coordinator;
+use crate::ctx::Ctx;
 use crate::drain_stage::Drain;
-use crate::ids::StorageId;
+use crate::ids::SharedId;
 use crate::io::Output;
-use crate::node::Node;
+use crate::partition::Partitions;
 use crate::partition::appends::Appends;
+use crate::queue::Queue;
+use crate::read_data::Reads;
 use crate::refusal::draining;
+use crate::session::Sessions;
+use crate::start::Remembered;
 use crate::timers::Timer;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::message::Method;
 
-impl Node {
-    pub(crate) fn drain(&mut self) {
-        if self.drain.is_begun() {
+/// A node that is to end, and all that ends with it. Effects are routed by the caller.
+pub(crate) struct Draining<'a> {
+    pub stage: &'a mut Drain,
+    pub ctx: &'a mut Ctx,
+    pub sessions: &'a mut Sessions,
+    pub coordinator: &'a mut Coordinator,
+    pub queues: &'a mut BTreeMap<SharedId, Queue>,
+    pub partitions: &'a mut Partitions,
+    pub reads: &'a mut Reads,
+    pub start: &'a mut Remembered,
+    /// What had failed and so was not closed cleanly.
+    pub unclean: &'a mut Option<String>,
+}
+
+impl Draining<'_> {
+    pub fn begin(self) {
+        if self.stage.is_begun() {
             return;
         }
-        self.drain = Drain::Finishing;
+        *self.stage = Drain::Finishing;
         let at = self.ctx.now.monotonic + self.ctx.options.limits.drain_timeout;
         self.ctx.timers.insert(at, Timer::Drain);
-        self.sessions.drain(&mut self.ctx);
-        let storages: Vec<StorageId> = self.partitions.keys().copied().collect();
-        for storage in storages {
-            self.at(storage, |partition, ctx| {
-                partition.end_waiting(&draining(), ctx);
-            });
+        self.sessions.drain(self.ctx);
+        for partition in self.partitions.values_mut() {
+            partition.end_waiting(&draining(), self.ctx);
         }
         // What waited for more has waited long enough.
-        for (id, queue) in &mut self.queues {
+        for (id, queue) in self.queues {
             queue.quiet_until = Duration::ZERO;
             self.ctx.dirty.queues.insert(*id);
         }
     }
 
-    /// Goes on with the drain when what it waits for has come.
-    pub(crate) fn drain_further(&mut self) {
-        if self.drain == Drain::Finishing && self.is_finished() {
-            self.drain = Drain::ClosingPartitions;
-            for partition in self.partitions.values_mut() {
-                partition.leave(false, &mut self.ctx);
+    /// Goes on when what the drain waits for has come. Says whether it did: then what is dirty
+    /// now is advanced, and this is called again.
+    pub fn further(self) -> bool {
+        match *self.stage {
+            Drain::Finishing if self.is_finished() => {
+                self.close_partitions();
+                true
             }
-            self.advance_dirty();
-        }
-        if self.drain == Drain::ClosingPartitions
-            && self.partitions.is_empty()
-            && self.ctx.jobs.is_empty()
-            && self.commands.controller.is_idle()
-            && !self.start.keep(&self.commands.controller, &mut self.ctx)
-        {
-            self.drain = Drain::ClosingInternal;
-            self.commands.controller.storage().close();
-            self.ctx.dirty.controller = true;
-            self.advance_dirty();
-        }
-        if self.drain == Drain::ClosingInternal && self.commands.controller.is_closed() {
-            self.drain = Drain::Done;
-            let failure = self.commands.controller.failure();
-            let failure = failure.map(|why| format!("the internal partition failed: {why}"));
-            self.unclean = failure.or(self.unclean.take());
-            self.sessions.close_all(&mut self.ctx);
-            self.ctx.outputs.push_back(Output::Drained);
+            Drain::ClosingPartitions
+                if self.partitions.is_empty()
+                    && self.ctx.jobs.is_empty()
+                    && self.coordinator.commands.log().is_idle()
+                    && !self.start.keep(self.coordinator.commands.log(), self.ctx) =>
+            {
+                *self.stage = Drain::ClosingInternal;
+                self.coordinator.commands.controller().close();
+                self.ctx.dirty.controller = true;
+                true
+            }
+            Drain::ClosingInternal if self.coordinator.commands.log().is_closed() => {
+                *self.stage = Drain::Done;
+                let failure = self.coordinator.commands.log().failure();
+                let failure = failure.map(|why| format!("the internal partition failed: {why}"));
+                *self.unclean = failure.or(self.unclean.take());
+                self.sessions.close_all(self.ctx);
+                self.ctx.outputs.push_back(Output::Drained);
+                true
+            }
+            _ => false,
         }
     }
 
-    /// What had failed and so was not closed cleanly, once the node is drained: the internal
-    /// partition, or else the first partition.
-    pub fn unclean(&self) -> Option<&str> {
-        self.unclean.as_deref()
+    pub fn close_partitions(self) {
+        *self.stage = Drain::ClosingPartitions;
+        for partition in self.partitions.values_mut() {
+            partition.leave(false, self.ctx);
+        }
     }
 
     /// Whether everything that was taken has been answered.
@@ -81,10 +102,10 @@ impl Node {
         let requests = self.sessions.iter().flat_map(|(_, it)| it.requests.iter());
         let asked = requests.filter(|(_, it)| is_awaited(it.method)).count();
         [
-            (self.topics.pending.len(), "topics being made"),
+            (self.coordinator.change_count(), "topics being made"),
             (transfers, "transfers of data"),
             (
-                usize::from(!self.commands.controller.is_idle()),
+                usize::from(!self.coordinator.commands.log().is_idle()),
                 "command of the controller",
             ),
             (acks, "batches to acknowledge"),
@@ -92,11 +113,9 @@ impl Node {
         ]
     }
 
-    /// What is not finished by now is given up.
-    pub(crate) fn drain_impatiently(&mut self) {
-        if self.drain != Drain::Finishing {
-            return;
-        }
+    /// What is not finished by now is given up: its callers are refused. The partitions close
+    /// behind that, when this has been routed and [`Draining::close_partitions`] is called.
+    pub fn give_up(self) {
         let left = self
             .unfinished()
             .into_iter()
@@ -108,16 +127,10 @@ impl Node {
             "draining took too long: what is not finished is given up: {}",
             left.join(", ")
         ));
-        let partitions: Vec<_> = self.partitions.keys().copied().collect();
-        for id in partitions {
-            self.at(id, |partition, ctx| partition.fail(&draining(), ctx));
-        }
-        self.reads.cancel_all(&mut self.partitions, &mut self.ctx);
-        self.route();
-        self.drain = Drain::ClosingPartitions;
         for partition in self.partitions.values_mut() {
-            partition.leave(false, &mut self.ctx);
+            partition.fail(&draining(), self.ctx);
         }
+        self.reads.cancel_all(self.partitions, self.ctx);
     }
 }
 

@@ -2,22 +2,66 @@
 //! routes it right behind the act, in the order in which it was noted.
 
 use crate::answer::{Answer, Delivery};
+use crate::coordinator::controller::ControlError;
 use crate::ids::{LinkId, PartitionKey, RequestId, SharedId, StorageId};
 use bytes::Bytes;
-use log::{DataPlace, EventData, Found, StorageError};
-use net::Message;
-use wire::record::Gap;
-use wire::{ErrorReply, Incarnation, Offset, PartitionIndex, TopicId};
+use log::{DataPlace, EventData, Found, Storage, StorageError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use topic::{Definition, QueueOptions, Retention};
+use wire::message::Lease;
+use wire::record::{Gap, PartitionRecord, Position};
+use wire::{
+    ErrorReply, Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+};
+
+/// Effects that are noted and not carried out yet, in order. Carrying one out calls another
+/// object, which may note more: those come next, before what was noted earlier, so that an act
+/// is over with all that it asked for before anything else happens.
+#[derive(Default)]
+pub(crate) struct Effects {
+    noted: VecDeque<Effect>,
+    /// So many in front were noted by acts that wait for the present one to be over.
+    outer: usize,
+}
+
+impl Effects {
+    pub fn push_back(&mut self, effect: Effect) {
+        self.noted.push_back(effect);
+    }
+
+    /// The next effect of the present act.
+    pub fn pop(&mut self) -> Option<Effect> {
+        match self.outer {
+            0 => self.noted.pop_front(),
+            outer => self.noted.remove(outer),
+        }
+    }
+
+    /// An effect is carried out: what is noted from now on is of an act inside of it. Returns
+    /// what [`Effects::leave`] is told when it is over.
+    pub fn enter(&mut self) -> usize {
+        std::mem::replace(&mut self.outer, self.noted.len())
+    }
+
+    pub fn leave(&mut self, outer: usize) {
+        debug_assert_eq!(
+            self.noted.len(),
+            self.outer,
+            "acts are over with their effects"
+        );
+        self.outer = outer;
+    }
+}
 
 /// See the module.
 pub(crate) enum Effect {
     /// A request is answered.
     Answer(RequestId, Answer),
-    Reply(RequestId, Message),
     Refuse(RequestId, ErrorReply),
     /// Something comes to a subscription or a membership, which this request began.
     Deliver(RequestId, Delivery),
-    Send(LinkId, Message),
     /// A subscription has ended by itself: its session forgets it.
     SubscriptionEnded(RequestId),
     /// An append of the server itself is stored, or was refused.
@@ -34,6 +78,91 @@ pub(crate) enum Effect {
     Copy(StorageId, DataPlace, Copied),
     /// A partition takes nothing more, or is gone.
     Failed(StorageId, ErrorReply),
+    /// A member of a group or queue joins by this request, on its connection.
+    MembershipBegun {
+        caller: RequestId,
+        id: SharedId,
+        member: MemberId,
+        session_timeout: Duration,
+    },
+    /// The membership that this request began has ended. With an error its client is notified,
+    /// unless it waits for the answer.
+    MembershipEnded(RequestId, Option<ErrorReply>),
+    /// A member of this connection has fallen silent: it is to be noticed when something is heard.
+    MemberSilent(LinkId),
+    /// A connection is asked for a sign of life.
+    AskForLife(LinkId),
+    /// What a member reads on a connection ends: all, or one partition.
+    EndReading {
+        link: LinkId,
+        member: (SharedId, MemberId),
+        partition: Option<PartitionIndex>,
+        error: ErrorReply,
+    },
+    /// Something has happened that a queue is to know.
+    Queue(SharedId, QueueNotice),
+    /// A partition of a topic in the making is open.
+    Install(StorageId, Box<NewPartition>),
+    /// A partition is to keep other events than before.
+    Keep(StorageId, Keep),
+    /// A partition and its files go. With an error its topic was deleted, and whoever reads it
+    /// or waits for it is notified.
+    Remove(StorageId, Option<ErrorReply>),
+    /// A producer's new life has begun: what waits of an older one is refused.
+    Fence(StorageId, ProducerId, ProducerEpoch),
+    /// A request to open a producer is answered with what each partition expects of it.
+    ProducerOpened(RequestId, TopicId, ProducerId, ProducerEpoch),
+    /// A request is answered with the description of a topic.
+    Describe(RequestId, TopicId),
+}
+
+/// A partition that was opened.
+pub(crate) struct NewPartition {
+    pub topic_name: String,
+    pub definition: Arc<Definition>,
+    pub storage: Box<dyn Storage>,
+    /// Tells the life it is in.
+    pub record: PartitionRecord,
+}
+
+/// What a partition keeps.
+pub(crate) struct Keep {
+    pub definition: Arc<Definition>,
+    pub bound: Retention,
+    /// Where those stand, if anywhere, whose acknowledgement events wait for.
+    pub acknowledged: Vec<Option<Position>>,
+}
+
+/// What a queue hears of its members, and of the table.
+pub(crate) enum QueueNotice {
+    /// It was made, or is known from before the start; then these members are awaited, who may
+    /// hold what looks free.
+    Made {
+        options: QueueOptions,
+        awaited: BTreeSet<MemberId>,
+    },
+    /// It was deleted, or its topic, or its record was refused.
+    Deleted,
+    /// A member has joined, durably, and names the leases that it holds. Its caller waits for
+    /// the answer; it is present when that is sent.
+    Joined {
+        member: MemberId,
+        caller: RequestId,
+        held: Vec<Lease>,
+    },
+    /// A member is there to be given events.
+    Present(MemberId),
+    /// A member is not there to be given anything, but keeps what it has.
+    Away(MemberId),
+    /// A member is gone. `counted` says whether that counts as a delivery of what it had;
+    /// `error` is for those of its settlements that are not answered.
+    Gone {
+        member: MemberId,
+        counted: bool,
+        error: ErrorReply,
+    },
+    /// Its command is durable, or was refused.
+    Recorded(Result<(), ControlError>),
 }
 
 /// Who outside of a partition reads it.

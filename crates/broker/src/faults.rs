@@ -59,6 +59,8 @@ pub enum Fault {
     KeepAcknowledged,
     /// Let an acknowledgement move the positions of other groups as well.
     MoveOthers,
+    /// Leave the answers of a refused command in the overlay of the table.
+    NoRollback,
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
 }

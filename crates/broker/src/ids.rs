@@ -1,7 +1,7 @@
 //! The names of things in a node.
 
 use std::time::Duration;
-use wire::{PartitionIndex, TopicId};
+use wire::{MemberId, PartitionIndex, TopicId};
 
 /// A connection, as its executor names it. Never used again for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +35,14 @@ pub(crate) struct TransferId(pub u64);
 pub(crate) struct RequestId {
     pub link: LinkId,
     pub id: u64,
+}
+
+/// A member of a group or queue that has joined on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Membership {
+    pub shared: SharedId,
+    pub member: MemberId,
+    pub session_timeout: Duration,
 }
 
 /// The caller of what the server appends itself: no connection has this id.

@@ -11,7 +11,6 @@ mod blocking;
 mod budget;
 mod coordinator;
 mod ctx;
-mod describe;
 mod drain;
 mod drain_stage;
 mod effects;
@@ -43,8 +42,8 @@ mod verified;
 mod view;
 
 pub use answer::{Answer, Delivery};
-#[cfg(any(test, feature = "testing"))]
 pub use coordinator::{controller, table};
+#[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;
 pub use identity::{Identity, Proof};
 pub use io::FileSystemSpace;

@@ -8,66 +8,90 @@
 pub use crate::ids::{JobId, LinkId, Now, StorageId};
 pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 
-use crate::coordinator::commands::{Commands, Decided};
-use crate::coordinator::controller::ControlError;
-use crate::coordinator::cursor_proposals::CursorProposals;
-use crate::coordinator::members::shared::SharedConsumers;
-use crate::coordinator::producer_epochs::{EpochProposals, NamelessProducers};
-use crate::coordinator::served_topic::Topics;
-use crate::coordinator::topic_file::TopicFiles;
+use crate::answer::Answer;
+use crate::coordinator::Coordinator;
+use crate::coordinator::lent::{Around, Lent};
+use crate::coordinator::members::Members;
 use crate::ctx::Ctx;
+use crate::drain::Draining;
 use crate::drain_stage::Drain;
-use crate::effects::{Effect, ReadFor, WasRead};
-use crate::ids::{Bulk, INTERNAL_STORAGE, Purpose, RequestId, SharedId};
+use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
+use crate::ids::{Bulk, INTERNAL_STORAGE, Membership, Purpose, RequestId, SharedId};
+use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions};
 use crate::queue::{Leases, Letters, Queue};
 use crate::read_data::Reads;
+use crate::refusal::unknown_topic;
 use crate::session::Sessions;
-use crate::status::StatusAnswers;
+use crate::space::Below;
+use crate::start::{self, Remembered};
+use crate::status::{NodeStatus, StatusAnswers, StatusText};
 use crate::timers::Timer;
+use crate::view::View;
+use bytes::Bytes;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::ErrorReply;
 use wire::frame::BULK_CHUNK_BYTES;
+use wire::{ErrorReply, MemberId, PartitionIndex};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
 pub struct Node {
     pub(crate) ctx: Ctx,
     pub(crate) sessions: Sessions,
-    /// The table, and changes of it that are under way.
-    pub(crate) commands: Commands,
-    pub(crate) topics: Topics,
-    /// Groups and queues.
-    pub(crate) shared: SharedConsumers,
+    /// The table, topics, cursors, producers, groups and queues.
+    pub(crate) coordinator: Coordinator,
     /// What became of the events of each queue.
     pub(crate) queues: BTreeMap<SharedId, Queue>,
     pub(crate) leases: Leases,
     pub(crate) letters: Letters,
     pub(crate) partitions: Partitions,
     pub(crate) reads: Reads,
-    pub(crate) cursor_proposals: CursorProposals,
-    pub(crate) epoch_proposals: EpochProposals,
-    pub(crate) nameless: NamelessProducers,
-    pub(crate) gap_records: crate::coordinator::gaps::GapRecords,
     pub(crate) drain: Drain,
-    pub(crate) topic_files: TopicFiles,
     pub(crate) statuses: StatusAnswers,
     /// What starts remember.
-    pub(crate) start: crate::start::Remembered,
+    pub(crate) start: Remembered,
     /// What lay in `lost+found` when the node was opened. Only a start puts something there.
     pub(crate) set_aside: Vec<String>,
     /// The first storage that had failed when the drain was to close it.
     pub(crate) unclean: Option<String>,
     /// What the data directory lies on, as far as the executor told.
-    pub(crate) below: crate::space::Below,
+    pub(crate) below: Below,
 }
 
 impl Node {
+    /// Opens a node on its data directory. Blocks.
+    ///
+    /// # Errors
+    /// If the internal partition cannot be read. A partition that cannot be
+    /// opened is no error: it is described as failed, and the rest serves.
+    pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
+        let (opened, report) = start::open(options, now)?;
+        let mut node = Self {
+            ctx: opened.ctx,
+            sessions: Sessions::default(),
+            coordinator: opened.coordinator,
+            queues: BTreeMap::new(),
+            leases: Leases::default(),
+            letters: Letters::default(),
+            partitions: opened.partitions,
+            reads: Reads::default(),
+            drain: Drain::default(),
+            start: opened.remembered,
+            set_aside: opened.set_aside,
+            unclean: None,
+            statuses: StatusAnswers::default(),
+            below: Below::default(),
+        };
+        node.at_members(|members, lent| members.open(lent));
+        Ok((node, report))
+    }
+
     /// Takes one input. Outputs are to be taken afterwards.
     pub fn handle(&mut self, now: Now, input: Input) {
         self.ctx.now = now;
-        self.commands.controller.set_time(now.unix_ns);
+        self.coordinator.commands.controller().set_time(now.unix_ns);
         match input {
             Input::LinkUp { link, peer, .. } => self.sessions.link_up(link, peer, &mut self.ctx),
             Input::LinkDown { link, .. } => {
@@ -105,7 +129,10 @@ impl Node {
                 result,
             } => {
                 if storage == INTERNAL_STORAGE {
-                    self.commands.controller.storage().complete(token, result);
+                    self.coordinator
+                        .commands
+                        .controller()
+                        .complete(token, result);
                     self.ctx.dirty.controller = true;
                 } else {
                     self.at(storage, |partition, ctx| {
@@ -179,7 +206,7 @@ impl Node {
             Timer::Waiting(storage) => {
                 self.at(storage, Partition::report_waiting);
             }
-            Timer::Shared(id) => self.shared_timer(id),
+            Timer::Shared(id) => self.at_members(|members, lent| members.timer_came(id, lent)),
             Timer::Queue(id) => {
                 self.at_queue(id, |queue, lent| queue.timer_came(lent.ctx));
             }
@@ -190,14 +217,17 @@ impl Node {
     fn job_done(&mut self, job: JobId, result: JobResult) {
         match (self.ctx.jobs.remove(&job), result) {
             (Some(Purpose::Open(making, storage)), JobResult::Opened(result)) => {
-                self.partition_opened(making, storage, result);
+                self.coordinate(|coordinator, around| {
+                    coordinator.partition_opened(making, storage, result, around);
+                });
             }
             (Some(Purpose::Remove(what)), JobResult::Removed(Err(error))) => {
                 self.ctx.report(format!("removing {what}: {error}"));
             }
             (Some(Purpose::KeepTopic(topic)), JobResult::Kept(result)) => {
-                let table = self.commands.table();
-                self.topic_files.kept(topic, result, table, &mut self.ctx);
+                self.coordinate(|coordinator, around| {
+                    coordinator.topic_file_kept(topic, result, around);
+                });
             }
             (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
                 self.ctx
@@ -210,7 +240,9 @@ impl Node {
     /// Lets what was touched take effect, until nothing moves any more.
     fn run_to_fixpoint(&mut self) {
         self.advance_dirty();
-        self.drain_further();
+        while self.draining().further() {
+            self.advance_dirty();
+        }
     }
 
     pub(crate) fn advance_dirty(&mut self) {
@@ -229,55 +261,313 @@ impl Node {
 
     /// Routes what the last act asked of other objects, in order.
     pub(crate) fn route(&mut self) {
-        while let Some(effect) = self.ctx.effects.pop_front() {
-            match effect {
-                Effect::Answer(caller, answer) => {
-                    self.sessions.answer(caller, answer, &mut self.ctx);
-                }
-                Effect::Reply(caller, message) => {
-                    self.sessions.reply(caller, message, &mut self.ctx);
-                }
-                Effect::Refuse(caller, error) => {
-                    self.sessions.refuse(caller, error, &mut self.ctx);
-                }
-                Effect::Deliver(caller, delivery) => {
-                    self.sessions.deliver(caller, delivery, &mut self.ctx);
-                }
-                Effect::Send(link, message) => self.sessions.send(link, message, &mut self.ctx),
-                Effect::SubscriptionEnded(RequestId { link, id }) => {
-                    if let Some(session) = self.sessions.get_mut(link) {
-                        session.subscriptions.remove(&id);
-                    }
-                }
-                Effect::OwnAppend(append, result) => self.own_append_done(append, &result),
-                Effect::LetterDataLost(append, why) => {
-                    if let Some((id, index)) = self.letters.end(append) {
-                        self.at_queue(id, |queue, lent| {
-                            queue.letter_data_lost(index, &why, lent.ctx);
-                        });
-                    }
-                }
-                Effect::Visible(topic) => self.touch_queues(topic),
-                Effect::Lost(key, present, gap) => {
-                    for id in self.queues_of(key.topic) {
-                        self.at_queue(id, |queue, lent| {
-                            queue.lose(key.partition, present, gap, lent.ctx);
-                        });
-                    }
-                    let (commands, ctx) = (&mut self.commands, &mut self.ctx);
-                    self.gap_records.record(key, gap, commands, ctx);
-                }
-                Effect::Read(reader, found) => self.was_read(reader, found),
-                Effect::Copy(storage, place, how) => {
-                    let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                    self.letters.copied(storage, place, how, partitions, ctx);
-                }
-                Effect::Failed(storage, error) => {
-                    let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                    self.letters.fail(storage, &error, partitions, ctx);
+        while let Some(effect) = self.ctx.effects.pop() {
+            let outer = self.ctx.effects.enter();
+            self.carry_out(effect);
+            self.route();
+            self.ctx.effects.leave(outer);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Answer(caller, answer) => {
+                self.sessions.answer(caller, answer, &mut self.ctx);
+            }
+            Effect::Refuse(caller, error) => {
+                self.sessions.refuse(caller, error, &mut self.ctx);
+            }
+            Effect::Deliver(caller, delivery) => {
+                self.sessions.deliver(caller, delivery, &mut self.ctx);
+            }
+            Effect::SubscriptionEnded(RequestId { link, id }) => {
+                if let Some(session) = self.sessions.get_mut(link) {
+                    session.subscriptions.remove(&id);
                 }
             }
+            Effect::OwnAppend(append, result) => self.own_append_done(append, &result),
+            Effect::LetterDataLost(append, why) => {
+                if let Some((id, index)) = self.letters.end(append) {
+                    self.at_queue(id, |queue, lent| {
+                        queue.letter_data_lost(index, &why, lent.ctx);
+                    });
+                }
+            }
+            Effect::Visible(topic) => self.touch_queues(topic),
+            Effect::Lost(key, present, gap) => {
+                for id in self.queues_of(key.topic) {
+                    self.at_queue(id, |queue, lent| {
+                        queue.lose(key.partition, present, gap, lent.ctx);
+                    });
+                }
+                self.coordinate(|coordinator, around| coordinator.record_gap(key, gap, around));
+            }
+            Effect::Read(reader, found) => self.was_read(reader, found),
+            Effect::Copy(storage, place, how) => {
+                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                self.letters.copied(storage, place, how, partitions, ctx);
+            }
+            Effect::Failed(storage, error) => {
+                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+                self.letters.fail(storage, &error, partitions, ctx);
+            }
+            Effect::MembershipBegun {
+                caller,
+                id,
+                member,
+                session_timeout,
+            } => {
+                let membership = Membership {
+                    shared: id,
+                    member,
+                    session_timeout,
+                };
+                self.sessions
+                    .begin_membership(caller, membership, &mut self.ctx);
+            }
+            Effect::MembershipEnded(caller, error) => {
+                self.sessions.end_membership(caller, error, &mut self.ctx);
+            }
+            Effect::MemberSilent(link) => self.sessions.member_silent(link),
+            Effect::AskForLife(link) => self.sessions.ask_for_life(link, &mut self.ctx),
+            Effect::EndReading {
+                link,
+                member,
+                partition,
+                error,
+            } => {
+                self.end_reading(link, member, partition, &error);
+            }
+            Effect::Queue(id, notice) => self.queue_notice(id, notice),
+            Effect::Install(storage, new) => {
+                if let Some(partition) = Partition::new(storage, *new, &self.ctx) {
+                    self.partitions.insert(storage, partition);
+                }
+            }
+            Effect::Keep(storage, keep) => {
+                self.at(storage, |partition, ctx| partition.keep(&keep, ctx));
+            }
+            Effect::Remove(storage, why) => {
+                self.at(storage, |partition, ctx| {
+                    if let Some(error) = why {
+                        partition.end_readers(&error, ctx);
+                        partition.fail(&error, ctx);
+                    }
+                    partition.leave(true, ctx);
+                });
+            }
+            Effect::Fence(storage, producer, epoch) => {
+                self.at(storage, |partition, ctx| {
+                    partition.fence(producer, epoch, ctx);
+                });
+            }
+            Effect::ProducerOpened(caller, topic, producer, epoch) => {
+                let opened = self.view().producer_opened(topic, producer, epoch);
+                self.ctx.answer(caller, Answer::ProducerOpened(opened));
+            }
+            Effect::Describe(caller, topic) => match self.view().description(topic) {
+                Some(description) => self.ctx.answer(caller, Answer::Topic(description)),
+                None => self.ctx.refuse(caller, unknown_topic(topic)),
+            },
         }
+    }
+
+    /// Ends what a member reads on a connection: all, or one partition.
+    fn end_reading(
+        &mut self,
+        link: LinkId,
+        member: (SharedId, MemberId),
+        partition: Option<PartitionIndex>,
+        error: &ErrorReply,
+    ) {
+        let Some(session) = self.sessions.get(link) else {
+            return;
+        };
+        let is_ended = |caller: RequestId, storage: StorageId| {
+            let open = self.partitions.get(&storage)?;
+            let subscription = open.subscriptions.get(caller)?;
+            let wanted = partition.is_none_or(|partition| open.store.key.partition == partition);
+            (wanted && subscription.scope.member == Some(member)).then_some((caller, storage))
+        };
+        let subscriptions = session.subscriptions.iter();
+        let ended: Vec<_> = subscriptions
+            .filter_map(|(id, storage)| is_ended(RequestId { link, id: *id }, *storage))
+            .collect();
+        for (caller, storage) in ended {
+            self.at(storage, |partition, ctx| {
+                partition.subscriptions.end(caller, error.clone(), ctx);
+            });
+        }
+    }
+
+    /// Something has happened that a queue is to know.
+    fn queue_notice(&mut self, id: SharedId, notice: QueueNotice) {
+        match notice {
+            QueueNotice::Made { options, awaited } => {
+                if let Some(shared) = self.coordinator.members.get(id) {
+                    let queue = Queue::new(id, shared, options, awaited, &mut self.ctx);
+                    self.queues.insert(id, queue);
+                }
+            }
+            QueueNotice::Deleted => {
+                if let Some(queue) = self.queues.remove(&id) {
+                    queue.delete(&mut self.ctx);
+                    self.route();
+                }
+            }
+            QueueNotice::Joined {
+                member,
+                caller,
+                held,
+            } => {
+                self.advance_queue(id);
+                let joined = self.at_queue(id, |queue, lent| {
+                    let leases = queue.member_joined(member, &held, lent);
+                    (leases, queue.tell_recovering(member, caller, lent))
+                });
+                let (leases, recovering_ms) = joined.unwrap_or(((Vec::new(), held), 0));
+                let who = (caller, member);
+                self.at_members(|members, lent| {
+                    members.queue_joined(id, who, leases, recovering_ms, lent);
+                });
+            }
+            QueueNotice::Present(member) => {
+                self.at_queue(id, |queue, lent| queue.member_present(member, lent.ctx));
+            }
+            QueueNotice::Away(member) => {
+                self.at_queue(id, |queue, lent| queue.member_away(member, lent.ctx));
+            }
+            QueueNotice::Gone {
+                member,
+                counted,
+                error,
+            } => {
+                self.at_queue(id, |queue, lent| {
+                    queue.member_gone(member, counted, &error, lent.ctx);
+                });
+            }
+            QueueNotice::Recorded(result) => self.queue_recorded(id, result),
+        }
+    }
+
+    /// The node, as it is described.
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            ctx: &self.ctx,
+            sessions: &self.sessions,
+            commands: &self.coordinator.commands,
+            topics: &self.coordinator.topics,
+            members: &self.coordinator.members,
+            queues: &self.queues,
+            partitions: &self.partitions,
+        }
+    }
+
+    /// Writes a slice of the status that is being made, and answers those who asked for it when
+    /// it is complete.
+    pub(crate) fn advance_status(&mut self) {
+        let mut statuses = std::mem::take(&mut self.statuses);
+        let complete = statuses.advance(self.view(), || self.own_status());
+        self.statuses = statuses;
+        let Some((callers, json)) = complete else {
+            return;
+        };
+        let json = Bytes::from(json);
+        for caller in callers {
+            self.ctx.answer(caller, Answer::Status(json.clone()));
+        }
+    }
+
+    /// The status of the node itself, without its lists.
+    fn own_status(&self) -> Value {
+        let status = NodeStatus {
+            view: self.view(),
+            is_draining: self.drain.is_begun(),
+            start: &self.start,
+            set_aside: &self.set_aside,
+            below: &self.below,
+        };
+        status.json()
+    }
+
+    /// The node's state, for people and monitors: all of it at once, which takes long on a large
+    /// node. A client's request has it made in slices.
+    pub fn status(&self) -> Value {
+        let text = StatusText::whole(self.view(), &self.own_status());
+        serde_json::from_str(&text).expect("the status is JSON")
+    }
+
+    /// Which partition, the internal one first, serves no more until the node
+    /// is opened again, and why.
+    pub fn failure(&self) -> Option<String> {
+        self.view().failure()
+    }
+
+    /// Bytes that are on their way to storage, and how many there may be.
+    pub fn data_bytes(&self) -> (u64, u64) {
+        (self.ctx.data.held(), self.ctx.data.limit())
+    }
+
+    /// What had failed and so was not closed cleanly, once the node is drained: the internal
+    /// partition, or else the first partition.
+    pub fn unclean(&self) -> Option<&str> {
+        self.unclean.as_deref()
+    }
+
+    fn draining(&mut self) -> Draining<'_> {
+        Draining {
+            stage: &mut self.drain,
+            ctx: &mut self.ctx,
+            sessions: &mut self.sessions,
+            coordinator: &mut self.coordinator,
+            queues: &mut self.queues,
+            partitions: &mut self.partitions,
+            reads: &mut self.reads,
+            start: &mut self.start,
+            unclean: &mut self.unclean,
+        }
+    }
+
+    /// The node is to end.
+    pub(crate) fn drain(&mut self) {
+        self.draining().begin();
+        self.route();
+    }
+
+    /// What is not finished by now is given up.
+    fn drain_impatiently(&mut self) {
+        if self.drain == Drain::Finishing {
+            self.draining().give_up();
+            self.route();
+            self.draining().close_partitions();
+        }
+    }
+
+    /// Calls the coordinator, and routes what the act asks of others.
+    pub(crate) fn coordinate<R>(
+        &mut self,
+        act: impl FnOnce(&mut Coordinator, &mut Around<'_>) -> R,
+    ) -> R {
+        let mut around = Around {
+            ctx: &mut self.ctx,
+            sessions: &self.sessions,
+            partitions: &self.partitions,
+            drain: self.drain,
+        };
+        let done = act(&mut self.coordinator, &mut around);
+        self.route();
+        done
+    }
+
+    /// Calls the groups and queues, and routes what the act asks of others.
+    pub(crate) fn at_members<R>(
+        &mut self,
+        act: impl FnOnce(&mut Members, &mut Lent<'_>) -> R,
+    ) -> R {
+        self.coordinate(|coordinator, around| {
+            let (members, mut lent) = coordinator.members(around);
+            act(members, &mut lent)
+        })
     }
 
     /// What another object has read of a partition has come.
@@ -378,35 +668,10 @@ impl Node {
     }
 
     fn advance_commands(&mut self) {
-        self.commands.advance(&mut self.ctx);
-        while let Some((decided, result)) = self.commands.poll_decided(&mut self.ctx) {
-            self.decided(decided, result);
+        self.coordinator.commands.advance(&mut self.ctx);
+        while let Some(outcome) = self.coordinator.commands.poll_decided(&mut self.ctx) {
+            self.coordinate(|coordinator, around| coordinator.decided(outcome, around));
         }
-    }
-
-    fn decided(&mut self, decided: Decided, result: Result<(), ControlError>) {
-        match decided {
-            Decided::Made(making) => self.made(making, result),
-            Decided::TopicAltered(altering) => self.topic_altered(altering, result),
-            Decided::TopicDeleted(caller, topic) => self.topic_deleted(caller, topic, result),
-            Decided::CursorsMoved(caller, moved) => self.cursors_moved(caller, moved, result),
-            Decided::ProducerOpened(caller, record) => self.producer_opened(caller, record, result),
-            Decided::MemberJoined(under_way) => self.member_joined(under_way, result),
-            Decided::SharedAnswer(caller, id) => self.shared_answer(caller, id, result),
-            Decided::SharedChanged(id) => self.shared_changed(id, result),
-            Decided::QueueRecorded(id) => self.queue_recorded(id, result),
-            Decided::ConsumerDeleted(caller, id) => self.consumer_deleted(caller, id, result),
-            Decided::Granted(id, grant) => self.granted(id, grant, result),
-            Decided::GapsRecorded(lost) => {
-                let (commands, ctx) = (&mut self.commands, &mut self.ctx);
-                self.gap_records.recorded(lost, result, commands, ctx);
-            }
-        }
-    }
-
-    /// Submits a command; `decided` says what follows.
-    pub(crate) fn submit(&mut self, records: Vec<wire::record::Record>, decided: Decided) {
-        self.commands.submit(records, decided, &mut self.ctx);
     }
 }
 
@@ -414,7 +679,7 @@ impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node")
             .field("sessions", &self.sessions.len())
-            .field("topics", &self.topics.len())
+            .field("topics", &self.coordinator.topics.len())
             .field("partitions", &self.partitions.len())
             .finish_non_exhaustive()
     }

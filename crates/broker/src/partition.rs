@@ -16,8 +16,9 @@ mod time_search;
 pub(crate) mod transfer;
 pub(crate) mod wait_queue;
 
+use crate::coordinator::served_topic::partition_directory;
 use crate::ctx::Ctx;
-use crate::effects::{Copied, Effect, WasRead};
+use crate::effects::{Copied, Effect, Keep, NewPartition, WasRead};
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, RequestId, StorageId, TransferId};
 use crate::io::{Job, Output};
@@ -26,9 +27,7 @@ use crate::timers::Timer;
 use appends::Appends;
 use fetch::Fetches;
 use incoming::{ProduceCall, ValidBatch};
-use log::{
-    DataPlace, OperationToken, Outcome, ReadToken, Storage, StorageEvent, StorageKind, StorageState,
-};
+use log::{DataPlace, OperationToken, Outcome, ReadToken, StorageEvent, StorageKind, StorageState};
 use log::{DiskError, Found, StorageError};
 use memory::Buffer;
 use net::{BulkToken, NetError};
@@ -43,7 +42,7 @@ use subscription::Subscriptions;
 use topic::{Definition, Retention};
 use wire::message::{Fetch, Subscribe};
 use wire::record::{GapReason, Position};
-use wire::{Durability, ErrorCode, ErrorReply, Incarnation, Offset, ProducerEpoch, ProducerId};
+use wire::{Durability, ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId};
 
 /// How long after an append retention is applied at the latest.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -87,19 +86,6 @@ struct Leaving {
     closed: bool,
 }
 
-/// What is known of a partition when its storage was opened.
-pub(crate) struct Opened {
-    pub id: StorageId,
-    pub key: PartitionKey,
-    pub topic_name: String,
-    pub storage: Box<dyn Storage>,
-    pub kind: Arc<dyn StorageKind>,
-    pub durability: Durability,
-    pub directory: PathBuf,
-    pub leader_epoch: u32,
-    pub ended: Vec<(Incarnation, Offset)>,
-}
-
 /// Epoch of the leader of a partition that was just made. See "Leader epochs" in the README.
 pub(crate) const LEADER_EPOCH_FIRST: u32 = 1;
 
@@ -112,34 +98,50 @@ pub(crate) struct Ended {
 }
 
 impl Partition {
-    pub fn new(opened: Opened, ctx: &Ctx) -> Self {
-        let state = opened.storage.state();
-        let durability = opened.durability;
+    /// A partition whose storage was opened. `None` if its kind of storage is not known.
+    pub fn new(id: StorageId, new: NewPartition, ctx: &Ctx) -> Option<Self> {
+        let NewPartition {
+            topic_name,
+            definition,
+            storage,
+            record,
+        } = new;
+        let kind = ctx.kind(&record.storage)?;
+        let max = kind.durability_max();
+        // A storage with files may find no space for what it has in memory.
+        // Waiting until it is written costs little, and nothing that was
+        // acknowledged or seen is ever taken back.
+        let least = Durability::Written.min(max);
+        let durability = definition.durability().unwrap_or(max).max(least);
+        let state = storage.state();
         let visible_at = match ctx.planted(Fault::VisibleEarly) {
             true => Durability::Memory,
             false => durability,
         };
-        Self {
+        Some(Self {
             store: Store {
-                id: opened.id,
-                key: opened.key,
-                name: format!("{}/{}", opened.topic_name, opened.key.partition),
-                storage: opened.storage,
+                id,
+                key: PartitionKey {
+                    topic: record.topic,
+                    partition: record.partition,
+                },
+                name: format!("{topic_name}/{}", record.partition),
+                storage,
                 durability,
                 visible_at,
                 visible: state.reached(durability),
-                leader_epoch: opened.leader_epoch,
-                ended: opened.ended,
                 ends: BTreeMap::new(),
                 failure: None,
                 readings: BTreeMap::new(),
+                leader_epoch: record.leader_epoch,
+                ended: record.ended.clone(),
             },
             appends: Appends::default(),
             subscriptions: Subscriptions::default(),
             fetches: Fetches::default(),
             space: PartitionSpace::default(),
-            kind: opened.kind,
-            directory: opened.directory,
+            directory: partition_directory(&ctx.options.directory, &record),
+            kind,
             operations_under_way: 0,
             tick: Tick {
                 armed: None,
@@ -147,7 +149,7 @@ impl Partition {
                 at: Duration::ZERO,
             },
             leaving: None,
-        }
+        })
     }
 
     pub fn produce(&mut self, call: ProduceCall, ctx: &mut Ctx) -> Result<(), Refused> {
@@ -281,13 +283,13 @@ impl Partition {
 
     /// What the partition keeps: by its topic's definition, within `bound`, and whatever one of
     /// the consumers has not acknowledged whose positions are given.
-    pub fn keep(
-        &mut self,
-        definition: &Definition,
-        bound: Retention,
-        acknowledged: impl Iterator<Item = Option<Position>>,
-        ctx: &mut Ctx,
-    ) {
+    pub fn keep(&mut self, keep: &Keep, ctx: &mut Ctx) {
+        let Keep {
+            definition,
+            bound,
+            acknowledged,
+        } = keep;
+        let bound = *bound;
         let store = &mut self.store;
         let offset_now = |position: Option<Position>| {
             let present = store.state().incarnation;
@@ -297,7 +299,7 @@ impl Partition {
                 Some(position) => store.translate(position, present).offset,
             }
         };
-        let keep_from = acknowledged.map(offset_now).min();
+        let keep_from = acknowledged.iter().copied().map(offset_now).min();
         let keep_from = if ctx.planted(Fault::DropUnacknowledged) {
             keep_from.map(|_| store.state().end)
         } else if ctx.planted(Fault::KeepAcknowledged) {

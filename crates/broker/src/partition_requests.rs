@@ -62,14 +62,14 @@ impl Node {
         self.drain.refuse_begun()?;
         let (id, index) = (target.topic, produce.partition);
         let namespace = self.sessions.namespace(caller.link);
-        let (topic, storage) = self.topics.partition(namespace, id, index)?;
+        let (topic, storage) = self.coordinator.topics.partition(namespace, id, index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
         let store = &partition.store;
         store.check_leader_epoch(target.leader_epoch, &self.ctx)?;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, batch, &self.ctx)?;
-        check_epoch(&batch.header, self.commands.table(), &self.ctx)?;
+        check_epoch(&batch.header, self.coordinator.commands.table(), &self.ctx)?;
         let session = self.sessions.get_mut(caller.link);
         let work = Work::Produce(storage, batch.header.producer);
         let credit = session.map_or(0, |session| session.begin_work(caller.id, work));
@@ -98,9 +98,18 @@ impl Node {
         let mut scope = Scope { member: None, key };
         if member != MemberId(0) {
             let consumer = &subscribe.consumer;
-            let id = self.shared_named(caller, target.topic, consumer, ConsumerKind::Group)?;
-            self.shared.check_member(id, member)?;
-            self.shared.check_owner(id, member, subscribe.partition)?;
+            let namespace = self.sessions.namespace(caller.link);
+            let (members, kind) = (&self.coordinator.members, ConsumerKind::Group);
+            let group = members.of_kind(
+                &self.coordinator.topics,
+                namespace,
+                target.topic,
+                consumer,
+                kind,
+            )?;
+            group.check_member(member)?;
+            group.check_owner(member, subscribe.partition)?;
+            let id = group.id;
             self.check_membership(caller, id, member)?;
             // A group goes on where it is, whoever reads. A member that has
             // lost its connection knows better what it has seen.
@@ -120,7 +129,7 @@ impl Node {
         id: SharedId,
         member: MemberId,
     ) -> Result<(), Refused> {
-        let state = self.shared.member(id, member);
+        let state = self.coordinator.members.member(id, member);
         let own = state.and_then(|state| state.presence.caller());
         if own.is_some_and(|own| own.link == caller.link) {
             return Ok(());
@@ -144,7 +153,7 @@ impl Node {
         self.drain.refuse_closing()?;
         let index = subscribe.partition;
         let namespace = self.sessions.namespace(caller.link);
-        let (served, storage) = self.topics.partition(namespace, topic, index)?;
+        let (served, storage) = self.coordinator.topics.partition(namespace, topic, index)?;
         if !subscribe.consumer.is_empty() {
             topic::check_consumer_name(&subscribe.consumer)
                 .map_err(|error| refuse(ErrorCode::LimitExceeded, error.to_string()))?;
@@ -152,7 +161,7 @@ impl Node {
         if scope.member.is_none() {
             self.refuse_shared_name(topic, &subscribe.consumer)?;
         }
-        self.refuse_too_many(caller)?;
+        self.sessions.refuse_too_many(caller, &self.ctx)?;
         let Some(partition) = self.partitions.get(&storage) else {
             return Err(served.closed(index));
         };
@@ -160,12 +169,15 @@ impl Node {
         store.check_leader_epoch(leader_epoch, &self.ctx)?;
         // What is acknowledged and on its way to the disk counts: whoever opens
         // the name again behind it is not to get those events once more.
-        let cursor = self.cursor(&(topic, subscribe.consumer.clone(), index));
+        let cursor = self
+            .coordinator
+            .commands
+            .cursor(&(topic, subscribe.consumer.clone(), index));
         let key = PartitionKey {
             topic,
             partition: index,
         };
-        let beginning = |first| beginning(key, first, self.commands.table());
+        let beginning = |first| beginning(key, first, self.coordinator.commands.table());
         let position = store.start_position(subscribe.start, cursor, beginning)?;
         if let Some(session) = self.sessions.get_mut(caller.link) {
             session.begin_work(caller.id, Work::Subscribe(storage));
@@ -179,8 +191,8 @@ impl Node {
 
     /// A group's or queue's name is for its members.
     fn refuse_shared_name(&self, topic: TopicId, consumer: &str) -> Result<(), Refused> {
-        let shared = self.shared.named(topic, consumer);
-        let Some(shared) = shared.and_then(|id| self.shared.get(id)) else {
+        let shared = self.coordinator.members.named(topic, consumer);
+        let Some(shared) = shared.and_then(|id| self.coordinator.members.get(id)) else {
             return Ok(());
         };
         let kind = shared.record.kind;
@@ -188,19 +200,6 @@ impl Node {
             ErrorCode::InvalidConsumer,
             format!("consumer {consumer:?} is a {kind}: its members alone read"),
         ))
-    }
-
-    /// Subscriptions and memberships of one connection are bounded together.
-    pub(crate) fn refuse_too_many(&self, caller: RequestId) -> Result<(), Refused> {
-        let limit = self.ctx.options.limits.subscriptions_max;
-        let session = self.sessions.get(caller.link);
-        if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
-            return Err(refuse(
-                ErrorCode::LimitExceeded,
-                format!("{limit} subscriptions and memberships stand already (subscriptions_max)"),
-            ));
-        }
-        Ok(())
     }
 
     pub(crate) fn more_credit(&mut self, caller: RequestId, bytes: u64) {
@@ -241,7 +240,7 @@ impl Node {
     ) -> Result<(), Refused> {
         self.drain.refuse_closing()?;
         let namespace = self.sessions.namespace(caller.link);
-        let topic = self.topics.of(namespace, target.topic)?;
+        let topic = self.coordinator.topics.of(namespace, target.topic)?;
         let mut events = Vec::with_capacity(read.events.len());
         for wanted in read.events {
             let storage = topic.storage_of(wanted.partition)?;
@@ -270,7 +269,10 @@ impl Node {
         self.drain.refuse_closing()?;
         let index = fetch.partition;
         let namespace = self.sessions.namespace(caller.link);
-        let (topic, storage) = self.topics.partition(namespace, target.topic, index)?;
+        let (topic, storage) = self
+            .coordinator
+            .topics
+            .partition(namespace, target.topic, index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };

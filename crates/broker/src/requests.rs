@@ -2,11 +2,11 @@
 //! is about.
 
 use crate::answer::Answer;
-use crate::ids::{LinkId, RequestId};
+use crate::ids::{LinkId, Membership, RequestId};
 use crate::node::Node;
 use crate::refusal::Refused;
 use crate::request::{ClientInput, CoordinatorRequest, QueueRequest, Request};
-use crate::session::{Asked, Membership, OpenRequest, Work};
+use crate::session::{Asked, OpenRequest, Work};
 use net::Received;
 use wire::frame::FrameKind;
 use wire::message::*;
@@ -25,8 +25,9 @@ impl Node {
         for (id, storage) in session.subscriptions {
             self.forget_subscription(RequestId { link, id }, storage);
         }
-        for (id, Membership { shared, member, .. }) in session.memberships {
-            self.membership_lost(RequestId { link, id }, shared, member);
+        for (id, membership) in session.memberships {
+            let caller = RequestId { link, id };
+            self.at_members(|members, lent| members.membership_lost(caller, membership, lent));
         }
         self.reads.link_down(link, &mut self.ctx);
         // A transfer belongs to a batch, and a batch to a request.
@@ -49,7 +50,9 @@ impl Node {
             });
         }
         for Membership { shared, member, .. } in memberships {
-            self.queue_member_has_room(shared, member);
+            self.at_queue(shared, |queue, lent| {
+                queue.member_has_room(member, lent.ctx)
+            });
         }
     }
 
@@ -59,7 +62,8 @@ impl Node {
             return;
         };
         if heard.silent_members {
-            self.members_heard(link);
+            let memberships = self.sessions.members_heard(link);
+            self.at_members(|members, lent| members.heard(link, &memberships, lent));
         }
         let message = match heard.is_open {
             true => match self.sessions.defer(link, message, &self.ctx) {
@@ -80,7 +84,8 @@ impl Node {
             return;
         };
         if heard.silent_members {
-            self.members_heard(link);
+            let memberships = self.sessions.members_heard(link);
+            self.at_members(|members, lent| members.heard(link, &memberships, lent));
         }
         self.catch_up();
         if let Some((caller, asked)) = self.sessions.take_decoded(link, input, &mut self.ctx) {
@@ -127,7 +132,11 @@ impl Node {
             Request::Queue(topic, QueueRequest::ExtendLeases(extend)) => {
                 self.extend_leases(caller, topic, &extend)
             }
-            Request::Status => self.status_reply(caller),
+            Request::Status => {
+                self.statuses.ask(caller);
+                self.advance_status();
+                Ok(())
+            }
             Request::Shutdown => {
                 self.answer(caller, Answer::Done);
                 self.drain();
@@ -143,24 +152,67 @@ impl Node {
     ) -> Result<(), Refused> {
         use CoordinatorRequest as Request;
         match request {
-            Request::CreateTopic(create) => self.create_topic(caller, create),
-            Request::DeleteTopic(name) => self.delete_topic(caller, name),
-            Request::ListTopics => self.list_topics(caller),
-            Request::DescribeTopic(name) => self.describe_topic(caller, name),
-            Request::ListGaps(name) => self.list_gaps(caller, name),
-            Request::AddPartitions(topic, add) => self.add_partitions(caller, topic, add),
-            Request::AlterTopic(topic, alter) => self.alter_topic(caller, topic, alter),
-            Request::OpenProducer(topic, open) => self.open_producer(caller, topic, open),
-            Request::MoveCursors(topic, moves) => self.move_cursors(caller, topic, moves),
-            Request::MoveMemberCursors(topic, moves) => {
-                self.move_member_cursors(caller, topic, moves)
+            Request::CreateTopic(create) => self
+                .coordinate(|coordinator, around| coordinator.create_topic(caller, create, around)),
+            Request::DeleteTopic(topic) => self.coordinate(|coordinator, around| {
+                coordinator.delete_topic(caller, &topic.name, around)
+            }),
+            Request::ListTopics => {
+                let list = self.view().topic_list(self.sessions.namespace(caller.link));
+                // A list of topics may be longer than a head; then it is the payload.
+                self.answer(caller, Answer::Topics(list));
+                Ok(())
             }
-            Request::ReadCursors(topic, read) => self.read_cursors(caller, topic, read),
-            Request::DeleteConsumer(topic, name) => self.delete_consumer(caller, topic, name),
-            Request::DescribeConsumers(topic, name) => self.describe_consumers(caller, topic, name),
-            Request::Join(topic, join) => self.join(caller, topic, join),
-            Request::Leave(topic, leave) => self.leave(caller, topic, leave),
-            Request::Release(topic, release) => self.release(caller, topic, release),
+            Request::DescribeTopic(topic) => {
+                let namespace = self.sessions.namespace(caller.link);
+                let description = self.view().topic_description(namespace, &topic.name)?;
+                self.answer(caller, Answer::Topic(description));
+                Ok(())
+            }
+            Request::ListGaps(topic) => {
+                let namespace = self.sessions.namespace(caller.link);
+                let list = self.view().gap_list(namespace, &topic.name)?;
+                self.answer(caller, Answer::Gaps(list));
+                Ok(())
+            }
+            Request::AddPartitions(topic, add) => self.coordinate(|coordinator, around| {
+                coordinator.add_partitions(caller, topic, add, around)
+            }),
+            Request::AlterTopic(topic, alter) => self.coordinate(|coordinator, around| {
+                coordinator.alter_topic(caller, topic, &alter, around)
+            }),
+            Request::OpenProducer(topic, open) => self.coordinate(|coordinator, around| {
+                coordinator.open_producer(caller, topic, open, around)
+            }),
+            Request::MoveCursors(topic, moves) => self.coordinate(|coordinator, around| {
+                coordinator.move_cursors(caller, topic, moves, around)
+            }),
+            Request::MoveMemberCursors(topic, moves) => self.coordinate(|coordinator, around| {
+                coordinator.move_member_cursors(caller, topic, moves, around)
+            }),
+            Request::ReadCursors(topic, read) => self.coordinate(|coordinator, around| {
+                coordinator.read_cursors(caller, topic, &read, around)
+            }),
+            Request::DeleteConsumer(topic, name) => self.coordinate(|coordinator, around| {
+                coordinator.delete_consumer(caller, topic, name, around)
+            }),
+            Request::DescribeConsumers(topic, name) => {
+                let namespace = self.sessions.namespace(caller.link);
+                let list = self
+                    .view()
+                    .consumer_list(namespace, topic, &name.consumer)?;
+                self.answer(caller, Answer::Consumers(list));
+                Ok(())
+            }
+            Request::Join(topic, join) => {
+                self.at_members(|members, lent| members.join(caller, topic, join, lent))
+            }
+            Request::Leave(topic, leave) => {
+                self.at_members(|members, lent| members.leave(caller, topic, &leave, lent))
+            }
+            Request::Release(topic, release) => {
+                self.at_members(|members, lent| members.release(caller, topic, &release, lent))
+            }
         }
     }
 
@@ -232,26 +284,9 @@ impl Node {
         self.route();
     }
 
-    /// Answers a request.
-    pub(crate) fn reply(&mut self, caller: RequestId, head: Vec<u8>) {
-        self.ctx.reply(caller, head);
-        self.route();
-    }
-
-    /// Answers with a head; if that is too long for one, with a payload.
-    pub(crate) fn reply_long(&mut self, caller: RequestId, head: Vec<u8>) {
-        self.ctx.reply_long(caller, head);
-        self.route();
-    }
-
     /// Answers a request with an error.
     pub(crate) fn refuse_request(&mut self, caller: RequestId, error: ErrorReply) {
         self.ctx.refuse(caller, error);
-        self.route();
-    }
-
-    pub(crate) fn send(&mut self, link: LinkId, message: net::Message) {
-        self.ctx.send(link, message);
         self.route();
     }
 }

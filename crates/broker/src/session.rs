@@ -18,7 +18,7 @@ use crate::answer::{Answer, ClientOutput, Delivery};
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::identity::{self, Identity, Proof};
-use crate::ids::{LinkId, RequestId, SharedId, StorageId};
+use crate::ids::{LinkId, Membership, RequestId, StorageId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::refusal::{Refused, draining, malformed, refuse};
 use crate::request::{Call, ClientInput, Request};
@@ -34,7 +34,7 @@ use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
 use wire::message::*;
-use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, MemberId, SessionId};
+use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// One connection.
 pub(crate) struct Session {
@@ -56,14 +56,6 @@ pub(crate) struct Session {
     timer_at: Option<Duration>,
     /// Produce payload that may be unanswered.
     pub credit: u64,
-}
-
-/// A member of a group or queue that has joined on a connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Membership {
-    pub shared: SharedId,
-    pub member: MemberId,
-    pub session_timeout: Duration,
 }
 
 /// In what a client is spoken to.
@@ -210,6 +202,65 @@ impl Sessions {
     pub fn namespace(&self, link: LinkId) -> &str {
         let identity = self.identity(link);
         identity.map_or("", |identity| identity.namespace.as_str())
+    }
+
+    /// When something was last heard on a connection.
+    pub fn last_heard(&self, link: LinkId) -> Option<Duration> {
+        let session = self.links.get(&link)?;
+        Some(session.last_heard)
+    }
+
+    /// Subscriptions and memberships of one connection are bounded together.
+    pub fn refuse_too_many(&self, caller: RequestId, ctx: &Ctx) -> Result<(), Refused> {
+        let limit = ctx.options.limits.subscriptions_max;
+        let session = self.links.get(&caller.link);
+        if session.is_some_and(|s| s.subscriptions.len() + s.memberships.len() >= limit) {
+            return Err(refuse(
+                ErrorCode::LimitExceeded,
+                format!("{limit} subscriptions and memberships stand already (subscriptions_max)"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// A member joins on a connection, by this request.
+    pub fn begin_membership(&mut self, caller: RequestId, membership: Membership, ctx: &mut Ctx) {
+        if let Some(session) = self.links.get_mut(&caller.link) {
+            session.memberships.insert(caller.id, membership);
+            self.arm(caller.link, ctx);
+        }
+    }
+
+    /// A membership has ended. With an error the client is notified, unless it waits for the
+    /// answer to the request that was to begin it.
+    pub fn end_membership(&mut self, caller: RequestId, error: Option<ErrorReply>, ctx: &mut Ctx) {
+        let Some(session) = self.links.get_mut(&caller.link) else {
+            return;
+        };
+        let known = session.memberships.remove(&caller.id).is_some();
+        if known
+            && !session.requests.is_open(caller.id)
+            && let Some(error) = error
+        {
+            self.deliver(caller, Delivery::Ended(error), ctx);
+        }
+    }
+
+    /// A member of a connection has fallen silent.
+    pub fn member_silent(&mut self, link: LinkId) {
+        if let Some(session) = self.links.get_mut(&link) {
+            session.silent_members = true;
+        }
+    }
+
+    /// Something was heard on a connection on which members had fallen silent. Returns all that
+    /// have joined on it.
+    pub fn members_heard(&mut self, link: LinkId) -> Vec<Membership> {
+        let Some(session) = self.links.get_mut(&link) else {
+            return Vec::new();
+        };
+        session.silent_members = false;
+        session.memberships.values().copied().collect()
     }
 
     pub fn link_up(&mut self, link: LinkId, peer: Peer, ctx: &mut Ctx) {
@@ -645,21 +696,6 @@ impl Sessions {
     fn language(&self, link: LinkId) -> Language {
         let session = self.links.get(&link);
         session.map_or(Language::Frames, |session| session.language)
-    }
-
-    /// Answers a request.
-    pub fn reply(&mut self, caller: RequestId, message: Message, ctx: &mut Ctx) {
-        match self.end_request(caller, ctx) {
-            Some(request) if request.is_quiet && message.kind == FrameKind::Reply => {
-                // At the end there may be no next message, and no while.
-                match self.is_draining {
-                    true => self.send(caller.link, message, ctx),
-                    false => self.delayed.hold(caller.link, message, ctx),
-                }
-            }
-            Some(_) => self.send(caller.link, message, ctx),
-            None => {}
-        }
     }
 
     /// Sends a message, behind what waits for company on its connection; events

@@ -9,19 +9,21 @@ mod survey;
 pub(crate) use remembered::Remembered;
 
 use crate::blocking::make_directory;
+use crate::coordinator::Coordinator;
 use crate::coordinator::commands::Commands;
 use crate::coordinator::controller::{Command, CommandToken, Controller};
+use crate::coordinator::keep::keep_partition;
 use crate::coordinator::served_topic::{Slot, Topic, durability_of};
+use crate::coordinator::topics::open_partition;
 use crate::ctx::Ctx;
-use crate::drain_stage::Drain;
+use crate::effects::NewPartition;
 use crate::faults::Fault;
-use crate::ids::{Now, StorageId};
-use crate::node::Node;
+use crate::ids::{Now, PartitionKey, StorageId};
 use crate::options::{NodeError, NodeOptions, StartReport};
+use crate::partition::{Partition, Partitions};
 use internal::open_internal;
 use log::StorageKind;
 use log::{Disk, OpenPartition, Recovery, Storage};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use survey::Survey;
 use topic::Definition;
@@ -32,113 +34,114 @@ use wire::{Durability, Offset};
 /// goes on at the first event there is.
 const ENDED_LIVES_MAX: usize = 64;
 
-impl Node {
-    /// Opens a node on its data directory. Blocks.
-    ///
-    /// # Errors
-    /// If the internal partition cannot be read. A partition that cannot be
-    /// opened is no error: it is described as failed, and the rest serves.
-    pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
-        let disk = options.disk.clone();
-        let mut report = StartReport::default();
-        for kind in &options.kinds {
-            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            if kind.name().is_empty() || !kind.name().chars().all(plain) {
-                return Err(NodeError::Invalid(format!(
-                    "storage kind {:?} is not made of letters, digits and '_'",
-                    kind.name()
-                )));
-            }
-        }
-        let known = Remembered::read(disk.as_ref(), &options.directory, now.unix_ns)?;
-        let survey = Survey::take(&options, now)?;
-        let start = examine(&options, &survey, &known, now, &mut report)?;
-        aside::remember(
-            &known,
-            &start,
-            disk.as_ref(),
-            &options.directory,
-            &mut report,
-        )?;
-        let kind = options.kinds.iter().find(|kind| kind.name() == "disk");
-        let Some(kind) = kind.cloned() else {
-            return Err(NodeError::Invalid("no storage kind is called disk".into()));
-        };
-        let (mut controller, _) = open_internal(&options, kind.as_ref(), disk.as_ref(), now)?;
-        controller.set_time(now.unix_ns);
-        let mut ctx = Ctx::new(options, now);
-        ctx.dirty.controller = true;
-        let mut node = Self {
-            ctx,
-            sessions: Default::default(),
-            statuses: Default::default(),
-            commands: Commands::new(controller),
-            topics: Default::default(),
-            shared: Default::default(),
-            queues: BTreeMap::new(),
-            leases: Default::default(),
-            letters: Default::default(),
-            partitions: BTreeMap::new(),
-            reads: Default::default(),
-            cursor_proposals: Default::default(),
-            epoch_proposals: BTreeMap::new(),
-            nameless: Default::default(),
-            gap_records: crate::coordinator::gaps::GapRecords::default(),
-            drain: Drain::default(),
-            topic_files: Default::default(),
-            start,
-            set_aside: Vec::new(),
-            unclean: None,
-            below: crate::space::Below::default(),
-        };
-        for name in ["partitions", "topics"] {
-            make_directory(disk.as_ref(), &node.ctx.options.directory, name)?;
-        }
-        if node.ctx.options.accept_loss {
-            node.rebuild(&survey, &mut report)?;
-        }
-        if !node.ctx.planted(Fault::KeepLeftovers) {
-            node.clear_up(&survey, disk.as_ref(), &mut report)?;
-        }
-        node.keep_topic_files(&survey, disk.as_ref(), &mut report);
-        node.open_topics(&mut report);
-        node.open_shared();
-        node.write_start(disk.as_ref())?;
-        let table = node.commands.table();
-        for partition in node.partitions.values_mut() {
-            let store = &mut partition.store;
-            let entry = table.topic(store.key.topic);
-            let ends = entry.map(|entry| entry.ends_of_lives(store.key.partition));
-            store.ends = ends.unwrap_or_default();
-        }
-        node.set_aside = aside::names(disk.as_ref(), &node.ctx.options.directory);
-        let known = node.start.clone();
-        node.start.internal_end = node.commands.controller.end().0;
-        let directory = &node.ctx.options.directory;
-        aside::remember(&known, &node.start, disk.as_ref(), directory, &mut report)?;
-        report.topic_count = node.topics.len();
-        report.partition_count = node.partitions.len();
-        Ok((node, report))
-    }
+/// A node that was opened, but for its groups and queues.
+pub(crate) struct Opened {
+    pub ctx: Ctx,
+    pub coordinator: Coordinator,
+    pub partitions: Partitions,
+    pub remembered: Remembered,
+    /// What lies in `lost+found`.
+    pub set_aside: Vec<String>,
+}
 
+/// Opens a node on its data directory. Blocks.
+pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartReport), NodeError> {
+    let disk = options.disk.clone();
+    let disk = disk.as_ref();
+    let mut report = StartReport::default();
+    for kind in &options.kinds {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if kind.name().is_empty() || !kind.name().chars().all(plain) {
+            return Err(NodeError::Invalid(format!(
+                "storage kind {:?} is not made of letters, digits and '_'",
+                kind.name()
+            )));
+        }
+    }
+    let known = Remembered::read(disk, &options.directory, now.unix_ns)?;
+    let survey = Survey::take(&options, now)?;
+    let start = examine(&options, &survey, &known, now, &mut report)?;
+    aside::remember(&known, &start, disk, &options.directory, &mut report)?;
+    let kind = options.kinds.iter().find(|kind| kind.name() == "disk");
+    let Some(kind) = kind.cloned() else {
+        return Err(NodeError::Invalid("no storage kind is called disk".into()));
+    };
+    let (mut controller, _) = open_internal(&options, kind.as_ref(), disk, now)?;
+    controller.set_time(now.unix_ns);
+    let mut ctx = Ctx::new(options, now);
+    ctx.dirty.controller = true;
+    let mut opening = Opening {
+        ctx,
+        coordinator: Coordinator::new(Commands::new(Box::new(controller))),
+        partitions: Partitions::new(),
+        report,
+    };
+    let directory = opening.ctx.options.directory.clone();
+    for name in ["partitions", "topics"] {
+        make_directory(disk, &directory, name)?;
+    }
+    if opening.ctx.options.accept_loss {
+        opening.rebuild(&survey)?;
+    }
+    let table = opening.coordinator.commands.table();
+    let (ctx, report) = (&opening.ctx, &mut opening.report);
+    if !ctx.planted(Fault::KeepLeftovers) {
+        aside::clear_up(table, ctx, &survey, disk, report)?;
+    }
+    aside::keep_topic_files(table, &directory, &survey, disk, report);
+    opening.open_topics();
+    opening.write(disk)?;
+    let Opening {
+        ctx,
+        coordinator,
+        mut partitions,
+        mut report,
+    } = opening;
+    let table = coordinator.commands.table();
+    for partition in partitions.values_mut() {
+        let store = &mut partition.store;
+        let entry = table.topic(store.key.topic);
+        let ends = entry.map(|entry| entry.ends_of_lives(store.key.partition));
+        store.ends = ends.unwrap_or_default();
+    }
+    let set_aside = aside::names(disk, &directory);
+    let known = start.clone();
+    let remembered = Remembered {
+        internal_end: coordinator.commands.log().end().0,
+        ..start
+    };
+    aside::remember(&known, &remembered, disk, &directory, &mut report)?;
+    report.topic_count = coordinator.topics.len();
+    report.partition_count = partitions.len();
+    let opened = Opened {
+        ctx,
+        coordinator,
+        partitions,
+        remembered,
+        set_aside,
+    };
+    Ok((opened, report))
+}
+
+/// A node that is being opened.
+struct Opening {
+    ctx: Ctx,
+    coordinator: Coordinator,
+    partitions: Partitions,
+    report: StartReport,
+}
+
+impl Opening {
     /// Makes topics known again that the table does not know.
-    fn rebuild(&mut self, survey: &Survey, report: &mut StartReport) -> Result<(), NodeError> {
+    fn rebuild(&mut self, survey: &Survey) -> Result<(), NodeError> {
         let (records, names) = survey.rebuild(&self.ctx.options, self.ctx.now);
         if records.is_empty() {
             return Ok(());
         }
-        let token = CommandToken(self.ctx.next_id());
-        let durability = Durability::Synced;
-        self.commands.controller.submit(
-            token,
-            Command {
-                records,
-                durability,
-            },
-        );
+        self.submit(records);
         let disk = self.ctx.options.disk.clone();
-        self.write_start(disk.as_ref())?;
-        report.lines.push(format!(
+        self.write(disk.as_ref())?;
+        self.report.lines.push(format!(
             "rebuilt from the files of topics: {}; cursors, groups, queues and recorded gaps of \
              theirs are lost",
             names.join(", ")
@@ -146,8 +149,21 @@ impl Node {
         Ok(())
     }
 
-    fn open_topics(&mut self, report: &mut StartReport) {
-        let entries = self.commands.table().topics();
+    /// Submits what the start has found, before there is anybody to wait for it.
+    fn submit(&mut self, records: Vec<Record>) {
+        let token = CommandToken(self.ctx.next_id());
+        let command = Command {
+            records,
+            durability: Durability::Synced,
+        };
+        self.coordinator
+            .commands
+            .controller()
+            .submit(token, command);
+    }
+
+    fn open_topics(&mut self) {
+        let entries = self.coordinator.commands.table().topics();
         let entries: Vec<_> = entries
             .map(|(id, entry)| (*id, entry.record.clone(), entry.partitions.clone()))
             .collect();
@@ -158,9 +174,8 @@ impl Node {
                 Ok(definition) => Arc::new(definition),
                 Err(error) => {
                     // Kept in the table, so that a later version can serve it.
-                    report
-                        .failed
-                        .push(format!("topic {:?}: {error}", record.name));
+                    let line = format!("topic {:?}: {error}", record.name);
+                    self.report.failed.push(line);
                     continue;
                 }
             };
@@ -186,18 +201,18 @@ impl Node {
                 });
                 let slot = match outcome {
                     Ok((durability, opened)) => {
-                        self.install_known(&topic, record, opened, durability, report)
+                        self.install_known(&topic, record, opened, durability)
                     }
                     Err(reason) => {
                         let name = &topic.name;
                         let line = format!("partition {index} of {name:?}: {reason}");
-                        report.failed.push(line);
+                        self.report.failed.push(line);
                         Slot::Failed(reason)
                     }
                 };
                 topic.partitions.push(slot);
             }
-            self.topics.insert(id, topic);
+            self.coordinator.topics.insert(id, topic);
         }
     }
 
@@ -212,7 +227,8 @@ impl Node {
         };
         let durability =
             durability_of(definition, kind.as_ref()).map_err(|error| error.to_string())?;
-        let open = self.open_partition(record, definition, durability);
+        let table = self.coordinator.commands.table();
+        let open = open_partition(record, definition, durability, table, &self.ctx);
         Ok((kind, open))
     }
 
@@ -223,9 +239,9 @@ impl Node {
         mut record: PartitionRecord,
         (storage, recovery): (Box<dyn Storage>, Recovery),
         durability: Durability,
-        report: &mut StartReport,
     ) -> Slot {
         let topic = record.topic;
+        let report = &mut self.report;
         report.verified_bytes += recovery.verified_bytes;
         report.cut_bytes += recovery.cut_bytes;
         let name = format!("partition {} of topic {topic}", record.partition);
@@ -272,37 +288,38 @@ impl Node {
             }
         }
         if !records.is_empty() {
-            let token = CommandToken(self.ctx.next_id());
-            self.commands.controller.submit(
-                token,
-                Command {
-                    records,
-                    durability: Durability::Synced,
-                },
-            );
+            self.submit(records);
         }
-        self.report_cursors_beyond(&record, storage.state().end, report);
+        self.report_cursors_beyond(&record, storage.state().end);
         let id = StorageId(self.ctx.next_id());
-        let name = (served.name.as_str(), served.definition.as_ref());
-        self.install_partition(id, storage, &record, name);
+        let key = PartitionKey {
+            topic,
+            partition: record.partition,
+        };
+        let new = NewPartition {
+            topic_name: served.name.clone(),
+            definition: served.definition.clone(),
+            storage,
+            record,
+        };
+        if let Some(partition) = Partition::new(id, new, &self.ctx) {
+            self.partitions.insert(id, partition);
+        }
+        let table = self.coordinator.commands.table();
+        keep_partition(id, key, &served.definition, table, &mut self.ctx);
         Slot::Open(id)
     }
 
     /// A cursor beyond the end of the same life: events that were durable are
     /// gone, which no disk that keeps its promises lets happen.
-    fn report_cursors_beyond(
-        &self,
-        record: &PartitionRecord,
-        end: Offset,
-        report: &mut StartReport,
-    ) {
-        let entry = self.commands.table().topic(record.topic);
+    fn report_cursors_beyond(&mut self, record: &PartitionRecord, end: Offset) {
+        let entry = self.coordinator.commands.table().topic(record.topic);
         for (consumer, cursors) in entry.iter().flat_map(|entry| &entry.cursors) {
             let cursor = cursors.get(&record.partition);
             let beyond = cursor
                 .filter(|cursor| cursor.incarnation == record.incarnation && cursor.offset > end);
             if let Some(cursor) = beyond {
-                report.lines.push(format!(
+                self.report.lines.push(format!(
                     "partition {} of topic {} ends at {end}, but consumer {consumer:?} has been at {}: \
                      the disk has lost what it said was synced",
                     record.partition, record.topic, cursor.offset
@@ -312,11 +329,12 @@ impl Node {
     }
 
     /// Makes what the start has found durable before anybody is served.
-    fn write_start(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
+    fn write(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
+        let controller = self.coordinator.commands.controller();
         loop {
-            self.commands.controller.advance();
+            controller.advance();
             let (mut refused, mut completed) = (None, false);
-            while let Some((_, result)) = self.commands.controller.poll_completion() {
+            while let Some((_, result)) = controller.poll_completion() {
                 refused = refused.or(result.err());
                 completed = true;
             }
@@ -325,19 +343,18 @@ impl Node {
                     "writing what the start found: {error}"
                 )));
             }
-            if self.commands.controller.is_idle() {
+            if controller.is_idle() {
                 return Ok(());
             }
             if completed {
                 continue;
             }
-            let storage = self.commands.controller.storage();
-            let Some((token, operation)) = storage.poll_operation() else {
+            let Some((token, operation)) = controller.poll_operation() else {
                 return Err(NodeError::Invalid(
                     "the internal partition does not become durable".into(),
                 ));
             };
-            storage.complete(token, disk.execute(operation));
+            controller.complete(token, disk.execute(operation));
         }
     }
 }

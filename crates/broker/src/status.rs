@@ -13,8 +13,10 @@
 //! two slices a connection, a topic or a consumer may have gone.
 
 use crate::ids::{LinkId, RequestId};
+use crate::space::Below;
+use crate::start::Remembered;
 use crate::view::{Readers, View, cursor_status, lag, producer_status, topic_status};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::btree_set;
 use std::ops::Bound;
 use wire::{PartitionIndex, TopicId};
@@ -113,6 +115,51 @@ struct Consumers {
     topic: TopicId,
     names: btree_set::IntoIter<String>,
     readers: Readers,
+}
+
+/// What the status says of the node itself, beside its lists.
+pub(crate) struct NodeStatus<'a> {
+    pub view: View<'a>,
+    pub is_draining: bool,
+    pub start: &'a Remembered,
+    /// What lay in `lost+found` at the start.
+    pub set_aside: &'a [String],
+    pub below: &'a Below,
+}
+
+impl NodeStatus<'_> {
+    pub fn json(&self) -> Value {
+        let (ctx, partitions) = (self.view.ctx, self.view.partitions);
+        json!({
+            "directory": ctx.options.directory_id.to_string(),
+            "instance": ctx.options.instance.to_string(),
+            "version": ctx.options.server_version,
+            "draining": self.is_draining,
+            "losses": self.losses(),
+            "file_system": self.below.status(),
+            "copied_bytes": memory::copies::bytes(),
+            "data_budget": {
+                "limit_bytes": ctx.data.limit(),
+                "held_bytes": ctx.data.held(),
+                "transfers": partitions.values().map(|it| it.appends.transfer_count()).sum::<usize>(),
+                "transfers_waiting": ctx.incoming.waiting(),
+            },
+        })
+    }
+
+    /// What was lost, what was set aside, and which topics were deleted.
+    fn losses(&self) -> Value {
+        json!({
+            "damage": self.start.open_damage().map(|damage| json!({
+                "time": damage.time,
+                "what": damage.what,
+            })).collect::<Vec<_>>(),
+            "lost_and_found": self.set_aside,
+            "deleted_topics": self.view.commands.table().deleted()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        })
+    }
 }
 
 impl StatusText {

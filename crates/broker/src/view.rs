@@ -1,5 +1,6 @@
 //! A node as it is described: everything can be seen, and nothing changed.
 
+mod answers;
 mod consumers;
 mod status;
 mod topics;
@@ -8,7 +9,7 @@ pub(crate) use consumers::{Readers, cursor_status, lag};
 pub(crate) use status::{producer_status, topic_status};
 
 use crate::coordinator::commands::Commands;
-use crate::coordinator::members::shared::SharedConsumers;
+use crate::coordinator::members::Members;
 use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::ids::SharedId;
@@ -24,7 +25,7 @@ pub(crate) struct View<'a> {
     pub sessions: &'a Sessions,
     pub commands: &'a Commands,
     pub topics: &'a Topics,
-    pub shared: &'a SharedConsumers,
+    pub members: &'a Members,
     pub queues: &'a BTreeMap<SharedId, Queue>,
     pub partitions: &'a Partitions,
 }

@@ -1,82 +1,58 @@
 //! Topics whose definition changes while they are in use.
 
-use crate::answer::Answer;
-use crate::coordinator::commands::{Altering, Decided};
-use crate::coordinator::controller::ControlError;
-use crate::coordinator::controller::undecided;
+use super::commands::{Altering, Decided};
+use super::lent::Lent;
+use super::served_topic::Topics;
+use super::topics::refuse_busy;
 use crate::ids::RequestId;
 use crate::metadata_check::MetadataCheck;
-use crate::node::Node;
-use crate::refusal::{Refused, refuse, unknown_topic};
+use crate::refusal::{Refused, refuse};
 use std::sync::Arc;
 use wire::message::AlterTopic;
 use wire::record::{Record, TopicRecord};
-use wire::{ErrorCode, ErrorReply, TopicId};
+use wire::{ErrorCode, TopicId};
 
-impl Node {
-    pub(crate) fn alter_topic(
-        &mut self,
-        caller: RequestId,
-        id: TopicId,
-        AlterTopic { changes }: AlterTopic,
-    ) -> Result<(), Refused> {
-        self.drain.refuse_begun()?;
-        let topic = self.topics.of(self.sessions.namespace(caller.link), id)?;
-        if let Some(busy) = topic.busy {
-            return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
-        }
-        let definition = topic
-            .definition
-            .altered(&changes)
-            .and_then(
-                |new| match new.validator() == topic.definition.validator() {
-                    true => Ok(new),
-                    false => new.validator().check_work().map(|()| new),
-                },
-            )
-            .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
-        let record = TopicRecord {
-            namespace: topic.namespace.clone(),
-            name: topic.name.clone(),
-            topic: id,
-            definition: definition.to_json(),
-        };
-        if let Some(topic) = self.topics.get_mut(id) {
-            topic.busy = Some("the topic is being altered");
-        }
-        let altering = Altering {
-            caller,
-            topic: id,
-            definition: Arc::new(definition),
-        };
-        self.submit(vec![Record::Topic(record)], Decided::TopicAltered(altering));
-        Ok(())
-    }
+/// Changes a topic's definition. The caller is answered when that is durable.
+pub(super) fn alter(
+    caller: RequestId,
+    id: TopicId,
+    request: &AlterTopic,
+    lent: &mut Lent<'_>,
+) -> Result<(), Refused> {
+    lent.drain.refuse_begun()?;
+    let topic = lent.topics.of(lent.sessions.namespace(caller.link), id)?;
+    refuse_busy(id, lent.commands)?;
+    let definition = topic
+        .definition
+        .altered(&request.changes)
+        .and_then(
+            |new| match new.validator() == topic.definition.validator() {
+                true => Ok(new),
+                false => new.validator().check_work().map(|()| new),
+            },
+        )
+        .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
+    let record = TopicRecord {
+        namespace: topic.namespace.clone(),
+        name: topic.name.clone(),
+        topic: id,
+        definition: definition.to_json(),
+    };
+    let altering = Altering {
+        caller,
+        topic: id,
+        definition: Arc::new(definition),
+    };
+    let records = vec![Record::Topic(record)];
+    let decided = Decided::TopicAltered(altering);
+    lent.commands.submit(records, decided, lent.ctx);
+    Ok(())
+}
 
-    /// The new definition is durable: it holds from now on.
-    pub(crate) fn topic_altered(&mut self, altering: Altering, result: Result<(), ControlError>) {
-        let Altering {
-            caller,
-            topic: id,
-            definition,
-        } = altering;
-        if let Some(topic) = self.topics.get_mut(id) {
-            topic.busy = None;
-            if result.is_ok() {
-                topic.metadata_check = MetadataCheck::of(&definition);
-                topic.definition = definition;
-            }
-        }
-        if let Err(error) = result {
-            self.refuse_request(caller, undecided(&error));
-            return;
-        }
-        self.keep_topic(id);
-        self.topic_files
-            .keep(id, self.commands.table(), &mut self.ctx);
-        match self.view().description(id) {
-            Some(description) => self.answer(caller, Answer::Topic(description)),
-            None => self.refuse_request(caller, unknown_topic(id)),
-        }
+/// The new definition is durable: it holds from now on.
+pub(super) fn altered(altering: Altering, topics: &mut Topics) {
+    if let Some(topic) = topics.get_mut(altering.topic) {
+        topic.metadata_check = MetadataCheck::of(&altering.definition);
+        topic.definition = altering.definition;
     }
 }

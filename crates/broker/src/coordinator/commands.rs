@@ -1,16 +1,18 @@
 //! Changes of the table: submitted in order, and what follows when each is decided.
 
-use crate::coordinator::controller::{Command, CommandToken, ControlError, Controller, Single};
-use crate::coordinator::table::Table;
+use super::controller::{Command, CommandToken, ControlError, Controller};
+use super::overlay::{CursorKey, Key, Overlay};
+use super::table::Table;
 use crate::ctx::Ctx;
+use crate::faults::Fault;
 use crate::ids::{INTERNAL_STORAGE, PartitionKey, RequestId, SharedId};
 use crate::io::Output;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topic::Definition;
 use wire::message::Lease;
-use wire::record::{ProducerRecord, Record};
-use wire::{Durability, MemberId, PartitionIndex, TopicId};
+use wire::record::{Position, ProducerRecord, Record};
+use wire::{Durability, MemberId, TopicId};
 
 /// What to do when the controller has decided.
 pub(crate) enum Decided {
@@ -21,15 +23,15 @@ pub(crate) enum Decided {
     /// A topic is gone.
     TopicDeleted(RequestId, TopicId),
     /// Cursors have moved.
-    CursorsMoved(RequestId, Moved),
+    CursorsMoved(RequestId),
     /// A named producer has a new life.
     ProducerOpened(RequestId, ProducerRecord),
-    /// Somebody is a member.
+    /// A client is a member.
     MemberJoined(JoinUnderWay),
-    /// A group or queue has changed, and somebody waits for it.
-    SharedAnswer(RequestId, SharedId),
+    /// A group or queue has changed, and a caller waits for it.
+    SharedAnswer(RequestId),
     /// A group or queue has changed.
-    SharedChanged(SharedId),
+    SharedChanged,
     /// What became of a queue's events is recorded.
     QueueRecorded(SharedId),
     /// A group or queue is gone.
@@ -47,12 +49,6 @@ pub(crate) struct Altering {
     pub definition: Arc<Definition>,
 }
 
-/// A consumer's cursor in a partition.
-pub(crate) type CursorKey = (TopicId, String, PartitionIndex);
-
-/// The cursors that a command moves.
-pub(crate) struct Moved(pub Vec<CursorKey>);
-
 /// A member whose records are on their way.
 pub(crate) struct JoinUnderWay {
     pub caller: RequestId,
@@ -63,19 +59,38 @@ pub(crate) struct JoinUnderWay {
     pub grant: u64,
 }
 
+/// A command that is not decided.
+struct UnderWay {
+    decided: Decided,
+    /// What the overlay says because of it.
+    ahead: Vec<Key>,
+}
+
+/// A command that is decided.
+pub(crate) struct Outcome {
+    pub decided: Decided,
+    pub result: Result<(), ControlError>,
+    /// Answers of the overlay that have ended with it. If it was refused: with all that were
+    /// under way, of which it is the first.
+    pub ended: Vec<Key>,
+}
+
 /// The table, and the commands on their way into it.
 pub(crate) struct Commands {
-    pub controller: Single,
-    under_way: BTreeMap<CommandToken, Decided>,
+    controller: Box<dyn Controller>,
+    under_way: BTreeMap<CommandToken, UnderWay>,
+    /// What those that are under way will have changed.
+    pub ahead: Overlay,
     /// Whether the operator was told that the internal partition failed.
     is_failure_reported: bool,
 }
 
 impl Commands {
-    pub fn new(controller: Single) -> Self {
+    pub fn new(controller: Box<dyn Controller>) -> Self {
         Self {
             controller,
             under_way: BTreeMap::new(),
+            ahead: Overlay::default(),
             is_failure_reported: false,
         }
     }
@@ -83,6 +98,32 @@ impl Commands {
     /// The table, as the commands left it that are decided.
     pub fn table(&self) -> &Table {
         self.controller.table()
+    }
+
+    /// Who decides.
+    pub fn controller(&mut self) -> &mut dyn Controller {
+        self.controller.as_mut()
+    }
+
+    /// How far its log has come, and whether it has failed.
+    pub fn log(&self) -> &dyn Controller {
+        self.controller.as_ref()
+    }
+
+    /// Where a consumer stands, or will when what is under way is done.
+    pub fn cursor(&self, key: &CursorKey) -> Option<Position> {
+        if let Some(position) = self.ahead.cursor(key) {
+            return position;
+        }
+        let (topic, consumer, partition) = key;
+        let cursors = self.table().topic(*topic)?.cursors.get(consumer)?;
+        cursors.get(partition).copied()
+    }
+
+    /// A named producer in its present life, or in the one that is on its way.
+    pub fn producer(&self, topic: TopicId, name: &str) -> Option<&ProducerRecord> {
+        let ahead = self.ahead.producer(topic, name);
+        ahead.or_else(|| self.table().topic(topic)?.producers.get(name))
     }
 
     /// Submits a command that is to survive a power loss; `decided` says what follows.
@@ -99,7 +140,8 @@ impl Commands {
         ctx: &mut Ctx,
     ) {
         let token = CommandToken(ctx.next_id());
-        self.under_way.insert(token, decided);
+        let ahead = self.ahead.apply(&records);
+        self.under_way.insert(token, UnderWay { decided, ahead });
         let command = Command {
             records,
             durability,
@@ -111,7 +153,7 @@ impl Commands {
     /// Lets take effect what was submitted or stored.
     pub fn advance(&mut self, ctx: &mut Ctx) {
         self.controller.advance();
-        while let Some((token, operation)) = self.controller.storage().poll_operation() {
+        while let Some((token, operation)) = self.controller.poll_operation() {
             ctx.outputs.push_back(Output::Disk {
                 storage: INTERNAL_STORAGE,
                 token,
@@ -119,7 +161,7 @@ impl Commands {
             });
         }
         if !self.is_failure_reported
-            && let Some(reason) = self.controller.storage().state().failure
+            && let Some(reason) = self.controller.failure()
         {
             self.is_failure_reported = true;
             ctx.report(format!(
@@ -130,14 +172,29 @@ impl Commands {
     }
 
     /// The next command that is decided, and how.
-    pub fn poll_decided(&mut self, ctx: &mut Ctx) -> Option<(Decided, Result<(), ControlError>)> {
+    pub fn poll_decided(&mut self, ctx: &mut Ctx) -> Option<Outcome> {
         loop {
             let (token, result) = self.controller.poll_completion()?;
             // More may be gathered and waiting for this one.
             ctx.dirty.controller = true;
-            if let Some(decided) = self.under_way.remove(&token) {
-                return Some((decided, result));
+            let Some(UnderWay { decided, mut ahead }) = self.under_way.remove(&token) else {
+                continue;
+            };
+            if result.is_err() {
+                // All that are under way are refused with it, one after the other; what they
+                // would have changed is not to be seen in between.
+                let others = self.under_way.values_mut();
+                others.for_each(|other| ahead.append(&mut other.ahead));
+                if ctx.planted(Fault::NoRollback) {
+                    ahead.clear();
+                }
             }
+            ahead.iter().for_each(|key| self.ahead.end(key));
+            return Some(Outcome {
+                decided,
+                result,
+                ended: ahead,
+            });
         }
     }
 }

@@ -8,9 +8,10 @@ pub(crate) use single::{INTERNAL_TOPIC, Single};
 
 use crate::coordinator::table::Table;
 use crate::refusal::refuse;
+use log::{DiskError, Operation, OperationToken, Outcome};
 use std::fmt;
 use wire::record::Record;
-use wire::{Durability, ErrorCode, ErrorReply};
+use wire::{Durability, ErrorCode, ErrorReply, Offset};
 
 /// Names a command between [`Controller::submit`] and its completion; chosen
 /// by whoever submits.
@@ -58,6 +59,9 @@ impl fmt::Display for ControlError {
 
 /// Orders commands and makes them durable.
 ///
+/// It is driven like a storage: after [`Controller::submit`] and [`Controller::complete`] comes
+/// [`Controller::advance`], then its operations and completions are polled until there are none.
+///
 /// Obligations of an implementation:
 /// - commands are applied to the table in the order of their submission;
 /// - a command is applied when it survives what it says that it is to survive, and
@@ -65,15 +69,42 @@ impl fmt::Display for ControlError {
 /// - every command is completed once, in the order of submission;
 /// - one that is refused takes with it all that were submitted before that can
 ///   be seen: whoever submits builds on what is under way.
-pub trait Controller {
+pub trait Controller: Send {
     /// The tables, as the completed commands left them.
     fn table(&self) -> &Table;
+
+    /// What is written from now on is written at this time, nanoseconds since 1970.
+    fn set_time(&mut self, unix_ns: u64);
 
     /// Takes a command. Answered by [`Controller::poll_completion`].
     fn submit(&mut self, token: CommandToken, command: Command);
 
     /// What became of a command.
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)>;
+
+    /// Goes on after anything that may have changed how far its log has come.
+    fn advance(&mut self);
+
+    /// The next operation on the disk that its log needs. Answered by [`Controller::complete`].
+    fn poll_operation(&mut self) -> Option<(OperationToken, Operation)>;
+
+    /// An operation was carried out.
+    fn complete(&mut self, token: OperationToken, result: Result<Outcome, DiskError>);
+
+    /// The number of the next record.
+    fn end(&self) -> Offset;
+
+    /// Why commands are not carried out any more, if so.
+    fn failure(&self) -> Option<String>;
+
+    /// Whether nothing is under way.
+    fn is_idle(&self) -> bool;
+
+    /// Closes the log, behind all that is under way.
+    fn close(&mut self);
+
+    /// Whether the log has closed cleanly.
+    fn is_closed(&self) -> bool;
 }
 
 /// A command was not carried out, as its caller is told.

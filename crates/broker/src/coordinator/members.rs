@@ -1,285 +1,371 @@
-//! Who is a member of which group or queue: present, away, or gone. The
-//! states are on the page `docs/concept/sharing.md`.
-//!
-//! What is here runs ahead of the table: a member counts as one, or as gone,
-//! from the moment that its record is submitted. Commands take effect in the
-//! order of their submission, so whatever follows builds on it; nobody is told
-//! before it is durable. A command that is refused takes all others with it
-//! that are under way, and then the table says how things are
-//! ([`Node::return_to_table`]).
+//! Groups and queues, and who is a member of which.
 
 pub(crate) mod group;
 mod join;
-mod presence;
-mod recovering;
+pub(crate) mod presence;
 pub(crate) mod shared;
 
-use crate::coordinator::commands::Decided;
-use crate::coordinator::controller::{ControlError, undecided};
-use crate::coordinator::members::shared::{Member, Prefetch, Presence, Shared};
-use crate::ids::{RequestId, SharedId};
-use crate::node::Node;
+use super::commands::JoinUnderWay;
+use super::controller::{ControlError, undecided};
+use super::lent::Lent;
+use super::overlay::Key;
+use super::served_topic::Topics;
+use super::table::{SharedEntry, Table};
+use crate::ctx::Ctx;
+use crate::ids::{LinkId, Membership, RequestId, SharedId};
 use crate::refusal::{Refused, refuse, unknown_topic};
-use std::collections::BTreeMap;
+use presence::Member;
+use shared::Shared;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wire::record::{ConsumerDeletedRecord, ConsumerKind, Record};
-use wire::{ErrorCode, ErrorReply, PartitionIndex, TopicId};
+use wire::message::{Join, Lease, Leave, Release};
+use wire::record::{ConsumerKind, ConsumerRecord};
+use wire::{ErrorCode, MemberId, TopicId};
 
-/// How long a command that was refused is not tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// All groups and queues.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    all: BTreeMap<SharedId, Shared>,
+    names: BTreeMap<TopicId, BTreeMap<String, SharedId>>,
+}
 
-impl Node {
-    /// Groups and queues as they were recorded. Each member is away, and has
-    /// its session timeout to come back.
-    pub(crate) fn open_shared(&mut self) {
-        let entries: Vec<_> = self
-            .commands
-            .table()
-            .topics()
-            .filter(|(id, _)| self.topics.get(**id).is_some())
-            .flat_map(|(_, entry)| entry.shared.values())
-            .map(|entry| {
-                (
-                    entry.record.clone(),
-                    entry.members.clone(),
-                    entry.owners.clone(),
-                )
-            })
-            .collect();
-        for (record, members, owners) in entries {
-            let id = SharedId(self.ctx.next_id());
-            let mut shared = Shared::new(record);
-            for (member, record) in members {
-                let timeout = Duration::from_millis(record.session_timeout_ms.into());
-                let until = self.ctx.now.monotonic + timeout;
-                shared.members.insert(
-                    member,
-                    Member {
-                        record,
-                        presence: Presence::Away { until },
-                        prefetch: Prefetch::default(),
-                    },
-                );
-            }
-            if let Some(group) = shared.group_mut() {
-                group.restore(&owners);
-                group.await_owners();
-            }
-            let is_queue = shared.is_queue();
-            self.shared.insert(id, shared);
-            if is_queue {
-                self.queue_made(id);
-            }
-            self.arm_shared(id);
-        }
+impl Members {
+    pub fn get(&self, id: SharedId) -> Option<&Shared> {
+        self.all.get(&id)
     }
 
-    /// The group or queue that a request names.
-    pub(crate) fn shared_named(
+    pub fn member(&self, id: SharedId, member: MemberId) -> Option<&Member> {
+        self.all.get(&id)?.members.get(&member)
+    }
+
+    /// The group or queue of this name.
+    pub fn named(&self, topic: TopicId, consumer: &str) -> Option<SharedId> {
+        self.names.get(&topic)?.get(consumer).copied()
+    }
+
+    /// The groups and queues of a topic, in the order of their names.
+    pub fn of(&self, topic: TopicId) -> impl Iterator<Item = SharedId> + '_ {
+        let names = self.names.get(&topic);
+        names.into_iter().flat_map(|names| names.values().copied())
+    }
+
+    /// The queues of a topic.
+    pub fn queues_of(&self, topic: TopicId) -> impl Iterator<Item = SharedId> + '_ {
+        let is_queue = |id: &SharedId| self.all.get(id).is_some_and(Shared::is_queue);
+        self.of(topic).filter(is_queue)
+    }
+
+    /// The group or queue that a request names, which is to be of this kind.
+    pub fn of_kind(
         &self,
-        caller: RequestId,
+        topics: &Topics,
+        namespace: &str,
         topic: TopicId,
         consumer: &str,
         kind: ConsumerKind,
-    ) -> Result<SharedId, Refused> {
-        let name = &self
-            .topics
-            .of(self.sessions.namespace(caller.link), topic)?
-            .name;
-        let Some(id) = self.shared.named(topic, consumer) else {
+    ) -> Result<&Shared, Refused> {
+        let name = &topics.of(namespace, topic)?.name;
+        let id = self.named(topic, consumer);
+        let Some(shared) = id.and_then(|id| self.all.get(&id)) else {
             return Err(refuse(
                 ErrorCode::UnknownConsumer,
                 format!("topic {name:?} has no {kind} {consumer:?}"),
             ));
         };
-        match self.shared.get(id) {
-            Some(shared) if shared.record.kind == kind => Ok(id),
-            _ => Err(refuse(
+        match shared.record.kind == kind {
+            true => Ok(shared),
+            false => Err(refuse(
                 ErrorCode::InvalidConsumer,
                 format!("consumer {consumer:?} of topic {name:?} is no {kind}"),
             )),
         }
     }
 
-    /// A change of a group or queue that nobody waits for is durable, or was refused.
-    pub(crate) fn shared_changed(&mut self, id: SharedId, result: Result<(), ControlError>) {
-        if let Err(error) = result {
-            self.return_to_table(id, &error);
+    fn insert(&mut self, shared: Shared) {
+        let names = self.names.entry(shared.record.topic).or_default();
+        names.insert(shared.record.consumer.clone(), shared.id);
+        self.all.insert(shared.id, shared);
+    }
+
+    fn remove(&mut self, id: SharedId, ctx: &mut Ctx) -> Option<Shared> {
+        let shared = self.all.remove(&id)?;
+        if let Some(names) = self.names.get_mut(&shared.record.topic) {
+            names.remove(&shared.record.consumer);
+            if names.is_empty() {
+                self.names.remove(&shared.record.topic);
+            }
+        }
+        shared.queue_deleted(ctx);
+        Some(shared)
+    }
+
+    /// Calls a group or queue. `None` if it is not there any more.
+    pub fn at<R>(
+        &mut self,
+        id: SharedId,
+        lent: &mut Lent<'_>,
+        act: impl FnOnce(&mut Shared, &mut Lent<'_>) -> R,
+    ) -> Option<R> {
+        let shared = self.all.get_mut(&id)?;
+        Some(act(shared, lent))
+    }
+
+    /// Groups and queues as they were recorded.
+    pub fn open(&mut self, lent: &mut Lent<'_>) {
+        let mut opened = Vec::new();
+        let topics = lent.commands.table().topics();
+        let served = topics.filter(|(id, _)| lent.topics.get(**id).is_some());
+        for entry in served.flat_map(|(_, entry)| entry.shared.values()) {
+            let id = SharedId(lent.ctx.next_id());
+            opened.push(Shared::restored(id, entry, lent.ctx));
+        }
+        for mut shared in opened {
+            let awaited = shared.members.keys().copied().collect();
+            shared.queue_made(awaited, lent.ctx);
+            shared.arm(lent);
+            self.insert(shared);
         }
     }
 
-    /// A change of a group or queue is durable, or was refused; somebody waits for it.
-    pub(crate) fn shared_answer(
+    /// A client wants to be a member. Answered when that is durable.
+    pub fn join(
         &mut self,
         caller: RequestId,
-        id: SharedId,
-        result: Result<(), ControlError>,
-    ) {
-        match result {
-            Ok(()) => self.reply(caller, Vec::new()),
-            Err(error) => {
-                self.refuse_request(caller, crate::coordinator::controller::undecided(&error));
-                self.return_to_table(id, &error);
+        topic: TopicId,
+        join: Join,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        lent.drain.refuse_begun()?;
+        lent.topics
+            .of(lent.sessions.namespace(caller.link), topic)?;
+        join::check(&join)?;
+        lent.sessions.refuse_too_many(caller, lent.ctx)?;
+        let known = self.named(topic, &join.consumer);
+        let (id, records) = match known {
+            Some(id) => {
+                let members_max = lent.ctx.options.limits.members_max;
+                if let Some(shared) = self.all.get(&id) {
+                    shared.check_join(&join, members_max)?;
+                }
+                (id, Vec::new())
             }
-        }
-    }
-
-    /// A command was refused, and with it whatever was under way: members and
-    /// owners are again those of the table, but for partitions whose change of
-    /// hands may be recorded after all. Nothing is submitted now: what the
-    /// table lacks is tried again after a while.
-    fn return_to_table(&mut self, id: SharedId, error: &ControlError) {
-        let Some(shared) = self.shared.get_mut(id) else {
-            return;
+            None => {
+                let (record, records) = join::new_consumer(caller, topic, &join, lent)?;
+                let shared = Shared::new(SharedId(lent.ctx.next_id()), record);
+                let id = shared.id;
+                shared.queue_made(Default::default(), lent.ctx);
+                self.insert(shared);
+                (id, records)
+            }
         };
-        let entry = self
-            .commands
-            .table()
-            .topic(shared.record.topic)
-            .and_then(|entry| entry.shared(&shared.record.consumer));
-        let Some(entry) = entry else {
-            // Those that were joining are told by their own commands.
-            if shared.is_queue() {
-                self.queue_deleted(id);
-            }
-            let members = self.shared.remove(id).map(|shared| shared.members);
-            for member in members.into_iter().flat_map(BTreeMap::into_values) {
-                self.forget_membership(member.presence);
-            }
-            return;
-        };
-        shared.deleting = false;
-        shared.retry_at = Some(self.ctx.now.monotonic + RETRY_AFTER);
-        let mut unknown = Vec::new();
-        shared.members.retain(|member, state| {
-            let known = entry.members.contains_key(member);
-            if !known {
-                unknown.push((*member, state.presence));
-            }
-            known
-        });
-        for (member, record) in &entry.members {
-            let until = self.ctx.now.monotonic + RETRY_AFTER;
-            shared.members.entry(*member).or_insert_with(|| Member {
-                record: record.clone(),
-                presence: Presence::Away { until },
-                prefetch: Prefetch::default(),
-            });
+        if let Some(shared) = self.all.get_mut(&id) {
+            shared.join(caller, join, records, lent);
         }
-        let owners = entry.owners.clone();
-        if let Some(group) = shared.group_mut() {
-            match error {
-                ControlError::Failed(_) => group.restore_certain(&owners),
-                ControlError::Full(_) | ControlError::NotLeader { .. } => group.restore(&owners),
-            }
-        }
-        let is_queue = shared.is_queue();
-        for (member, presence) in unknown {
-            self.forget_membership(presence);
-            if is_queue {
-                self.queue_member_gone(id, member, false);
-            }
-        }
-        self.arm_shared(id);
-    }
-
-    /// A connection has a membership no more; nothing is said.
-    pub(crate) fn forget_membership(&mut self, presence: Presence) {
-        if let Some(caller) = presence.caller()
-            && let Some(session) = self.sessions.get_mut(caller.link)
-        {
-            session.memberships.remove(&caller.id);
-        }
-    }
-
-    /// Submits a change of a group or queue that nobody waits for.
-    pub(crate) fn submit_shared(&mut self, id: SharedId, records: Vec<Record>) {
-        if !records.is_empty() {
-            self.submit(records, Decided::SharedChanged(id));
-        }
-    }
-
-    /// Ends a group or queue that nobody is a member of.
-    pub(crate) fn delete_shared(&mut self, caller: RequestId, id: SharedId) -> Result<(), Refused> {
-        let Some(shared) = self.shared.get_mut(id) else {
-            return Ok(());
-        };
-        let (kind, consumer) = (shared.record.kind, &shared.record.consumer);
-        let count = shared.members.len();
-        if count > 0 {
-            return Err(refuse(
-                ErrorCode::InvalidConsumer,
-                format!("{kind} {consumer:?} has {count} members, present or away"),
-            ));
-        }
-        if shared.deleting {
-            return Err(ErrorReply::retryable(
-                ErrorCode::UnknownConsumer,
-                50,
-                format!("{kind} {consumer:?} is being deleted"),
-            ));
-        }
-        shared.deleting = true;
-        let record = ConsumerDeletedRecord {
-            topic: shared.record.topic,
-            consumer: shared.record.consumer.clone(),
-        };
-        let records = vec![Record::ConsumerDeleted(record)];
-        self.submit(records, Decided::ConsumerDeleted(caller, id));
         Ok(())
     }
 
-    pub(crate) fn consumer_deleted(
+    /// A member's records are durable, or were refused.
+    pub fn joined(
+        &mut self,
+        under_way: JoinUnderWay,
+        result: Result<(), ControlError>,
+        lent: &mut Lent<'_>,
+    ) {
+        let JoinUnderWay {
+            caller, id, member, ..
+        } = under_way;
+        if let Err(error) = result {
+            presence::Presence::Joining(caller).forget(lent.ctx);
+            lent.ctx.refuse(caller, undecided(&error));
+            self.at(id, lent, |shared, lent| {
+                shared.join_refused(caller, member, lent);
+            });
+            return;
+        }
+        let joined = self.at(id, lent, |shared, lent| shared.joined(under_way, lent));
+        if joined.is_none() {
+            lent.ctx.refuse(caller, gone(member));
+        }
+    }
+
+    /// A queue has sorted the leases of a member that has joined.
+    pub fn queue_joined(
+        &mut self,
+        id: SharedId,
+        (caller, member): (RequestId, MemberId),
+        leases: (Vec<Lease>, Vec<Lease>),
+        recovering_ms: u32,
+        lent: &mut Lent<'_>,
+    ) {
+        self.at(id, lent, |shared, lent| {
+            shared.answer_join(caller, member, leases, recovering_ms, lent);
+        });
+    }
+
+    pub fn leave(
         &mut self,
         caller: RequestId,
-        id: SharedId,
-        result: Result<(), ControlError>,
-    ) {
-        match result {
-            Ok(()) => {
-                if self.shared.get(id).is_some_and(Shared::is_queue) {
-                    self.queue_deleted(id);
-                }
-                let record = self.shared.remove(id).map(|shared| shared.record);
-                if let Some(record) = record {
-                    let all =
-                        (0..self.ctx.options.limits.partitions_max as u32).map(PartitionIndex);
-                    self.consumer_moved(record.topic, &record.consumer, all);
-                }
-                self.reply(caller, Vec::new());
+        topic: TopicId,
+        leave: &Leave,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        let Leave { consumer, member } = leave;
+        lent.drain.refuse_closing()?;
+        let namespace = lent.sessions.namespace(caller.link);
+        lent.topics.of(namespace, topic)?;
+        let known = self.named(topic, consumer);
+        let known = known.and_then(|id| self.all.get(&id));
+        let kind = known.map_or(ConsumerKind::Group, |shared| shared.record.kind);
+        let id = self
+            .of_kind(lent.topics, namespace, topic, consumer, kind)?
+            .id;
+        self.at(id, lent, |shared, lent| shared.leave(caller, *member, lent));
+        Ok(())
+    }
+
+    pub fn release(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        release: &Release,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        lent.drain.refuse_closing()?;
+        let namespace = lent.sessions.namespace(caller.link);
+        let (consumer, kind) = (&release.consumer, ConsumerKind::Group);
+        let id = self
+            .of_kind(lent.topics, namespace, topic, consumer, kind)?
+            .id;
+        let released = self.at(id, lent, |shared, lent| {
+            shared.release(caller, release, lent)
+        });
+        released.unwrap_or(Ok(()))
+    }
+
+    /// A grant is durable, or was refused.
+    pub fn granted(&mut self, id: SharedId, grant: u64, durable: bool, lent: &mut Lent<'_>) {
+        if durable {
+            self.at(id, lent, |shared, lent| shared.granted(grant, lent));
+        }
+    }
+
+    /// A command was refused, and with it whatever was under way: the groups and queues of which
+    /// the overlay has no answer any more are again what the table says.
+    pub fn return_to_table(&mut self, ended: &[Key], error: &ControlError, lent: &mut Lent<'_>) {
+        let changed = ended.iter().filter_map(|key| match key {
+            Key::Shared(topic, consumer) => self.named(*topic, consumer),
+            _ => None,
+        });
+        let changed: BTreeSet<SharedId> = changed.collect();
+        for id in changed {
+            self.return_one(id, error, lent);
+        }
+    }
+
+    fn return_one(&mut self, id: SharedId, error: &ControlError, lent: &mut Lent<'_>) {
+        let Some(shared) = self.all.get_mut(&id) else {
+            return;
+        };
+        match entry_of(lent.commands.table(), &shared.record) {
+            Some(entry) => {
+                shared.return_to_table(entry, error, lent.ctx);
+                shared.arm(lent);
             }
-            Err(error) => {
-                self.refuse_request(caller, undecided(&error));
-                self.return_to_table(id, &error);
+            // Those that were joining are told by their own commands.
+            None => {
+                let members = self.remove(id, lent.ctx).map(|shared| shared.members);
+                for member in members.into_iter().flat_map(BTreeMap::into_values) {
+                    member.presence.forget(lent.ctx);
+                }
             }
         }
     }
 
+    /// Ends a group or queue that has no members. Answered when that is durable.
+    pub fn delete(
+        &mut self,
+        caller: RequestId,
+        id: SharedId,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        let deleted = self.at(id, lent, |shared, lent| shared.delete(caller, lent));
+        deleted.unwrap_or(Ok(()))
+    }
+
+    /// The end of a group or queue is durable. Returns what it was.
+    pub fn deleted(&mut self, id: SharedId, ctx: &mut Ctx) -> Option<ConsumerRecord> {
+        self.remove(id, ctx).map(|shared| shared.record)
+    }
+
     /// A topic is gone, and with it its groups and queues.
-    pub(crate) fn forget_shared(&mut self, topic: TopicId) {
-        let ids: Vec<SharedId> = self.shared.of(topic).collect();
+    pub fn forget(&mut self, topic: TopicId, ctx: &mut Ctx) {
+        let ids: Vec<SharedId> = self.of(topic).collect();
         for id in ids {
-            if self.shared.get(id).is_some_and(Shared::is_queue) {
-                self.queue_deleted(id);
-            }
-            let members = self.shared.remove(id).map(|shared| shared.members);
+            let members = self.remove(id, ctx).map(|shared| shared.members);
             for member in members.into_iter().flat_map(BTreeMap::into_values) {
-                self.end_membership(member.presence, &unknown_topic(topic));
+                member.presence.end(&unknown_topic(topic), ctx);
             }
         }
     }
 
     /// More partitions of a topic serve: they are shared out as well.
-    pub(crate) fn share_partitions(&mut self, topic: TopicId) {
-        let ids: Vec<SharedId> = self.shared.of(topic).collect();
+    pub fn share_partitions(&mut self, topic: TopicId, lent: &mut Lent<'_>) {
+        let ids: Vec<SharedId> = self.of(topic).collect();
         for id in ids {
-            match self.shared.get(id).map(Shared::is_queue) {
-                Some(true) => {
-                    self.ctx.dirty.queues.insert(id);
+            self.at(id, lent, |shared, lent| match shared.is_queue() {
+                true => {
+                    lent.ctx.dirty.queues.insert(id);
                 }
-                Some(false) => self.balance_group(id),
-                None => {}
-            }
+                false => shared.balance(lent),
+            });
         }
     }
+
+    /// A connection is gone, and with it a membership.
+    pub fn membership_lost(
+        &mut self,
+        caller: RequestId,
+        membership: Membership,
+        lent: &mut Lent<'_>,
+    ) {
+        self.at(membership.shared, lent, |shared, lent| {
+            shared.membership_lost(caller, membership.member, lent);
+        });
+    }
+
+    /// Something was heard on a connection on which members had fallen silent.
+    pub fn heard(&mut self, link: LinkId, memberships: &[Membership], lent: &mut Lent<'_>) {
+        for membership in memberships {
+            self.at(membership.shared, lent, |shared, lent| {
+                shared.member_heard(link, membership.member, lent);
+            });
+        }
+    }
+
+    /// Leases of these members of a queue have expired, the last one of each at that time.
+    pub fn leases_lapsed(
+        &mut self,
+        id: SharedId,
+        lapsed: BTreeMap<MemberId, Duration>,
+        lent: &mut Lent<'_>,
+    ) {
+        self.at(id, lent, |shared, lent| shared.leases_lapsed(lapsed, lent));
+    }
+
+    pub fn timer_came(&mut self, id: SharedId, lent: &mut Lent<'_>) {
+        self.at(id, lent, Shared::timer_came);
+    }
+}
+
+/// What the table has of a group or queue.
+fn entry_of<'a>(table: &'a Table, record: &ConsumerRecord) -> Option<&'a SharedEntry> {
+    table.topic(record.topic)?.shared(&record.consumer)
+}
+
+/// What the caller is refused with whose group or queue is gone.
+fn gone(member: MemberId) -> Refused {
+    refuse(
+        ErrorCode::MemberFenced,
+        format!("{member} is no member any more: its group or queue is gone"),
+    )
 }

@@ -1,21 +1,110 @@
 //! Producers' identities: given, taken up again, fenced.
 
-use crate::answer::Answer;
-use crate::coordinator::commands::Decided;
-use crate::coordinator::controller::ControlError;
-use crate::coordinator::controller::undecided;
-use crate::coordinator::table::Table;
+use super::commands::Decided;
+use super::lent::Lent;
+use super::served_topic::Topics;
+use super::table::Table;
 use crate::ctx::Ctx;
+use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::ids::RequestId;
-use crate::node::Node;
 use crate::refusal::{Refused, fenced, refuse};
+use std::collections::{BTreeMap, VecDeque};
 use wire::batch::Header;
-use wire::message::{OpenProducer, ProducerOpened};
+use wire::message::OpenProducer;
 use wire::record::{ProducerRecord, Record};
 use wire::{ErrorCode, ProducerEpoch, ProducerId, SessionId, TopicId};
 
-impl Node {
+/// So many producers without a name are known by their sessions; of more, the latest.
+const NAMELESS_MAX: usize = 65_536;
+
+/// Producers: those with a name are in the table, of the others it is known which session each
+/// is of, since the server was started.
+#[derive(Debug, Default)]
+pub(crate) struct Producers {
+    sessions: BTreeMap<ProducerId, SessionId>,
+    /// In the order in which they were first seen.
+    order: VecDeque<ProducerId>,
+}
+
+impl Producers {
+    /// Opens a producer, or takes one up again. One with a name gets a new life, and its caller
+    /// the answer when that is durable.
+    pub fn open(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        open: OpenProducer,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        lent.drain.refuse_begun()?;
+        let namespace = lent.sessions.namespace(caller.link);
+        lent.topics.of(namespace, topic)?;
+        if open.name.is_empty() {
+            let session = lent.sessions.id(caller.link);
+            let (producer, epoch) = match open.resume {
+                ProducerId(0) => (ProducerId(lent.ctx.random.id()), ProducerEpoch(0)),
+                resumed => {
+                    self.check_nameless(topic, resumed, session, lent.commands.table())?;
+                    (resumed, open.resume_epoch)
+                }
+            };
+            self.note(producer, session);
+            let opened = Effect::ProducerOpened(caller, topic, producer, epoch);
+            lent.ctx.effects.push_back(opened);
+            return Ok(());
+        }
+        topic::check_producer_name(&open.name)
+            .map_err(|error| refuse(ErrorCode::InvalidEvent, error.to_string()))?;
+        let current = lent.commands.producer(topic, &open.name);
+        let current = current.map(|record| (record.producer, record.epoch));
+        let resumed = (open.resume, open.resume_epoch);
+        if open.resume != ProducerId(0) {
+            return match current {
+                Some((producer, epoch)) if (producer, epoch) == resumed => {
+                    let opened = Effect::ProducerOpened(caller, topic, producer, epoch);
+                    lent.ctx.effects.push_back(opened);
+                    Ok(())
+                }
+                Some((producer, epoch)) if producer == open.resume => {
+                    Err(fenced(epoch, open.resume_epoch))
+                }
+                _ => Err(refuse(
+                    ErrorCode::ProducerExpired,
+                    format!(
+                        "producer {:?} is not known by id {}",
+                        open.name, open.resume
+                    ),
+                )),
+            };
+        }
+        let (producer, epoch) = match current {
+            Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
+            None => {
+                let limit = lent.ctx.options.limits.named_producers_max;
+                let entry = lent.commands.table().topic(topic);
+                if entry.is_some_and(|entry| entry.producers.len() >= limit) {
+                    return Err(refuse(
+                        ErrorCode::LimitExceeded,
+                        format!("the topic has {limit} named producers (named_producers_max)"),
+                    ));
+                }
+                (ProducerId(lent.ctx.random.id()), ProducerEpoch(1))
+            }
+        };
+        let record = ProducerRecord {
+            namespace: namespace.to_owned(),
+            name: open.name,
+            topic,
+            producer,
+            epoch,
+        };
+        let records = vec![Record::Producer(record.clone())];
+        let decided = Decided::ProducerOpened(caller, record);
+        lent.commands.submit(records, decided, lent.ctx);
+        Ok(())
+    }
+
     /// Refuses to go on as a producer that is known as another session's, or by its name. One
     /// that is not known may have been opened before the server was started.
     fn check_nameless(
@@ -23,10 +112,12 @@ impl Node {
         topic: TopicId,
         producer: ProducerId,
         session: SessionId,
+        table: &Table,
     ) -> Result<(), Refused> {
-        let entry = self.commands.table().topic(topic);
+        let entry = table.topic(topic);
         let is_named = entry.is_some_and(|entry| entry.epochs.contains_key(&producer));
-        if !is_named && !self.nameless.is_of_another(producer, session) {
+        let known = self.sessions.get(&producer);
+        if !is_named && known.is_none_or(|known| *known == session) {
             return Ok(());
         }
         let owner = match is_named {
@@ -39,143 +130,30 @@ impl Node {
         ))
     }
 
-    pub(crate) fn open_producer(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        open: OpenProducer,
-    ) -> Result<(), Refused> {
-        self.drain.refuse_begun()?;
-        let namespace = self
-            .topics
-            .of(self.sessions.namespace(caller.link), topic)?
-            .namespace
-            .clone();
-        if open.name.is_empty() {
-            let session = self.sessions.id(caller.link);
-            let (producer, epoch) = match open.resume {
-                ProducerId(0) => (ProducerId(self.ctx.random.id()), ProducerEpoch(0)),
-                resumed => {
-                    self.check_nameless(topic, resumed, session)?;
-                    (resumed, open.resume_epoch)
-                }
-            };
-            self.nameless.note(producer, session);
-            self.reply_opened(caller, topic, producer, epoch);
-            return Ok(());
+    fn note(&mut self, producer: ProducerId, session: SessionId) {
+        if self.sessions.insert(producer, session).is_some() {
+            return;
         }
-        topic::check_producer_name(&open.name)
-            .map_err(|error| refuse(ErrorCode::InvalidEvent, error.to_string()))?;
-        let key = (topic, open.name);
-        let current = self
-            .epoch_proposals
-            .get(&key)
-            .map(|(record, _)| record)
-            .or_else(|| {
-                let entry = self.commands.table().topic(topic)?;
-                entry.producers.get(&key.1)
-            });
-        let current = current.map(|record| (record.producer, record.epoch));
-        let resumed = (open.resume, open.resume_epoch);
-        if open.resume != ProducerId(0) {
-            return match current {
-                Some(current) if current == resumed => {
-                    self.reply_opened(caller, topic, current.0, current.1);
-                    Ok(())
-                }
-                Some((producer, epoch)) if producer == open.resume => {
-                    Err(fenced(epoch, open.resume_epoch))
-                }
-                _ => Err(refuse(
-                    ErrorCode::ProducerExpired,
-                    format!("producer {:?} is not known by id {}", key.1, open.resume),
-                )),
-            };
+        self.order.push_back(producer);
+        if self.order.len() > NAMELESS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.sessions.remove(&oldest);
         }
-        let (producer, epoch) = match current {
-            Some((producer, epoch)) => (producer, ProducerEpoch(epoch.0 + 1)),
-            None => {
-                let limit = self.ctx.options.limits.named_producers_max;
-                let entry = self.commands.table().topic(topic);
-                if entry.is_some_and(|entry| entry.producers.len() >= limit) {
-                    return Err(refuse(
-                        ErrorCode::LimitExceeded,
-                        format!("the topic has {limit} named producers (named_producers_max)"),
-                    ));
-                }
-                (ProducerId(self.ctx.random.id()), ProducerEpoch(1))
-            }
-        };
-        let record = ProducerRecord {
-            namespace,
-            name: key.1.clone(),
-            topic,
-            producer,
-            epoch,
-        };
-        let proposal = self
-            .epoch_proposals
-            .entry(key)
-            .or_insert((record.clone(), 0));
-        proposal.0 = record.clone();
-        proposal.1 += 1;
-        let records = vec![Record::Producer(record.clone())];
-        self.submit(records, Decided::ProducerOpened(caller, record));
-        Ok(())
     }
+}
 
-    pub(crate) fn producer_opened(
-        &mut self,
-        caller: RequestId,
-        record: ProducerRecord,
-        result: Result<(), ControlError>,
-    ) {
-        let key = (record.topic, record.name);
-        if let Some(proposal) = self.epoch_proposals.get_mut(&key) {
-            proposal.1 -= 1;
-            if proposal.1 == 0 {
-                self.epoch_proposals.remove(&key);
-            }
-        }
-        match result {
-            Ok(()) => {
-                self.fence_arrivals(record.topic, record.producer, record.epoch);
-                self.reply_opened(caller, record.topic, record.producer, record.epoch);
-            }
-            Err(error) => self.refuse_request(caller, undecided(&error)),
-        }
+/// A named producer's new life is durable.
+pub(super) fn opened(caller: RequestId, record: &ProducerRecord, topics: &Topics, ctx: &mut Ctx) {
+    let (topic, producer, epoch) = (record.topic, record.producer, record.epoch);
+    // What waits of an older life is refused, so that it is never appended behind the new
+    // one's first batch.
+    for (_, storage) in topics.storages(topic) {
+        ctx.effects
+            .push_back(Effect::Fence(storage, producer, epoch));
     }
-
-    /// A new life has begun: what waits of an older one is refused, so that
-    /// it is never appended behind the new one's first batch.
-    fn fence_arrivals(&mut self, topic: TopicId, producer: ProducerId, epoch: ProducerEpoch) {
-        for (_, storage) in self.topics.storages(topic) {
-            self.at(storage, |partition, ctx| {
-                partition.fence(producer, epoch, ctx);
-            });
-        }
-    }
-
-    fn reply_opened(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        producer: ProducerId,
-        epoch: ProducerEpoch,
-    ) {
-        let storages = self.topics.storages(topic);
-        let next = storages.filter_map(|(index, storage)| {
-            let partition = self.partitions.get(&storage)?;
-            let (appends, store) = (&partition.appends, &partition.store);
-            Some((index, appends.next_sequence(producer, epoch, store)?))
-        });
-        let opened = ProducerOpened {
-            producer,
-            epoch,
-            next: next.collect(),
-        };
-        self.answer(caller, Answer::ProducerOpened(opened));
-    }
+    let opened = Effect::ProducerOpened(caller, topic, producer, epoch);
+    ctx.effects.push_back(opened);
 }
 
 /// Refuses what a named producer's ended life sends, on every partition

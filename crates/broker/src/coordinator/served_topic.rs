@@ -1,6 +1,6 @@
 //! A topic that serves: what of it is asked with every batch.
 
-use crate::ids::{RequestId, StorageId};
+use crate::ids::StorageId;
 use crate::metadata_check::MetadataCheck;
 use crate::refusal::{Refused, refuse, unknown_topic};
 use log::StorageKind;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topic::Definition;
 use wire::record::{PartitionRecord, TopicRecord};
-use wire::{Durability, ErrorCode, ErrorReply, PartitionIndex, TopicId};
+use wire::{Durability, ErrorCode, PartitionIndex, TopicId};
 
 /// A topic that serves.
 pub(crate) struct Topic {
@@ -19,8 +19,6 @@ pub(crate) struct Topic {
     /// Present if this server is to check metadata.
     pub metadata_check: Option<MetadataCheck>,
     pub partitions: Vec<Slot>,
-    /// Its end is being recorded, or it is getting more partitions.
-    pub busy: Option<&'static str>,
 }
 
 /// One partition's place in a topic.
@@ -30,19 +28,6 @@ pub(crate) enum Slot {
     Open(StorageId),
     /// It could not be opened.
     Failed(String),
-}
-
-/// A topic, or more partitions of one, in the making.
-pub(crate) struct PendingTopic {
-    pub caller: RequestId,
-    pub topic: TopicId,
-    /// The topic's record, if the topic is new.
-    pub record: Option<TopicRecord>,
-    pub definition: Arc<Definition>,
-    pub partitions: Vec<(StorageId, PartitionRecord)>,
-    /// Partitions that are not open yet.
-    pub waiting: usize,
-    pub failure: Option<ErrorReply>,
 }
 
 impl Topic {
@@ -87,17 +72,14 @@ impl Topic {
             metadata_check: MetadataCheck::of(&definition),
             definition,
             partitions: Vec::new(),
-            busy: None,
         }
     }
 }
 
-/// The topics that serve, and those that are being made.
+/// The topics that serve.
 #[derive(Default)]
 pub(crate) struct Topics {
     all: BTreeMap<TopicId, Topic>,
-    /// Topics that are being made or get more partitions.
-    pub pending: BTreeMap<u64, PendingTopic>,
 }
 
 impl Topics {

@@ -1,41 +1,69 @@
-//! Topics: made, deleted, listed, described, and given more partitions.
+//! Topics: made, deleted, and given more partitions.
 
-use crate::answer::Answer;
-use crate::coordinator::commands::Decided;
-use crate::coordinator::controller::{ControlError, undecided};
-use crate::coordinator::served_topic::{
-    PendingTopic, Slot, Topic, durability_of, partition_directory,
-};
+use super::commands::{Commands, Decided};
+use super::controller::{ControlError, undecided};
+use super::keep::{keep_partition, limits};
+use super::lent::Lent;
+use super::overlay::Key;
+use super::served_topic::{Slot, Topic, Topics, durability_of, partition_directory};
+use super::table::Table;
+use crate::ctx::Ctx;
+use crate::effects::{Effect, NewPartition};
 use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
-use crate::node::Node;
-use crate::partition::{LEADER_EPOCH_FIRST, Opened, Partition};
-use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
+use crate::partition::{LEADER_EPOCH_FIRST, storage_retention};
+use crate::refusal::{Refused, no_topic, refuse};
 use log::{OpenPartition, Recovery, Storage, StorageError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use topic::Definition;
-use wire::message::*;
+use wire::message::{AddPartitions, CreateTopic, PartitionStorage};
 use wire::record::{PartitionRecord, Record, TopicRecord};
 use wire::{Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
 
-impl Node {
-    pub(crate) fn create_topic(
+/// Topics that are being made or get more partitions, whose storages are being opened or whose
+/// records are under way.
+#[derive(Default)]
+pub(crate) struct TopicChanges {
+    pending: BTreeMap<u64, PendingTopic>,
+}
+
+/// A topic, or more partitions of one, in the making.
+struct PendingTopic {
+    caller: RequestId,
+    topic: TopicId,
+    /// The topic's record, if the topic is new.
+    record: Option<TopicRecord>,
+    definition: Arc<Definition>,
+    partitions: Vec<(StorageId, PartitionRecord)>,
+    /// Partitions that are not open yet.
+    waiting: usize,
+    failure: Option<ErrorReply>,
+    /// What the overlay says because of it, until it is over.
+    claim: Key,
+}
+
+impl TopicChanges {
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Makes a topic. Its caller is answered when that is durable.
+    pub fn create(
         &mut self,
         caller: RequestId,
         create: CreateTopic,
+        lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
-        self.drain.refuse_begun()?;
+        lent.drain.refuse_begun()?;
         topic::check_topic_name(&create.name)
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
         let definition = Definition::from_json(&create.definition)
             .and_then(|definition| definition.validator().check_work().map(|()| definition))
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
-        let namespace = self.sessions.namespace(caller.link).to_owned();
-        let is_made = |making: &PendingTopic| {
-            let record = making.record.as_ref();
-            record.is_some_and(|record| record.namespace == namespace && record.name == create.name)
-        };
-        if self.topics.pending.values().any(is_made) {
+        let namespace = lent.sessions.namespace(caller.link).to_owned();
+        let (table, ahead) = (lent.commands.table(), &lent.commands.ahead);
+        if ahead.is_being_made(&namespace, &create.name) {
             // Whether it will be there is known when it is asked again.
             return Err(ErrorReply::retryable(
                 ErrorCode::TopicExists,
@@ -43,72 +71,62 @@ impl Node {
                 format!("topic {:?} is being made", create.name),
             ));
         }
-        if self
-            .commands
-            .table()
-            .named(&namespace, &create.name)
-            .is_some()
-        {
+        if table.named(&namespace, &create.name).is_some() {
             return Err(refuse(
                 ErrorCode::TopicExists,
                 format!("topic {:?} exists", create.name),
             ));
         }
-        let limit = self.ctx.options.limits.topics_max;
-        if self.commands.table().topic_count() + self.topics.pending.len() >= limit {
+        let limit = lent.ctx.options.limits.topics_max;
+        if table.topic_count() + ahead.made_count() >= limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
                 format!("there are {limit} topics (topics_max)"),
             ));
         }
-        let topic = TopicId(self.ctx.random.id());
+        let topic = TopicId(lent.ctx.random.id());
         let record = TopicRecord {
             namespace,
             name: create.name,
             topic,
             definition: definition.to_json(),
         };
-        self.make(
-            caller,
-            Some(record),
-            topic,
-            Arc::new(definition),
-            create.partitions,
-        )
+        let definition = Arc::new(definition);
+        let new = (topic, Some(record));
+        self.make(caller, new, definition, create.partitions, lent)
     }
 
-    pub(crate) fn add_partitions(
+    /// Gives a topic more partitions.
+    pub fn add_partitions(
         &mut self,
         caller: RequestId,
-        id: TopicId,
+        topic: TopicId,
         add: AddPartitions,
+        lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
-        self.drain.refuse_begun()?;
-        let topic = self.topics.of(self.sessions.namespace(caller.link), id)?;
-        if let Some(busy) = topic.busy {
-            return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
-        }
-        let definition = topic.definition.clone();
-        self.make(caller, None, id, definition, add.partitions)
+        lent.drain.refuse_begun()?;
+        let namespace = lent.sessions.namespace(caller.link);
+        let served = lent.topics.of(namespace, topic)?;
+        refuse_busy(topic, lent.commands)?;
+        let definition = served.definition.clone();
+        self.make(caller, (topic, None), definition, add.partitions, lent)
     }
 
     /// Checks everything, then begins to open the partitions.
     fn make(
         &mut self,
         caller: RequestId,
-        record: Option<TopicRecord>,
-        topic: TopicId,
+        (topic, record): (TopicId, Option<TopicRecord>),
         definition: Arc<Definition>,
         storages: Vec<PartitionStorage>,
+        lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
-        let first = self
-            .topics
-            .get(topic)
-            .map_or(0, |topic| topic.partitions.len());
+        let served = lent.topics.get(topic);
+        let first = served.map_or(0, |topic| topic.partitions.len());
         definition
             .check_partition_count(u32::try_from(first + storages.len()).unwrap_or(u32::MAX))
             .map_err(|error| refuse(error.code(), error.to_string()))?;
-        let limit = self.ctx.options.limits.partitions_max;
+        let limit = lent.ctx.options.limits.partitions_max;
         if first + storages.len() > limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
@@ -120,14 +138,9 @@ impl Node {
         }
         let mut kinds = Vec::new();
         for storage in &storages {
-            let Some(kind) = self.ctx.kind(&storage.kind) else {
-                let known: Vec<_> = self
-                    .ctx
-                    .options
-                    .kinds
-                    .iter()
-                    .map(|kind| kind.name())
-                    .collect();
+            let Some(kind) = lent.ctx.kind(&storage.kind) else {
+                let known = lent.ctx.options.kinds.iter();
+                let known: Vec<_> = known.map(|kind| kind.name()).collect();
                 return Err(refuse(
                     ErrorCode::InvalidStorage,
                     format!(
@@ -144,7 +157,7 @@ impl Node {
             let durability = durability_of(&definition, kind.as_ref())?;
             kinds.push((kind, durability));
         }
-        let making = self.ctx.next_id();
+        let making = lent.ctx.next_id();
         let mut partitions = Vec::new();
         let mut opens = Vec::new();
         for (index, (storage, (kind, durability))) in storages.into_iter().zip(kinds).enumerate() {
@@ -157,15 +170,18 @@ impl Node {
                 leader_epoch: LEADER_EPOCH_FIRST,
                 ended: Vec::new(),
             };
-            let mut open = self.open_partition(&record, &definition, durability);
+            let table = lent.commands.table();
+            let mut open = open_partition(&record, &definition, durability, table, lent.ctx);
             open.create = true;
-            let id = StorageId(self.ctx.next_id());
+            let id = StorageId(lent.ctx.next_id());
             partitions.push((id, record));
             opens.push((id, kind, open));
         }
-        if let Some(topic) = self.topics.get_mut(topic) {
-            topic.busy = Some("the topic is getting partitions");
-        }
+        let claim = match &record {
+            Some(record) => Key::Name(record.namespace.clone(), record.name.clone()),
+            None => Key::Topic(topic),
+        };
+        lent.commands.ahead.claim(claim.clone());
         let pending = PendingTopic {
             caller,
             topic,
@@ -174,48 +190,28 @@ impl Node {
             waiting: opens.len(),
             partitions,
             failure: None,
+            claim,
         };
-        self.topics.pending.insert(making, pending);
+        self.pending.insert(making, pending);
         if opens.is_empty() {
-            self.propose(making);
+            self.propose(making, lent);
         }
         for (storage, kind, open) in opens {
             let work = Job::Open { kind, open };
-            self.ctx.start_job(Purpose::Open(making, storage), work);
+            lent.ctx.start_job(Purpose::Open(making, storage), work);
         }
         Ok(())
     }
 
-    pub(crate) fn open_partition(
-        &self,
-        record: &PartitionRecord,
-        definition: &Definition,
-        durability: Durability,
-    ) -> OpenPartition {
-        OpenPartition {
-            directory: partition_directory(&self.ctx.options.directory, record),
-            topic: record.topic,
-            partition: record.partition,
-            incarnation: record.incarnation,
-            durability,
-            config: record.config.clone(),
-            retention: self.storage_limits(record.topic, definition),
-            boot_id: self.ctx.options.boot_id.clone(),
-            unix_ns: self.ctx.now.unix_ns,
-            create: false,
-        }
-    }
-
-    pub(crate) fn partition_opened(
+    /// The storage of a partition of a topic in the making was opened, or could not be.
+    pub fn opened(
         &mut self,
         id: u64,
         storage: StorageId,
         result: Result<(Box<dyn Storage>, Recovery), StorageError>,
+        lent: &mut Lent<'_>,
     ) {
-        let making = self.topics.pending.get(&id);
-        let served = making.and_then(|making| self.topics.get(making.topic));
-        let known = served.map(|topic| topic.name.clone());
-        let Some(making) = self.topics.pending.get_mut(&id) else {
+        let Some(making) = self.pending.get_mut(&id) else {
             return;
         };
         making.waiting -= 1;
@@ -223,10 +219,26 @@ impl Node {
         let record = record.map(|(_, record)| record.clone());
         match (result, record) {
             (Ok((opened, _)), Some(record)) => {
+                let served = lent.topics.get(making.topic);
+                let name = match &making.record {
+                    Some(new) => new.name.clone(),
+                    None => served.map_or_else(String::new, |topic| topic.name.clone()),
+                };
+                let key = PartitionKey {
+                    topic: record.topic,
+                    partition: record.partition,
+                };
                 let definition = making.definition.clone();
-                let new = making.record.as_ref().map(|topic| topic.name.clone());
-                let name = new.or(known).unwrap_or_default();
-                self.install_partition(storage, opened, &record, (&name, &definition));
+                let new = NewPartition {
+                    topic_name: name,
+                    definition: definition.clone(),
+                    storage: opened,
+                    record,
+                };
+                let install = Effect::Install(storage, Box::new(new));
+                lent.ctx.effects.push_back(install);
+                let table = lent.commands.table();
+                keep_partition(storage, key, &definition, table, lent.ctx);
             }
             (Err(error), Some(record)) => {
                 let code = match error {
@@ -239,192 +251,130 @@ impl Node {
             }
             (_, None) => {}
         }
-        let Some(making) = self.topics.pending.get(&id) else {
-            return;
-        };
         if making.waiting > 0 {
             return;
         }
         if making.failure.is_some() {
-            self.give_up_making(id);
+            self.give_up(id, lent);
         } else {
-            self.propose(id);
+            self.propose(id, lent);
         }
-    }
-
-    /// Ties an opened storage to the node. `record` tells the life it is in.
-    pub(crate) fn install_partition(
-        &mut self,
-        id: StorageId,
-        storage: Box<dyn Storage>,
-        record: &PartitionRecord,
-        (topic_name, definition): (&str, &Definition),
-    ) {
-        let Some(kind) = self.ctx.kind(&record.storage) else {
-            return;
-        };
-        let max = kind.durability_max();
-        // A storage with files may find no space for what it has in memory.
-        // Waiting until it is written costs little, and nothing that was
-        // acknowledged or seen is ever taken back.
-        let least = Durability::Written.min(max);
-        let opened = Opened {
-            id,
-            key: PartitionKey {
-                topic: record.topic,
-                partition: record.partition,
-            },
-            topic_name: topic_name.to_owned(),
-            storage,
-            kind,
-            durability: definition.durability().unwrap_or(max).max(least),
-            directory: partition_directory(&self.ctx.options.directory, record),
-            leader_epoch: record.leader_epoch,
-            ended: record.ended.clone(),
-        };
-        let partition = Partition::new(opened, &self.ctx);
-        self.partitions.insert(id, partition);
-        self.keep_partition(id, definition);
     }
 
     /// Every partition is open: the records are written last.
-    fn propose(&mut self, id: u64) {
-        let Some(making) = self.topics.pending.get(&id) else {
+    fn propose(&mut self, id: u64, lent: &mut Lent<'_>) {
+        let Some(making) = self.pending.get(&id) else {
             return;
         };
-        let mut records: Vec<Record> = making
-            .record
-            .clone()
-            .map(Record::Topic)
-            .into_iter()
-            .collect();
-        records.extend(
-            making
-                .partitions
-                .iter()
-                .map(|(_, record)| Record::Partition(record.clone())),
-        );
-        if records.is_empty() {
-            self.made(id, Ok(()));
-        } else {
-            self.submit(records, Decided::Made(id));
-        }
+        let topic = making.record.clone().map(Record::Topic);
+        let partitions = making.partitions.iter();
+        let partitions = partitions.map(|(_, record)| Record::Partition(record.clone()));
+        let records = topic.into_iter().chain(partitions).collect();
+        lent.commands.submit(records, Decided::Made(id), lent.ctx);
     }
 
     /// A partition could not be made: nothing is left behind.
-    fn give_up_making(&mut self, id: u64) {
-        let Some(making) = self.topics.pending.remove(&id) else {
+    fn give_up(&mut self, id: u64, lent: &mut Lent<'_>) {
+        let Some(making) = self.pending.remove(&id) else {
             return;
         };
+        lent.commands.ahead.end(&making.claim);
         for (storage, _) in &making.partitions {
-            self.at(*storage, |partition, ctx| partition.leave(true, ctx));
-        }
-        if let Some(topic) = self.topics.get_mut(making.topic) {
-            topic.busy = None;
+            let leave = Effect::Remove(*storage, None);
+            lent.ctx.effects.push_back(leave);
         }
         if let Some(failure) = making.failure {
-            self.refuse_request(making.caller, failure);
+            lent.ctx.refuse(making.caller, failure);
         }
     }
 
-    /// The records are durable, or will perhaps never be.
-    pub(crate) fn made(&mut self, id: u64, result: Result<(), ControlError>) {
+    /// The records are durable, or will perhaps never be. Returns the caller and the topic, if
+    /// that has them now.
+    pub fn made(
+        &mut self,
+        id: u64,
+        result: Result<(), ControlError>,
+        topics: &mut Topics,
+        commands: &mut Commands,
+        ctx: &mut Ctx,
+    ) -> Option<(RequestId, TopicId)> {
+        let making = self.pending.remove(&id)?;
+        commands.ahead.end(&making.claim);
         if let Err(error) = result {
             // Whether the records survive is unknown, so the directories stay:
             // the next start sets aside what nothing refers to.
-            if let Some(making) = self.topics.pending.remove(&id) {
-                if let Some(topic) = self.topics.get_mut(making.topic) {
-                    topic.busy = None;
-                }
-                self.refuse_request(making.caller, undecided(&error));
-            }
-            return;
+            ctx.refuse(making.caller, undecided(&error));
+            return None;
         }
-        let Some(making) = self.topics.pending.remove(&id) else {
-            return;
-        };
         if let Some(record) = &making.record {
             let topic = Topic::new(record, making.definition.clone());
-            self.topics.insert(making.topic, topic);
+            topics.insert(making.topic, topic);
         }
-        if let Some(topic) = self.topics.get_mut(making.topic) {
-            topic.busy = None;
-            let slots = making
-                .partitions
-                .iter()
-                .map(|(storage, _)| Slot::Open(*storage));
+        if let Some(topic) = topics.get_mut(making.topic) {
+            let slots = making.partitions.iter();
+            let slots = slots.map(|(storage, _)| Slot::Open(*storage));
             topic.partitions.extend(slots);
         }
-        self.share_partitions(making.topic);
-        self.share_total(making.topic);
-        self.topic_files
-            .keep(making.topic, self.commands.table(), &mut self.ctx);
-        match self.view().description(making.topic) {
-            Some(description) => self.answer(making.caller, Answer::Topic(description)),
-            None => self.refuse_request(making.caller, unknown_topic(making.topic)),
-        }
+        Some((making.caller, making.topic))
     }
+}
 
-    pub(crate) fn delete_topic(
-        &mut self,
-        caller: RequestId,
-        TopicName { name }: TopicName,
-    ) -> Result<(), Refused> {
-        self.drain.refuse_begun()?;
-        // From the table: one that this version cannot serve can be deleted too.
-        let entry = self
-            .commands
-            .table()
-            .named(self.sessions.namespace(caller.link), &name);
-        let id = entry
-            .map(|entry| entry.record.topic)
-            .ok_or_else(|| no_topic(&name))?;
-        if let Some(topic) = self.topics.get_mut(id) {
-            if let Some(busy) = topic.busy {
-                return Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy));
-            }
-            topic.busy = Some("the topic is being deleted");
-        }
-        self.submit(
-            vec![Record::TopicDeleted(id)],
-            Decided::TopicDeleted(caller, id),
-        );
-        Ok(())
+/// Refuses to change a topic that is being changed.
+pub(super) fn refuse_busy(topic: TopicId, commands: &Commands) -> Result<(), Refused> {
+    match commands.ahead.busy(topic) {
+        Some(busy) => Err(ErrorReply::retryable(ErrorCode::UnknownTopic, 50, busy)),
+        None => Ok(()),
     }
+}
 
-    /// The record comes first, then the directories go.
-    pub(crate) fn topic_deleted(
-        &mut self,
-        caller: RequestId,
-        id: TopicId,
-        result: Result<(), ControlError>,
-    ) {
-        if let Err(error) = result {
-            // It may be asked again.
-            if let Some(topic) = self.topics.get_mut(id) {
-                topic.busy = None;
-            }
-            self.refuse_request(caller, undecided(&error));
-            return;
+/// How the storage of a partition is opened.
+pub(crate) fn open_partition(
+    record: &PartitionRecord,
+    definition: &Definition,
+    durability: Durability,
+    table: &Table,
+    ctx: &Ctx,
+) -> OpenPartition {
+    let bound = limits(record.topic, definition, table, ctx);
+    OpenPartition {
+        directory: partition_directory(&ctx.options.directory, record),
+        topic: record.topic,
+        partition: record.partition,
+        incarnation: record.incarnation,
+        durability,
+        config: record.config.clone(),
+        retention: storage_retention(definition, bound),
+        boot_id: ctx.options.boot_id.clone(),
+        unix_ns: ctx.now.unix_ns,
+        create: false,
+    }
+}
+
+/// Deletes a topic, with all that is in it. Its caller is answered when that is durable.
+pub(super) fn delete(caller: RequestId, name: &str, lent: &mut Lent<'_>) -> Result<(), Refused> {
+    lent.drain.refuse_begun()?;
+    let namespace = lent.sessions.namespace(caller.link);
+    // From the table: one that this version cannot serve can be deleted too.
+    let entry = lent.commands.table().named(namespace, name);
+    let id = entry
+        .map(|entry| entry.record.topic)
+        .ok_or_else(|| no_topic(name))?;
+    refuse_busy(id, lent.commands)?;
+    let records = vec![Record::TopicDeleted(id)];
+    let decided = Decided::TopicDeleted(caller, id);
+    lent.commands.submit(records, decided, lent.ctx);
+    Ok(())
+}
+
+/// The record comes first, then the directories go.
+pub(super) fn deleted(topic: Topic, ctx: &mut Ctx) {
+    for slot in topic.partitions {
+        if let Slot::Open(storage) = slot {
+            let error = refuse(
+                ErrorCode::UnknownTopic,
+                format!("topic {:?} was deleted", topic.name),
+            );
+            ctx.effects.push_back(Effect::Remove(storage, Some(error)));
         }
-        self.forget_shared(id);
-        self.topic_files
-            .keep(id, self.commands.table(), &mut self.ctx);
-        if let Some(topic) = self.topics.remove(id) {
-            for slot in topic.partitions {
-                if let Slot::Open(storage) = slot {
-                    let error = refuse(
-                        ErrorCode::UnknownTopic,
-                        format!("topic {:?} was deleted", topic.name),
-                    );
-                    self.at(storage, |partition, ctx| {
-                        partition.end_readers(&error, ctx);
-                        partition.fail(&error, ctx);
-                        partition.leave(true, ctx);
-                    });
-                }
-            }
-        }
-        self.answer(caller, Answer::Done);
     }
 }

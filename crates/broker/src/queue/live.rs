@@ -130,14 +130,19 @@ pub(crate) struct Shelf {
 }
 
 impl Queue {
-    /// There is a queue: it was made, or is known from before the start. Its record may not be
-    /// durable yet.
-    pub fn new(id: SharedId, shared: &Shared, options: QueueOptions, ctx: &mut Ctx) -> Self {
+    /// There is a queue: it was made, or is known from before the start, when these members are
+    /// awaited. Its record may not be durable yet.
+    pub fn new(
+        id: SharedId,
+        shared: &Shared,
+        options: QueueOptions,
+        awaited: BTreeSet<MemberId>,
+        ctx: &mut Ctx,
+    ) -> Self {
         // What came to nothing before the start goes on by itself.
         ctx.timers.insert(ctx.now.monotonic, Timer::Queue(id));
         let topic = shared.record.topic;
         let consumer = shared.record.consumer.clone();
-        let awaited: BTreeSet<MemberId> = shared.members.keys().copied().collect();
         Self {
             id,
             topic,

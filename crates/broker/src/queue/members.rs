@@ -6,6 +6,7 @@ use super::live::{Lent, Queue};
 use super::partition::{Doing, Rules, Waiting};
 use crate::coordinator::table::QueueEntry;
 use crate::ctx::Ctx;
+use crate::ids::RequestId;
 use crate::partition::Partitions;
 use crate::refusal::refuse;
 use std::collections::BTreeMap;
@@ -131,6 +132,17 @@ impl Queue {
             shelf.state.give_back_unnamed(member, &known, rules, loads);
         }
         (settled, expired)
+    }
+
+    /// How long members of before the start are awaited at most, for the answer to a member that
+    /// joins by this request; 0 if none are. It is notified of the end, too.
+    pub fn tell_recovering(&mut self, member: MemberId, caller: RequestId, lent: &Lent<'_>) -> u32 {
+        let now = lent.ctx.now.monotonic;
+        let recovering_ms = lent.shared.recovering_ms(&self.awaited, now);
+        if recovering_ms > 0 {
+            self.told_recovering.insert(member, caller);
+        }
+        recovering_ms
     }
 
     /// A member is there to be given events: it has joined, or was heard of again.

@@ -5,7 +5,7 @@ use super::live::{Lent, Queue, RETRY_AFTER, Shelf};
 use super::partition::{Leased, Load, Waiting};
 use super::staging::Staged;
 use crate::answer::Delivery;
-use crate::coordinator::members::shared::Member;
+use crate::coordinator::members::presence::Member;
 use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::faults::Fault;

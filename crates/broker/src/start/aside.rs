@@ -3,9 +3,10 @@
 use super::remembered::Remembered;
 use super::survey::{Survey, Unnamed};
 use crate::blocking::{list, make_directory};
+use crate::coordinator::table::Table;
 use crate::coordinator::topic_file;
+use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::node::Node;
 use crate::options::{NodeError, StartReport};
 use crate::small_file;
 use log::{Disk, Operation};
@@ -18,118 +19,116 @@ pub(crate) fn names(disk: &dyn Disk, data: &Path) -> Vec<String> {
     list(disk, &data.join(DIRECTORY)).unwrap_or_default()
 }
 
-impl Node {
-    /// Removes what is left of deleted topics, and sets aside what no record names.
-    pub(super) fn clear_up(
-        &self,
-        survey: &Survey,
-        disk: &dyn Disk,
-        report: &mut StartReport,
-    ) -> Result<(), NodeError> {
-        let data = self.ctx.options.directory.clone();
-        let table = self.commands.table();
-        let deleted: Vec<_> = table.deleted().copied().collect();
-        for unnamed in &survey.unnamed {
-            let is_known = unnamed.of.as_ref().is_some_and(|(topic, partition, _)| {
-                let entry = table.topic(*topic);
-                entry.is_some_and(|entry| entry.partitions.contains_key(partition))
-            });
-            // It was made known again.
-            if is_known {
-                continue;
+/// Removes what is left of deleted topics, and sets aside what no record names.
+pub(super) fn clear_up(
+    table: &Table,
+    ctx: &Ctx,
+    survey: &Survey,
+    disk: &dyn Disk,
+    report: &mut StartReport,
+) -> Result<(), NodeError> {
+    let data = &ctx.options.directory;
+    let deleted: Vec<_> = table.deleted().copied().collect();
+    for unnamed in &survey.unnamed {
+        let is_known = unnamed.of.as_ref().is_some_and(|(topic, partition, _)| {
+            let entry = table.topic(*topic);
+            entry.is_some_and(|entry| entry.partitions.contains_key(partition))
+        });
+        // It was made known again.
+        if is_known {
+            continue;
+        }
+        let path = unnamed.path.display();
+        let line = if unnamed.is_deleted || ctx.planted(Fault::DeleteUnnamed) {
+            match remove_deleted(unnamed, ctx) {
+                None => format!("removed {path}: its topic was deleted"),
+                Some(why) => format!("{path}, of a deleted topic, stays: {why}"),
             }
-            let path = unnamed.path.display();
-            let line = if unnamed.is_deleted || self.ctx.planted(Fault::DeleteUnnamed) {
-                match self.remove_deleted(unnamed) {
-                    None => format!("removed {path}: its topic was deleted"),
-                    Some(why) => format!("{path}, of a deleted topic, stays: {why}"),
-                }
-            } else {
-                let events = match unnamed.traces {
-                    Some(traces) if !traces.holds_events => ", and it never held an event",
-                    _ => "",
-                };
-                let moved = self.set_aside(disk, &unnamed.path, &unnamed.name)?;
-                format!(
-                    "no topic names {path}{events}: moved to {}",
-                    moved.display()
-                )
+        } else {
+            let events = match unnamed.traces {
+                Some(traces) if !traces.holds_events => ", and it never held an event",
+                _ => "",
             };
-            report.lines.push(line);
-        }
-        for topic in survey.topic_files.keys() {
-            let path = topic_file::path(&data, *topic);
-            if table.topic(*topic).is_some() {
-                continue;
-            }
-            if deleted.contains(topic) {
-                small_file::remove(disk, &path)?;
-                continue;
-            }
-            let moved = self.set_aside(disk, &path, &topic.to_string())?;
-            report.lines.push(format!(
-                "topic {topic} cannot be rebuilt from its file: moved to {}",
+            let moved = set_aside(ctx, disk, &unnamed.path, &unnamed.name)?;
+            format!(
+                "no topic names {path}{events}: moved to {}",
                 moved.display()
-            ));
-        }
-        Ok(())
+            )
+        };
+        report.lines.push(line);
     }
+    for topic in survey.topic_files.keys() {
+        let path = topic_file::path(data, *topic);
+        if table.topic(*topic).is_some() {
+            continue;
+        }
+        if deleted.contains(topic) {
+            small_file::remove(disk, &path)?;
+            continue;
+        }
+        let moved = set_aside(ctx, disk, &path, &topic.to_string())?;
+        report.lines.push(format!(
+            "topic {topic} cannot be rebuilt from its file: moved to {}",
+            moved.display()
+        ));
+    }
+    Ok(())
+}
 
-    /// Removes a partition of a deleted topic; says why it stays.
-    fn remove_deleted(&self, unnamed: &Unnamed) -> Option<String> {
-        let kind = unnamed.of.as_ref().map(|(_, _, kind)| kind.as_str());
-        match kind.and_then(|kind| self.ctx.kind(kind)) {
-            Some(kind) => kind.remove(&unnamed.path).err().map(|why| why.to_string()),
-            None => Some("its kind of storage is not known".to_owned()),
+/// Removes a partition of a deleted topic; says why it stays.
+fn remove_deleted(unnamed: &Unnamed, ctx: &Ctx) -> Option<String> {
+    let kind = unnamed.of.as_ref().map(|(_, _, kind)| kind.as_str());
+    match kind.and_then(|kind| ctx.kind(kind)) {
+        Some(kind) => kind.remove(&unnamed.path).err().map(|why| why.to_string()),
+        None => Some("its kind of storage is not known".to_owned()),
+    }
+}
+
+/// Moves a directory or file to `lost+found`, durably.
+fn set_aside(ctx: &Ctx, disk: &dyn Disk, path: &Path, name: &str) -> Result<PathBuf, NodeError> {
+    let data = &ctx.options.directory;
+    make_directory(disk, data, DIRECTORY)?;
+    let aside = data.join(DIRECTORY);
+    let to = aside.join(format!("{name}-{}", ctx.now.unix_ns));
+    let from = path.to_owned();
+    disk.execute(Operation::Rename {
+        from,
+        to: to.clone(),
+    })?;
+    small_file::sync_directory(disk, &aside)?;
+    if let Some(parent) = path.parent() {
+        small_file::sync_directory(disk, parent)?;
+    }
+    Ok(to)
+}
+
+/// Makes the files of all topics say what the table says.
+pub(super) fn keep_topic_files(
+    table: &Table,
+    data: &Path,
+    survey: &Survey,
+    disk: &dyn Disk,
+    report: &mut StartReport,
+) {
+    let mut failed = None;
+    for (topic, entry) in table.topics() {
+        let file = topic_file::TopicFile::of(entry);
+        match survey.topic_files.get(topic) {
+            Some(topic_file::Found::File(found)) if *found == file => continue,
+            _ => {}
+        }
+        // Should a power loss damage it, the next start writes it again.
+        let path = topic_file::path(data, *topic);
+        if let Err(error) = small_file::write(disk, &path, file.to_bytes(), false) {
+            failed = Some(error);
+            break;
         }
     }
-
-    /// Moves a directory or file to `lost+found`, durably.
-    fn set_aside(&self, disk: &dyn Disk, path: &Path, name: &str) -> Result<PathBuf, NodeError> {
-        let data = &self.ctx.options.directory;
-        make_directory(disk, data, DIRECTORY)?;
-        let aside = data.join(DIRECTORY);
-        let to = aside.join(format!("{name}-{}", self.ctx.now.unix_ns));
-        let from = path.to_owned();
-        disk.execute(Operation::Rename {
-            from,
-            to: to.clone(),
-        })?;
-        small_file::sync_directory(disk, &aside)?;
-        if let Some(parent) = path.parent() {
-            small_file::sync_directory(disk, parent)?;
-        }
-        Ok(to)
-    }
-
-    /// Makes the files of all topics say what the table says.
-    pub(super) fn keep_topic_files(
-        &self,
-        survey: &Survey,
-        disk: &dyn Disk,
-        report: &mut StartReport,
-    ) {
-        let data = &self.ctx.options.directory;
-        let mut failed = None;
-        for (topic, entry) in self.commands.table().topics() {
-            let file = topic_file::TopicFile::of(entry);
-            match survey.topic_files.get(topic) {
-                Some(topic_file::Found::File(found)) if *found == file => continue,
-                _ => {}
-            }
-            // Should a power loss damage it, the next start writes it again.
-            let path = topic_file::path(data, *topic);
-            if let Err(error) = small_file::write(disk, &path, file.to_bytes(), false) {
-                failed = Some(error);
-                break;
-            }
-        }
-        if let Some(error) = failed {
-            report.lines.push(format!(
-                "not all files of topics are written, without which topics cannot be rebuilt \
+    if let Some(error) = failed {
+        report.lines.push(format!(
+            "not all files of topics are written, without which topics cannot be rebuilt \
                  should the internal partition be lost: {error}"
-            ));
-        }
+        ));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The file is `start.json`; its page is `docs/format/directory.md`.
 
-use crate::coordinator::controller::Single;
+use crate::coordinator::controller::Controller;
 use crate::ctx::Ctx;
 use crate::ids::Purpose;
 use crate::io::Job;
@@ -132,7 +132,7 @@ impl Remembered {
 
     /// Before the internal partition is closed: remembers how far it came. Whether that is
     /// under way.
-    pub fn keep(&mut self, controller: &Single, ctx: &mut Ctx) -> bool {
+    pub fn keep(&mut self, controller: &dyn Controller, ctx: &mut Ctx) -> bool {
         let end = controller.end().0;
         if self.is_ending || end == self.internal_end {
             return false;

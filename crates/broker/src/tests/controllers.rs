@@ -46,12 +46,12 @@ impl Driven for Alone {
 
     fn step(&mut self) -> bool {
         self.single.advance();
-        let operation = self.single.storage().poll_operation();
+        let operation = self.single.poll_operation();
         let Some((token, operation)) = operation else {
             return false;
         };
         let result = self.disk.execute(operation);
-        self.single.storage().complete(token, result);
+        self.single.complete(token, result);
         self.single.advance();
         true
     }
@@ -101,7 +101,7 @@ fn what_is_gathered_goes_out_behind_what_is_told() {
     while alone.single.table().topic_count() == 0 {
         assert!(alone.step(), "the first command is kept");
     }
-    assert!(alone.single.storage().poll_operation().is_none());
+    assert!(alone.single.poll_operation().is_none());
     let told = alone.single.poll_completion();
     assert_eq!(told, Some((CommandToken(0), Ok(()))));
     assert!(alone.single.poll_completion().is_none());

@@ -508,7 +508,7 @@ fn a_new_queue_begins_where_it_was_told_to() {
 impl World {
     /// Below which offset all is settled in a queue.
     fn settled_below(&self, topic: TopicId, consumer: &str) -> u64 {
-        let entry = self.node.commands.table().topic(topic).unwrap();
+        let entry = self.node.coordinator.commands.table().topic(topic).unwrap();
         let queue = &entry.shared(consumer).unwrap().queue;
         let partition = queue.get(&PartitionIndex(0));
         partition.map_or(0, |queue| queue.settled.first_missing().0)

@@ -12,11 +12,12 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 16] = [
+const PROMISES: [(Promise, Fault); 17] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
     (a_moved_cursor_is_durable, Fault::CursorEarly),
+    (a_refused_cursor_is_where_it_was, Fault::NoRollback),
     (
         a_retry_gets_the_offsets_of_its_first_try,
         Fault::NoDeduplication,
@@ -115,6 +116,43 @@ fn an_ack_is_durable(mut ground: Ground) -> Result<(), String> {
     check(
         world.texts(link, subscription) == ["a"],
         "an acknowledged event is gone",
+    )
+}
+
+/// While the disk is full, an acknowledgement is refused. Nothing is built on it: sent again, it
+/// is recorded.
+fn a_refused_cursor_is_where_it_was(mut ground: Ground) -> Result<(), String> {
+    ground.limits.internal_bytes_max = 16 * 1024;
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a", "b", "c"]);
+    ground.disk.set_space(Some(0));
+    // There is some space that was taken before.
+    let is_full = |world: &mut World| {
+        let to = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
+        world.error(link, to).is_some()
+    };
+    let full = (0..1000).any(|_| is_full(&mut world));
+    check(full, "the disk is not full")?;
+    let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+    let error = world.error(link, id).ok_or("recorded on a full disk")?;
+    check(error.code == ErrorCode::StorageFull, &error.message)?;
+    ground.disk.set_space(None);
+    // The first that is refused has the disk looked at again.
+    let is_taken = |world: &mut World| {
+        let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+        world.pass(Duration::from_secs(1));
+        world.error(link, id).is_none()
+    };
+    let taken = (0..10).any(|_| is_taken(&mut world));
+    check(taken, "refused with space")?;
+    ground.kill();
+    let mut world = ground.start();
+    let link = world.connect();
+    check(
+        world.cursor(link, topic) == Some(at(1, 2)),
+        "what was confirmed is not recorded",
     )
 }
 

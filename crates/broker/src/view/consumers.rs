@@ -2,7 +2,8 @@
 
 use super::View;
 use crate::coordinator::members::group::Group;
-use crate::coordinator::members::shared::{Presence, Shared};
+use crate::coordinator::members::presence::Presence;
+use crate::coordinator::members::shared::Shared;
 use crate::coordinator::served_topic::Slot;
 use crate::coordinator::table::TopicEntry;
 use crate::ids::{LinkId, SharedId};
@@ -26,7 +27,7 @@ impl<'a> View<'a> {
         let mut readers = self.readers(topic);
         let mut names = self.consumer_names(topic, &readers);
         names.retain(|name| only.is_empty() || name == only);
-        let describe = |name: String| match self.shared.named(topic, &name) {
+        let describe = |name: String| match self.members.named(topic, &name) {
             Some(id) => self.describe_shared(id, entry),
             None => Some(ConsumerDescription {
                 kind: ConsumerKind::Independent,
@@ -43,7 +44,7 @@ impl<'a> View<'a> {
     pub fn consumer_names(&self, topic: TopicId, readers: &Readers) -> BTreeSet<String> {
         let entry = self.commands.table().topic(topic);
         let cursors = entry.into_iter().flat_map(|entry| entry.cursors.keys());
-        let shared = self.shared.of(topic).filter_map(|id| self.shared.get(id));
+        let shared = self.members.of(topic).filter_map(|id| self.members.get(id));
         let shared = shared.map(|shared| &shared.record.consumer);
         let names = cursors.chain(shared).chain(readers.keys());
         names.cloned().collect()
@@ -109,7 +110,7 @@ impl<'a> View<'a> {
     }
 
     fn describe_shared(&self, id: SharedId, entry: &TopicEntry) -> Option<ConsumerDescription> {
-        let shared = self.shared.get(id)?;
+        let shared = self.members.get(id)?;
         let record = &shared.record;
         let partitions = match shared.is_queue() {
             true => (0..self.topics.get(record.topic)?.partitions.len())
@@ -224,8 +225,8 @@ impl<'a> View<'a> {
         consumer: &str,
         readers: Vec<MemberDescription>,
     ) -> Value {
-        let shared = self.shared.named(topic, consumer);
-        let shared = shared.and_then(|id| Some((id, self.shared.get(id)?)));
+        let shared = self.members.named(topic, consumer);
+        let shared = shared.and_then(|id| Some((id, self.members.get(id)?)));
         let (kind, members) = match shared {
             Some((id, shared)) => (shared.record.kind, self.describe_members(id, shared)),
             None => (ConsumerKind::Independent, readers),
@@ -248,8 +249,8 @@ impl<'a> View<'a> {
         let slot = self.topics.get(topic)?.partitions.get(index)?;
         let cursors = self.commands.table().topic(topic)?.cursors.get(consumer);
         let cursor = cursors.and_then(|cursors| cursors.get(&partition)).copied();
-        let shared = self.shared.named(topic, consumer);
-        let Some((id, shared)) = shared.and_then(|id| Some((id, self.shared.get(id)?))) else {
+        let shared = self.members.named(topic, consumer);
+        let Some((id, shared)) = shared.and_then(|id| Some((id, self.members.get(id)?))) else {
             let cursor = self.cursor_in(partition, slot, Some(cursor?));
             return Some((ConsumerKind::Independent, cursor));
         };

@@ -6,9 +6,29 @@ use crate::coordinator::table::TopicEntry;
 use topic::Definition;
 use wire::message::*;
 use wire::record::PartitionRecord;
-use wire::{Durability, Offset, TopicId};
+use wire::{Durability, Offset, ProducerEpoch, ProducerId, TopicId};
 
 impl View<'_> {
+    /// What a producer hears that was opened: what each partition expects of it.
+    pub fn producer_opened(
+        &self,
+        topic: TopicId,
+        producer: ProducerId,
+        epoch: ProducerEpoch,
+    ) -> ProducerOpened {
+        let storages = self.topics.storages(topic);
+        let next = storages.filter_map(|(index, storage)| {
+            let partition = self.partitions.get(&storage)?;
+            let (appends, store) = (&partition.appends, &partition.store);
+            Some((index, appends.next_sequence(producer, epoch, store)?))
+        });
+        ProducerOpened {
+            producer,
+            epoch,
+            next: next.collect(),
+        }
+    }
+
     pub fn description(&self, id: TopicId) -> Option<TopicDescription> {
         let entry = self.commands.table().topic(id)?;
         let topic = self.topics.get(id)?;

@@ -5,8 +5,8 @@ use crate::blocking::Blocking;
 use crate::coordinator::table::Table;
 use crate::options::NodeError;
 use log::{
-    Append, Found, OpenPartition, ReadBatches, ReadToken, Recovery, Storage, StorageError,
-    StorageEvent,
+    Append, DiskError, Found, OpenPartition, Operation, OperationToken, Outcome, ReadBatches,
+    ReadToken, Recovery, Storage, StorageError, StorageEvent,
 };
 use memory::Buffer;
 use std::collections::VecDeque;
@@ -88,68 +88,8 @@ impl Single {
         Ok((single, damage))
     }
 
-    pub fn storage(&mut self) -> &mut dyn Storage {
-        self.storage.as_mut()
-    }
-
-    /// The number of the next record.
-    pub fn end(&self) -> Offset {
-        self.end
-    }
-
-    pub fn set_time(&mut self, unix_ns: u64) {
-        self.unix_ns = unix_ns;
-    }
-
-    /// Why commands are not carried out any more, if so.
-    pub fn failure(&self) -> Option<String> {
-        self.storage.state().failure
-    }
-
-    /// Whether nothing is under way.
-    pub fn is_idle(&self) -> bool {
-        self.gathered.is_empty() && self.in_flight.is_empty() && self.compaction.snapshot.is_none()
-    }
-
-    /// Whether the storage has closed cleanly.
-    pub fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// Goes on after anything that may have changed the storage's state.
-    /// Whoever calls polls the storage's operations afterwards.
-    pub fn advance(&mut self) {
-        while let Some(event) = self.storage.poll_event() {
-            match event {
-                StorageEvent::Closed => self.closed = true,
-                StorageEvent::Refused { from, error } => {
-                    self.end = from;
-                    self.refuse(&ControlError::Full(error.to_string()));
-                }
-                // Progress is seen below; what the snapshot replaced is no loss.
-                _ => {}
-            }
-        }
-        self.complete();
-        let state = self.storage.state();
-        if let Some(reason) = state.failure {
-            self.fail(&reason);
-            return;
-        }
-        // Whoever waits for what is done may submit more, built on what is
-        // gathered: should that be refused, it is refused with it.
-        if !self.done.is_empty() {
-            return;
-        }
-        if self.in_flight.is_empty() && self.compaction.snapshot.is_none() {
-            self.append_gathered(state.bytes);
-            // Commands without a record wait for nothing but those before them.
-            self.complete();
-        }
-    }
-
     /// Applies what has become as durable as it is to be.
-    fn complete(&mut self) {
+    fn complete_durable(&mut self) {
         if self.storage.state().reached(self.level()) >= self.end {
             for (token, command) in self.in_flight.drain(..) {
                 command
@@ -301,12 +241,74 @@ impl Controller for Single {
         &self.table
     }
 
+    fn set_time(&mut self, unix_ns: u64) {
+        self.unix_ns = unix_ns;
+    }
+
     fn submit(&mut self, token: CommandToken, command: Command) {
         self.gathered.push_back((token, command));
     }
 
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)> {
         self.done.pop_front()
+    }
+
+    fn advance(&mut self) {
+        while let Some(event) = self.storage.poll_event() {
+            match event {
+                StorageEvent::Closed => self.closed = true,
+                StorageEvent::Refused { from, error } => {
+                    self.end = from;
+                    self.refuse(&ControlError::Full(error.to_string()));
+                }
+                // Progress is seen below; what the snapshot replaced is no loss.
+                _ => {}
+            }
+        }
+        self.complete_durable();
+        let state = self.storage.state();
+        if let Some(reason) = state.failure {
+            self.fail(&reason);
+            return;
+        }
+        // Whoever waits for what is done may submit more, built on what is
+        // gathered: should that be refused, it is refused with it.
+        if !self.done.is_empty() {
+            return;
+        }
+        if self.in_flight.is_empty() && self.compaction.snapshot.is_none() {
+            self.append_gathered(state.bytes);
+            // Commands without a record wait for nothing but those before them.
+            self.complete_durable();
+        }
+    }
+
+    fn poll_operation(&mut self) -> Option<(OperationToken, Operation)> {
+        self.storage.poll_operation()
+    }
+
+    fn complete(&mut self, token: OperationToken, result: Result<Outcome, DiskError>) {
+        self.storage.complete(token, result);
+    }
+
+    fn end(&self) -> Offset {
+        self.end
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.storage.state().failure
+    }
+
+    fn is_idle(&self) -> bool {
+        self.gathered.is_empty() && self.in_flight.is_empty() && self.compaction.snapshot.is_none()
+    }
+
+    fn close(&mut self) {
+        self.storage.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed
     }
 }
 

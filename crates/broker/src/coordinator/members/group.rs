@@ -1,14 +1,16 @@
 //! Groups: a topic's partitions are shared out among members. The states of
 //! an assignment are on the page `docs/concept/sharing.md`.
 
-mod assignment;
-
+use crate::ids::RequestId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topic::GroupOptions;
 use wire::codec::Appended;
 use wire::message::Assigned;
 use wire::{MemberId, PartitionIndex};
+
+/// Owns what is free.
+pub(super) const NOBODY: MemberId = MemberId(0);
 
 /// What a group shares out. A partition that is not named here is free.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Group {
     }
 
     /// A member is gone: what it owned is free, and returned.
-    fn disown(&mut self, member: MemberId) -> Vec<PartitionIndex> {
+    pub fn disown(&mut self, member: MemberId) -> Vec<PartitionIndex> {
         self.told.remove(&member);
         self.awaited.remove(&member);
         let owned = self.owned.iter();
@@ -112,7 +114,7 @@ impl Group {
     }
 
     /// What `old` owned is granted to `new`, by the grant of this number, and returned.
-    fn inherit(&mut self, old: MemberId, new: MemberId, grant: u64) -> Vec<PartitionIndex> {
+    pub fn inherit(&mut self, old: MemberId, new: MemberId, grant: u64) -> Vec<PartitionIndex> {
         self.told.remove(&old);
         self.awaited.remove(&old);
         let mut inherited = Vec::new();
@@ -142,6 +144,109 @@ impl Group {
             }
         }
         all
+    }
+
+    /// Who owns a partition, or will when that is durable.
+    pub fn owner(&self, partition: PartitionIndex) -> Option<MemberId> {
+        self.owned
+            .get(&partition)
+            .map(|assignment| assignment.owner)
+    }
+
+    /// A partition is free. Returns who owned it.
+    pub fn free(&mut self, partition: PartitionIndex) -> Option<MemberId> {
+        let assignment = self.owned.remove(&partition)?;
+        Some(assignment.owner)
+    }
+
+    /// A member is there: it is told what it owns, whether anything is new or not.
+    pub fn member_present(&mut self, member: MemberId) {
+        self.told.remove(&member);
+        self.awaited.remove(&member);
+    }
+
+    /// Shares the partitions out anew among the members, of whom those take that are present:
+    /// what is to be elsewhere is to be released until the revoke timeout has passed, and what
+    /// is free is granted, by the grant of this number, and returned. `twice` is a planted fault.
+    pub fn share_out(
+        &mut self,
+        members: &BTreeMap<MemberId, bool>,
+        partition_count: u32,
+        grant: u64,
+        now: Duration,
+        twice: bool,
+    ) -> Vec<(PartitionIndex, MemberId)> {
+        // What is being revoked goes to whoever needs it when it is free.
+        let owners = self.owned.iter().filter(|(_, assignment)| {
+            !matches!(assignment.state, AssignmentState::Revoking { .. })
+        });
+        let owners = owners
+            .map(|(partition, assignment)| (*partition, assignment.owner))
+            .collect();
+        let target = balance(members, partition_count, &owners);
+        let until = now + Duration::from_millis(self.options.revoke_timeout_ms);
+        let mut granted = Vec::new();
+        for (partition, member) in target {
+            match self.owned.get_mut(&partition) {
+                Some(assignment)
+                    if assignment.state == AssignmentState::Granted
+                        && assignment.owner != member
+                        && !twice =>
+                {
+                    assignment.state = AssignmentState::Revoking { until };
+                }
+                Some(assignment) if assignment.owner == member || !twice => {}
+                _ => {
+                    let assignment = Assignment {
+                        owner: member,
+                        state: AssignmentState::Granting(grant),
+                    };
+                    self.owned.insert(partition, assignment);
+                    granted.push((partition, member));
+                }
+            }
+        }
+        granted
+    }
+
+    /// What was not released in time.
+    pub fn overdue(&self, now: Duration) -> Vec<PartitionIndex> {
+        let overdue = |assignment: &Assignment| matches!(assignment.state, AssignmentState::Revoking { until } if until <= now);
+        let owned = self.owned.iter();
+        owned
+            .filter(|(_, assignment)| overdue(assignment))
+            .map(|(partition, _)| *partition)
+            .collect()
+    }
+
+    /// Of these members, those to whom what they own is news, and what each is told. `twice` is
+    /// a planted fault.
+    pub fn news(
+        &mut self,
+        members: impl Iterator<Item = (MemberId, RequestId)>,
+        recovering_ms: u32,
+        twice: bool,
+    ) -> Vec<(RequestId, Assigned)> {
+        let mut all = self.assigned();
+        let mut news = Vec::new();
+        for (member, caller) in members {
+            let mut assigned = all.remove(&member).unwrap_or_else(nothing);
+            // That the time passes is no news.
+            assigned.recovering_ms = Appended(recovering_ms.min(1));
+            let count = |told: &Assigned| told.partitions.len();
+            if twice && self.told.get(&member).map_or(0, count) > count(&assigned) {
+                continue;
+            }
+            if self.told.get(&member) != Some(&assigned) {
+                let now = Assigned {
+                    recovering_ms: Appended(recovering_ms),
+                    ..assigned.clone()
+                };
+                self.told.insert(member, assigned);
+                news.push((caller, now));
+            }
+        }
+        news
     }
 
     /// When the next revoked partition is lost.

@@ -1,0 +1,78 @@
+//! Answers to requests that change nothing.
+
+use super::View;
+use crate::coordinator::served_topic::Slot;
+use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
+use wire::message::{ConsumerList, GapList, TopicDescription, TopicList};
+use wire::{ErrorCode, TopicId};
+
+impl View<'_> {
+    /// The topics of a namespace.
+    pub fn topic_list(&self, namespace: &str) -> TopicList {
+        let entries = self.commands.table().namespace(namespace);
+        let topics = entries.filter_map(|entry| self.description(entry.record.topic));
+        TopicList {
+            topics: topics.collect(),
+        }
+    }
+
+    /// The topic of a name.
+    pub fn topic_description(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<TopicDescription, Refused> {
+        let id = self.topic_named(namespace, name)?;
+        self.description(id).ok_or_else(|| unknown_topic(id))
+    }
+
+    /// What a topic has lost.
+    pub fn gap_list(&self, namespace: &str, name: &str) -> Result<GapList, Refused> {
+        let id = self.topic_named(namespace, name)?;
+        let entry = self.commands.table().topic(id);
+        let gaps = entry.ok_or_else(|| unknown_topic(id))?.gaps.iter();
+        let gaps = gaps.map(|((partition, _, _), gap)| (*partition, *gap));
+        Ok(GapList {
+            gaps: gaps.collect(),
+        })
+    }
+
+    /// The consumers of a topic, or the one of this name.
+    pub fn consumer_list(
+        &self,
+        namespace: &str,
+        topic: TopicId,
+        only: &str,
+    ) -> Result<ConsumerList, Refused> {
+        self.topics.of(namespace, topic)?;
+        let consumers = self.consumers(topic, only);
+        if consumers.is_empty() && !only.is_empty() {
+            return Err(refuse(
+                ErrorCode::UnknownConsumer,
+                format!("the topic has no consumer {only:?}"),
+            ));
+        }
+        Ok(ConsumerList { consumers })
+    }
+
+    fn topic_named(&self, namespace: &str, name: &str) -> Result<TopicId, Refused> {
+        let entry = self.commands.table().named(namespace, name);
+        entry
+            .map(|entry| entry.record.topic)
+            .filter(|id| self.topics.get(*id).is_some())
+            .ok_or_else(|| no_topic(name))
+    }
+
+    /// Which partition, the internal one first, serves no more until the node
+    /// is opened again, and why.
+    pub fn failure(&self) -> Option<String> {
+        if let Some(failure) = self.commands.log().failure() {
+            return Some(format!("the internal partition failed: {failure}"));
+        }
+        let slots = self.topics.values().flat_map(|topic| &topic.partitions);
+        slots.into_iter().find_map(|slot| match slot {
+            Slot::Failed(reason) => Some(reason.clone()),
+            Slot::Open(id) => self.partitions.get(id)?.store.state().failure,
+        })
+    }
+}
