@@ -1,11 +1,12 @@
 //! One partition's events in one queue: who has which, and what became of them.
 
+mod changes;
 mod records;
 mod rejoin;
 #[cfg(test)]
 mod tests;
 
-pub use records::{Changes, Whose};
+pub use changes::{Changes, Leased, Whose};
 pub use rejoin::Named;
 
 use super::keys::{KeyOrder, Turn};
@@ -56,22 +57,6 @@ pub struct QueuePartition {
     changes: Changes,
     /// Present if the queue is ordered by key.
     keys: Option<KeyOrder>,
-}
-
-/// Who has an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leased {
-    /// Who.
-    pub member: MemberId,
-    /// Under which lease.
-    pub lease: LeaseId,
-    /// When the lease ends, on the monotonic clock.
-    pub deadline: Duration,
-    /// How often the event was delivered, with this time.
-    pub deliveries: u32,
-    /// What the event takes of the member's prefetch: the average of those
-    /// that were given out with it.
-    pub bytes: u64,
 }
 
 /// An event that goes to the dead-letter topic.

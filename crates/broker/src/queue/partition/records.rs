@@ -1,48 +1,15 @@
 //! What became of events, on its way into records, and back at a start.
 
-use super::{Dead, EXPIRED, Leased, Loads, QueuePartition, Rules};
+use super::changes::{Changes, Whose};
+use super::{Dead, EXPIRED, Loads, QueuePartition, Rules};
 use crate::coordinator::table::{QueueEntry, Returned};
 use crate::queue::{OffsetSet, RANGES_PER_RECORD, RangeMap};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::record::{Record, RejectedRecord, ReturnedRecord, SettledRecord};
-use wire::{Incarnation, Offset, PartitionIndex, Sequence, TopicId};
+use wire::{Incarnation, Offset, Sequence};
 
 /// So many dead events of a partition go into one command: each has a record.
 const REJECTED_PER_COMMAND: usize = 4096;
-
-/// What became of events and is to be recorded.
-#[derive(Debug, Clone, Default)]
-pub struct Changes {
-    /// Settled by members, who have them again if that can't be recorded.
-    pub(super) settled: Vec<(Offset, Offset, Leased)>,
-    /// Settled for good: lost, or durable as dead letters.
-    pub(super) closed: Vec<(Offset, Offset)>,
-    pub(super) returned: RangeMap<Returned>,
-    rejected: Vec<(Offset, RejectedRecord)>,
-    /// Dead events that have no record yet.
-    pub(super) unrecorded: BTreeSet<Offset>,
-    first_rejected: Sequence,
-}
-
-impl Changes {
-    pub(super) fn is_empty(&self) -> bool {
-        self.settled.is_empty()
-            && self.closed.is_empty()
-            && self.returned.is_empty()
-            && self.unrecorded.is_empty()
-    }
-}
-
-/// Whose changes: for records.
-#[derive(Debug, Clone, Copy)]
-pub struct Whose<'a> {
-    /// The topic.
-    pub topic: TopicId,
-    /// The queue's name.
-    pub consumer: &'a str,
-    /// The partition.
-    pub partition: PartitionIndex,
-}
 
 impl QueuePartition {
     /// The partition as the records left it, in the life `incarnation`. Of

@@ -1,6 +1,7 @@
 //! A member comes back, and says what it holds.
 
-use super::{Doing, Leased, Loads, Parts, QueuePartition, Rules, Waiting, rest};
+use super::changes::Leased;
+use super::{Doing, Loads, Parts, QueuePartition, Rules, Waiting, rest};
 use crate::coordinator::table::QueueEntry;
 use crate::queue::RangeMap;
 use std::time::Duration;
