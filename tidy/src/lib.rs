@@ -8,6 +8,7 @@
 
 pub mod cycles;
 pub mod documents;
+pub mod owners;
 pub mod rooms;
 pub mod sources;
 pub mod tree;

@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use tidy::rooms::{self, Room};
-use tidy::{cycles, documents, sources, tree, words};
+use tidy::{cycles, documents, owners, sources, tree, words};
 
 /// Fails with every complaint at once: one at a time would take as many runs.
 fn none(complaints: Vec<String>) {
@@ -48,6 +48,11 @@ fn rooms_import_what_their_row_allows() {
 #[test]
 fn files_import_in_one_direction() {
     none(cycles::cycles(&tree::files()));
+}
+
+#[test]
+fn central_types_have_their_methods_in_one_file() {
+    none(owners::owners(&tree::files()));
 }
 
 #[test]
