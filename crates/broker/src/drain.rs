@@ -14,7 +14,6 @@ use crate::session::Sessions;
 use crate::start::Remembered;
 use crate::timers::Timer;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use wire::message::Method;
 
 /// A node that is to end, and all that ends with it. Effects are routed by the caller.
@@ -44,9 +43,8 @@ impl Draining<'_> {
             partition.end_waiting(&draining(), self.ctx);
         }
         // What waited for more has waited long enough.
-        for (id, queue) in self.queues {
-            queue.quiet_until = Duration::ZERO;
-            self.ctx.dirty.queues.insert(*id);
+        for queue in self.queues.values_mut() {
+            queue.hurry(self.ctx);
         }
     }
 

@@ -297,7 +297,7 @@ impl Node {
             Effect::Lost(key, present, gap) => {
                 for id in self.queues_of(key.topic) {
                     self.at_queue(id, |queue, lent| {
-                        queue.lose(key.partition, present, gap, lent.ctx);
+                        queue.core.lose(key.partition, present, gap, lent.ctx);
                     });
                 }
                 self.coordinate(|coordinator, around| coordinator.record_gap(key, gap, around));
@@ -422,8 +422,7 @@ impl Node {
             } => {
                 self.advance_queue(id);
                 let joined = self.at_queue(id, |queue, lent| {
-                    let leases = queue.member_joined(member, &held, lent);
-                    (leases, queue.tell_recovering(member, caller, lent))
+                    queue.member_joined(member, caller, &held, lent)
                 });
                 let (leases, recovering_ms) = joined.unwrap_or(((Vec::new(), held), 0));
                 let who = (caller, member);

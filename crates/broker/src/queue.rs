@@ -2,11 +2,12 @@
 //! of an event are on the page `docs/concept/sharing.md`.
 
 mod answers;
+mod awaited;
+mod core;
 mod dead_letter;
 mod keys;
 mod letter_data;
 mod live;
-mod members;
 mod offset_set;
 pub mod partition;
 mod range_map;
@@ -16,9 +17,9 @@ mod settle;
 mod staging;
 mod unreported;
 
+pub(crate) use self::core::{Leases, Lent, nowhere};
 pub(crate) use letter_data::Letters;
-pub(crate) use live::{Leases, Lent, Queue};
-pub(crate) use members::nowhere;
+pub(crate) use live::Queue;
 pub use offset_set::OffsetSet;
 pub use partition::QueuePartition;
 pub use range_map::RangeMap;

@@ -110,7 +110,7 @@ impl Node {
     pub(crate) fn queue_recorded(&mut self, id: SharedId, result: Result<(), ControlError>) {
         let moved = self.at_queue(id, |queue, lent| {
             let moved = queue.recorded(result, lent.commands.table(), lent.ctx);
-            (queue.topic, queue.consumer.clone(), moved)
+            (queue.core.topic, queue.core.consumer.clone(), moved)
         });
         if let Some((topic, consumer, moved)) = moved {
             self.coordinate(|coordinator, around| {

@@ -4,8 +4,8 @@
 //! numbers that their records gave them, as an idempotent producer of its
 //! own. So one that was written before a crash is known when it comes again.
 
+use super::core::{Lent, QueueCore, RETRY_AFTER};
 use super::letter_data::Letter;
-use super::live::{Lent, Queue, RETRY_AFTER};
 use super::partition::Dead;
 use super::staging::Staged;
 use crate::coordinator::served_topic::Slot;
@@ -35,14 +35,21 @@ struct Origins<'a> {
     at: Offset,
 }
 
-impl Queue {
+/// The dead letters of a queue; which one each partition writes is with the partition.
+#[derive(Debug, Default)]
+pub(super) struct DeadLetters {
+    /// Whether the operator was told that they can't be written.
+    failed: bool,
+}
+
+impl DeadLetters {
     /// Begins with the next dead letter of each partition that has some.
-    pub(super) fn write_dead_letters(&mut self, lent: &mut Lent<'_>) {
+    pub fn write(queue: &mut QueueCore, lent: &mut Lent<'_>) {
         if lent.is_draining {
             return;
         }
         let now = lent.ctx.now.monotonic;
-        for (index, shelf) in &mut self.partitions {
+        for (index, shelf) in &mut queue.partitions {
             if shelf.letter.is_some() || shelf.letter_at > now {
                 continue;
             }
@@ -61,7 +68,7 @@ impl Queue {
                 inline_data: true,
             };
             let reading = Reading::For(ReadFor::DeadLetter {
-                id: self.id,
+                id: queue.id,
                 partition: *index,
             });
             if let Some(partition) = lent.partitions.get_mut(&shelf.storage) {
@@ -71,13 +78,14 @@ impl Queue {
     }
 
     /// The event of a dead letter was read.
-    pub(crate) fn letter_read(
+    pub fn letter_read(
         &mut self,
         index: PartitionIndex,
         found: Result<Found, StorageError>,
+        queue: &mut QueueCore,
         lent: &mut Lent<'_>,
     ) {
-        let Some(shelf) = self.partitions.get_mut(&index) else {
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
             return;
         };
         let Some(letter) = shelf.letter else {
@@ -87,141 +95,158 @@ impl Queue {
         if shelf.state.dead(at).is_none() {
             // It was lost meanwhile.
             shelf.letter = None;
-            self.touch(lent.ctx);
+            queue.touch(lent.ctx);
             return;
         }
         let written = match found {
             Ok(Found::Batches { batches, .. }) => match batches.into_iter().next() {
-                Some(bytes) => self.append_letter(index, letter, bytes, lent),
+                Some(bytes) => append_letter(index, letter, bytes, queue, lent),
                 None => Ok(()),
             },
             // Retention was faster: there is nothing to be kept any more.
             Ok(Found::Gap(_) | Found::Nothing) => {
                 shelf.letter = None;
-                shelf.state.lost(at, at.plus(1), &mut self.loads);
-                self.touch(lent.ctx);
+                shelf.state.lost(at, at.plus(1), &mut queue.loads);
+                queue.touch(lent.ctx);
                 return;
             }
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = written {
-            self.letter_failed(index, &error, lent.ctx);
+            self.letter_failed(index, &error, queue, lent.ctx);
         }
-    }
-
-    /// Appends a dead letter, unless it is there already.
-    fn append_letter(
-        &mut self,
-        index: PartitionIndex,
-        letter: Letter,
-        bytes: Bytes,
-        lent: &mut Lent<'_>,
-    ) -> Result<(), String> {
-        let Some(shelf) = self.partitions.get_mut(&index) else {
-            return Ok(());
-        };
-        let Some(dead) = shelf.state.dead(letter.at) else {
-            return Ok(());
-        };
-        let Some(entry) = lent.commands.table().topic(self.topic) else {
-            return Ok(());
-        };
-        let name = &entry.record.name;
-        let target = self.options.dead_letter_topic_of(name);
-        let (topic, storage) = target_of(&entry.record.namespace, &target, lent)?;
-        let partition = lent.partitions.get(&storage);
-        let partition = partition.ok_or_else(|| format!("topic {target:?} is gone"))?;
-        if let Some(failure) = &partition.store.failure {
-            return Err(format!("topic {target:?}: {failure}"));
-        }
-        let durability = partition.store.durability;
-        let origins = Origins {
-            topic: name,
-            queue: &self.consumer,
-            partition: index,
-            incarnation: shelf.state.incarnation(),
-            at: letter.at,
-        };
-        let origin = Origin {
-            topic,
-            producer: producer_of(self.topic, &self.consumer, index),
-            epoch: ProducerEpoch(0),
-            first_sequence: letter.sequence,
-        };
-        let staged = Staged::read(bytes).map_err(|error| error.to_string())?;
-        let served = lent.topics.get(topic);
-        let block_bytes = served.map_or(wire::batch::BLOCK_BYTES_DEFAULT, |topic| {
-            topic.definition.data_block_bytes()
-        });
-        let lost = shelf.data_lost.as_ref();
-        let lost = lost.filter(|(at, _)| *at == letter.at);
-        let lost = lost.map(|(_, why)| why.as_str());
-        let Some(batch) = dead_batch(&staged, &origins, dead, lost, origin, block_bytes) else {
-            return Err(format!("event {} is not in its batch", letter.at));
-        };
-        let (batch, layout) = sealed(&batch, durability);
-        let source = (shelf.storage, letter.at);
-        let append = lent.letters.begin(self.id, index, lent.ctx);
-        shelf.letter = Some(Letter {
-            append: Some(append),
-            ..letter
-        });
-        let appended = match lent.ctx.planted(Fault::DropDeadLetter) {
-            true => {
-                lent.ctx.stored(append);
-                Ok(())
-            }
-            false => store_letter(append, batch, storage, (source, &layout), lent),
-        };
-        appended.map_err(|error| {
-            lent.letters.end(append);
-            format!("topic {target:?}: {}", error.message)
-        })
     }
 
     /// A dead letter is as durable as its topic promises.
-    pub(crate) fn letter_stored(&mut self, index: PartitionIndex, append: u64, ctx: &mut Ctx) {
-        if let Some(shelf) = self.partitions.get_mut(&index)
+    pub fn letter_stored(
+        &mut self,
+        index: PartitionIndex,
+        append: u64,
+        queue: &mut QueueCore,
+        ctx: &mut Ctx,
+    ) {
+        if let Some(shelf) = queue.partitions.get_mut(&index)
             && let Some(letter) = shelf.letter.take_if(|letter| letter.append == Some(append))
         {
             shelf.state.dead_letter_written(letter.at);
             shelf.data_lost = None;
-            self.letters_failed = false;
+            self.failed = false;
         }
-        self.touch(ctx);
+        queue.touch(ctx);
     }
 
     /// The data of a dead letter's event is damaged where it is stored, and stays so: the letter goes without,
     /// and says so.
-    pub(crate) fn letter_data_lost(&mut self, index: PartitionIndex, why: &str, ctx: &mut Ctx) {
-        let Some(shelf) = self.partitions.get_mut(&index) else {
+    pub fn letter_data_lost(
+        index: PartitionIndex,
+        why: &str,
+        queue: &mut QueueCore,
+        ctx: &mut Ctx,
+    ) {
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
             return;
         };
         if let Some(letter) = shelf.letter.take() {
             shelf.data_lost = Some((letter.at, why.to_owned()));
             ctx.report(format!(
                 "queue {:?} of topic {}: the dead letter of event {} of partition {index} goes without its data: {why}",
-                self.consumer, self.topic, letter.at
+                queue.consumer, queue.topic, letter.at
             ));
         }
-        self.touch(ctx);
+        queue.touch(ctx);
     }
 
     /// A dead letter can't be written now. Its event stays, and is tried again.
-    pub(crate) fn letter_failed(&mut self, index: PartitionIndex, error: &str, ctx: &mut Ctx) {
-        if let Some(shelf) = self.partitions.get_mut(&index) {
+    pub fn letter_failed(
+        &mut self,
+        index: PartitionIndex,
+        error: &str,
+        queue: &mut QueueCore,
+        ctx: &mut Ctx,
+    ) {
+        if let Some(shelf) = queue.partitions.get_mut(&index) {
             shelf.letter = None;
             shelf.letter_at = ctx.now.monotonic + RETRY_AFTER;
         }
         // The next one that fails is no news, until one is written.
-        if !std::mem::replace(&mut self.letters_failed, true) {
+        if !std::mem::replace(&mut self.failed, true) {
             ctx.report(format!(
                 "queue {:?} of topic {} cannot write its dead letters, and tries again: {error}",
-                self.consumer, self.topic
+                queue.consumer, queue.topic
             ));
         }
-        self.touch(ctx);
+        queue.touch(ctx);
     }
+}
+
+/// Appends a dead letter, unless it is there already.
+fn append_letter(
+    index: PartitionIndex,
+    letter: Letter,
+    bytes: Bytes,
+    queue: &mut QueueCore,
+    lent: &mut Lent<'_>,
+) -> Result<(), String> {
+    let Some(shelf) = queue.partitions.get_mut(&index) else {
+        return Ok(());
+    };
+    let Some(dead) = shelf.state.dead(letter.at) else {
+        return Ok(());
+    };
+    let Some(entry) = lent.commands.table().topic(queue.topic) else {
+        return Ok(());
+    };
+    let name = &entry.record.name;
+    let target = queue.options.dead_letter_topic_of(name);
+    let (topic, storage) = target_of(&entry.record.namespace, &target, lent)?;
+    let partition = lent.partitions.get(&storage);
+    let partition = partition.ok_or_else(|| format!("topic {target:?} is gone"))?;
+    if let Some(failure) = &partition.store.failure {
+        return Err(format!("topic {target:?}: {failure}"));
+    }
+    let durability = partition.store.durability;
+    let origins = Origins {
+        topic: name,
+        queue: &queue.consumer,
+        partition: index,
+        incarnation: shelf.state.incarnation(),
+        at: letter.at,
+    };
+    let origin = Origin {
+        topic,
+        producer: producer_of(queue.topic, &queue.consumer, index),
+        epoch: ProducerEpoch(0),
+        first_sequence: letter.sequence,
+    };
+    let staged = Staged::read(bytes).map_err(|error| error.to_string())?;
+    let served = lent.topics.get(topic);
+    let block_bytes = served.map_or(wire::batch::BLOCK_BYTES_DEFAULT, |topic| {
+        topic.definition.data_block_bytes()
+    });
+    let lost = shelf.data_lost.as_ref();
+    let lost = lost.filter(|(at, _)| *at == letter.at);
+    let lost = lost.map(|(_, why)| why.as_str());
+    let Some(batch) = dead_batch(&staged, &origins, dead, lost, origin, block_bytes) else {
+        return Err(format!("event {} is not in its batch", letter.at));
+    };
+    let (batch, layout) = sealed(&batch, durability);
+    let source = (shelf.storage, letter.at);
+    let append = lent.letters.begin(queue.id, index, lent.ctx);
+    shelf.letter = Some(Letter {
+        append: Some(append),
+        ..letter
+    });
+    let appended = match lent.ctx.planted(Fault::DropDeadLetter) {
+        true => {
+            lent.ctx.stored(append);
+            Ok(())
+        }
+        false => store_letter(append, batch, storage, (source, &layout), lent),
+    };
+    appended.map_err(|error| {
+        lent.letters.end(append);
+        format!("topic {target:?}: {}", error.message)
+    })
 }
 
 /// A batch that was built here, as one that was checked, and where its external data goes.

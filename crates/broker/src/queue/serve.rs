@@ -1,8 +1,9 @@
 //! Events are given out: read in time, shared among the members with room.
 
 use super::QueuePartition;
-use super::live::{Lent, Queue, RETRY_AFTER, Shelf};
+use super::core::{Lent, QueueCore, RETRY_AFTER, Shelf};
 use super::partition::{Leased, Load, Waiting};
+use super::service_rate::ServiceRate;
 use super::staging::Staged;
 use crate::answer::Delivery;
 use crate::coordinator::members::presence::Member;
@@ -13,6 +14,7 @@ use crate::ids::RequestId;
 use crate::partition::store::Reading;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 use wire::codec::Appended;
@@ -76,64 +78,77 @@ struct Grant {
     from: Vec<(Offset, u64)>,
 }
 
-impl Queue {
+/// Who is given events, and in which turn.
+#[derive(Debug)]
+pub(super) struct Serving {
+    /// How fast members work.
+    pub service_rates: BTreeMap<MemberId, ServiceRate>,
+    /// Those who have room. One that cannot be sent anything now may be among
+    /// them, until it is found out.
+    pub ready: BTreeSet<MemberId>,
+    /// Whether a member has come, or is there no more.
+    pub members_changed: bool,
+    /// The member that has its turn next is behind this one.
+    last_served: MemberId,
+    /// The partition that is looked at first.
+    first: PartitionIndex,
+    /// Whether a member is there, and whether one wants inline data.
+    pub is_attended: bool,
+    inline_data: bool,
+}
+
+impl Serving {
+    pub fn new() -> Self {
+        Self {
+            service_rates: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            members_changed: true,
+            last_served: MemberId(0),
+            first: PartitionIndex(0),
+            is_attended: false,
+            inline_data: false,
+        }
+    }
+
     /// Gives out what can be given out now.
-    pub(super) fn serve(&mut self, lent: &mut Lent<'_>) {
-        self.note_members(lent);
-        if !self.is_attended || !self.awaited.is_empty() || lent.is_draining {
-            let shelves = self.partitions.values_mut();
+    pub fn serve(&mut self, is_awaiting: bool, queue: &mut QueueCore, lent: &mut Lent<'_>) {
+        self.note_members(queue, lent);
+        if !self.is_attended || is_awaiting || lent.is_draining {
+            let shelves = queue.partitions.values_mut();
             shelves.for_each(|shelf| shelf.staging.clear());
             return;
         }
         // Each time another partition comes first.
         let first = self.first;
-        let behind = self.partitions.range(first..);
-        let before = self.partitions.range(..first);
+        let behind = queue.partitions.range(first..);
+        let before = queue.partitions.range(..first);
         let order: Vec<PartitionIndex> = behind.chain(before).map(|(index, _)| *index).collect();
         if let Some(second) = order.get(1) {
             self.first = *second;
         }
         for index in order {
-            self.serve_partition(index, lent);
+            self.serve_partition(index, queue, lent);
         }
-        self.notify_of_gaps(lent);
+        self.notify_of_gaps(queue, lent);
     }
 
     /// Members are notified of what was lost before it was settled.
-    fn notify_of_gaps(&mut self, lent: &mut Lent<'_>) {
+    fn notify_of_gaps(&mut self, queue: &mut QueueCore, lent: &mut Lent<'_>) {
         let now = lent.ctx.now.monotonic;
         let members = lent.shared.members.values();
         let there: Vec<_> = members.filter_map(Member::present).collect();
-        let is_due = self.unreported.due().is_some_and(|at| at <= now);
+        let is_due = queue.unreported.due().is_some_and(|at| at <= now);
         if is_due && !there.is_empty() && !lent.ctx.planted(Fault::NoQueueGap) {
-            let gaps = self.unreported.take(now);
-            self.send_news(there, gaps, lent.ctx);
-        }
-    }
-
-    /// Sends members a frame without events: the queue gives out events, and lost these.
-    pub(crate) fn send_news(
-        &self,
-        members: Vec<RequestId>,
-        gaps: Vec<(PartitionIndex, Gap)>,
-        ctx: &mut Ctx,
-    ) {
-        let leased = LeasedHead {
-            batch_bytes: Vec::new(),
-            leases: Vec::new(),
-            lease_ms: self.lease_ms(),
-            gaps: Appended(gaps),
-        };
-        for caller in members {
-            ctx.deliver(caller, Delivery::Leased(leased.clone(), Vec::new()));
+            let gaps = queue.unreported.take(now);
+            send_news(queue, there, gaps, lent.ctx);
         }
     }
 
     /// Takes note of who has room again, and, if that has changed, of what
     /// those who are there want.
-    fn note_members(&mut self, lent: &Lent<'_>) {
-        for member in self.loads.take_freed() {
-            self.look_for_room(member, lent);
+    fn note_members(&mut self, queue: &mut QueueCore, lent: &Lent<'_>) {
+        for member in queue.loads.take_freed() {
+            self.look_for_room(member, queue, lent);
         }
         if !std::mem::take(&mut self.members_changed) {
             return;
@@ -144,16 +159,16 @@ impl Queue {
         let inline_data = there.any(|member| member.prefetch.inline_data);
         if inline_data != self.inline_data {
             self.inline_data = inline_data;
-            let shelves = self.partitions.values_mut();
+            let shelves = queue.partitions.values_mut();
             shelves.for_each(|shelf| shelf.staging.clear());
         }
     }
 
     /// A member, if it is there, has room, and can be sent something.
-    fn candidate(&self, member: MemberId, lent: &Lent<'_>) -> Option<Candidate> {
+    fn candidate(&self, member: MemberId, queue: &QueueCore, lent: &Lent<'_>) -> Option<Candidate> {
         let state = lent.shared.members.get(&member)?;
         let (caller, prefetch) = (state.present()?, state.prefetch);
-        let mut load = self.loads.of(member);
+        let mut load = queue.loads.of(member);
         if lent.ctx.planted(Fault::NoPrefetch) {
             load = Load::default();
         }
@@ -178,20 +193,25 @@ impl Queue {
     }
 
     /// Whether a member is among those that have room.
-    fn look_for_room(&mut self, member: MemberId, lent: &Lent<'_>) {
-        match self.candidate(member, lent) {
+    fn look_for_room(&mut self, member: MemberId, queue: &QueueCore, lent: &Lent<'_>) {
+        match self.candidate(member, queue, lent) {
             Some(_) => self.ready.insert(member),
             None => self.ready.remove(&member),
         };
     }
 
     /// Whose turn it is behind the member `last`, of those that have room.
-    fn next_candidate(&mut self, last: MemberId, lent: &Lent<'_>) -> Option<Candidate> {
+    fn next_candidate(
+        &mut self,
+        last: MemberId,
+        queue: &QueueCore,
+        lent: &Lent<'_>,
+    ) -> Option<Candidate> {
         loop {
             let behind = (Bound::Excluded(last), Bound::Unbounded);
             let mut behind = self.ready.range(behind);
             let member = *behind.next().or_else(|| self.ready.first())?;
-            let candidate = self.candidate(member, lent);
+            let candidate = self.candidate(member, queue, lent);
             if candidate.is_some() {
                 return candidate;
             }
@@ -199,25 +219,30 @@ impl Queue {
         }
     }
 
-    fn serve_partition(&mut self, index: PartitionIndex, lent: &mut Lent<'_>) {
+    fn serve_partition(
+        &mut self,
+        index: PartitionIndex,
+        queue: &mut QueueCore,
+        lent: &mut Lent<'_>,
+    ) {
         for _ in 0..READINGS_AT_ONCE {
-            self.give_staged(index, lent);
-            if !self.read_ahead(index, lent) {
+            self.give_staged(index, queue, lent);
+            if !self.read_ahead(index, queue, lent) {
                 return;
             }
         }
         // The others' turn; then on from here.
-        self.touch(lent.ctx);
+        queue.touch(lent.ctx);
     }
 
     /// Shares out what was read.
-    fn give_staged(&mut self, index: PartitionIndex, lent: &mut Lent<'_>) {
+    fn give_staged(&mut self, index: PartitionIndex, queue: &mut QueueCore, lent: &mut Lent<'_>) {
         let mut last = self.last_served;
         // What is there is shared out evenly among those with room, round by
         // round; a round in which nobody takes anything is the last.
         let (mut share, mut turns, mut gave) = (0, 0, true);
-        while self.has_staged(index, lent) {
-            let Some(candidate) = self.next_candidate(last, lent) else {
+        while self.has_staged(index, queue, lent) {
+            let Some(candidate) = self.next_candidate(last, queue, lent) else {
                 break;
             };
             if turns == 0 {
@@ -225,20 +250,25 @@ impl Queue {
                     break;
                 }
                 turns = self.ready.len().max(1);
-                let staged = self.partitions[&index].staging.events;
+                let staged = queue.partitions[&index].staging.events;
                 share = (staged / turns as u64).max(1);
             }
             turns -= 1;
             last = candidate.member;
-            if self.give(index, candidate, share, lent) {
+            if self.give(index, candidate, share, queue, lent) {
                 gave = true;
-                self.look_for_room(candidate.member, lent);
+                self.look_for_room(candidate.member, queue, lent);
             }
         }
     }
 
-    fn has_staged(&mut self, index: PartitionIndex, lent: &Lent<'_>) -> bool {
-        self.partitions.get_mut(&index).is_some_and(|shelf| {
+    fn has_staged(
+        &mut self,
+        index: PartitionIndex,
+        queue: &mut QueueCore,
+        lent: &Lent<'_>,
+    ) -> bool {
+        queue.partitions.get_mut(&index).is_some_and(|shelf| {
             let waiting = shelf.state.waiting(lent.visible(shelf.storage));
             waiting.is_some_and(|waiting| shelf.staging.covering(waiting.first).is_some())
         })
@@ -251,11 +281,12 @@ impl Queue {
         index: PartitionIndex,
         candidate: Candidate,
         share: u64,
+        queue: &mut QueueCore,
         lent: &mut Lent<'_>,
     ) -> bool {
-        let rules = self.rules(lent.ctx);
-        let (deadline, lease_ms) = (self.deadline(rules.now), self.lease_ms());
-        let Some(shelf) = self.partitions.get_mut(&index) else {
+        let rules = queue.rules(lent.ctx);
+        let (deadline, lease_ms) = (queue.deadline(rules.now), queue.lease_ms());
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
             return false;
         };
         let candidate = Candidate {
@@ -301,7 +332,7 @@ impl Queue {
                 deliveries,
                 ..leased
             };
-            shelf.state.lease(piece, leased, &mut self.loads);
+            shelf.state.lease(piece, leased, &mut queue.loads);
         }
         for (base, events) in &grant.from {
             shelf.staging.given(*base, *events);
@@ -310,7 +341,7 @@ impl Queue {
         shelf.staging.drop_done(&shelf.state, end);
         self.last_served = candidate.member;
         if twice {
-            let (member, loads) = (candidate.member, &mut self.loads);
+            let (member, loads) = (candidate.member, &mut queue.loads);
             shelf.state.member_gone(member, false, &rules, loads);
         }
         let leased = Delivery::Leased(head, grant.payload);
@@ -320,10 +351,15 @@ impl Queue {
 
     /// Reads what is to be given out next, if it is not there. True if it is now:
     /// what was just appended is at hand.
-    fn read_ahead(&mut self, index: PartitionIndex, lent: &mut Lent<'_>) -> bool {
+    fn read_ahead(
+        &mut self,
+        index: PartitionIndex,
+        queue: &mut QueueCore,
+        lent: &mut Lent<'_>,
+    ) -> bool {
         let bytes_max = lent.ctx.options.limits.read_bytes_max;
         let now = lent.ctx.now.monotonic;
-        let Some(shelf) = self.partitions.get_mut(&index) else {
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
             return false;
         };
         let Some(partition) = lent.partitions.get_mut(&shelf.storage) else {
@@ -358,12 +394,12 @@ impl Queue {
             inline_data: self.inline_data,
         };
         if is_next && let Some(found) = store.storage.read_at_hand(&read) {
-            self.take_read(index, (from, end), Ok(found), lent.ctx);
+            self.take_read(index, (from, end), Ok(found), queue, lent.ctx);
             return true;
         }
         (staging.reading, staging.outdated) = (true, false);
         let reading = Reading::For(ReadFor::Queue {
-            id: self.id,
+            id: queue.id,
             partition: index,
             from,
             end,
@@ -373,15 +409,16 @@ impl Queue {
     }
 
     /// What was read for a queue has come.
-    pub(crate) fn was_read(
+    pub fn was_read(
         &mut self,
         index: PartitionIndex,
         range: (Offset, Offset),
         found: Result<Found, StorageError>,
+        queue: &mut QueueCore,
         ctx: &mut Ctx,
     ) {
-        self.take_read(index, range, found, ctx);
-        self.touch(ctx);
+        self.take_read(index, range, found, queue, ctx);
+        queue.touch(ctx);
     }
 
     fn take_read(
@@ -389,11 +426,12 @@ impl Queue {
         index: PartitionIndex,
         range: (Offset, Offset),
         found: Result<Found, StorageError>,
+        queue: &mut QueueCore,
         ctx: &mut Ctx,
     ) {
         let bytes_max = ctx.options.limits.read_bytes_max;
         let now = ctx.now.monotonic;
-        let Some(shelf) = self.partitions.get_mut(&index) else {
+        let Some(shelf) = queue.partitions.get_mut(&index) else {
             return;
         };
         let staging = &mut shelf.staging;
@@ -408,9 +446,9 @@ impl Queue {
                     match Staged::read(bytes) {
                         Ok(staged) => {
                             // What lies between is no event.
-                            shelf.state.lost(at, staged.base, &mut self.loads);
+                            shelf.state.lost(at, staged.base, &mut queue.loads);
                             for (first, end) in staged.holes() {
-                                shelf.state.lost(first, end, &mut self.loads);
+                                shelf.state.lost(first, end, &mut queue.loads);
                             }
                             at = staged.end;
                             if shelf.state.waits_within(staged.base, staged.end) {
@@ -421,19 +459,19 @@ impl Queue {
                     }
                 }
                 if report.is_none() {
-                    shelf.state.lost(at, next.min(end), &mut self.loads);
+                    shelf.state.lost(at, next.min(end), &mut queue.loads);
                 }
                 staging.bound(&shelf.state, bytes_max * 2);
             }
             Ok(Found::Gap(gap)) => {
                 let first = gap.first.min(from);
-                for (first, end) in shelf.state.lost(first, gap.end, &mut self.loads) {
-                    self.unreported.add(index, Gap { first, end, ..gap });
+                for (first, end) in shelf.state.lost(first, gap.end, &mut queue.loads) {
+                    queue.unreported.add(index, Gap { first, end, ..gap });
                 }
             }
             // Only batches without events are there.
             Ok(Found::Nothing) => {
-                shelf.state.lost(from, end, &mut self.loads);
+                shelf.state.lost(from, end, &mut queue.loads);
             }
             Err(error) => report = Some(error.to_string()),
         }
@@ -442,13 +480,31 @@ impl Queue {
             staging.retry_at = Some(now + RETRY_AFTER);
             let line = format!(
                 "queue {:?} cannot read partition {index} from {from} and tries again: {error}",
-                self.consumer
+                queue.consumer
             );
             // The next reading that fails is no news, until one has succeeded.
             if before.is_none() {
                 ctx.report(line);
             }
         }
+    }
+}
+
+/// Sends members a frame without events: the queue gives out events, and lost these.
+pub(super) fn send_news(
+    queue: &QueueCore,
+    members: Vec<RequestId>,
+    gaps: Vec<(PartitionIndex, Gap)>,
+    ctx: &mut Ctx,
+) {
+    let leased = LeasedHead {
+        batch_bytes: Vec::new(),
+        leases: Vec::new(),
+        lease_ms: queue.lease_ms(),
+        gaps: Appended(gaps),
+    };
+    for caller in members {
+        ctx.deliver(caller, Delivery::Leased(leased.clone(), Vec::new()));
     }
 }
 

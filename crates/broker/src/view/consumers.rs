@@ -146,7 +146,7 @@ impl<'a> View<'a> {
                 true => self
                     .queues
                     .get(&id)
-                    .map_or((0, 0), |queue| queue.leased(*member)),
+                    .map_or((0, 0), |queue| queue.core.leased(*member)),
                 false => (0, 0),
             };
             MemberDescription {
@@ -213,7 +213,7 @@ impl<'a> View<'a> {
     /// Where a queue stands in a partition.
     fn queue_partition(&self, id: SharedId, partition: PartitionIndex) -> ConsumerPartition {
         match self.queues.get(&id) {
-            Some(queue) => queue.describe(partition, self.partitions),
+            Some(queue) => queue.core.describe(partition, self.partitions),
             None => crate::queue::nowhere(partition),
         }
     }
