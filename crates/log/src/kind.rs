@@ -3,22 +3,19 @@
 use crate::blocking::Blocking;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_BYTES, SLOT_DISTANCE};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Operation};
-use crate::partition::{DATA_TAILS_BYTES_MAX, DiskLog, TAILS_BYTES_MAX, segment_start};
+use crate::partition::{DiskLog, Tails};
 use crate::producers::ProducerTable;
 use crate::recovery::{FoundSegment, Recovered, read_checkpoint, recover};
-use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
+use crate::salts::{Salts, splitmix};
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, segment_start};
 use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
-use memory::Budget;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use wire::{Durability, Offset};
-
-/// Names of files of removed segments that may be written again.
-pub(crate) const SPARE_PREFIX: &str = "spare-";
 
 /// Partitions on a [`Disk`].
 #[derive(Clone)]
@@ -26,50 +23,6 @@ pub struct DiskKind {
     disk: Arc<dyn Disk>,
     salts: Salts,
     tails: Tails,
-}
-
-/// Bounds what all partitions of a kind keep for those who read along.
-#[derive(Clone)]
-pub(crate) struct Tails {
-    /// Of their newest batches.
-    pub(crate) batches: Budget,
-    /// Of their newest external data.
-    pub(crate) data: Budget,
-}
-
-impl Default for Tails {
-    fn default() -> Self {
-        Self {
-            batches: Budget::new("tails_bytes_max", TAILS_BYTES_MAX),
-            data: Budget::new("data_tails_bytes_max", DATA_TAILS_BYTES_MAX),
-        }
-    }
-}
-
-/// Where the salts of segments come from.
-#[derive(Clone)]
-pub(crate) enum Salts {
-    Random,
-    /// The same ones in every run, for tests.
-    Seeded(Arc<AtomicU64>),
-}
-
-impl Salts {
-    pub(crate) fn next(&self) -> u64 {
-        match self {
-            // Without randomness of the system nothing else works either.
-            Self::Random => getrandom::u64().expect("the system gives random bytes"),
-            Self::Seeded(state) => splitmix(state.fetch_add(1, Ordering::Relaxed)),
-        }
-    }
-}
-
-/// Sebastiano Vigna's splitmix64, one step.
-pub(crate) fn splitmix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 impl DiskKind {

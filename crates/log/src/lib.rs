@@ -20,6 +20,7 @@ mod os_disk;
 mod partition;
 pub mod producers;
 mod recovery;
+mod salts;
 mod segment;
 mod settings;
 mod storage;

@@ -1,5 +1,7 @@
 //! Looking at bytes of a log: is there a batch, and whose.
 
+use crate::blocking::Window;
+use crate::disk::DiskError;
 use wire::batch::{Header, LocalStamp, SECTIONS_START, STAMP_BYTES, STAMP_MAGIC, Stamp};
 use wire::codec::{DecodeError, Problem};
 
@@ -88,6 +90,20 @@ pub(crate) fn look(bytes: &[u8], salt: u64) -> Look {
             batch_bytes: Some(stamp.shared.batch_bytes),
         },
         (None, _) => Look::Bad { batch_bytes: None },
+    }
+}
+
+/// Looks at the batch at `position` of a segment of this salt.
+pub(crate) fn look_at(
+    window: &mut Window<'_>,
+    position: u64,
+    salt: u64,
+) -> Result<Look, DiskError> {
+    match look(window.bytes(position, LOOK_BYTES)?, salt) {
+        Look::Short(needed) if needed > LOOK_BYTES => {
+            Ok(look(window.bytes(position, needed)?, salt))
+        }
+        seen => Ok(seen),
     }
 }
 

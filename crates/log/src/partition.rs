@@ -9,126 +9,49 @@
 //! and the dispatch of completions.
 
 mod append;
+mod checkpoints;
 mod commit;
 mod data;
 mod data_tail;
+mod directory_sync;
 mod files;
+mod group_commit;
+mod in_flight;
+mod log_position;
+mod purpose;
 mod read;
+mod removal;
+mod reservation;
 mod retain;
 mod segment_size;
+mod segments;
+mod space;
 mod tail;
+mod tails;
 mod undo;
 
-pub(crate) use append::segment_start;
-pub(crate) use data_tail::DATA_TAILS_BYTES_MAX;
-pub(crate) use tail::TAILS_BYTES_MAX;
+pub(crate) use tails::Tails;
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::disk::{DiskError, Operation, Outcome};
 use crate::index::SparseIndex;
-use crate::kind::{Salts, Tails};
 use crate::producers::{ProducerTable, Verdict};
 use crate::recovery::Recovered;
+use crate::salts::Salts;
 use crate::segment::{SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
-use files::{FileNumber, Files, THIS_FILE};
+use files::{Files, THIS_FILE};
+use in_flight::InFlight;
+use purpose::{FileNumber, Purpose};
 use read::Compared;
+use segments::{DataFile, Segment};
 use std::collections::{BTreeMap, VecDeque};
 use wire::batch::{ExternalLayout, Header};
 use wire::record::GapReason;
 use wire::view::Segment as DataSegment;
 use wire::{Durability, Incarnation, Offset, ProducerEpoch, ProducerId, Sequence};
-
-/// What an operation is for.
-#[derive(Debug)]
-enum Purpose {
-    Ignored,
-    Recycled(FileNumber),
-    Opened(FileNumber),
-    /// A write to a log, by its number in `in_flight`.
-    Batch(u64),
-    Allocated(Offset),
-    Probed,
-    DataChunk(DataPlace, u64),
-    DataTable(DataPlace),
-    /// Data of these places was synced.
-    DataSynced(Offset, Vec<DataPlace>),
-    DirectorySynced(u64),
-    /// A step of the commit under way.
-    CommitData,
-    CommitLog,
-    CheckpointWritten,
-    CheckpointSynced,
-    Read(u64),
-    /// A segment's index, for a job that looks for something in it.
-    Index(Offset, u64),
-    Removed,
-    /// A removed segment's file got this name, and has this length.
-    Spared(std::path::PathBuf, u64),
-    /// A removed data file got this name, and has this length.
-    DataSpared(std::path::PathBuf, u64),
-    UndoStep,
-}
-
-/// One segment of the log.
-struct Segment {
-    base: Offset,
-    header: Option<SegmentHeader>,
-    salt: u64,
-    log: FileNumber,
-    /// Where its header and the producers' state end, and the first batch begins.
-    start: u64,
-    /// Where the next batch goes, or where the last one ended.
-    end: u64,
-    written: u64,
-    synced: u64,
-    /// How long the file has been made.
-    allocated: u64,
-    allocating: bool,
-    /// Sealed, and synced whole, and the next one's start is written.
-    durable: bool,
-    index: SparseIndex,
-    /// Whether its index file was looked at, or need not be.
-    index_known: bool,
-    /// When its first event was appended; of one that was found, when it was begun.
-    first_append_time: u64,
-    last_append_time: u64,
-}
-
-impl Segment {
-    /// When it was begun; 0 if that is not known.
-    fn created(&self) -> u64 {
-        self.header.map_or(0, |header| header.created)
-    }
-
-    /// How long its log's file is, as far as is known.
-    fn length(&self) -> u64 {
-        match self.allocated {
-            u64::MAX => self.end,
-            allocated => self.end.max(allocated),
-        }
-    }
-
-    fn data_since(&self) -> Offset {
-        self.header.map_or(Offset(0), |header| header.data_since)
-    }
-}
-
-/// A data file. It outlives its segment while later ones refer to it.
-struct DataFile {
-    file: FileNumber,
-    /// Where the next data goes.
-    end: u64,
-    /// How long the file is or will be: at least up to there, and more of one
-    /// that was written before.
-    length: u64,
-    /// Which change of the directory made it.
-    made: u64,
-    sync_waiting: Vec<DataPlace>,
-    sync_running: bool,
-}
 
 /// A partition on disk. Made by [`crate::DiskKind`].
 pub struct DiskLog {
@@ -152,22 +75,21 @@ pub struct DiskLog {
     closing: bool,
     closed: bool,
     now: u64,
-    in_flight: VecDeque<append::InFlight>,
-    next_in_flight: u64,
+    in_flight: InFlight,
     allocate_bytes: u64,
-    places: BTreeMap<DataPlace, data::Place>,
+    places: BTreeMap<DataPlace, reservation::Reservation>,
     next_place: u64,
     /// Bytes of data for which places were reserved, ever.
     data_bytes: u64,
     /// What `data_bytes` was when data near the end was read last.
     data_read_at: Option<u64>,
-    commit: commit::Commit,
-    directory: commit::DirectorySync,
-    checkpoint: commit::Checkpoints,
-    undo: Option<undo::Undo>,
-    space: undo::Space,
+    commit: group_commit::Commit,
+    directory: directory_sync::DirectorySync,
+    checkpoint: checkpoints::Checkpoints,
+    undo: Option<space::Undo>,
+    space: space::Space,
     reads: read::Reads,
-    retain: retain::Retain,
+    retain: removal::Retain,
     tail: tail::Tail,
     data_tail: data_tail::DataTail,
 }
@@ -227,7 +149,7 @@ impl DiskLog {
             data_files.insert(base, data);
         }
         let checkpoint_file = files.add(directory.join(CHECKPOINT_NAME));
-        let retain = retain::Retain::new(&recovered.checkpoint);
+        let retain = removal::Retain::new(&recovered.checkpoint);
         let mut log = Self {
             incarnation: recovered.incarnation,
             salts,
@@ -245,18 +167,17 @@ impl DiskLog {
             closing: false,
             closed: false,
             now: open.unix_ns,
-            in_flight: VecDeque::new(),
-            next_in_flight: 0,
+            in_flight: InFlight::default(),
             allocate_bytes: settings.allocate_bytes_min,
             places: BTreeMap::new(),
             next_place: 0,
             data_bytes: 0,
             data_read_at: None,
-            commit: commit::Commit::default(),
-            directory: commit::DirectorySync::default(),
-            checkpoint: commit::Checkpoints::new(checkpoint_file, recovered.checkpoint),
+            commit: group_commit::Commit::default(),
+            directory: directory_sync::DirectorySync::default(),
+            checkpoint: checkpoints::Checkpoints::new(checkpoint_file, recovered.checkpoint),
             undo: None,
-            space: undo::Space::default(),
+            space: space::Space::default(),
             reads: read::Reads::default(),
             retain,
             tail: tail::Tail::new(tails.batches, settings.tail_bytes_max),
@@ -380,8 +301,7 @@ impl DiskLog {
         match self.files.opened(file, result) {
             Ok(false) => {}
             Ok(true) => {
-                self.directory.changes += 1;
-                let made = self.directory.changes;
+                let made = self.directory.changed();
                 if let Some(data) = self.data_files.values_mut().find(|data| data.file == file) {
                     data.made = made;
                 }

@@ -10,7 +10,7 @@ use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_DISTANCE, boot_id_byte
 use crate::disk::{DiskError, DiskErrorKind, FileId};
 use crate::external::ExternalReader;
 use crate::index::SparseIndex;
-use crate::look::{DiskStamp, LOOK_BYTES, Look, look, stamps};
+use crate::look::{DiskStamp, Look, look_at, stamps};
 use crate::producers::ProducerTable;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
@@ -18,7 +18,6 @@ use crate::storage::{OpenPartition, Recovery, StorageError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use walk::look_at;
 use wire::batch::{Batch, BatchKind, Header, STAMP_BYTES, Verify};
 use wire::record::{Gap, GapReason};
 use wire::{Durability, Incarnation, Offset};

@@ -1,6 +1,9 @@
 //! A segment: its header, and the names of its files. The layout is `docs/format/log.md`.
 
+use crate::producers::ProducerTable;
+use bytes::Bytes;
 use std::path::{Path, PathBuf};
+use wire::batch::{Header, LocalStamp, STAMP_BYTES, Stamp};
 use wire::checksum::crc32c;
 use wire::codec::DecodeError;
 use wire::{Incarnation, Offset, PartitionIndex, TopicId};
@@ -8,6 +11,8 @@ use wire::{Incarnation, Offset, PartitionIndex, TopicId};
 /// Bytes of the header at the start of a segment's log.
 pub const SEGMENT_HEADER_BYTES: u64 = 128;
 const MAGIC: u32 = u32::from_le_bytes(*b"TWsg");
+/// Names of files of removed segments that may be written again.
+pub(crate) const SPARE_PREFIX: &str = "spare-";
 
 /// What a segment's log starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +110,30 @@ impl SegmentFile {
         }
         Some((file, Offset(base.parse().ok()?)))
     }
+}
+
+/// What a segment's log starts with: its header and the producers' state.
+pub(crate) fn segment_start(header: &SegmentHeader, producers: &ProducerTable) -> Vec<Bytes> {
+    let mut snapshot = producers.snapshot(header.topic).to_vec();
+    let (_, header_crc) =
+        Header::read(&snapshot[STAMP_BYTES..]).expect("the snapshot was just made");
+    let stamp = Stamp {
+        batch_bytes: snapshot.len() as u64,
+        base_offset: header.base_offset,
+        append_time: header.created,
+        header_crc,
+        ..Stamp::default()
+    };
+    stamp.write(&mut snapshot);
+    let local = LocalStamp {
+        segment_salt: header.salt,
+        ..LocalStamp::default()
+    };
+    local.write(&mut snapshot);
+    vec![
+        Bytes::copy_from_slice(&header.to_bytes()),
+        Bytes::from(snapshot),
+    ]
 }
 
 #[cfg(test)]

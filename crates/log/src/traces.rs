@@ -3,8 +3,8 @@
 use crate::blocking::Blocking;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_DISTANCE};
 use crate::disk::{Disk, DiskError};
-use crate::kind::SPARE_PREFIX;
 use crate::producers::ProducerTable;
+use crate::segment::SPARE_PREFIX;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
 use std::path::Path;

@@ -1,35 +1,14 @@
 //! Appending: batches go to the active segment's log; a full one is followed by the next.
 
-use super::read::Place;
+use super::in_flight::Extent;
+use super::log_position::LogPosition;
 use super::*;
-use crate::segment::SEGMENT_HEADER_BYTES;
+use crate::segment::{SEGMENT_HEADER_BYTES, segment_start};
 use wire::batch::{HEADER_BYTES, LocalStamp, STAMP_BYTES, Stamp};
 
 /// A step of preallocation that was used up in less than this made the log
 /// wait more often than it should: the next one is twice as long.
 const ALLOCATION_LASTS_NS: u64 = 1_000_000_000;
-
-/// A write to a log that is not known to be done, or comes behind one that is not.
-pub(super) struct InFlight {
-    pub(super) number: u64,
-    /// Base offset of the segment.
-    pub(super) segment: Offset,
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) first: Offset,
-    pub(super) next: Offset,
-    /// Bytes of log and data that it adds.
-    pub(super) bytes: u64,
-    pub(super) state: Written,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
-    Pending,
-    Done,
-    /// There was no space.
-    Refused,
-}
 
 impl DiskLog {
     pub(super) fn append_batch(&mut self, append: Append) -> Result<Offset, StorageError> {
@@ -92,7 +71,7 @@ impl DiskLog {
         let mut batch = append.batch;
         stamp.write(&mut batch);
         local.write(&mut batch);
-        let at = Place {
+        let at = LogPosition {
             segment: topic_base,
             position: active.end,
             offset: base_offset,
@@ -119,27 +98,19 @@ impl DiskLog {
 
     /// Writes to the end of the active segment's log.
     fn write_log(&mut self, segment: Offset, pieces: Vec<Bytes>, next: Offset, bytes: u64) {
-        let number = self.next_in_flight;
-        self.next_in_flight += 1;
         let log_bytes: usize = pieces.iter().map(Bytes::len).sum();
-        let first = self
-            .in_flight
-            .back()
-            .map_or(self.written, |before| before.next);
         let active = self.active();
         let start = active.end;
         active.end += log_bytes as u64;
         let (end, log) = (active.end, active.log);
-        self.in_flight.push_back(InFlight {
-            number,
+        let extent = Extent {
             segment,
             start,
             end,
-            first,
             next,
             bytes,
-            state: Written::Pending,
-        });
+        };
+        let number = self.in_flight.begin(extent, self.written);
         let write = Operation::Write {
             file: THIS_FILE,
             position: start,
@@ -196,23 +167,19 @@ impl DiskLog {
     }
 
     pub(super) fn batch_written(&mut self, number: u64, result: Result<Outcome, DiskError>) {
-        let Some(front) = self.in_flight.front().map(|write| write.number) else {
+        if !self.in_flight.knows(number) {
             return;
-        };
-        let state = match result {
-            Ok(_) => Written::Done,
+        }
+        let is_done = match result {
+            Ok(_) => true,
             Err(error) if error.kind == crate::disk::DiskErrorKind::Full => {
                 self.begin_undo(number, &error);
-                Written::Refused
+                false
             }
             Err(error) => return self.fail(&error),
         };
-        let at = (number - front) as usize;
-        self.in_flight[at].state = state;
-        while let Some(front) = self.in_flight.front()
-            && front.state == Written::Done
-        {
-            let done = self.in_flight.pop_front().expect("just seen");
+        self.in_flight.finished(number, is_done);
+        while let Some(done) = self.in_flight.pop_done() {
             if let Some(segment) = self.segment(done.segment) {
                 segment.written = done.end;
             }
@@ -270,28 +237,4 @@ impl DiskLog {
             }
         }
     }
-}
-
-/// What a segment's log starts with: its header and the producers' state.
-pub(crate) fn segment_start(header: &SegmentHeader, producers: &ProducerTable) -> Vec<Bytes> {
-    let mut snapshot = producers.snapshot(header.topic).to_vec();
-    let (_, header_crc) =
-        Header::read(&snapshot[STAMP_BYTES..]).expect("the snapshot was just made");
-    let stamp = Stamp {
-        batch_bytes: snapshot.len() as u64,
-        base_offset: header.base_offset,
-        append_time: header.created,
-        header_crc,
-        ..Stamp::default()
-    };
-    stamp.write(&mut snapshot);
-    let local = LocalStamp {
-        segment_salt: header.salt,
-        ..LocalStamp::default()
-    };
-    local.write(&mut snapshot);
-    vec![
-        Bytes::copy_from_slice(&header.to_bytes()),
-        Bytes::from(snapshot),
-    ]
 }

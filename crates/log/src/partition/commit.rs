@@ -1,108 +1,8 @@
 //! Making appended batches durable: one sync at a time covers all that was
 //! written before it; segments become durable in order; a checkpoint says how far.
 
+use super::group_commit::Running;
 use super::*;
-use crate::disk::DiskErrorKind;
-use std::collections::BTreeSet;
-
-/// The sync under way, and what it is for.
-#[derive(Default)]
-pub(super) struct Commit {
-    /// Syncing is wanted up to this offset.
-    pub(super) wanted: Offset,
-    /// Bytes written, of log and data, and not covered by a sync.
-    pub(super) unsynced_bytes: u64,
-    /// Data files that hold appended data which no sync has covered.
-    pub(super) data_unsynced: BTreeSet<Offset>,
-    /// Data files of which sealed places wait for a sync.
-    pub(super) data_waiting: BTreeSet<Offset>,
-    running: Option<Running>,
-}
-
-/// One group commit: data, then names, then the log.
-struct Running {
-    segment: Offset,
-    /// What was written when it began; only this is claimed to be durable.
-    position: u64,
-    offset: Offset,
-    bytes: u64,
-    data: Vec<Offset>,
-    /// Whether an operation of it is under way.
-    waiting: bool,
-}
-
-/// Syncs of the partition's directory.
-#[derive(Default)]
-pub(super) struct DirectorySync {
-    /// Counts files made.
-    pub(super) changes: u64,
-    synced: u64,
-    running: bool,
-}
-
-/// After how long a checkpoint that found no space is written again.
-const AGAIN_AFTER_NS: u64 = 1_000_000_000;
-
-/// The checkpoint file.
-pub(super) struct Checkpoints {
-    file: FileNumber,
-    /// The last one written, or being written.
-    last: Checkpoint,
-    running: bool,
-    wanted: bool,
-    /// When one that found no space is written again.
-    again_at: Option<u64>,
-    /// Bytes that were synced since the last one.
-    synced_bytes: u64,
-    /// `first` of the last one that is durable.
-    pub(super) durable_first: Offset,
-}
-
-impl Checkpoints {
-    /// `last` is durable already.
-    pub(super) fn new(file: FileNumber, last: Checkpoint) -> Self {
-        Self {
-            file,
-            durable_first: last.first,
-            last,
-            running: false,
-            wanted: false,
-            again_at: None,
-            synced_bytes: 0,
-        }
-    }
-
-    pub(super) fn want(&mut self) {
-        self.wanted = true;
-    }
-
-    /// When [`Checkpoints::want_again`] has something to do.
-    pub(super) fn next_try(&self) -> Option<u64> {
-        self.again_at
-    }
-
-    /// One that found no space is wanted again after a while: files wait for it to be
-    /// removed, and these may be all the space that there is.
-    pub(super) fn want_again(&mut self, now: u64) {
-        if self.again_at.is_some_and(|at| at <= now) {
-            self.again_at = None;
-            self.wanted = true;
-        }
-    }
-
-    /// Whether the last one is durable and says that all is well.
-    pub(super) fn closed_cleanly(&self) -> bool {
-        self.last.clean && !self.running
-    }
-}
-
-impl Commit {
-    /// Whether a sync of this segment is under way.
-    fn is_at(&self, segment: Offset) -> bool {
-        let running = self.running.as_ref();
-        running.is_some_and(|running| running.segment == segment)
-    }
-}
 
 impl DiskLog {
     /// Whether the oldest segment may go: it is durable, or nobody was promised
@@ -168,7 +68,7 @@ impl DiskLog {
         if segment.written == segment.synced {
             return;
         }
-        let checkpoint_comes = self.checkpoint.wanted || self.checkpoint.running;
+        let checkpoint_comes = self.checkpoint.is_wanted() || self.checkpoint.is_running();
         if self.retain.leaves_unsynced() && checkpoint_comes {
             // What is synced tells that all before it is. A checkpoint has to begin
             // behind those that leave first; the start of what follows is enough for it.
@@ -272,10 +172,8 @@ impl DiskLog {
             segment.synced = segment.synced.max(done.position);
         }
         self.commit.unsynced_bytes = self.commit.unsynced_bytes.saturating_sub(done.bytes);
-        self.checkpoint.synced_bytes += done.bytes;
-        if self.checkpoint.synced_bytes >= self.settings.checkpoint_bytes {
-            self.checkpoint.want();
-        }
+        let every = self.settings.checkpoint_bytes;
+        self.checkpoint.synced(done.bytes, every);
         if done.offset > self.synced {
             self.synced = done.offset;
             self.progress();
@@ -285,37 +183,26 @@ impl DiskLog {
     /// Whether the names of files made up to this change are durable; if not,
     /// that is being done.
     pub(super) fn directory_is_synced(&mut self, change: u64) -> bool {
-        let directory = &mut self.directory;
-        if directory.synced >= change.min(directory.changes) {
-            return true;
-        }
-        if !directory.running {
-            directory.running = true;
-            let path = self.open.directory.clone();
-            let purpose = Purpose::DirectorySynced(directory.changes);
-            self.files
-                .submit(Operation::SyncDirectory { path }, purpose);
-        }
-        false
+        let directory = &self.open.directory;
+        self.directory.is_synced(change, directory, &mut self.files)
     }
 
     pub(super) fn directory_synced(&mut self, changes: u64, result: Result<Outcome, DiskError>) {
-        self.directory.running = false;
-        match result {
-            Ok(_) => self.directory.synced = self.directory.synced.max(changes),
-            Err(error) => self.fail(&error),
+        self.directory.finished(changes, result.is_ok());
+        if let Err(error) = result {
+            self.fail(&error);
         }
     }
 
     pub(super) fn advance_checkpoint(&mut self) {
-        if self.checkpoint.wanted && (!self.closing || self.retain.leaves_unsynced()) {
+        if self.checkpoint.is_wanted() && (!self.closing || self.retain.leaves_unsynced()) {
             self.write_checkpoint();
         }
     }
 
     /// Writes down how far all is durable.
     pub(super) fn write_checkpoint(&mut self) {
-        if self.checkpoint.running || self.failure.is_some() {
+        if self.checkpoint.is_running() || self.failure.is_some() {
             return;
         }
         // The last segment of which something is durable; a fresh one does
@@ -328,12 +215,8 @@ impl DiskLog {
         else {
             return;
         };
-        self.checkpoint.wanted = false;
-        self.checkpoint.again_at = None;
-        self.checkpoint.running = true;
-        self.checkpoint.synced_bytes = 0;
         let next = Checkpoint {
-            sequence: self.checkpoint.last.sequence + 1,
+            sequence: 0,
             clean: self.closing && segment.synced == segment.end,
             durability: self.open.durability,
             incarnation: self.incarnation,
@@ -347,43 +230,20 @@ impl DiskLog {
             time: self.now,
             boot_id: self.open.boot_id.clone(),
         };
-        let write = Operation::Write {
-            file: THIS_FILE,
-            position: next.slot_position(),
-            bytes: vec![Bytes::copy_from_slice(&next.to_bytes())],
-        };
-        self.checkpoint.last = next;
-        let file = self.checkpoint.file;
-        self.files
-            .submit_to(file, write, Purpose::CheckpointWritten);
+        self.checkpoint.write(next, &mut self.files);
     }
 
     pub(super) fn checkpoint_written(&mut self, result: Result<Outcome, DiskError>) {
-        match result {
-            Ok(_) => {
-                let sync = Operation::SyncData { file: THIS_FILE };
-                let file = self.checkpoint.file;
-                self.files.submit_to(file, sync, Purpose::CheckpointSynced);
-            }
-            // The slot that was not being written still counts, and this one
-            // is written again by the next checkpoint.
-            Err(error) if error.kind == DiskErrorKind::Full && !self.closing => {
-                self.checkpoint.running = false;
-                self.checkpoint.last.sequence -= 1;
-                self.checkpoint.again_at = Some(self.now.saturating_add(AGAIN_AFTER_NS));
-            }
-            Err(error) => {
-                self.checkpoint.running = false;
-                self.fail(&error);
-            }
+        let when = (self.now, self.closing);
+        let written = self.checkpoint.written(result, when, &mut self.files);
+        if let Err(error) = written {
+            self.fail(&error);
         }
     }
 
     pub(super) fn checkpoint_synced(&mut self, result: Result<Outcome, DiskError>) {
-        self.checkpoint.running = false;
-        match result {
-            Ok(_) => self.checkpoint.durable_first = self.checkpoint.last.first,
-            Err(error) => self.fail(&error),
+        if let Err(error) = self.checkpoint.finished(result) {
+            self.fail(&error);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! External data: a place is reserved, filled chunk by chunk, sealed with its
 //! block checksums, and then named by a batch.
 
+use super::reservation::{Reservation, Stage};
 use super::*;
 use crate::disk::{DIRECT_ALIGNMENT, DiskErrorKind};
 use crate::external::table_to_bytes;
@@ -10,82 +11,6 @@ use wire::checksum::crc32c;
 const ALLOCATE_BYTES_MIN: u64 = 256 << 10;
 /// Data files in which a reader may be near the end.
 const NEWEST_FILES: usize = 8;
-
-/// A reserved place, until its batch is appended.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    /// Base offset of the segment whose data file it is in.
-    pub(super) base: Offset,
-    pub(super) position: u64,
-    pub(super) layout: ExternalLayout,
-    pub(super) data_crc: u32,
-    /// Whether all of it is known to be durable.
-    pub(super) synced: bool,
-    /// Whether it is written past the page cache.
-    direct: bool,
-    /// Writes under way.
-    outstanding: usize,
-    /// Bytes of data that were written.
-    written_bytes: u64,
-    stage: Stage,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Filling,
-    Sealed(Durability),
-    Syncing,
-    Ready,
-    /// Given up, while writes to it are under way.
-    Gone,
-}
-
-impl Place {
-    pub(super) fn is_gone(&self) -> bool {
-        self.stage == Stage::Gone
-    }
-
-    /// How much lies between the end of these bytes and the next place that a
-    /// direct write may begin at, if nothing else belongs there.
-    fn padding(&self, position: u64, count: u64) -> usize {
-        let end = position + count;
-        let events = &self.layout.events;
-        let last = events.partition_point(|(_, start, _)| *start <= position);
-        let ends = last
-            .checked_sub(1)
-            .is_some_and(|last| events[last].1 + events[last].2 == end);
-        match ends {
-            true => (end.next_multiple_of(DIRECT_ALIGNMENT) - end) as usize,
-            false => 0,
-        }
-    }
-
-    /// Writes `bytes` at `position` of the place, and zeros behind them if
-    /// that lets them be written directly.
-    fn write(&self, position: u64, bytes: Bytes, padding: usize) -> Operation {
-        const ZEROS: &[u8] = &[0; DIRECT_ALIGNMENT as usize];
-        let position = self.position + position;
-        let whole = (bytes.len() + padding) as u64;
-        let aligned =
-            position.is_multiple_of(DIRECT_ALIGNMENT) && whole.is_multiple_of(DIRECT_ALIGNMENT);
-        let mut bytes = vec![bytes];
-        if !self.direct || !aligned {
-            return Operation::Write {
-                file: THIS_FILE,
-                position,
-                bytes,
-            };
-        }
-        if padding > 0 {
-            bytes.push(Bytes::from_static(&ZEROS[..padding]));
-        }
-        Operation::WriteDirect {
-            file: THIS_FILE,
-            position,
-            bytes,
-        }
-    }
-}
 
 impl DiskLog {
     /// Gives a place up. What it took of the file is taken again if nothing
@@ -163,7 +88,7 @@ impl DiskLog {
         data.length = data.length.max(end);
         self.next_place += 1;
         let place = DataPlace(self.next_place);
-        let reserved = Place {
+        let reserved = Reservation {
             base,
             position,
             layout: layout.clone(),
@@ -209,7 +134,7 @@ impl DiskLog {
     }
 
     /// A place's data file and where it begins in it, if it takes data.
-    fn filling(&mut self, place: DataPlace) -> Option<(FileNumber, &mut Place)> {
+    fn filling(&mut self, place: DataPlace) -> Option<(FileNumber, &mut Reservation)> {
         let found = self.places.get_mut(&place)?;
         let file = self.data_files.get(&found.base)?.file;
         (found.stage == Stage::Filling).then_some((file, found))
@@ -402,7 +327,7 @@ impl DiskLog {
         &mut self,
         place: DataPlace,
         durability: Durability,
-    ) -> Result<Place, StorageError> {
+    ) -> Result<Reservation, StorageError> {
         let ready = self.places.get(&place).is_some_and(|found| {
             found.stage == Stage::Ready && (found.synced || durability < Durability::Synced)
         });

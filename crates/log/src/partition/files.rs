@@ -1,15 +1,11 @@
 //! The open files of a partition, and the operations under way.
 
-use super::Purpose;
+use super::purpose::{FileNumber, Purpose};
 use crate::disk::{DiskError, FileId, Operation};
 use crate::storage::OperationToken;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// A file of the partition, open or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct FileNumber(u64);
 
 /// Stands for the file in operations that are made before it is open.
 pub(super) const THIS_FILE: FileId = FileId(u64::MAX);

@@ -3,17 +3,16 @@
 
 mod batches;
 mod event;
+mod jobs;
 mod openings;
 
+use super::log_position::LogPosition;
 use super::*;
 use crate::index::INDEX_BYTES_MAX;
 use crate::look::{DiskStamp, LOOK_BYTES, Look, look, stamps};
-use batches::BatchesJob;
-pub(super) use event::Compared;
-use event::OpenJob;
-use openings::Openings;
-use std::collections::BTreeSet;
-use wire::batch::{Header, STAMP_BYTES};
+use jobs::{BatchesJob, Find, Finder, Job, OpenJob, Window};
+pub(super) use jobs::{Compared, Reads};
+use wire::batch::STAMP_BYTES;
 use wire::record::Gap;
 
 /// Least bytes read at once when batches are looked for.
@@ -26,104 +25,6 @@ const SCAN_BYTES: u64 = 1 << 20;
 const HINTS_MAX: usize = 64;
 /// Damaged places that were announced once are not announced again, so many of them.
 const DAMAGE_MAX: usize = 1024;
-
-/// All readings under way, and what helps the next ones.
-#[derive(Default)]
-pub(super) struct Reads {
-    jobs: BTreeMap<u64, Job>,
-    next: u64,
-    hints: VecDeque<Place>,
-    damage: BTreeSet<(Offset, Offset)>,
-    /// The batch of which an event was opened last.
-    opened: Option<event::OpenedBatch>,
-    openings: Openings,
-}
-
-enum Job {
-    Batches(batches::BatchesJob),
-    Open(event::OpenJob),
-    Data(event::DataJob),
-}
-
-/// A place in a segment's log where the batch of this offset begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) segment: Offset,
-    pub(super) position: u64,
-    pub(super) offset: Offset,
-}
-
-/// Bytes of a log, and where they begin.
-#[derive(Debug, Clone, Default)]
-struct Window {
-    start: u64,
-    bytes: Bytes,
-}
-
-impl Window {
-    fn from(&self, position: u64) -> &[u8] {
-        let at = position.saturating_sub(self.start);
-        match position >= self.start && at < self.bytes.len() as u64 {
-            true => &self.bytes[at as usize..],
-            false => &[],
-        }
-    }
-
-    fn slice(&self, position: u64, bytes: u64) -> Option<Bytes> {
-        let at = position.checked_sub(self.start)?;
-        let end = at.checked_add(bytes)?;
-        (end <= self.bytes.len() as u64).then(|| self.bytes.slice(at as usize..end as usize))
-    }
-}
-
-/// The way to a batch: from a known place, header by header.
-struct Finder {
-    /// The offset wanted.
-    offset: Offset,
-    at: Place,
-    window: Window,
-    /// Set while the next good batch behind damage is searched.
-    scanning: bool,
-    scan_from: u64,
-    /// Bytes to be read from the window's start on.
-    needed: u64,
-    /// Bytes to be read at once.
-    window_bytes: u64,
-    /// Where the segment's file was seen to end.
-    file_end: u64,
-}
-
-impl Finder {
-    /// What was needed has been read; less means that the file ends there.
-    fn take(&mut self, bytes: Bytes) {
-        if (bytes.len() as u64) < self.needed {
-            self.file_end = self.window.start + bytes.len() as u64;
-        }
-        self.window.bytes = bytes;
-    }
-
-    fn need(&mut self, position: u64, bytes: u64) {
-        self.window = Window {
-            start: position,
-            bytes: Bytes::new(),
-        };
-        self.needed = bytes;
-    }
-}
-
-/// What a step of a [`Finder`] came to.
-enum Find {
-    /// This batch contains the offset; its headers are good and in the window.
-    Here(DiskStamp, Header),
-    /// So many bytes from there are needed.
-    Need { position: u64, bytes: u64 },
-    /// The offset is lost.
-    Lost { first: Offset, end: Offset },
-    /// There is no such offset.
-    Beyond,
-    /// Another version wrote the batch that is next.
-    OtherVersion(StorageError),
-}
 
 impl DiskLog {
     fn finder(&self, offset: Offset) -> Finder {
@@ -140,7 +41,7 @@ impl DiskLog {
     }
 
     /// The nearest known place at or before `offset`.
-    fn nearest(&self, offset: Offset) -> Place {
+    fn nearest(&self, offset: Offset) -> LogPosition {
         let segment = &self.segments[self.segment_of(offset)];
         let hint = self
             .reads
@@ -157,14 +58,14 @@ impl DiskLog {
             .index
             .floor(offset)
             .unwrap_or((segment.base, crate::segment::SEGMENT_HEADER_BYTES));
-        Place {
+        LogPosition {
             segment: segment.base,
             position,
             offset,
         }
     }
 
-    fn hint(&mut self, place: Place) {
+    fn hint(&mut self, place: LogPosition) {
         if self.reads.hints.len() == HINTS_MAX {
             self.reads.hints.pop_front();
         }

@@ -1,99 +1,12 @@
 //! Removing what is not to be kept: whole segments, the oldest first.
 
+use super::removal::Leaving;
 use super::*;
 use wire::record::Gap;
 
 /// Spares of a stream that has stopped stay for this long, if they take more
 /// than the limit and one segment allow.
 const SPARES_UNUSED_NS: u64 = 1_000_000_000;
-
-/// What has been removed, and what is about to be.
-pub(super) struct Retain {
-    /// `first` before the last removal.
-    pub(super) removed_from: Offset,
-    pub(super) removed_reason: Option<GapReason>,
-    /// What retention spares.
-    pub(super) keep_from: Offset,
-    /// Segments that readers no longer see. Their files go when a checkpoint
-    /// that begins behind them is durable, so that they are never missed.
-    leaving: Vec<Leaving>,
-    /// Logs that may be written again, and their lengths; and names for more.
-    spares: Vec<(std::path::PathBuf, u64)>,
-    next_spare: u64,
-    /// How many get a spare's name just now, and the length of these and of
-    /// those that have it.
-    sparing: usize,
-    spare_bytes: u64,
-    /// Data files that may be written again, and their lengths.
-    data_spares: Vec<(std::path::PathBuf, u64)>,
-    /// How many get a spare's name just now, and the length of these and of
-    /// those that have it.
-    sparing_data: usize,
-    data_spare_bytes: u64,
-    /// When [`DiskLog::trim_spares`] looked last.
-    ticked_at: u64,
-    /// Data files to which no segment refers, and that are still read or synced.
-    leaving_data: Vec<DataFile>,
-    /// Removals under way.
-    pub(super) removing: usize,
-}
-
-struct Leaving {
-    log: FileNumber,
-    base: Offset,
-    data_since: Offset,
-    /// Whether all of it was synced; then it has an index, too.
-    durable: bool,
-    /// How long its log is.
-    bytes: u64,
-    gap: Gap,
-}
-
-impl Retain {
-    pub(super) fn new(checkpoint: &Checkpoint) -> Self {
-        Self {
-            removed_from: checkpoint.removed_from,
-            removed_reason: checkpoint.removed_reason,
-            keep_from: Offset(u64::MAX),
-            leaving: Vec::new(),
-            spares: Vec::new(),
-            next_spare: 0,
-            sparing: 0,
-            spare_bytes: 0,
-            data_spares: Vec::new(),
-            sparing_data: 0,
-            data_spare_bytes: 0,
-            ticked_at: 0,
-            leaving_data: Vec::new(),
-            removing: 0,
-        }
-    }
-
-    /// Whether segments that were never synced whole wait for a checkpoint behind
-    /// them.
-    pub(super) fn leaves_unsynced(&self) -> bool {
-        self.leaving.iter().any(|leaving| !leaving.durable)
-    }
-
-    fn take_spare(&mut self) -> Option<std::path::PathBuf> {
-        let (path, bytes) = self.spares.pop()?;
-        self.spare_bytes -= bytes;
-        Some(path)
-    }
-
-    pub(super) fn take_data_spare(&mut self) -> Option<(std::path::PathBuf, u64)> {
-        let spare = self.data_spares.pop()?;
-        self.data_spare_bytes -= spare.1;
-        Some(spare)
-    }
-
-    /// A name that no file has.
-    fn spare_path(&mut self, directory: &std::path::Path) -> std::path::PathBuf {
-        let name = format!("{}{}", crate::kind::SPARE_PREFIX, self.next_spare);
-        self.next_spare += 1;
-        directory.join(name)
-    }
-}
 
 impl DiskLog {
     /// Removes the segments that end at or before `offset`; never the last.
@@ -200,7 +113,7 @@ impl DiskLog {
         if self.retain.leaving.is_empty() {
             return;
         }
-        let durable_first = self.checkpoint.durable_first;
+        let durable_first = self.checkpoint.durable_first();
         let (gone, left): (Vec<Leaving>, Vec<Leaving>) = std::mem::take(&mut self.retain.leaving)
             .into_iter()
             .partition(|leaving| leaving.gap.end <= durable_first);

@@ -5,9 +5,13 @@
 //! shared, not a copy. It is given out only once it is written, and it is never
 //! a promise: whatever is not here is read from the log.
 
-use super::read::Place;
-use super::*;
+use super::log_position::LogPosition;
+use crate::storage::{Found, ReadBatches};
+use bytes::Bytes;
 use memory::{Budget, Buffer, Reservation};
+use std::collections::VecDeque;
+use wire::Offset;
+use wire::batch::Header;
 
 /// Most bytes that all partitions of a kind keep together.
 pub(crate) const TAILS_BYTES_MAX: u64 = 64 << 20;
@@ -31,7 +35,7 @@ pub(super) struct Tail {
 }
 
 struct Kept {
-    at: Place,
+    at: LogPosition,
     next: Offset,
     batch: Bytes,
     /// How much of it is there for who wants no inline data.
@@ -55,7 +59,13 @@ impl Tail {
 
     /// Takes note of an appended batch, and keeps it if somebody reads along:
     /// otherwise its memory is needed again at once, while it is in the cache.
-    pub(super) fn append(&mut self, at: Place, header: &Header, batch: Buffer, now: u64) -> Bytes {
+    pub(super) fn append(
+        &mut self,
+        at: LogPosition,
+        header: &Header,
+        batch: Buffer,
+        now: u64,
+    ) -> Bytes {
         let memory_bytes = batch.memory_bytes() as u64;
         let batch = batch.freeze();
         self.appended += batch.len() as u64;
@@ -123,7 +133,11 @@ impl Tail {
 
     /// What a reading finds here below `end`; `None` if it does not begin
     /// here. With it comes where the reader goes on, if that is known.
-    pub(super) fn find(&self, read: &ReadBatches, end: Offset) -> Option<(Found, Option<Place>)> {
+    pub(super) fn find(
+        &self,
+        read: &ReadBatches,
+        end: Offset,
+    ) -> Option<(Found, Option<LogPosition>)> {
         let from = self.index_of(read.from)?;
         let (mut batches, mut bytes, mut next) = (Vec::new(), 0, read.from);
         let mut behind = None;

@@ -1,62 +1,10 @@
 //! Taking back appends that found no space.
 
-use super::append::Written;
+use super::space::{Step, Undo};
 use super::*;
-
-/// Appends that are being taken back. Until that is done nothing is appended.
-pub(super) struct Undo {
-    /// The first write that found no space.
-    number: u64,
-    error: StorageError,
-    step: Step,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Writes behind the first are still under way.
-    Waiting,
-    /// The log is being cut back to where it is whole.
-    Cutting,
-    /// That is being made durable: a batch left behind the cut could follow
-    /// a new one of the same length and be taken for its successor.
-    Syncing,
-    /// Names of segments that are taken back may still be there.
-    Removing,
-}
-
-/// How often a partition without space looks for some while nothing is appended.
-const PROBE_EVERY_NS: u64 = 1_000_000_000;
 
 /// So much has to be there for external data to be taken for possible again.
 const DATA_PROBE_BYTES: u64 = 1 << 20;
-
-/// Whether there is space.
-#[derive(Default)]
-pub(super) struct Space {
-    /// A write found none; asking for some has not succeeded since.
-    none: Option<StorageError>,
-    /// How much the batch needs that found none.
-    needed: u64,
-    probing: bool,
-    /// When it was asked for last.
-    probed_at: u64,
-    /// Data found none. A place is no promise of space, so that the next data decides.
-    none_for_data: bool,
-    pub(super) last_allocation: u64,
-}
-
-impl Space {
-    /// Whether a write has found none, and none has been found since.
-    pub(super) fn is_none(&self) -> bool {
-        self.none.is_some()
-    }
-
-    /// When space is looked for next without an append.
-    pub(super) fn next_probe(&self) -> Option<u64> {
-        let wanted = (self.is_none() || self.none_for_data) && !self.probing;
-        wanted.then(|| self.probed_at.saturating_add(PROBE_EVERY_NS))
-    }
-}
 
 impl DiskLog {
     /// The error for an append, if there is no space. Asks for some, so that
@@ -174,16 +122,8 @@ impl DiskLog {
         if undo.step != Step::Waiting || self.failure.is_some() {
             return;
         }
-        let settled = self
-            .in_flight
-            .iter()
-            .all(|write| write.state != Written::Pending);
         // What is before the first refused write has been popped.
-        let Some(refused) = self
-            .in_flight
-            .front()
-            .filter(|front| settled && front.number == undo.number)
-        else {
+        let Some(refused) = self.in_flight.first_refused(undo.number) else {
             return;
         };
         let (segment, position, from) = (refused.segment, refused.start, refused.first);
@@ -222,7 +162,7 @@ impl DiskLog {
             }
         }
         // The names that are gone must not come back under new segments.
-        self.directory.changes += 1;
+        self.directory.changed();
         self.producers.retract(from);
         self.tail.retract(from);
         self.end = from;

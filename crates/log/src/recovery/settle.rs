@@ -184,7 +184,7 @@ impl Walk<'_> {
                 Some((SegmentFile::Index, base)) => {
                     kept.contains(&base) && kept.last() != Some(&base)
                 }
-                None => !name.starts_with(crate::kind::SPARE_PREFIX),
+                None => !name.starts_with(crate::segment::SPARE_PREFIX),
             };
             if !stays {
                 self.disk.remove(self.open.directory.join(name))?;

@@ -334,19 +334,6 @@ impl Walk<'_> {
     }
 }
 
-pub(super) fn look_at(
-    window: &mut Window<'_>,
-    position: u64,
-    salt: u64,
-) -> Result<Look, DiskError> {
-    match look(window.bytes(position, LOOK_BYTES)?, salt) {
-        Look::Short(needed) if needed > LOOK_BYTES => {
-            Ok(look(window.bytes(position, needed)?, salt))
-        }
-        seen => Ok(seen),
-    }
-}
-
 /// Shows every stamp of this salt from `from` on, until `each` has enough.
 fn scan(
     window: &mut Window<'_>,

@@ -1,15 +1,8 @@
 //! Reading batches in order.
 
+use super::jobs::BatchesJob;
 use super::*;
 use wire::batch::{Batch, Verify};
-
-pub(super) struct BatchesJob {
-    token: ReadToken,
-    read: ReadBatches,
-    pub(super) finder: Finder,
-    batches: Vec<Bytes>,
-    bytes: u64,
-}
 
 impl DiskLog {
     pub(in crate::partition) fn start_read(&mut self, token: ReadToken, read: ReadBatches) {

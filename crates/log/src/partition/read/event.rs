@@ -1,11 +1,12 @@
 //! One event's data: opened once, then read in parts, every block verified.
 
+use super::jobs::{DataAt, DataJob, OpenJob, OpenedBatch, OpenedEvent, PlannedRead};
 use super::openings::Wanted;
 use super::*;
 use crate::external::table_from_bytes;
 use std::any::Any;
 use std::sync::Arc;
-use wire::batch::{Batch, Columns, Verify};
+use wire::batch::{Batch, Verify};
 use wire::checksum::{block_checksums, combine_blocks, crc32c};
 
 /// Most bytes of data read at once.
@@ -14,87 +15,6 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 const PLACES_MAX: usize = 64;
 /// Parts that lie no further apart than this are read in one go.
 const APART_BYTES_MAX: u64 = 16 << 10;
-
-/// Whether somebody else compares what is read with its checksum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::partition) enum Compared {
-    No,
-    /// Whoever gets it, when he has all of it.
-    ByReader,
-}
-
-/// A verified batch and what its events' data needs.
-#[derive(Clone)]
-pub(super) struct OpenedBatch {
-    stamp: DiskStamp,
-    batch: Arc<Batch>,
-    columns: Arc<Columns>,
-    /// Block checksums of all its external data.
-    table: Option<Arc<Vec<u32>>>,
-}
-
-impl OpenedBatch {
-    fn contains(&self, offset: Offset) -> bool {
-        let base = self.stamp.shared.base_offset;
-        let end = base.plus(self.batch.header.offset_count());
-        (base..end).contains(&offset)
-    }
-}
-
-/// What [`EventData::handle`] holds.
-struct OpenedEvent {
-    place: DataAt,
-}
-
-enum DataAt {
-    /// In the batch.
-    Inline(Bytes),
-    /// In a data file, which the pin keeps open.
-    External {
-        /// Base offset of the segment whose data file it is.
-        base: Offset,
-        file: FileNumber,
-        _pin: Arc<()>,
-        position: u64,
-        bytes: u64,
-        block_bytes: u32,
-        /// The batch's block checksums, and which of them is this event's first.
-        table: Arc<Vec<u32>>,
-        first_block: usize,
-    },
-}
-
-pub(super) struct OpenJob {
-    pub(super) token: ReadToken,
-    pub(super) finder: Finder,
-    /// The batch, once it is found, while its table is read.
-    batch: Option<OpenedBatch>,
-}
-
-impl OpenJob {
-    pub(super) fn event(&self) -> Wanted {
-        (self.token, self.finder.offset)
-    }
-}
-
-pub(super) struct DataJob {
-    token: ReadToken,
-    handle: Arc<OpenedEvent>,
-    reads: VecDeque<PlannedRead>,
-    /// How many of them are under way.
-    reading: usize,
-    pieces: Vec<Bytes>,
-}
-
-/// Whole blocks to be read at once, and the parts wanted of them.
-#[derive(Debug, PartialEq, Eq)]
-struct PlannedRead {
-    first_block: u64,
-    /// Within the event's data.
-    start: u64,
-    end: u64,
-    parts: Vec<(u64, u64)>,
-}
 
 impl DiskLog {
     pub(in crate::partition) fn start_open(&mut self, token: ReadToken, offset: Offset) {

@@ -2,7 +2,7 @@
 
 use super::{Refusal, Survival};
 use crate::disk::{FileId, Operation, Outcome};
-use crate::kind::splitmix;
+use crate::salts::splitmix;
 use bytes::Bytes;
 use memory::Buffer;
 use std::collections::BTreeMap;
