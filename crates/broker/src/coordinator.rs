@@ -20,6 +20,7 @@ use crate::answer::Answer;
 use crate::effects::{Effect, QueueNotice};
 use crate::ids::{PartitionKey, RequestId, StorageId};
 use crate::refusal::Refused;
+use crate::request::CoordinatorRequest;
 use commands::{Commands, Decided, Outcome};
 use controller::{ControlError, undecided};
 use gaps::GapRecords;
@@ -32,10 +33,6 @@ use producers::Producers;
 use served_topic::Topics;
 use topic_file::TopicFiles;
 use topics::TopicChanges;
-use wire::message::{
-    AddPartitions, AlterTopic, ConsumerName, CreateTopic, MoveCursors, MoveMemberCursors,
-    OpenProducer, ReadCursors,
-};
 use wire::record::Gap;
 use wire::{PartitionIndex, TopicId};
 
@@ -79,25 +76,36 @@ impl Coordinator {
         (&mut self.members, lent)
     }
 
-    pub fn create_topic(
+    /// Does what a client asks for, or has it recorded; the answer comes then.
+    pub fn ask(
         &mut self,
         caller: RequestId,
-        create: CreateTopic,
+        request: CoordinatorRequest,
         around: &mut Around<'_>,
     ) -> Result<(), Refused> {
-        let mut lent = around.lend(&mut self.commands, &self.topics);
-        self.changes.create(caller, create, &mut lent)
-    }
-
-    pub fn add_partitions(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        add: AddPartitions,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let mut lent = around.lend(&mut self.commands, &self.topics);
-        self.changes.add_partitions(caller, topic, add, &mut lent)
+        use CoordinatorRequest as Request;
+        let lent = &mut around.lend(&mut self.commands, &self.topics);
+        let (changes, members) = (&mut self.changes, &mut self.members);
+        match request {
+            Request::CreateTopic(create) => changes.create(caller, create, lent),
+            Request::DeleteTopic(topic) => topics::delete(caller, &topic.name, lent),
+            Request::AddPartitions(topic, add) => changes.add_partitions(caller, topic, add, lent),
+            Request::AlterTopic(topic, alter) => alter::alter(caller, topic, &alter, lent),
+            Request::OpenProducer(topic, open) => self.producers.open(caller, topic, open, lent),
+            Request::MoveCursors(topic, moves) => {
+                cursors::move_cursors(caller, topic, moves, members, lent)
+            }
+            Request::MoveMemberCursors(topic, moves) => {
+                cursors::move_member_cursors(caller, topic, moves, members, lent)
+            }
+            Request::ReadCursors(topic, read) => cursors::read(caller, topic, &read, lent),
+            Request::DeleteConsumer(topic, name) => {
+                cursors::delete_consumer(caller, topic, name, members, lent)
+            }
+            Request::Join(topic, join) => members.join(caller, topic, join, lent),
+            Request::Leave(topic, leave) => members.leave(caller, topic, &leave, lent),
+            Request::Release(topic, release) => members.release(caller, topic, &release, lent),
+        }
     }
 
     /// The storage of a partition of a topic in the making was opened, or could not be.
@@ -110,82 +118,6 @@ impl Coordinator {
     ) {
         let mut lent = around.lend(&mut self.commands, &self.topics);
         self.changes.opened(making, storage, result, &mut lent);
-    }
-
-    pub fn alter_topic(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        request: &AlterTopic,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let mut lent = around.lend(&mut self.commands, &self.topics);
-        alter::alter(caller, topic, request, &mut lent)
-    }
-
-    pub fn delete_topic(
-        &mut self,
-        caller: RequestId,
-        name: &str,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let mut lent = around.lend(&mut self.commands, &self.topics);
-        topics::delete(caller, name, &mut lent)
-    }
-
-    pub fn open_producer(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        open: OpenProducer,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let mut lent = around.lend(&mut self.commands, &self.topics);
-        self.producers.open(caller, topic, open, &mut lent)
-    }
-
-    pub fn move_cursors(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        request: MoveCursors,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let (members, mut lent) = self.members(around);
-        cursors::move_cursors(caller, topic, request, members, &mut lent)
-    }
-
-    pub fn move_member_cursors(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        request: MoveMemberCursors,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let (members, mut lent) = self.members(around);
-        cursors::move_member_cursors(caller, topic, request, members, &mut lent)
-    }
-
-    pub fn read_cursors(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        request: &ReadCursors,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let mut lent = around.lend(&mut self.commands, &self.topics);
-        cursors::read(caller, topic, request, &mut lent)
-    }
-
-    pub fn delete_consumer(
-        &mut self,
-        caller: RequestId,
-        topic: TopicId,
-        request: ConsumerName,
-        around: &mut Around<'_>,
-    ) -> Result<(), Refused> {
-        let (members, mut lent) = self.members(around);
-        cursors::delete_consumer(caller, topic, request, members, &mut lent)
     }
 
     /// Records what a partition has lost.

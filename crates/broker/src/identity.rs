@@ -58,13 +58,10 @@ impl Verb {
             | Request::Queue(_, QueueRequest::Settle(_) | QueueRequest::ExtendLeases(_)) => {
                 Self::Read
             }
+            Request::Describe(_) => Self::Describe,
             Request::Status | Request::Shutdown => Self::Operate,
             Request::Coordinator(request) => match request {
-                Coordinator::ListTopics
-                | Coordinator::DescribeTopic(_)
-                | Coordinator::ListGaps(_)
-                | Coordinator::ReadCursors(..)
-                | Coordinator::DescribeConsumers(..) => Self::Describe,
+                Coordinator::ReadCursors(..) => Self::Describe,
                 Coordinator::OpenProducer(..) => Self::Write,
                 Coordinator::MoveCursors(..)
                 | Coordinator::MoveMemberCursors(..)

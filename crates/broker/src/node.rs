@@ -10,6 +10,7 @@ pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_B
 
 use crate::answer::Answer;
 use crate::coordinator::Coordinator;
+use crate::coordinator::controller::ControlError;
 use crate::coordinator::lent::{Around, Lent};
 use crate::coordinator::members::Members;
 use crate::ctx::Ctx;
@@ -19,21 +20,25 @@ use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
 use crate::ids::{Bulk, INTERNAL_STORAGE, Membership, Purpose, RequestId, SharedId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions};
-use crate::queue::{Leases, Letters, Queue};
+use crate::partition_requests::{Forgotten, PartitionRequests, forget};
+use crate::queue::{self, Leases, Letters, Queue};
 use crate::read_data::Reads;
-use crate::refusal::unknown_topic;
-use crate::session::Sessions;
+use crate::refusal::{Refused, unknown_topic};
+use crate::request::{ClientInput, QueueRequest, Request};
+use crate::session::{Asked, OpenRequest, Sessions, Work};
 use crate::space::Below;
 use crate::start::{self, Remembered};
 use crate::status::{NodeStatus, StatusAnswers, StatusText};
 use crate::timers::Timer;
 use crate::view::View;
 use bytes::Bytes;
+use net::Received;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::frame::BULK_CHUNK_BYTES;
-use wire::{ErrorReply, MemberId, PartitionIndex};
+use wire::frame::{BULK_CHUNK_BYTES, FrameKind};
+use wire::message::Method;
+use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
@@ -190,6 +195,309 @@ impl Node {
         self.sessions.takes_requests(link)
     }
 
+    fn link_down(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.link_down(link, &mut self.ctx) else {
+            return;
+        };
+        for (id, request) in session.requests.iter() {
+            if !matches!(request.work, Some(Work::Subscribe(_))) {
+                self.forget_work(RequestId { link, id }, *request);
+            }
+        }
+        for (id, storage) in session.subscriptions {
+            self.at(storage, |partition, _| {
+                partition.subscriptions.forget(RequestId { link, id });
+            });
+        }
+        for (id, membership) in session.memberships {
+            let caller = RequestId { link, id };
+            self.at_members(|members, lent| members.membership_lost(caller, membership, lent));
+        }
+        self.reads.link_down(link, &mut self.ctx);
+        // A transfer belongs to a batch, and a batch to a request.
+        let mut partitions = self.partitions.values();
+        debug_assert!(!partitions.any(|partition| partition.appends.fetches_from(link)));
+    }
+
+    fn link_queued(&mut self, link: LinkId, bytes: u64) {
+        if !self.sessions.link_queued(link, bytes, &mut self.ctx) {
+            return;
+        }
+        let Some(session) = self.sessions.get(link) else {
+            return;
+        };
+        let subscriptions = session.subscriptions.clone();
+        let memberships: Vec<Membership> = session.memberships.values().copied().collect();
+        for (id, storage) in subscriptions {
+            self.at(storage, |partition, ctx| {
+                partition.advance_subscription(RequestId { link, id }, ctx);
+            });
+        }
+        for Membership { shared, member, .. } in memberships {
+            self.at_queue(shared, |queue, lent| {
+                queue.member_has_room(member, lent.ctx)
+            });
+        }
+    }
+
+    fn message(&mut self, link: LinkId, message: Received) {
+        let is_heartbeat = message.kind == FrameKind::Heartbeat;
+        let Some(heard) = self.sessions.heard(link, is_heartbeat, &self.ctx) else {
+            return;
+        };
+        if heard.silent_members {
+            let memberships = self.sessions.members_heard(link);
+            self.at_members(|members, lent| members.heard(link, &memberships, lent));
+        }
+        let message = match heard.is_open {
+            true => match self.sessions.defer(link, message, &self.ctx) {
+                Some(message) => message,
+                None => return,
+            },
+            false => message,
+        };
+        if heard.is_open && self.sessions.waits_for_deferred(&message) {
+            self.catch_up();
+        }
+        self.take(link, message);
+    }
+
+    /// Something has come of a client of another protocol.
+    fn client(&mut self, link: LinkId, input: ClientInput) {
+        let Some(heard) = self.sessions.heard(link, false, &self.ctx) else {
+            return;
+        };
+        if heard.silent_members {
+            let memberships = self.sessions.members_heard(link);
+            self.at_members(|members, lent| members.heard(link, &memberships, lent));
+        }
+        self.catch_up();
+        if let Some((caller, asked)) = self.sessions.take_decoded(link, input, &mut self.ctx) {
+            self.ask(caller, asked);
+        }
+    }
+
+    /// Lets messages take effect that were put off.
+    fn catch_up(&mut self) {
+        while let Some((link, message)) = self.sessions.pop_deferred() {
+            self.take(link, message);
+        }
+    }
+
+    fn take(&mut self, link: LinkId, message: Received) {
+        let id = message.id;
+        if let Some(asked) = self.sessions.take(link, message, &mut self.ctx) {
+            self.ask(RequestId { link, id }, asked);
+        }
+    }
+
+    /// Does what a client asks for, in whatever protocol.
+    fn ask(&mut self, caller: RequestId, asked: Asked) {
+        match asked {
+            Asked::Request(request) => {
+                let allowed = self.sessions.authorize(caller.link, &request);
+                let done = allowed.and_then(|()| self.request(caller, request));
+                if let Err(error) = done {
+                    self.ctx.refuse(caller, error);
+                }
+                self.route();
+            }
+            Asked::Cancel => self.cancel(caller),
+            Asked::Credit(bytes) => {
+                let session = self.sessions.get(caller.link);
+                let storage = session.and_then(|session| session.subscriptions.get(&caller.id));
+                if let Some(storage) = storage.copied() {
+                    self.at(storage, |partition, ctx| {
+                        partition.more_credit(caller, bytes, ctx);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Has a request done by the object that it is about.
+    fn request(&mut self, caller: RequestId, request: Request) -> Result<(), Refused> {
+        match request {
+            Request::Partition(target, request) => {
+                let mut requests = PartitionRequests {
+                    ctx: &mut self.ctx,
+                    sessions: &mut self.sessions,
+                    coordinator: &self.coordinator,
+                    partitions: &mut self.partitions,
+                    reads: &mut self.reads,
+                    drain: self.drain,
+                };
+                requests.ask(caller, target, request)
+            }
+            Request::Coordinator(request) => {
+                self.coordinate(|coordinator, around| coordinator.ask(caller, request, around))
+            }
+            Request::Queue(topic, request) => self.queue_request(caller, topic, request),
+            Request::Describe(request) => {
+                let namespace = self.sessions.namespace(caller.link);
+                let answer = self.view().answer(namespace, &request)?;
+                self.ctx.answer(caller, answer);
+                Ok(())
+            }
+            Request::Status => {
+                self.statuses.ask(caller);
+                self.advance_status();
+                Ok(())
+            }
+            Request::Shutdown => {
+                self.ctx.answer(caller, Answer::Done);
+                self.route();
+                self.drain();
+                Ok(())
+            }
+        }
+    }
+
+    fn queue_request(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: QueueRequest,
+    ) -> Result<(), Refused> {
+        let (consumer, member) = match &request {
+            QueueRequest::Settle(settle) => {
+                self.drain.refuse_closing()?;
+                (&settle.consumer, settle.member)
+            }
+            QueueRequest::ExtendLeases(extend) => (&extend.consumer, extend.member),
+        };
+        let topics = (
+            &self.coordinator.topics,
+            self.sessions.namespace(caller.link),
+        );
+        let members = &self.coordinator.members;
+        let id = members.settler(caller, (topic, consumer), member, topics)?;
+        let is_quiet = self.sessions.is_quiet(caller) && !self.drain.is_begun();
+        let done = self.at_queue(id, |queue, lent| match request {
+            QueueRequest::Settle(settle) => queue.settle_leases(caller, settle, is_quiet, lent.ctx),
+            QueueRequest::ExtendLeases(extend) => {
+                queue.extend_leases(caller, &extend, lent.ctx);
+                Ok(())
+            }
+        });
+        done.unwrap_or(Ok(()))
+    }
+
+    /// The first deadline of a connection's requests may have passed.
+    fn look_at_deadlines(&mut self, link: LinkId) {
+        for (caller, request) in self.sessions.late_requests(link, &self.ctx) {
+            // One that was given up with another one before it has its answer.
+            if !self.sessions.waits(caller) {
+                continue;
+            }
+            let error = ErrorReply::retryable(
+                ErrorCode::DeadlinePassed,
+                0,
+                format!("{:?} was not done in the time given", request.method),
+            );
+            self.refuse_request(caller, error);
+            self.drop_work(caller, request);
+        }
+        self.sessions.watch_deadlines(link, &mut self.ctx);
+    }
+
+    fn cancel(&mut self, caller: RequestId) {
+        if let Some(request) = self.sessions.end_request(caller, &mut self.ctx) {
+            self.drop_work(caller, request);
+        }
+    }
+
+    /// Nobody waits for the answer any more: what can be left undone is.
+    fn drop_work(&mut self, caller: RequestId, request: OpenRequest) {
+        match request.method {
+            Method::ReadData => self
+                .reads
+                .cancel(caller, &mut self.partitions, &mut self.ctx),
+            _ => self.forget_work(caller, request),
+        }
+        self.route();
+    }
+
+    /// A partition forgets what it keeps of a request.
+    fn forget_work(&mut self, caller: RequestId, request: OpenRequest) {
+        let Some(work) = request.work else {
+            return;
+        };
+        let forgotten = self.at(work.storage(), |partition, ctx| {
+            forget(work, caller, partition, ctx)
+        });
+        if forgotten == Some(Forgotten::Subscription)
+            && let Some(session) = self.sessions.get_mut(caller.link)
+        {
+            session.subscriptions.remove(&caller.id);
+        }
+    }
+
+    /// Answers a request with an error.
+    fn refuse_request(&mut self, caller: RequestId, error: ErrorReply) {
+        self.ctx.refuse(caller, error);
+        self.route();
+    }
+
+    /// Calls a partition, and routes what the act asks of others. `None` if the partition is
+    /// not there any more.
+    fn at<R>(
+        &mut self,
+        storage: StorageId,
+        act: impl FnOnce(&mut Partition, &mut Ctx) -> R,
+    ) -> Option<R> {
+        let done = act(self.partitions.get_mut(&storage)?, &mut self.ctx);
+        self.route();
+        Some(done)
+    }
+
+    /// Calls a queue, and routes what the act asks of others. `None` if it is not there.
+    fn at_queue<R>(
+        &mut self,
+        id: SharedId,
+        act: impl FnOnce(&mut Queue, &mut queue::Lent<'_>) -> R,
+    ) -> Option<R> {
+        let queue = self.queues.get_mut(&id)?;
+        let mut lent = queue::Lent {
+            ctx: &mut self.ctx,
+            partitions: &mut self.partitions,
+            commands: &mut self.coordinator.commands,
+            topics: &self.coordinator.topics,
+            shared: self.coordinator.members.get(id)?,
+            leases: &mut self.leases,
+            letters: &mut self.letters,
+            is_draining: self.drain.is_begun(),
+        };
+        let done = act(queue, &mut lent);
+        self.route();
+        Some(done)
+    }
+
+    /// Lets everything take effect that has happened to a queue.
+    fn advance_queue(&mut self, id: SharedId) {
+        // At the end nothing changes any more; the next run goes on from here.
+        if self.drain.refuse_closing().is_err() {
+            return;
+        }
+        if let Some(lapsed) = self.at_queue(id, Queue::expire) {
+            self.at_members(|members, lent| members.leases_lapsed(id, lapsed, lent));
+            self.at_queue(id, Queue::advance);
+        }
+    }
+
+    /// A queue's command is durable, or was refused.
+    fn queue_recorded(&mut self, id: SharedId, result: Result<(), ControlError>) {
+        let moved = self.at_queue(id, |queue, lent| {
+            let moved = queue.recorded(result, lent.commands.table(), lent.ctx);
+            (queue.core.topic, queue.core.consumer.clone(), moved)
+        });
+        if let Some((topic, consumer, moved)) = moved {
+            self.coordinate(|coordinator, around| {
+                coordinator.consumer_moved(topic, &consumer, moved, around);
+            });
+        }
+    }
+
     fn timer(&mut self, timer: Timer) {
         match timer {
             Timer::Session(link) => self.sessions.timer_came(link, &mut self.ctx),
@@ -293,9 +601,13 @@ impl Node {
                     });
                 }
             }
-            Effect::Visible(topic) => self.touch_queues(topic),
+            Effect::Visible(topic) => {
+                let queues = self.coordinator.members.queues_of(topic);
+                self.ctx.dirty.queues.extend(queues);
+            }
             Effect::Lost(key, present, gap) => {
-                for id in self.queues_of(key.topic) {
+                let queues = self.coordinator.members.queues_of(key.topic);
+                for id in queues.collect::<Vec<_>>() {
                     self.at_queue(id, |queue, lent| {
                         queue.core.lose(key.partition, present, gap, lent.ctx);
                     });

@@ -1,38 +1,40 @@
 //! Requests to one partition: what they name is found, then the partition is asked.
 
 use crate::answer::Answer;
+use crate::coordinator::Coordinator;
 use crate::coordinator::gaps::beginning;
 use crate::coordinator::producers::check_epoch;
 use crate::ctx::Ctx;
-use crate::ids::{PartitionKey, RequestId, SharedId, StorageId};
-use crate::node::Node;
-use crate::partition::Partition;
+use crate::drain_stage::Drain;
+use crate::ids::{PartitionKey, RequestId, SharedId};
 use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
+use crate::partition::{Partition, Partitions};
+use crate::read_data::Reads;
 use crate::refusal::{Refused, refuse};
 use crate::request::{PartitionRequest, Target};
 use crate::selection::SelectedEvent;
-use crate::session::Work;
+use crate::session::{Sessions, Work};
 use crate::verified::Verified;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
 use wire::{ErrorCode, MemberId, TopicId};
 
-impl Node {
-    /// Calls a partition, and routes what the act asks of others. `None` if the partition is
-    /// not there any more.
-    pub(crate) fn at<R>(
-        &mut self,
-        storage: StorageId,
-        act: impl FnOnce(&mut Partition, &mut Ctx) -> R,
-    ) -> Option<R> {
-        let done = act(self.partitions.get_mut(&storage)?, &mut self.ctx);
-        self.route();
-        Some(done)
-    }
+/// What a request to a partition is lent of the node.
+pub(crate) struct PartitionRequests<'a> {
+    pub ctx: &'a mut Ctx,
+    /// Keeps a note of what a partition does for a request.
+    pub sessions: &'a mut Sessions,
+    /// Says what a topic's partitions are, and where a consumer stands.
+    pub coordinator: &'a Coordinator,
+    pub partitions: &'a mut Partitions,
+    pub reads: &'a mut Reads,
+    pub drain: Drain,
+}
 
+impl PartitionRequests<'_> {
     /// Has a request done by the partition that it names.
-    pub(crate) fn ask_partition(
+    pub fn ask(
         &mut self,
         caller: RequestId,
         target: Target,
@@ -67,9 +69,9 @@ impl Node {
             return Err(topic.closed(index));
         };
         let store = &partition.store;
-        store.check_leader_epoch(target.leader_epoch, &self.ctx)?;
-        let (batch, wanted) = ValidBatch::check(id, topic, store, produce, batch, &self.ctx)?;
-        check_epoch(&batch.header, self.coordinator.commands.table(), &self.ctx)?;
+        store.check_leader_epoch(target.leader_epoch, self.ctx)?;
+        let (batch, wanted) = ValidBatch::check(id, topic, store, produce, batch, self.ctx)?;
+        check_epoch(&batch.header, self.coordinator.commands.table(), self.ctx)?;
         let session = self.sessions.get_mut(caller.link);
         let work = Work::Produce(storage, batch.header.producer);
         let credit = session.map_or(0, |session| session.begin_work(caller.id, work));
@@ -79,9 +81,7 @@ impl Node {
             batch,
             wanted,
         };
-        let taken = partition.produce(call, &mut self.ctx);
-        self.route();
-        taken
+        partition.produce(call, self.ctx)
     }
 
     fn subscribe(
@@ -161,12 +161,12 @@ impl Node {
         if scope.member.is_none() {
             self.refuse_shared_name(topic, &subscribe.consumer)?;
         }
-        self.sessions.refuse_too_many(caller, &self.ctx)?;
-        let Some(partition) = self.partitions.get(&storage) else {
+        self.sessions.refuse_too_many(caller, self.ctx)?;
+        let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(served.closed(index));
         };
         let store = &partition.store;
-        store.check_leader_epoch(leader_epoch, &self.ctx)?;
+        store.check_leader_epoch(leader_epoch, self.ctx)?;
         // What is acknowledged and on its way to the disk counts: whoever opens
         // the name again behind it is not to get those events once more.
         let cursor = self
@@ -183,9 +183,7 @@ impl Node {
             session.begin_work(caller.id, Work::Subscribe(storage));
             session.subscriptions.insert(caller.id, storage);
         }
-        self.at(storage, |partition, ctx| {
-            partition.subscribe(caller, (subscribe, scope), position, ctx);
-        });
+        partition.subscribe(caller, (subscribe, scope), position, self.ctx);
         Ok(())
     }
 
@@ -202,34 +200,18 @@ impl Node {
         ))
     }
 
-    pub(crate) fn more_credit(&mut self, caller: RequestId, bytes: u64) {
-        let session = self.sessions.get(caller.link);
-        let storage = session.and_then(|session| session.subscriptions.get(&caller.id));
-        if let Some(storage) = storage.copied() {
-            self.at(storage, |partition, ctx| {
-                partition.more_credit(caller, bytes, ctx);
-            });
-        }
-    }
-
     fn unsubscribe(&mut self, caller: RequestId, Unsubscribe { subscription }: Unsubscribe) {
         let ended = RequestId {
             link: caller.link,
             id: subscription,
         };
         let session = self.sessions.get_mut(caller.link);
-        if let Some(storage) = session.and_then(|s| s.subscriptions.remove(&ended.id)) {
-            self.forget_subscription(ended, storage);
+        let storage = session.and_then(|session| session.subscriptions.remove(&subscription));
+        if let Some(partition) = storage.and_then(|storage| self.partitions.get_mut(&storage)) {
+            partition.subscriptions.forget(ended);
         }
         // Behind the deliveries that were sent before.
-        self.answer(caller, Answer::Unsubscribed);
-    }
-
-    /// Nobody is there any more who subscribed, or wants it.
-    pub(crate) fn forget_subscription(&mut self, caller: RequestId, storage: StorageId) {
-        self.at(storage, |partition, _| {
-            partition.subscriptions.forget(caller);
-        });
+        self.ctx.answer(caller, Answer::Unsubscribed);
     }
 
     fn read_data(
@@ -259,10 +241,8 @@ impl Node {
                 parts: Vec::new(),
             });
         }
-        let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-        let begun = self.reads.begin(caller, events, read.into, partitions, ctx);
-        self.route();
-        begun
+        let (partitions, ctx) = (&mut *self.partitions, &mut *self.ctx);
+        self.reads.begin(caller, events, read.into, partitions, ctx)
     }
 
     fn fetch(&mut self, caller: RequestId, target: Target, fetch: &Fetch) -> Result<(), Refused> {
@@ -277,12 +257,36 @@ impl Node {
             return Err(topic.closed(index));
         };
         let store = &partition.store;
-        store.check_leader_epoch(target.leader_epoch, &self.ctx)?;
+        store.check_leader_epoch(target.leader_epoch, self.ctx)?;
         if let Some(session) = self.sessions.get_mut(caller.link) {
             session.begin_work(caller.id, Work::Fetch(storage));
         }
-        let begun = partition.fetch(caller, fetch, &mut self.ctx);
-        self.route();
-        begun
+        partition.fetch(caller, fetch, self.ctx)
     }
+}
+
+/// What a partition has forgotten of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forgotten {
+    /// A subscription whose beginning was being looked for.
+    Subscription,
+    Other,
+}
+
+/// A partition forgets what it keeps of a request: nobody waits for the answer any more.
+pub(crate) fn forget(
+    work: Work,
+    caller: RequestId,
+    partition: &mut Partition,
+    ctx: &mut Ctx,
+) -> Forgotten {
+    match work {
+        Work::Produce(_, producer) => partition.forget_produce(caller, producer, ctx),
+        Work::Fetch(_) => partition.forget_fetch(caller, ctx),
+        Work::Subscribe(_) if partition.subscriptions.forget_search(caller) => {
+            return Forgotten::Subscription;
+        }
+        Work::Subscribe(_) => {}
+    }
+    Forgotten::Other
 }

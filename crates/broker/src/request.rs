@@ -46,6 +46,10 @@ pub struct Call {
 
 /// What is asked for, by whom it is done.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a batch goes by value: in a box it would cost each produce request an allocation"
+)]
 pub enum Request {
     /// By a partition, or by some of a topic.
     Partition(Target, PartitionRequest),
@@ -53,6 +57,8 @@ pub enum Request {
     Coordinator(CoordinatorRequest),
     /// By a queue of a topic.
     Queue(TopicId, QueueRequest),
+    /// By whoever sees all of the node, and changes nothing.
+    Describe(DescribeRequest),
     /// The state of the server, for people and monitors.
     Status,
     /// The server drains and ends.
@@ -70,6 +76,10 @@ pub struct Target {
 
 /// A request to a partition.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a batch goes by value: in a box it would cost each produce request an allocation"
+)]
 pub enum PartitionRequest {
     /// Appends a batch.
     Produce(Produce, Verified),
@@ -92,9 +102,6 @@ pub enum PartitionRequest {
 pub enum CoordinatorRequest {
     CreateTopic(CreateTopic),
     DeleteTopic(TopicName),
-    ListTopics,
-    DescribeTopic(TopicName),
-    ListGaps(TopicName),
     AddPartitions(TopicId, AddPartitions),
     AlterTopic(TopicId, AlterTopic),
     OpenProducer(TopicId, OpenProducer),
@@ -102,10 +109,22 @@ pub enum CoordinatorRequest {
     MoveMemberCursors(TopicId, MoveMemberCursors),
     ReadCursors(TopicId, ReadCursors),
     DeleteConsumer(TopicId, ConsumerName),
-    DescribeConsumers(TopicId, ConsumerName),
     Join(TopicId, Join),
     Leave(TopicId, Leave),
     Release(TopicId, Release),
+}
+
+/// A question what there is.
+#[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each is the method of its name in `wire::message::Method`"
+)]
+pub enum DescribeRequest {
+    ListTopics,
+    DescribeTopic(TopicName),
+    ListGaps(TopicName),
+    DescribeConsumers(TopicId, ConsumerName),
 }
 
 /// A request of a queue's member.
@@ -131,14 +150,15 @@ impl Request {
             },
             Self::Queue(_, QueueRequest::Settle(_)) => Method::Settle,
             Self::Queue(_, QueueRequest::ExtendLeases(_)) => Method::ExtendLeases,
+            Self::Describe(DescribeRequest::ListTopics) => Method::ListTopics,
+            Self::Describe(DescribeRequest::DescribeTopic(_)) => Method::DescribeTopic,
+            Self::Describe(DescribeRequest::ListGaps(_)) => Method::ListGaps,
+            Self::Describe(DescribeRequest::DescribeConsumers(..)) => Method::DescribeConsumers,
             Self::Status => Method::Status,
             Self::Shutdown => Method::Shutdown,
             Self::Coordinator(request) => match request {
                 Coordinator::CreateTopic(_) => Method::CreateTopic,
                 Coordinator::DeleteTopic(_) => Method::DeleteTopic,
-                Coordinator::ListTopics => Method::ListTopics,
-                Coordinator::DescribeTopic(_) => Method::DescribeTopic,
-                Coordinator::ListGaps(_) => Method::ListGaps,
                 Coordinator::AddPartitions(..) => Method::AddPartitions,
                 Coordinator::AlterTopic(..) => Method::AlterTopic,
                 Coordinator::OpenProducer(..) => Method::OpenProducer,
@@ -146,7 +166,6 @@ impl Request {
                 Coordinator::MoveMemberCursors(..) => Method::MoveMemberCursors,
                 Coordinator::ReadCursors(..) => Method::ReadCursors,
                 Coordinator::DeleteConsumer(..) => Method::DeleteConsumer,
-                Coordinator::DescribeConsumers(..) => Method::DescribeConsumers,
                 Coordinator::Join(..) => Method::Join,
                 Coordinator::Leave(..) => Method::Leave,
                 Coordinator::Release(..) => Method::Release,
@@ -160,6 +179,12 @@ impl Request {
             Self::Partition(_, PartitionRequest::Produce(_, batch)) => batch.bytes(),
             _ => 0,
         }
+    }
+}
+
+impl From<DescribeRequest> for Request {
+    fn from(request: DescribeRequest) -> Self {
+        Self::Describe(request)
     }
 }
 

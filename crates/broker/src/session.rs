@@ -132,6 +132,10 @@ pub(crate) struct Heard {
 }
 
 /// What somebody other than the session has to do for a client.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a batch goes by value: in a box it would cost each produce request an allocation"
+)]
 pub(crate) enum Asked {
     Request(Request),
     /// Nobody waits for the answer any more.

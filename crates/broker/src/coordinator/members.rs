@@ -81,6 +81,23 @@ impl Members {
         }
     }
 
+    /// The queue that a request names, if the caller is the member that it says it is.
+    pub fn settler(
+        &self,
+        caller: RequestId,
+        (topic, consumer): (TopicId, &str),
+        member: MemberId,
+        (topics, namespace): (&Topics, &str),
+    ) -> Result<SharedId, Refused> {
+        let queue = self.of_kind(topics, namespace, topic, consumer, ConsumerKind::Queue)?;
+        let state = queue.members.get(&member);
+        let own = state.and_then(|state| state.presence.caller());
+        match own {
+            Some(own) if own.link == caller.link => Ok(queue.id),
+            _ => Err(queue.fenced(member)),
+        }
+    }
+
     fn insert(&mut self, shared: Shared) {
         let names = self.names.entry(shared.record.topic).or_default();
         names.insert(shared.record.consumer.clone(), shared.id);

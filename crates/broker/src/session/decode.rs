@@ -1,7 +1,9 @@
 //! Requests of Thalweg's own protocol: what a frame's head and payload ask for.
 
 use crate::refusal::{Refused, malformed, refuse};
-use crate::request::{CoordinatorRequest, PartitionRequest, QueueRequest, Request, Target};
+use crate::request::{
+    CoordinatorRequest, DescribeRequest, PartitionRequest, QueueRequest, Request, Target,
+};
 use crate::verified::Verified;
 use memory::Buffer;
 use wire::batch::Verify;
@@ -62,9 +64,9 @@ pub(super) fn request(
         Method::Shutdown => Request::Shutdown,
         Method::CreateTopic => Coordinator::CreateTopic(read(from)?).into(),
         Method::DeleteTopic => Coordinator::DeleteTopic(read(from)?).into(),
-        Method::ListTopics => Coordinator::ListTopics.into(),
-        Method::DescribeTopic => Coordinator::DescribeTopic(read(from)?).into(),
-        Method::ListGaps => Coordinator::ListGaps(read(from)?).into(),
+        Method::ListTopics => DescribeRequest::ListTopics.into(),
+        Method::DescribeTopic => DescribeRequest::DescribeTopic(read(from)?).into(),
+        Method::ListGaps => DescribeRequest::ListGaps(read(from)?).into(),
         Method::AddPartitions => Coordinator::AddPartitions(topic, read(from)?).into(),
         Method::AlterTopic => Coordinator::AlterTopic(topic, read(from)?).into(),
         Method::OpenProducer => Coordinator::OpenProducer(topic, read(from)?).into(),
@@ -72,7 +74,7 @@ pub(super) fn request(
         Method::MoveMemberCursors => Coordinator::MoveMemberCursors(topic, read(from)?).into(),
         Method::ReadCursors => Coordinator::ReadCursors(topic, read(from)?).into(),
         Method::DeleteConsumer => Coordinator::DeleteConsumer(topic, read(from)?).into(),
-        Method::DescribeConsumers => Coordinator::DescribeConsumers(topic, read(from)?).into(),
+        Method::DescribeConsumers => DescribeRequest::DescribeConsumers(topic, read(from)?).into(),
         Method::Join => Coordinator::Join(topic, read(from)?).into(),
         Method::Leave => Coordinator::Leave(topic, read(from)?).into(),
         Method::Release => Coordinator::Release(topic, read(from)?).into(),

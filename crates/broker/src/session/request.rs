@@ -18,6 +18,15 @@ pub(crate) enum Work {
     Fetch(StorageId),
 }
 
+impl Work {
+    /// Of which partition that is.
+    pub fn storage(self) -> StorageId {
+        match self {
+            Self::Produce(storage, _) | Self::Subscribe(storage) | Self::Fetch(storage) => storage,
+        }
+    }
+}
+
 /// An unanswered request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenRequest {

@@ -15,7 +15,8 @@ use crate::answer::{Answer, Batches, ClientOutput, Delivery};
 use crate::identity::{Identity, Proof};
 use crate::node::{Input, LinkId};
 use crate::request::{
-    Call, ClientInput, CoordinatorRequest, PartitionRequest, QueueRequest, Request, Target,
+    Call, ClientInput, CoordinatorRequest, DescribeRequest, PartitionRequest, QueueRequest,
+    Request, Target,
 };
 use crate::verified::Verified;
 use memory::Buffer;
@@ -199,7 +200,7 @@ impl Lines {
     }
 
     fn topic(&mut self, world: &mut World, name: &str) -> Result<Target, ErrorReply> {
-        let request = CoordinatorRequest::DescribeTopic(TopicName { name: name.into() });
+        let request = DescribeRequest::DescribeTopic(TopicName { name: name.into() });
         let Answer::Topic(topic) = self.call(world, request.into())? else {
             panic!("a topic");
         };
@@ -317,6 +318,25 @@ fn what_comes_by_the_own_protocol_is_read_by_another_one() {
             [format!("event {} {text}", 3 + index)]
         );
     }
+}
+
+#[test]
+fn a_queue_has_members_of_both_protocols() {
+    let mut world = Ground::new().start();
+    let native = world.connect();
+    let topic = world.topic(native);
+    world.stored(native, topic, (7, 0), &["one", "two"]);
+    let mut lines = Lines::connect(&mut world, 900);
+    let said = lines.line(&mut world, "take t q");
+    assert_eq!(said, ["event 0 one", "event 1 two"]);
+    assert_eq!(lines.line(&mut world, "settle"), ["0 expired"]);
+    // What was settled comes to nobody again, by whichever protocol.
+    let join = super::members::join("q", ConsumerKind::Queue, 2);
+    let member = world.request(native, Method::Join, topic, &join, &[]);
+    world.answered::<Joined>(native, member).unwrap();
+    let inbox = &world.links[&native].inbox;
+    let given = inbox.iter().filter(|message| message.id == member);
+    assert!(given.flat_map(|message| &message.payload).count() == 0);
 }
 
 #[test]

@@ -1,14 +1,32 @@
 //! Answers to requests that change nothing.
 
 use super::View;
+use crate::answer::Answer;
 use crate::coordinator::served_topic::Slot;
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
+use crate::request::DescribeRequest;
 use wire::message::{ConsumerList, GapList, TopicDescription, TopicList};
 use wire::{ErrorCode, TopicId};
 
 impl View<'_> {
+    /// Answers a client whose names are in this namespace.
+    pub fn answer(&self, namespace: &str, request: &DescribeRequest) -> Result<Answer, Refused> {
+        Ok(match request {
+            DescribeRequest::ListTopics => Answer::Topics(self.topic_list(namespace)),
+            DescribeRequest::DescribeTopic(topic) => {
+                Answer::Topic(self.topic_description(namespace, &topic.name)?)
+            }
+            DescribeRequest::ListGaps(topic) => {
+                Answer::Gaps(self.gap_list(namespace, &topic.name)?)
+            }
+            DescribeRequest::DescribeConsumers(topic, only) => {
+                Answer::Consumers(self.consumer_list(namespace, *topic, &only.consumer)?)
+            }
+        })
+    }
+
     /// The topics of a namespace.
-    pub fn topic_list(&self, namespace: &str) -> TopicList {
+    fn topic_list(&self, namespace: &str) -> TopicList {
         let entries = self.commands.table().namespace(namespace);
         let topics = entries.filter_map(|entry| self.description(entry.record.topic));
         TopicList {
@@ -17,17 +35,13 @@ impl View<'_> {
     }
 
     /// The topic of a name.
-    pub fn topic_description(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<TopicDescription, Refused> {
+    fn topic_description(&self, namespace: &str, name: &str) -> Result<TopicDescription, Refused> {
         let id = self.topic_named(namespace, name)?;
         self.description(id).ok_or_else(|| unknown_topic(id))
     }
 
     /// What a topic has lost.
-    pub fn gap_list(&self, namespace: &str, name: &str) -> Result<GapList, Refused> {
+    fn gap_list(&self, namespace: &str, name: &str) -> Result<GapList, Refused> {
         let id = self.topic_named(namespace, name)?;
         let entry = self.commands.table().topic(id);
         let gaps = entry.ok_or_else(|| unknown_topic(id))?.gaps.iter();
@@ -38,7 +52,7 @@ impl View<'_> {
     }
 
     /// The consumers of a topic, or the one of this name.
-    pub fn consumer_list(
+    fn consumer_list(
         &self,
         namespace: &str,
         topic: TopicId,
