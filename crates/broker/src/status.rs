@@ -15,7 +15,7 @@
 use crate::ids::{LinkId, RequestId};
 use crate::space::Below;
 use crate::start::Remembered;
-use crate::view::{Readers, View, cursor_status, lag, producer_status, topic_status};
+use crate::view::{Readers, View, cursor_status, producer_status, topic_status};
 use serde_json::{Value, json};
 use std::collections::btree_set;
 use std::ops::Bound;
@@ -320,7 +320,7 @@ impl StatusText {
                         At::Cursors {
                             consumer,
                             next: next + 1,
-                            lag: before + cursor.map_or(0, |(_, cursor)| lag(&cursor)),
+                            lag: before + cursor.map_or(0, |(_, cursor)| cursor.lag()),
                             others,
                         }
                     }

@@ -5,7 +5,7 @@ mod consumers;
 mod status;
 mod topics;
 
-pub(crate) use consumers::{Readers, cursor_status, lag};
+pub(crate) use consumers::{Readers, cursor_status};
 pub(crate) use status::{producer_status, topic_status};
 
 use crate::coordinator::commands::Commands;

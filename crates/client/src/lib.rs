@@ -22,6 +22,7 @@ mod driving;
 mod error;
 mod event;
 mod exclusive;
+mod explain;
 mod faults;
 mod feed;
 mod fetched;
@@ -60,6 +61,7 @@ pub use deferred_drop::deferred_drop;
 pub use driver::Driver;
 pub use error::ClientError;
 pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo, ReplyData};
+pub use explain::Explanation;
 #[cfg(feature = "testing")]
 pub use faults::{Fault, plant, plant_panic};
 pub use fetched::FetchedBatches;

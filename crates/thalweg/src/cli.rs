@@ -38,6 +38,16 @@ pub enum Command {
     /// Without --follow it ends at what was the end of the topic when it began. Each event is
     /// acknowledged once its line is written. Ctrl-C ends it cleanly.
     Consume(ConsumeArgs),
+    /// Print the last events of a topic, without a name and a cursor
+    Tail(TailArgs),
+    /// Say why a consumer gets nothing, in one sentence, and what to do next
+    ///
+    /// Without NAME it is about the topic: whether it has events, and whether producers can write.
+    Why(WhyArgs),
+    /// Show how far every consumer, group and queue of a topic is behind
+    Lag(LagArgs),
+    /// Show what a topic has lost, and why
+    Gaps(GapsArgs),
     /// List, move and delete the cursors of consumers
     #[command(subcommand)]
     Cursor(CursorCommand),
@@ -85,11 +95,16 @@ pub enum TopicCommand {
     /// Make a topic
     Create(TopicCreateArgs),
     /// List all topics
+    #[command(visible_alias = "ls")]
     List(TopicListArgs),
     /// Show a topic, its definition and its partitions
+    #[command(visible_alias = "show")]
     Describe(TopicNameArgs),
     /// Delete a topic with all of its events and cursors
-    Delete(TopicNameArgs),
+    ///
+    /// Asks before it does, unless --yes is given; where it can't ask, it needs that.
+    #[command(visible_alias = "rm")]
+    Delete(TopicDeleteArgs),
     /// Add partitions to a topic
     AddPartitions(AddPartitionsArgs),
     /// Change the definition of a topic that is in use
@@ -138,6 +153,9 @@ pub struct TopicCreateArgs {
     /// age, count [default: everything]
     #[arg(long, value_name = "TEXT|JSON")]
     pub retention: Option<String>,
+    /// For how long events are kept at most, as in 7d; the same as an age in --retention
+    #[arg(long, value_name = "AGE")]
+    pub keep: Option<String>,
     /// Nothing fails if the topic is there already; its definition stays as it is
     #[arg(long, visible_alias = "exist-ok")]
     pub if_missing: bool,
@@ -155,6 +173,17 @@ pub struct TopicListArgs {
 pub struct TopicNameArgs {
     /// The topic's name
     pub name: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicDeleteArgs {
+    /// The topic's name
+    pub name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
     #[command(flatten)]
     pub client: Client,
 }
@@ -180,6 +209,9 @@ pub struct TopicAlterArgs {
     /// age, count; {} is everything
     #[arg(long, value_name = "TEXT|JSON")]
     pub retention: Option<String>,
+    /// For how long events are kept at most, as in 7d; the same as an age in --retention
+    #[arg(long, value_name = "AGE")]
+    pub keep: Option<String>,
     /// What these consumers have not acknowledged is kept; an empty list is nobody
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub keep_until_acknowledged: Option<Vec<String>>,
@@ -313,13 +345,67 @@ fn data_range(text: &str) -> Result<DataRange, String> {
     parse().ok_or_else(|| "must be OFFSET:LENGTH, in bytes".to_owned())
 }
 
+#[derive(Debug, Args)]
+pub struct TailArgs {
+    /// The topic
+    pub topic: String,
+    /// How many of the last events of each partition
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10)]
+    pub count: u64,
+    /// Go on when the end is reached, until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Read these partitions only
+    #[arg(short, long, value_name = "INDEX", value_delimiter = ',')]
+    pub partition: Vec<u32>,
+    /// Print only the metadata of each event, as it is, and a line break
+    #[arg(long)]
+    pub plain: bool,
+    /// Print each event's data in base64
+    #[arg(long)]
+    pub data_base64: bool,
+    /// How long the server may be away, seconds; then end with an error [default: for ever, with a note every 10 s]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub reconnect_timeout: Option<f64>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The topic
+    pub topic: String,
+    /// The consumer, group or queue that gets nothing
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct LagArgs {
+    /// The topic
+    pub topic: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct GapsArgs {
+    /// The topic
+    pub topic: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum CursorCommand {
     /// Show where consumers stand
+    #[command(visible_alias = "ls")]
     List(CursorListArgs),
     /// Move a consumer's cursors, be it backwards
     Seek(CursorSeekArgs),
     /// Forget a consumer's cursors
+    #[command(visible_alias = "rm")]
     Delete(CursorDeleteArgs),
 }
 
@@ -366,20 +452,26 @@ pub struct CursorDeleteArgs {
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
     /// Show the groups of a topic
+    #[command(visible_alias = "ls")]
     List(SharedListArgs),
     /// Show a group's options, partitions and members
+    #[command(visible_alias = "show")]
     Describe(SharedArgs),
     /// Forget a group without members, with its positions
+    #[command(visible_alias = "rm")]
     Delete(SharedArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum QueueCommand {
     /// Show the queues of a topic
+    #[command(visible_alias = "ls")]
     List(SharedListArgs),
     /// Show a queue's options, partitions and members
+    #[command(visible_alias = "show")]
     Describe(SharedArgs),
     /// Forget a queue without members, with all that was settled
+    #[command(visible_alias = "rm")]
     Delete(SharedArgs),
     /// Work off a queue: print its events as lines of JSON, until nothing of it is left
     ///
@@ -455,6 +547,9 @@ pub struct StatusArgs {
     /// How long to watch what moves, seconds; 0 tells no rates [default: 1, and 0 with --json]
     #[arg(long, value_name = "SECONDS")]
     pub interval: Option<f64>,
+    /// Show all that the server says, behind the tables
+    #[arg(short, long)]
+    pub verbose: bool,
     #[command(flatten)]
     pub client: Client,
 }

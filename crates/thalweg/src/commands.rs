@@ -7,6 +7,7 @@ pub mod consume;
 pub mod cursor;
 pub mod doctor;
 pub mod drain;
+pub mod look;
 pub mod man;
 pub mod produce;
 pub mod serve;

@@ -15,3 +15,4 @@ mod refusals;
 mod sharing;
 mod signals;
 mod startup;
+mod why;

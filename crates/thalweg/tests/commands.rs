@@ -102,7 +102,7 @@ fn topics_come_and_go() {
         topics
     );
     assert_eq!(
-        rig.run(&["topic", "delete", "frames"]).ok(),
+        rig.run(&["topic", "delete", "frames", "--yes"]).ok(),
         "deleted frames\n"
     );
     assert_eq!(rig.run(&["topic", "list"]).ok(), "");
@@ -500,7 +500,14 @@ fn status_tells_what_the_server_holds() {
     let status = rig.run(&["status", "--json"]).json();
     assert_eq!(status[0]["instance"], server.instance());
     assert_eq!(status[0]["topics"][0]["name"], "t");
-    assert!(rig.run(&["status"]).ok().contains(server.instance()));
+    let all = rig.run(&["status", "--verbose"]).ok();
+    assert!(all.contains(server.instance()), "{all}");
+    let short = rig.run(&["status"]).ok();
+    assert!(
+        short.contains("1 topic, ") && !short.contains(server.instance()),
+        "{short}"
+    );
+    assert!(short.lines().count() < 12, "{short}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn a_topic_that_is_not_there() {
     let _server = rig.serve(&[]);
     for args in [
         &["topic", "describe", "t"][..],
-        &["topic", "delete", "t"],
+        &["topic", "delete", "t", "--yes"],
         &["produce", "t"],
         &["consume", "t", "-n", "c"],
         &["cursor", "list", "t"],

@@ -79,7 +79,7 @@ fn a_start_needs_no_free_byte() {
     // What makes room is done by Thalweg.
     disk.fill();
     let server = rig.serve(&[]);
-    rig.run(&["topic", "delete", "t"]).ok();
+    rig.run(&["topic", "delete", "t", "--yes"]).ok();
     let (status, log) = server.terminate();
     assert!(status.success(), "{log}");
 }
@@ -118,7 +118,7 @@ fn a_full_disk_is_named_and_goes_on_when_a_topic_is_deleted() {
     assert!(status["file_system"]["total_bytes"].as_u64() >= Some(15 << 20));
     let text = rig.run(&["status"]).ok();
     assert!(text.contains("STORAGE IS FULL: t/0 for "), "{text}");
-    rig.run(&["topic", "delete", "old"]).ok();
+    rig.run(&["topic", "delete", "old", "--yes"]).ok();
     server.wait_for_log("t/0: storage has room again");
     rig.run_with(&produce, line.repeat(1000)).ok();
     // It is looked at now and then; here for as long as that takes.
@@ -187,7 +187,7 @@ fn topics_that_vanished_are_findings_and_a_lost_table_is_refused_with_a_way_out(
         rig.run(&["topic", "create", topic]).ok();
         journal(topic);
     }
-    rig.run(&["topic", "delete", "deleted"]).ok();
+    rig.run(&["topic", "delete", "deleted", "--yes"]).ok();
     let ran = audit().exits(0);
     assert!(
         ran.stderr.contains("topics that were deleted"),

@@ -35,6 +35,10 @@ impl Awaited {
         self.members.is_empty()
     }
 
+    pub fn members(&self) -> &BTreeSet<MemberId> {
+        &self.members
+    }
+
     /// A member is gone.
     pub fn forget(&mut self, member: MemberId) {
         self.members.remove(&member);

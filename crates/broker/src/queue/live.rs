@@ -190,6 +190,12 @@ impl Queue {
         (leases, self.awaited.tell_recovering(member, caller, lent))
     }
 
+    /// Members of before the start that have not come back yet: nothing is given out while there
+    /// are any.
+    pub fn awaited(&self) -> &BTreeSet<MemberId> {
+        self.awaited.members()
+    }
+
     /// A member is there to be given events: it has joined, or was heard of again.
     pub fn member_present(&mut self, member: MemberId, ctx: &mut Ctx) {
         self.serving.members_changed = true;

@@ -235,7 +235,19 @@ impl<'a> View<'a> {
             "name": consumer,
             "kind": kind.name(),
             "members": members.iter().map(member_status).collect::<Vec<_>>(),
+            "recovering_ms": shared.map_or(0, |(id, shared)| self.recovering_ms(id, shared)),
         })
+    }
+
+    /// How long a group or queue still waits for members of before the start, at most,
+    /// milliseconds; 0 if it waits for none.
+    fn recovering_ms(&self, id: SharedId, shared: &Shared) -> u32 {
+        let awaited = match (shared.group(), self.queues.get(&id)) {
+            (Some(group), _) => group.awaited(),
+            (None, Some(queue)) => queue.awaited(),
+            (None, None) => return 0,
+        };
+        shared.recovering_ms(awaited, self.ctx.now.monotonic)
     }
 
     /// Where a consumer goes on in a partition, and its kind. `None` if it has no cursor there.
@@ -262,12 +274,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// Events between a cursor and the visible end.
-pub(crate) fn lag(cursor: &ConsumerPartition) -> u64 {
-    let behind = cursor.end.0.saturating_sub(cursor.position.offset.0);
-    behind.saturating_sub(cursor.settled)
-}
-
 pub(crate) fn cursor_status(
     kind: ConsumerKind,
     cursor: &ConsumerPartition,
@@ -277,7 +283,7 @@ pub(crate) fn cursor_status(
         "partition": cursor.partition.0,
         "incarnation": cursor.position.incarnation.0,
         "offset": cursor.position.offset.0,
-        "lag": is_open.then(|| lag(cursor)),
+        "lag": is_open.then(|| cursor.lag()),
     });
     if kind == ConsumerKind::Queue {
         status["settled"] = json!(cursor.settled);

@@ -39,12 +39,6 @@ pub fn queue(command: QueueCommand) -> Result<(), Failure> {
     }
 }
 
-/// Events that are not acknowledged, or not settled.
-fn lag(partition: &ConsumerPartition) -> u64 {
-    let behind = partition.end.0.saturating_sub(partition.position.offset.0);
-    behind.saturating_sub(partition.settled)
-}
-
 fn list(kind: ConsumerKind, args: &SharedListArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
@@ -63,7 +57,7 @@ fn list(kind: ConsumerKind, args: &SharedListArgs) -> Result<(), Failure> {
         rows.push(vec![
             consumer.consumer.clone(),
             format!("{} of {}", present.count(), consumer.members.len()),
-            sum(lag),
+            sum(ConsumerPartition::lag),
             sum(|partition| partition.leased),
             sum(|partition| partition.dead),
         ]);
@@ -123,7 +117,7 @@ fn describe(kind: ConsumerKind, args: &SharedArgs) -> Result<(), Failure> {
                 partition.partition.to_string(),
                 partition.position.offset.to_string(),
                 partition.end.to_string(),
-                lag(partition).to_string(),
+                partition.lag().to_string(),
             ];
             row.extend(match kind {
                 ConsumerKind::Queue => [
@@ -194,7 +188,7 @@ fn to_json(consumer: &ConsumerDescription) -> Value {
             "incarnation": partition.position.incarnation.0,
             "position": partition.position.offset.0,
             "end": partition.end.0,
-            "lag": lag(partition),
+            "lag": partition.lag(),
             "settled": partition.settled,
             "leased": partition.leased,
             "returned": partition.returned,

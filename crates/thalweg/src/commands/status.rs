@@ -44,6 +44,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     if output.is_json() {
         output.json(&status)?;
     } else {
+        output.line(&head(&status))?;
         for text in losses(&status).into_iter().chain(space(&status)) {
             output.line(&text)?;
         }
@@ -54,7 +55,9 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
             output.line(&text)?;
             output.line("")?;
         }
-        write_tree(&mut output, &status, 0)?;
+        if args.verbose {
+            write_tree(&mut output, &status, 0)?;
+        }
     }
     output.flush()
 }
@@ -147,6 +150,28 @@ pub fn losses(status: &Value) -> Vec<String> {
     damage
         .chain(aside.map(|name| format!("SET ASIDE: lost+found/{name}")))
         .collect()
+}
+
+/// The server, in a line.
+fn head(status: &Value) -> String {
+    let count = |key: &str, what: &str| {
+        let count = items(status, key).count();
+        format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    };
+    let draining = status["draining"].as_bool().unwrap_or(false);
+    format!(
+        "thalweg {}: {}, {}{}",
+        status["version"]
+            .as_str()
+            .unwrap_or("of an unknown version"),
+        count("topics", "topic"),
+        count("sessions", "connection"),
+        if draining {
+            ", draining: new work is refused"
+        } else {
+            ""
+        }
+    )
 }
 
 /// Partitions that are full, and how full the file system is, a line each.

@@ -4,6 +4,7 @@ use crate::cli::{AddPartitionsArgs, Storage, TopicAlterArgs, TopicCommand, Topic
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use serde_json::{Value, json};
+use std::io::{self, IsTerminal};
 use topic::Definition;
 use wire::message::{PartitionDescription, PartitionStorage, TopicDescription};
 
@@ -50,6 +51,9 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
         }
         TopicCommand::Delete(args) => {
             let driver = args.client.connection.driver()?;
+            if !args.yes {
+                confirm_deletion(&driver.describe_topic(&args.name).about(&args.name)?)?;
+            }
             driver.delete_topic(&args.name).about(&args.name)?;
             let mut output = Output::new(args.client.json);
             output.either(
@@ -60,6 +64,30 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
         }
         TopicCommand::AddPartitions(args) => add_partitions(&args),
         TopicCommand::Alter(args) => alter(&args),
+    }
+}
+
+/// Asks whoever sits there; where nobody does, `--yes` says so.
+fn confirm_deletion(topic: &TopicDescription) -> Result<(), Failure> {
+    let events: u64 = topic
+        .partitions
+        .iter()
+        .map(|one| one.watermarks.end.0.saturating_sub(one.first.0))
+        .sum();
+    let bytes: u64 = topic.partitions.iter().map(|one| one.bytes).sum();
+    let what = format!("deletes {events} events ({bytes} bytes) and all cursors for good");
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            &topic.name,
+            format!("this {what}: --yes is needed where nobody can be asked"),
+        ));
+    }
+    eprint!("This {what}. Delete topic {}? [y/N] ", topic.name);
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).about("standard input")?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::usage(&topic.name, "nothing was deleted")),
     }
 }
 
@@ -125,6 +153,7 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
     };
     let refuse = |subject: &str, why: String| Failure::usage(subject, why);
     let given = Definition::from_json(&text);
+    let kept = kept(args.retention.as_deref(), args.keep.as_deref())?;
     let mut whole = given.map_err(|error| refuse(&subject, error.to_string()))?;
     for (option, key, value) in [
         ("--validator", "validator", &args.validator),
@@ -135,7 +164,7 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
         ),
         ("--serializer", "serializer", &args.serializer),
         ("--durability", "durability", &args.durability),
-        ("--retention", "retention", &args.retention),
+        ("--retention", "retention", &kept),
     ] {
         let Some(value) = value else { continue };
         let part = match key {
@@ -161,6 +190,18 @@ fn part(option: &str, value: &str) -> Result<Value, Failure> {
     part.map_err(|error| Failure::usage(option, format!("not JSON: {error}")))
 }
 
+/// `--retention` and `--keep` as one text.
+fn kept(retention: Option<&str>, keep: Option<&str>) -> Result<Option<String>, Failure> {
+    Ok(match (retention, keep) {
+        (Some(retention), Some(_)) if retention.trim_start().starts_with('{') => {
+            let why = "JSON in --retention has the age itself, as \"age\"";
+            return Err(Failure::usage("--keep", why));
+        }
+        (Some(retention), Some(keep)) => Some(format!("{retention},{keep}")),
+        (one, other) => one.or(other).map(str::to_owned),
+    })
+}
+
 /// What is kept: in words, which the definition's reader understands, or JSON.
 fn retention(text: &str) -> Result<Value, Failure> {
     if !text.trim_start().starts_with('{') {
@@ -176,8 +217,8 @@ fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
     if let Some(validator) = &args.validator {
         change("validator", part("--validator", validator)?);
     }
-    if let Some(text) = &args.retention {
-        change("retention", retention(text)?);
+    if let Some(text) = kept(args.retention.as_deref(), args.keep.as_deref())? {
+        change("retention", retention(&text)?);
     }
     if let Some(names) = &args.keep_until_acknowledged {
         let names: Vec<_> = names.iter().filter(|name| !name.is_empty()).collect();

@@ -300,3 +300,11 @@ record! {
         pub dead: u64,
     }
 }
+
+impl ConsumerPartition {
+    /// Events that are not acknowledged, or not settled.
+    pub fn lag(&self) -> u64 {
+        let behind = self.end.0.saturating_sub(self.position.offset.0);
+        behind.saturating_sub(self.settled)
+    }
+}

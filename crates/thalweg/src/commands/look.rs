@@ -1,0 +1,136 @@
+//! `thalweg why`, `gaps`, `lag` and `tail`: questions about one topic.
+
+use crate::cli::{ConsumeArgs, GapsArgs, LagArgs, TailArgs, WhyArgs};
+use crate::failure::{About, Failure};
+use crate::output::{Output, table};
+use jiff::Timestamp;
+use serde_json::json;
+
+/// Why a consumer gets nothing.
+pub fn why(args: &WhyArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let explained = driver
+        .explain(&args.topic, args.name.as_deref())
+        .about(&args.topic)?;
+    let mut output = Output::new(args.client.json);
+    output.either(
+        &json!({"sentence": explained.sentence, "next": explained.next}),
+        &explained.to_string(),
+    )?;
+    output.flush()
+}
+
+/// Every loss recorded for a topic.
+pub fn gaps(args: &GapsArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let gaps = driver.gaps(&args.topic).about(&args.topic)?;
+    let mut output = Output::new(args.client.json);
+    let mut rows = Vec::new();
+    for (partition, gap) in &gaps {
+        if output.is_json() {
+            output.json(&json!({
+                "partition": partition.0,
+                "incarnation": gap.incarnation.0,
+                "first": gap.first.0,
+                "end": gap.end.0,
+                "reason": gap.reason.name(),
+                "time": gap.time,
+            }))?;
+        }
+        rows.push(vec![
+            partition.to_string(),
+            gap.incarnation.to_string(),
+            gap.first.to_string(),
+            gap.end.to_string(),
+            match gap.end.0.saturating_sub(gap.first.0) {
+                // It is not known how many there were.
+                0 => "-".to_owned(),
+                count => count.to_string(),
+            },
+            gap.reason.name().to_owned(),
+            time(gap.time),
+        ]);
+    }
+    if !output.is_json() {
+        match rows.is_empty() {
+            true => output.line(&format!("{}: nothing was lost", args.topic))?,
+            false => {
+                let header = [
+                    "partition",
+                    "incarnation",
+                    "first",
+                    "end",
+                    "events",
+                    "reason",
+                    "noticed",
+                ];
+                output.line(&table(&header, &rows))?;
+            }
+        }
+    }
+    output.flush()
+}
+
+/// A time of nanoseconds since 1970, to the second.
+fn time(nanoseconds: u64) -> String {
+    let time = Timestamp::from_second((nanoseconds / 1_000_000_000) as i64);
+    time.map_or("-".to_owned(), |time| time.to_string())
+}
+
+/// How far every consumer, group and queue of a topic is behind.
+pub fn lag(args: &LagArgs) -> Result<(), Failure> {
+    let driver = args.client.connection.driver()?;
+    let topic = driver.open_topic(&args.topic).about(&args.topic)?;
+    let consumers = topic.describe_consumers("").about(&args.topic)?;
+    let mut output = Output::new(args.client.json);
+    let mut rows = Vec::new();
+    for consumer in &consumers {
+        let lag: u64 = consumer.partitions.iter().map(|one| one.lag()).sum();
+        let present = consumer.members.iter().filter(|member| member.present);
+        let present = present.count();
+        if output.is_json() {
+            let partitions: Vec<_> = consumer
+                .partitions
+                .iter()
+                .map(|one| json!({"partition": one.partition.0, "lag": one.lag()}))
+                .collect();
+            output.json(&json!({
+                "name": consumer.consumer,
+                "kind": consumer.kind.name(),
+                "lag": lag,
+                "members": present,
+                "partitions": partitions,
+            }))?;
+        }
+        rows.push(vec![
+            consumer.consumer.clone(),
+            consumer.kind.name().to_owned(),
+            present.to_string(),
+            lag.to_string(),
+        ]);
+    }
+    if !output.is_json() {
+        output.line(&table(&["name", "kind", "members", "lag"], &rows))?;
+    }
+    output.flush()
+}
+
+/// The last events of a topic, and with `--follow` what comes.
+pub fn tail(args: TailArgs) -> Result<(), Failure> {
+    super::consume::run(&ConsumeArgs {
+        topic: args.topic,
+        // Nothing is acknowledged under it, so that it leaves no trace.
+        name: format!("tail-{}", std::process::id()),
+        partition: args.partition,
+        start: Some(format!("-{}", args.count)),
+        data_dir: None,
+        data_base64: args.data_base64,
+        data_range: None,
+        plain: args.plain,
+        max: None,
+        follow: args.follow,
+        reconnect_timeout: args.reconnect_timeout,
+        no_ack: true,
+        client: args.client,
+    })
+}

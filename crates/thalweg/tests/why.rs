@@ -1,0 +1,304 @@
+//! `thalweg why`: each situation in which a consumer gets nothing is made, and the sentence
+//! names it; and the other questions about a topic.
+
+use crate::rig;
+
+use client::*;
+use rig::Rig;
+use std::time::Duration;
+
+/// Against hangs only.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn connect(rig: &Rig) -> Driver {
+    let endpoint = Endpoint::GroupFile(rig.group_file());
+    Driver::connect(endpoint, DriverOptions::default()).unwrap()
+}
+
+fn fill(rig: &Rig, topic: &str, count: usize) {
+    let lines: String = (0..count).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    rig.run_with(&["produce", topic], lines).ok();
+}
+
+/// What `why` says, in which all of `words` stand, and the command that it names runs.
+fn why(rig: &Rig, args: &[&str], words: &[&str]) {
+    let said = rig.run(&[&["why"], args].concat()).ok();
+    for word in words {
+        assert!(said.contains(word), "{args:?}: {word:?} is not in {said}");
+    }
+    let (sentence, next) = said.trim_end().split_once("\nnext: ").unwrap();
+    assert!(
+        !sentence.contains('\n') && sentence.ends_with('.'),
+        "{said}"
+    );
+    // The command is one that there is.
+    let next: Vec<&str> = next.split_whitespace().skip(1).collect();
+    let commands = next.iter().take_while(|word| !word.starts_with('-'));
+    let command: Vec<&str> = commands.copied().take(1).collect();
+    rig.run(&[command.as_slice(), &["--help"]].concat()).ok();
+}
+
+#[test]
+fn of_a_topic_and_those_who_read_it() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    why(&rig, &["t"], &["no topic t", "has none", "topic list"]);
+    rig.run(&["topic", "create", "t"]).ok();
+    why(&rig, &["tt"], &["no topic tt", "there are t."]);
+    let elsewhere = ["--namespace", "beam", "t"];
+    why(
+        &rig,
+        &elsewhere,
+        &["namespace \"beam\"", "one in the default namespace"],
+    );
+    why(&rig, &["t"], &["nothing was produced", "thalweg produce t"]);
+    fill(&rig, "t", 10);
+    why(&rig, &["t"], &["10 events", "s ago", "thalweg lag t"]);
+
+    why(
+        &rig,
+        &["t", "new"],
+        &["Nobody reads t under the name new", "10 events there"],
+    );
+    rig.run(&["consume", "t", "-n", "viewer", "--max", "4"])
+        .ok();
+    why(
+        &rig,
+        &["t", "viewer"],
+        &["6 events behind", "no program reads under that name"],
+    );
+    rig.run(&["consume", "t", "-n", "viewer"]).ok();
+    why(
+        &rig,
+        &["t", "viewer"],
+        &["has read and acknowledged all of t", "cursor seek t"],
+    );
+    fill(&rig, "t", 1);
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let open = topic
+        .consumer("viewer", ConsumerOptions::default())
+        .unwrap();
+    let event = open.pull(Some(WATCHDOG)).unwrap().unwrap();
+    why(
+        &rig,
+        &["t", "viewer"],
+        &["1 event behind", "has not acknowledged them yet"],
+    );
+    open.acknowledge(event.id()).unwrap();
+    open.flush_acknowledgements(WATCHDOG).unwrap();
+    why(&rig, &["t", "viewer"], &["has read and acknowledged all"]);
+    // From now on, and nothing comes.
+    let latest = ConsumerOptions {
+        start: Start::Latest.into(),
+        ..ConsumerOptions::default()
+    };
+    let _waiting = topic.consumer("late", latest).unwrap();
+    why(
+        &rig,
+        &["t", "late"],
+        &["acknowledged no event of t", "what comes from now on"],
+    );
+
+    let json = rig.run(&["why", "t", "late", "--json"]).json();
+    assert!(json[0]["sentence"].is_string() && json[0]["next"].is_string());
+}
+
+#[test]
+fn of_a_group_with_more_members_than_partitions() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    fill(&rig, "t", 3);
+    let member = |name: &str| {
+        let endpoint = Endpoint::GroupFile(rig.group_file());
+        let options = DriverOptions {
+            client_name: name.to_owned(),
+            ..DriverOptions::default()
+        };
+        let driver = Driver::connect(endpoint, options).unwrap();
+        let topic = driver.open_topic("t").unwrap();
+        topic
+            .group("share", GroupMember::default(), ConsumerOptions::default())
+            .unwrap()
+    };
+    let first = member("first");
+    assert!(first.pull(Some(WATCHDOG)).unwrap().is_some());
+    let _second = member("second");
+    why(
+        &rig,
+        &["t", "share"],
+        &[
+            "2 members for 1 partitions",
+            "second has none",
+            "add-partitions",
+        ],
+    );
+}
+
+#[test]
+fn of_a_queue_whose_events_are_with_others_or_that_recovers() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    fill(&rig, "t", 3);
+    // By its address: the server that comes next has another, where it is not found.
+    let digits = std::fs::read_to_string(rig.path("data/token")).unwrap();
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    let token: Vec<u8> = (0..digits.trim().len()).step_by(2).map(byte).collect();
+    let endpoint = Endpoint::Address {
+        address: server.endpoints()[0].clone(),
+        token: Some(token.into()),
+        directory: None,
+    };
+    let driver = Driver::connect(endpoint, DriverOptions::default()).unwrap();
+    let topic = driver.open_topic("t").unwrap();
+    let options = || QueueConsumerOptions {
+        // Longer than the test: nobody is taken for gone.
+        session_timeout: Duration::from_secs(600),
+        ..QueueConsumerOptions::default()
+    };
+    let queue = topic.queue("farm", options()).unwrap();
+    let first = queue.pull(Some(WATCHDOG)).unwrap().unwrap();
+    // It has them all: pulled, or fetched ahead.
+    let mut held = vec![first];
+    while held.len() < 3 {
+        held.extend(queue.pull(Some(WATCHDOG)).unwrap());
+    }
+    why(
+        &rig,
+        &["t", "farm"],
+        &[
+            "Nothing of the queue farm",
+            "3 events",
+            "prefetch",
+            " has 3",
+        ],
+    );
+    for event in held {
+        event.acknowledge().wait(Some(WATCHDOG)).unwrap();
+    }
+    why(&rig, &["t", "farm"], &["Every event of t is settled"]);
+    fill(&rig, "t", 2);
+    let event = queue.pull(Some(WATCHDOG)).unwrap().unwrap();
+    event
+        .return_to_queue(Duration::from_secs(3600))
+        .wait(Some(WATCHDOG))
+        .unwrap();
+    let event = queue.pull(Some(WATCHDOG)).unwrap().unwrap();
+    event.acknowledge().wait(Some(WATCHDOG)).unwrap();
+    why(&rig, &["t", "farm"], &["1 event wait for their delay"]);
+    fill(&rig, "t", 2);
+    let held = queue.pull(Some(WATCHDOG)).unwrap().unwrap();
+
+    // The member is not there when the server comes again.
+    server.kill();
+    std::mem::forget((queue, held, topic, driver));
+    let elsewhere = format!("unix://{}", rig.path("another").display());
+    let _server = rig.serve(&["--listen", &elsewhere]);
+    why(
+        &rig,
+        &["t", "farm"],
+        &[
+            "The server was started again",
+            "gives out nothing for up to",
+        ],
+    );
+}
+
+#[test]
+fn of_a_queue_that_nobody_works_off() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    fill(&rig, "t", 2);
+    rig.run(&["queue", "drain", "t", "-n", "farm", "--max", "1"])
+        .ok();
+    why(
+        &rig,
+        &["t", "farm"],
+        &["ready", "no member", "no worker asks", "queue drain t"],
+    );
+}
+
+#[test]
+fn of_events_that_went_before_they_were_read() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let keep = ["topic", "create", "t", "--retention", r#"{"count":64}"#];
+    rig.run(&keep).ok();
+    fill(&rig, "t", 10);
+    rig.run(&["consume", "t", "-n", "viewer", "--max", "4"])
+        .ok();
+    // Only whole segments go, and a segment holds a batch at least.
+    for _ in 0..5 {
+        fill(&rig, "t", 100);
+    }
+    why(
+        &rig,
+        &["t", "viewer"],
+        &[
+            "are gone (retention)",
+            "before the consumer viewer read them",
+        ],
+    );
+    let gaps = rig.run(&["gaps", "t", "--json"]).json();
+    assert_eq!(gaps[0]["reason"], "retention");
+    assert_eq!(gaps[0]["first"], 0);
+    assert!(rig.run(&["gaps", "t"]).ok().contains("retention"));
+}
+
+#[test]
+fn without_a_server_it_says_so_at_once() {
+    let rig = Rig::default();
+    let ran = rig.run(&["why", "t"]).exits(5);
+    assert!(ran.stderr.contains("thalweg.json"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_end_of_a_topic_its_lag_and_its_losses() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--retention", "1GB", "--keep", "7d"])
+        .ok();
+    let shown = rig.run(&["topic", "show", "t", "--json"]).json();
+    let kept = &shown[0]["definition"]["retention"];
+    assert!(
+        kept["total_bytes"].is_u64() && kept["age_ms"] == 604_800_000_u64,
+        "{kept}"
+    );
+    assert_eq!(rig.run(&["gaps", "t"]).ok(), "t: nothing was lost\n");
+    fill(&rig, "t", 20);
+    let last = rig.run(&["tail", "t", "-n", "3", "--plain"]).ok();
+    assert_eq!(last, "{\"n\":17}\n{\"n\":18}\n{\"n\":19}\n");
+    assert_eq!(rig.run(&["tail", "t", "--plain"]).ok().lines().count(), 10);
+    rig.run(&["consume", "t", "-n", "viewer", "--max", "5"])
+        .ok();
+    let lag = rig.run(&["lag", "t", "--json"]).json();
+    assert_eq!(lag.len(), 1, "a look at the end leaves no trace: {lag:?}");
+    assert_eq!(
+        (&lag[0]["name"], &lag[0]["lag"]),
+        (&"viewer".into(), &15.into())
+    );
+    assert!(rig.run(&["lag", "t"]).ok().contains("15"));
+
+    rig.run(&["cursor", "seek", "t", "-n", "viewer", "--to", "-5m"])
+        .ok();
+    assert_eq!(rig.run(&["lag", "t", "--json"]).json()[0]["lag"], 20);
+    rig.run(&["cursor", "seek", "t", "-n", "viewer", "--to", "-2"])
+        .ok();
+    assert_eq!(rig.run(&["lag", "t", "--json"]).json()[0]["lag"], 2);
+}
+
+#[test]
+fn nothing_is_deleted_without_a_yes() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    fill(&rig, "t", 20);
+    let refused = rig.run_with(&["topic", "rm", "t"], "y\n").exits(2);
+    assert!(refused.stderr.contains("20 events") && refused.stderr.contains("--yes"));
+    assert_eq!(rig.run(&["topic", "ls"]).ok(), "t\n");
+    rig.run(&["topic", "rm", "t", "--yes"]).ok();
+    assert_eq!(rig.run(&["topic", "ls"]).ok(), "");
+}
