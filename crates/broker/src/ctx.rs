@@ -3,6 +3,7 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::budget::DataBudget;
+use crate::counters::Counters;
 use crate::effects::{Effect, Effects};
 use crate::faults::Fault;
 use crate::flow::Flow;
@@ -12,6 +13,7 @@ use crate::ids::{
 use crate::io::{Job, Output};
 use crate::options::NodeOptions;
 use crate::random::Random;
+use crate::report::Line;
 use crate::timers::Timers;
 use net::BulkToken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,6 +45,7 @@ pub(crate) struct Ctx {
     /// Connections to which so much waits to be sent that nothing more is delivered.
     pub backpressured: BTreeSet<LinkId>,
     pub dirty: Dirty,
+    pub counters: Arc<Counters>,
     last_id: u64,
 }
 
@@ -72,6 +75,7 @@ impl Ctx {
             waiting_bytes: BTreeMap::new(),
             backpressured: BTreeSet::new(),
             dirty: Dirty::default(),
+            counters: Arc::default(),
             last_id: 0,
         }
     }
@@ -89,9 +93,16 @@ impl Ctx {
         self.outputs.push_back(Output::Job { job, work });
     }
 
-    /// A line for the operator.
-    pub fn report(&mut self, line: String) {
-        self.outputs.push_back(Output::Report(line));
+    /// A warning for the operator. The caller's place in the code is the kind of line that it is.
+    #[track_caller]
+    pub fn report(&mut self, text: String) {
+        self.outputs.push_back(Output::Report(Line::warning(text)));
+    }
+
+    /// Good news for the operator.
+    #[track_caller]
+    pub fn inform(&mut self, text: String) {
+        self.outputs.push_back(Output::Report(Line::info(text)));
     }
 
     /// Answers a request.

@@ -4,6 +4,7 @@ use crate::answer::ClientOutput;
 use crate::identity::Identity;
 use crate::ids::{JobId, LinkId, StorageId};
 use crate::request::ClientInput;
+use crate::report::Line;
 use log::{Disk, DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
 use log::{StorageError, StorageKind};
 use memory::Buffer;
@@ -168,8 +169,8 @@ pub enum Output {
     },
     /// Do a blocking job; answered by [`Input::JobDone`].
     Job { job: JobId, work: Job },
-    /// A line for the server's log: what an operator should know.
-    Report(String),
+    /// A line for the server's log.
+    Report(Line),
     /// After [`Input::Drain`]: everything is closed cleanly, the executor may end.
     Drained,
 }

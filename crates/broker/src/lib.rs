@@ -10,6 +10,7 @@ pub mod answer;
 mod blocking;
 mod budget;
 mod coordinator;
+mod counters;
 mod ctx;
 mod drain;
 mod drain_stage;
@@ -28,6 +29,7 @@ pub mod queue;
 mod random;
 mod read_data;
 mod refusal;
+mod report;
 pub mod request;
 mod selection;
 mod session;
@@ -41,6 +43,7 @@ mod view;
 
 pub use answer::{Answer, Delivery};
 pub use coordinator::{controller, table};
+pub use counters::{Counter, Counters, Histogram};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;
 pub use identity::{Identity, Proof};
@@ -48,6 +51,7 @@ pub use io::FileSystemSpace;
 pub use node::Node;
 pub use options::open_in_turn;
 pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
+pub use report::{Line, Severity};
 pub use request::Request;
 pub use verified::Verified;
 

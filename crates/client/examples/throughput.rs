@@ -19,7 +19,7 @@ fn main() {
         group_file: Some(directory.path().join("group.json")),
         ..server::Config::default()
     };
-    let quiet: server::Report = Arc::new(|_line: &str| {});
+    let quiet = Arc::new(|_line: &str| {});
     let server = match address.as_str() {
         "inproc" => server::Server::embedded(
             server::Config {

@@ -212,7 +212,7 @@ pub extern "C" fn thalweg_driver_embedded(
                 .map_err(|error| Failure::invalid(format!("settings: {error}")))?;
         }
         // What the server has to say to an operator has nowhere to go here.
-        let server = Server::embedded(config, Arc::new(|_| {}))
+        let server = Server::embedded(config, Arc::new(|_: &str| {}))
             .map_err(|error| Failure::new(Code::NotEmbedded, error.to_string()))?;
         let endpoint = Endpoint::Address {
             address: server.endpoints()[0].clone(),

@@ -6,7 +6,7 @@ use memory::Deadline;
 use memory::thread::JoinHandle;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use server::{Config, Report, Server};
+use server::{Config, Server, ServerLog};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -212,7 +212,7 @@ impl Embedded {
     pub fn start(
         directory: PathBuf,
         settings: &[(String, Vec<String>)],
-        report: Report,
+        log: ServerLog,
     ) -> Result<Self, String> {
         let mut config = Config {
             directory,
@@ -223,7 +223,7 @@ impl Embedded {
                 .set(key, texts)
                 .map_err(|reason| reason.to_string())?;
         }
-        match Server::embedded(config, report) {
+        match Server::embedded(config, log) {
             Ok(server) => Ok(Self(server)),
             Err(reason) => Err(reason.to_string()),
         }

@@ -13,6 +13,7 @@ use fabric::Shm;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
+use server::{Level, LevelFilter, ServerLog};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::ErrorCode;
@@ -310,16 +311,20 @@ fn setting_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 /// Where the lines of an embedded server go: to Python's logging.
-fn reporter(py: Python<'_>) -> PyResult<server::Report> {
+fn server_log(py: Python<'_>) -> PyResult<ServerLog> {
     let callbacks = Callbacks::get(py)?;
     let logger = py
         .import("logging")?
         .call_method1("getLogger", ("thalweg.server",))?;
-    let info = Arc::new(logger.getattr("info")?.unbind());
-    Ok(Arc::new(move |line: &str| {
-        let (info, line) = (Arc::clone(&info), line.to_owned());
+    let log = Arc::new(logger.getattr("log")?.unbind());
+    Ok(ServerLog::new(LevelFilter::INFO, move |record| {
+        let level = match record.level {
+            Level::INFO => 20,
+            _ => 30,
+        };
+        let (log, line) = (Arc::clone(&log), record.to_string());
         callbacks.call(Box::new(move |py| {
-            if let Err(reason) = info.bind(py).call1(("%s", line)) {
+            if let Err(reason) = log.bind(py).call1((level, "%s", line)) {
                 reason.write_unraisable(py, None);
             }
         }));
@@ -429,9 +434,9 @@ impl Driver {
         };
         let options = driver_options(py, given)?;
         let settings = settings.map(setting_texts).transpose()?.unwrap_or_default();
-        let report = reporter(py)?;
+        let log = server_log(py)?;
         let connection = wait::interruptible(py, move || {
-            let server = match Embedded::start(path, &settings, report) {
+            let server = match Embedded::start(path, &settings, log) {
                 Ok(server) => server,
                 Err(reason) => return Ok(Err(reason)),
             };

@@ -1,10 +1,10 @@
 //! A few threads for what waits: disk operations and jobs.
 
 use crate::file_system;
-use crate::report::RareLine;
-use crate::report::Report;
-use broker::FileSystemSpace;
+use crate::rare_line::RareLine;
+use crate::server_log::ServerLog;
 use broker::node::{Job, JobId, JobResult, StorageId};
+use broker::{Counters, FileSystemSpace, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::thread::JoinHandle;
 use net::Waker;
@@ -56,7 +56,8 @@ pub struct DiskThreads {
 struct Shared {
     disk: Arc<dyn Disk>,
     waker: Waker,
-    report: Report,
+    log: ServerLog,
+    counters: Arc<Counters>,
     /// The line about descriptors that lack; locked for a moment.
     no_descriptors: Mutex<RareLine>,
     started: Instant,
@@ -171,7 +172,14 @@ impl Shared {
         operation: Operation,
     ) -> Option<Result<Outcome, DiskError>> {
         let again = operation.opens().then(|| operation.clone());
+        let is_sync = matches!(operation, Operation::SyncData { .. });
+        let began = Instant::now();
         let result = self.disk.execute(operation);
+        let took = began.elapsed();
+        self.counters.disk_thread.add(took);
+        if is_sync {
+            self.counters.sync.add(took);
+        }
         let (Err(error), Some(operation)) = (&result, again) else {
             return Some(result);
         };
@@ -181,10 +189,10 @@ impl Shared {
         let now = Instant::now();
         let mut line = self.no_descriptors.lock().expect("no holder panics here");
         if let Some(count) = line.due(now - self.started) {
-            (self.report)(&format!(
+            self.log.write(&Line::warning(format!(
                 "{error}; tried again until there are descriptors, {count} tries failed since the \
                  last such line"
-            ));
+            )));
         }
         drop(line);
         let task = Task::Operation {
@@ -202,13 +210,15 @@ impl DiskThreads {
     pub fn start(
         disk: Arc<dyn Disk>,
         waker: Waker,
-        report: Report,
+        log: ServerLog,
+        counters: Arc<Counters>,
         count: u32,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             disk,
             waker,
-            report,
+            log,
+            counters,
             no_descriptors: Mutex::default(),
             started: Instant::now(),
             queues: Mutex::default(),
@@ -291,8 +301,9 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let told = lines.clone();
-        let report: Report = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
-        let threads = DiskThreads::start(Arc::new(disk), reactor.waker(), report, 1).unwrap();
+        let log = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let (disk, waker, counters) = (Arc::new(disk), reactor.waker(), Arc::default());
+        let threads = DiskThreads::start(disk, waker, log.into(), counters, 1).unwrap();
         threads.submit(Task::Operation {
             storage: StorageId(1),
             token: OperationToken(0),
@@ -358,7 +369,9 @@ mod tests {
         let lock = Arc::new(Mutex::new(()));
         let held = lock.lock().unwrap();
         let disk = Arc::new(Stalled(lock.clone()));
-        let threads = DiskThreads::start(disk, reactor.waker(), Arc::new(|_| {}), 1).unwrap();
+        let log = Arc::new(|_: &str| {});
+        let (waker, counters) = (reactor.waker(), Arc::default());
+        let threads = DiskThreads::start(disk, waker, log.into(), counters, 1).unwrap();
         for token in 0..COUNT {
             threads.submit(Task::Operation {
                 storage: StorageId(1),

@@ -1,6 +1,7 @@
 //! What an executor runs on: a clock, links, a disk and threads. The server's is the
 //! operating system (`system`); the simulation has one of its own.
 
+use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
 use log::{DiskError, Operation, OperationToken, Outcome};
 use net::{BulkToken, Capabilities, LinkId, Message, Peer, ReactorEvent, RegionRead, RegionWrite};
@@ -84,5 +85,5 @@ pub trait Environment {
     fn describe_limit(&self) -> String;
 
     /// A line for the operator.
-    fn report(&mut self, line: &str);
+    fn report(&mut self, line: &Line);
 }

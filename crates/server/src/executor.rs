@@ -3,16 +3,21 @@
 //! the order of things is decided here, and is the same in the simulation.
 
 use crate::environment::Environment;
-use crate::report::RareLine;
+use crate::rare_line::RareLine;
 use crate::strangers::Strangers;
 use broker::node::{
     Input, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, LinkId, Node, Now, Output, StorageId,
 };
+use broker::{Counters, Line};
 use log::{DiskError, OperationToken, Outcome};
 use net::{LinkEvent, ListenerId, NetError, ReactorEvent};
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
+use wire::Codec;
+use wire::codec::Reader;
 use wire::frame::FrameKind;
+use wire::message::RequestHead;
 
 /// How many outputs are gathered at most before they are sent.
 const OUTBOX_MAX: usize = 1024;
@@ -30,6 +35,7 @@ const FINAL_TURNS: u32 = 1000;
 pub struct Executor<E> {
     node: Node,
     environment: E,
+    counters: Arc<Counters>,
     /// The time that the node was told last.
     told: Now,
     /// Links that the node knows.
@@ -56,6 +62,7 @@ impl<E: Environment> Executor<E> {
     pub fn new(node: Node, mut environment: E, pending_connections_max: usize) -> Self {
         let told = environment.now();
         let mut executor = Self {
+            counters: node.counters().clone(),
             node,
             environment,
             told,
@@ -138,6 +145,8 @@ impl<E: Environment> Executor<E> {
             }
             moved |= !self.outbox.is_empty();
             self.send();
+            let ended = self.environment.now().monotonic;
+            self.counters.turn.add(ended - began);
             // While there is always more, requests of others must be seen.
             if self.drained || self.environment.interrupts() {
                 return moved;
@@ -188,9 +197,9 @@ impl<E: Environment> Executor<E> {
         let now = self.environment.now().monotonic;
         if let Some(count) = self.not_taken.due(now) {
             let limit = self.environment.describe_limit();
-            self.environment.report(&format!(
+            self.environment.report(&Line::warning(format!(
                 "connections could not be taken, {count} since the last such line: {error}; {limit}"
-            ));
+            )));
         }
         let excess = self.environment.connection_failed();
         self.drop_dispensable(excess, None);
@@ -214,14 +223,15 @@ impl<E: Environment> Executor<E> {
         };
         let now = self.environment.now().monotonic;
         if let Some(count) = self.dropped.due(now) {
-            self.environment.report(&format!(
+            self.environment.report(&Line::warning(format!(
                 "connections without a Hello were dropped, {count} since the last such line, the \
                  last from {}: {why}",
                 peer.address
-            ));
+            )));
         }
         self.above_watermark.remove(&id);
         if self.links.remove(&id) {
+            self.counters.connections_ended.add(1);
             self.handle(Input::LinkDown {
                 link: LinkId(id.0),
                 reason: NetError::Closed(why.to_owned()),
@@ -237,6 +247,8 @@ impl<E: Environment> Executor<E> {
                     return;
                 };
                 let (peer, capabilities) = (peer.clone(), capabilities.clone());
+                tracing::debug!(link = id.0, address = %peer.address, "connected");
+                self.counters.connections_begun.add(1);
                 self.links.insert(id);
                 Input::LinkUp {
                     link,
@@ -244,7 +256,19 @@ impl<E: Environment> Executor<E> {
                     capabilities,
                 }
             }
-            LinkEvent::Message(message) => Input::Message { link, message },
+            LinkEvent::Message(message) => {
+                let bytes = message.payload.len() as u64;
+                tracing::trace!(
+                    link = id.0,
+                    request = message.id,
+                    bytes,
+                    "received {}",
+                    in_words(message.kind, &message.head)
+                );
+                self.counters.messages_received.add(1);
+                self.counters.payload_bytes_received.add(bytes);
+                Input::Message { link, message }
+            }
             LinkEvent::ReadDone { token, result } => Input::ReadDone {
                 link,
                 token,
@@ -263,6 +287,8 @@ impl<E: Environment> Executor<E> {
                 if !self.links.remove(&id) {
                     return;
                 }
+                tracing::debug!(link = id.0, %reason, "disconnected");
+                self.counters.connections_ended.add(1);
                 Input::LinkDown { link, reason }
             }
         };
@@ -309,10 +335,13 @@ impl<E: Environment> Executor<E> {
                 storage,
                 token,
                 operation,
-            } => match self.environment.execute(operation) {
-                Ok(result) => self.inline.push_back((storage, token, result)),
-                Err(operation) => self.environment.start_operation(storage, token, operation),
-            },
+            } => {
+                self.counters.disk_operations.add(1);
+                match self.environment.execute(operation) {
+                    Ok(result) => self.inline.push_back((storage, token, result)),
+                    Err(operation) => self.environment.start_operation(storage, token, operation),
+                }
+            }
             Output::Job { job, work } => self.environment.start_job(job, work),
             Output::Report(line) => self.environment.report(&line),
             Output::Drained => self.drained = true,
@@ -355,6 +384,19 @@ impl<E: Environment> Executor<E> {
             match output {
                 Output::Send { link, message } => {
                     let id = net::LinkId(link.0);
+                    let bytes = message.payload_bytes();
+                    tracing::trace!(
+                        link = id.0,
+                        request = message.id,
+                        bytes,
+                        "sends {:?}",
+                        message.kind
+                    );
+                    self.counters.messages_sent.add(1);
+                    self.counters.payload_bytes_sent.add(bytes);
+                    if message.kind == FrameKind::ErrorReply {
+                        self.counters.errors_sent.add(1);
+                    }
                     let queued = environment.send(id, message);
                     if let Some(bytes) = queued.filter(|bytes| *bytes > LINK_QUEUED_BYTES_HIGH)
                         && self.above_watermark.insert(id)
@@ -397,5 +439,16 @@ impl<E: Environment> Executor<E> {
                 return;
             }
         }
+    }
+}
+
+/// A message that came, in words: of a request, what is asked for.
+fn in_words(kind: FrameKind, head: &[u8]) -> String {
+    match kind {
+        FrameKind::Request => match RequestHead::decode(&mut Reader::new("request", head)) {
+            Ok(head) => format!("{kind:?} {:?} of topic {}", head.method, head.topic),
+            Err(error) => format!("{kind:?} that is none: {error}"),
+        },
+        _ => format!("{kind:?}"),
     }
 }

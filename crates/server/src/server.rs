@@ -11,10 +11,10 @@ use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
 use crate::placement::Cores;
-use crate::report::Report;
+use crate::server_log::ServerLog;
 use crate::storages::Storages;
 use crate::system::{self, End, Parts, ShutdownRequest, System};
-use broker::{Limits, Node, NodeOptions};
+use broker::{Counters, Limits, Line, Node, NodeOptions};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
@@ -43,6 +43,7 @@ pub struct Server {
     token: [u8; 32],
     drain_timeout: Duration,
     handle: DrainHandle,
+    counters: Arc<Counters>,
     thread: Option<JoinHandle<Result<(), ServerError>>>,
 }
 
@@ -62,40 +63,41 @@ impl DrainHandle {
 }
 
 impl Server {
-    /// Starts a server that listens, and writes its group file. Lines for the
-    /// operator go to `report`, from any thread.
-    pub fn start(config: Config, report: Report) -> Result<Self, ServerError> {
-        Self::start_with(config, Storages::new(), report)
+    /// Starts a server that listens, and writes its group file. What it has to say to an
+    /// operator goes to `log`, from any thread: a function of lines, or a subscriber of
+    /// `tracing`.
+    pub fn start(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
+        Self::start_with(config, Storages::new(), log)
     }
 
     /// Starts a server within this program: it listens at an `inproc://`
     /// address only, of which [`Server::endpoints`] tells, and writes no group file.
-    pub fn embedded(config: Config, report: Report) -> Result<Self, ServerError> {
-        Self::embedded_with(config, Storages::new(), report)
+    pub fn embedded(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
+        Self::embedded_with(config, Storages::new(), log)
     }
 
     /// [`Server::start`] with kinds of storage of the caller's.
     pub fn start_with(
         config: Config,
         storages: Storages,
-        report: Report,
+        log: impl Into<ServerLog>,
     ) -> Result<Self, ServerError> {
-        Self::launch(config, storages, report, false)
+        Self::launch(config, storages, log.into(), false)
     }
 
     /// [`Server::embedded`] with kinds of storage of the caller's.
     pub fn embedded_with(
         config: Config,
         storages: Storages,
-        report: Report,
+        log: impl Into<ServerLog>,
     ) -> Result<Self, ServerError> {
-        Self::launch(config, storages, report, true)
+        Self::launch(config, storages, log.into(), true)
     }
 
     fn launch(
         config: Config,
         storages: Storages,
-        report: Report,
+        log: ServerLog,
         embedded: bool,
     ) -> Result<Self, ServerError> {
         config.validate()?;
@@ -106,19 +108,19 @@ impl Server {
         let directory = DataDirectory::open(&config.directory, &host, config.take_over)?;
         let file_system = FileSystem::of(directory.path())?;
         for caution in directory.cautions() {
-            report(caution);
+            log.write(&Line::warning(caution.clone()));
         }
         if !embedded {
             // A program that has a server within it sets its limits itself.
             if let Some(line) = descriptors::raise_limit() {
-                report(&line);
+                log.write(&Line::info(line));
             }
-            report_storage(&report, directory.path(), file_system);
+            report_storage(&log, directory.path(), file_system);
         }
         // What memory partitions and readers give up is what the next ones
         // need; what nobody needs is given back.
         let pool = Pool::new(config.memory_bytes_max as usize);
-        let listeners = listen(&config, &directory, file_system, &pool, embedded, &report)?;
+        let listeners = listen(&config, &directory, file_system, &pool, embedded, &log)?;
         let endpoints: Vec<String> = listeners
             .iter()
             .flat_map(|listener| endpoints(listener.address()))
@@ -136,14 +138,16 @@ impl Server {
                 pool: pool.clone(),
             },
             started,
-            &report,
+            &log,
         )?;
+        let counters = node.counters().clone();
         let mut reactor = Reactor::new().map_err(net_system)?;
         reactor.set_spin(Duration::from_micros(config.spin_us.into()));
         let waker = reactor.waker();
         let threads = place("disk_cores", &config.disk_cores, || {
             let count = config.disk_threads;
-            DiskThreads::start(disk.clone(), waker.clone(), report.clone(), count)
+            let (log, counters) = (log.clone(), counters.clone());
+            DiskThreads::start(disk.clone(), waker.clone(), log, counters, count)
         })?;
         let shutdown = Arc::new(ShutdownRequest::default());
         let system = System::new(Parts {
@@ -153,7 +157,7 @@ impl Server {
             threads,
             directory: directory.path().to_owned(),
             pool,
-            report: report.clone(),
+            log: log.clone(),
             shutdown: shutdown.clone(),
             started,
             descriptors: Descriptors::of_process(),
@@ -175,13 +179,12 @@ impl Server {
         };
         let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
         let slice = Duration::from_micros(config.slice_us.into());
-        let told = report.clone();
         let thread = place("cores", &config.cores, || {
             memory::thread::spawn("thalweg-node", move || {
                 if !slice.is_zero() {
-                    report_slice(&told, slice, memory::set_time_slice(slice));
+                    report_slice(&log, slice, memory::set_time_slice(slice));
                 }
-                run(executor, directory, group_file)
+                log.scope(|| run(executor, directory, group_file))
             })
         })?;
         Ok(Self {
@@ -191,6 +194,7 @@ impl Server {
             token,
             drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
             handle: DrainHandle { shutdown, waker },
+            counters,
             thread: Some(thread),
         })
     }
@@ -213,6 +217,11 @@ impl Server {
     /// What clients present where the transport does not prove who they are.
     pub fn token(&self) -> &[u8; 32] {
         &self.token
+    }
+
+    /// What it counts, as in the status; to be read at any time, without asking the server.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// What asks it to drain.
@@ -315,32 +324,32 @@ fn run(
 
 /// Tells what events are kept on. The measurement is for the operator alone: where it
 /// fails, as on a full disk, the server starts without it.
-fn report_storage(report: &Report, path: &Path, file_system: FileSystem) {
+fn report_storage(log: &ServerLog, path: &Path, file_system: FileSystem) {
     let name = file_system.name;
     let directory = path.display();
     match measure_sync(path) {
-        Ok(sync) => report(&format!(
+        Ok(sync) => log.write(&Line::info(format!(
             "{directory} lies on {name}; a sync of 4 KiB takes {:.2} ms",
             sync.as_secs_f64() * 1e3
-        )),
-        Err(error) => report(&format!(
+        ))),
+        Err(error) => log.write(&Line::warning(format!(
             "{directory} lies on {name}; what a sync takes is not known: {error}"
-        )),
+        ))),
     }
     if let Some(caution) = file_system.caution {
-        report(&format!("careful with {name}: {caution}"));
+        log.write(&Line::warning(format!("careful with {name}: {caution}")));
     }
 }
 
 /// The server goes without a time slice of its own where that is not allowed, as in
 /// some containers; whoever wonders why it is slower there finds the reason.
-fn report_slice(report: &Report, slice: Duration, outcome: io::Result<()>) {
+fn report_slice(log: &ServerLog, slice: Duration, outcome: io::Result<()>) {
     if let Err(error) = outcome {
         let slice_us = slice.as_micros();
-        report(&format!(
+        log.write(&Line::warning(format!(
             "slice_us: the system refuses a time slice of {slice_us} us, and the server goes on \
              with the one it has: {error}"
-        ));
+        )));
     }
 }
 
@@ -357,7 +366,7 @@ fn open_node(
     host: &Host,
     stores: Stores,
     started: Instant,
-    report: &Report,
+    log: &ServerLog,
 ) -> Result<Node, ServerError> {
     let limits = Limits {
         heartbeat: Duration::from_millis(config.heartbeat_ms.into()),
@@ -383,13 +392,14 @@ fn open_node(
     options.accept_loss = config.accept_loss;
     let (node, start) = Node::open(options, system::now(started))
         .map_err(|error| ServerError::Node(error.to_string()))?;
+    // None of these is left out: each may be about another loss.
     for line in start.lines.iter().chain(&start.failed) {
-        report(line);
+        log.write_each(&Line::warning(line.clone()));
     }
-    report(&format!(
+    log.write(&Line::info(format!(
         "{} topics with {} partitions; {} bytes verified, {} bytes of unsynced tails cut off",
         start.topic_count, start.partition_count, start.verified_bytes, start.cut_bytes
-    ));
+    )));
     Ok(node)
 }
 
@@ -399,7 +409,7 @@ fn listen(
     file_system: FileSystem,
     pool: &Pool,
     embedded: bool,
-    report: &Report,
+    log: &ServerLog,
 ) -> Result<Vec<Box<dyn Listener>>, ServerError> {
     let options = LinkOptions {
         payload_bytes_max: config.payload_bytes_max,
@@ -413,7 +423,10 @@ fn listen(
         .with(Tcp::new(options.clone()))
         .with(Shm::new(ShmOptions {
             links: options,
-            report: report.clone(),
+            report: {
+                let log = log.clone();
+                Arc::new(move |line: &str| log.write(&Line::info(line.to_owned())))
+            },
             ..ShmOptions::default()
         }));
     let addresses = match (embedded, config.listen.as_slice()) {
@@ -474,12 +487,13 @@ mod tests {
     fn a_time_slice_that_is_refused_is_told_with_its_key_and_why() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let told = lines.clone();
-        let report: Report = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let log = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let log = ServerLog::from(log);
         let slice = Duration::from_micros(100);
-        report_slice(&report, slice, Ok(()));
+        report_slice(&log, slice, Ok(()));
         assert!(lines.lock().unwrap().is_empty());
         let refused = io::Error::from(io::ErrorKind::PermissionDenied);
-        report_slice(&report, slice, Err(refused));
+        report_slice(&log, slice, Err(refused));
         assert_eq!(
             *lines.lock().unwrap(),
             [

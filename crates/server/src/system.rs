@@ -5,7 +5,8 @@ use crate::descriptors::Descriptors;
 use crate::disk_threads::{DiskThreads, Done, Task};
 use crate::environment::Environment;
 use crate::executor::Executor;
-use crate::report::Report;
+use crate::server_log::ServerLog;
+use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
@@ -94,7 +95,7 @@ pub struct Parts {
     /// Where buffers come from; what it keeps and nobody needs is given back.
     pub pool: Pool,
     /// Where lines for the operator go.
-    pub report: Report,
+    pub log: ServerLog,
     /// What ends it.
     pub shutdown: Arc<ShutdownRequest>,
     /// The moment from which the node counts time.
@@ -112,7 +113,7 @@ pub struct System {
     done: Vec<Done>,
     clock: Clock,
     descriptors: Descriptors,
-    report: Report,
+    log: ServerLog,
     shutdown: Arc<ShutdownRequest>,
     pool: Pool,
     /// When memory that lies idle is given back.
@@ -178,7 +179,7 @@ impl System {
                 look_at_day_at: Duration::ZERO,
             },
             descriptors: parts.descriptors,
-            report: parts.report,
+            log: parts.log,
             shutdown: parts.shutdown,
             pool: parts.pool,
             give_back_at: parts.started.elapsed() + IDLE_MEMORY,
@@ -241,6 +242,7 @@ impl Environment for System {
                 Done::FileSystem(space) => {
                     let again = self.clock.now().monotonic + LOOK_AT_FILE_SYSTEM;
                     self.look_at_file_system_at = Some(again);
+                    self.log.flush();
                     inputs.extend(space.map(Input::FileSystem));
                 }
             }
@@ -323,8 +325,8 @@ impl Environment for System {
         self.descriptors.describe()
     }
 
-    fn report(&mut self, line: &str) {
-        (self.report)(line);
+    fn report(&mut self, line: &Line) {
+        self.log.write(line);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::wired::{Rung, Wired};
 use crate::witness::Witness;
+use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
 use log::testing::FaultyDisk;
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
@@ -349,7 +350,8 @@ impl Environment for Ground {
         "the simulation has no limit".to_owned()
     }
 
-    fn report(&mut self, line: &str) {
-        self.trace.say(self.now, || format!("server: {line}"));
+    fn report(&mut self, line: &Line) {
+        let text = &line.text;
+        self.trace.say(self.now, || format!("server: {text}"));
     }
 }

@@ -1,13 +1,33 @@
 //! Standard output: lines of JSON, or text for people.
 
 use crate::failure::{About, Failure};
-use serde_json::Value;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use server::LogRecord;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 /// A line for the operator, on standard error. Where that is gone, as a terminal
 /// that was closed is, the line is lost and nothing else.
 pub fn report(line: &str) {
     let _ = io::stderr().write_all(format!("thalweg: {line}\n").as_bytes());
+}
+
+/// A record of the server's log, as a line of JSON on standard error.
+pub fn log_json(record: &LogRecord) {
+    let _ = io::stderr().write_all(record_json(record, &Timestamp::now()).as_bytes());
+}
+
+fn record_json(record: &LogRecord, time: &Timestamp) -> String {
+    let mut line = format!(
+        "{{\"time\":\"{time:.3}\",\"level\":{},\"message\":{}",
+        json!(record.level.as_str().to_ascii_lowercase()),
+        json!(record.message)
+    );
+    for (name, value) in &record.fields {
+        line.push_str(&format!(",{}:{value}", json!(name)));
+    }
+    line.push_str("}\n");
+    line
 }
 
 /// Buffered standard output, for as long as a command runs.
@@ -89,4 +109,24 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
             .map(|row| line(&mut row.iter().map(String::as_str))),
     );
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_the_log_is_a_line_of_json() {
+        let record = LogRecord {
+            level: server::Level::WARN,
+            message: "\"t\" is full".to_owned(),
+            fields: vec![("source", json!("a.rs:1:2")), ("left_out", json!(7))],
+        };
+        let time = Timestamp::from_millisecond(1_700_000_000_120).unwrap();
+        assert_eq!(
+            record_json(&record, &time),
+            "{\"time\":\"2023-11-14T22:13:20.120Z\",\"level\":\"warn\",\
+             \"message\":\"\\\"t\\\" is full\",\"source\":\"a.rs:1:2\",\"left_out\":7}\n"
+        );
+    }
 }

@@ -37,8 +37,10 @@ impl PartitionSpace {
     /// Tells the operator whether the storage of the partition of this name is full, if there
     /// is news.
     pub fn report(&mut self, name: &str, ctx: &mut Ctx) {
-        if let Some(line) = self.line(ctx.now.monotonic, name) {
-            ctx.report(line);
+        match self.line(ctx.now.monotonic, name) {
+            Some(line) if self.full.is_some() => ctx.report(line),
+            Some(line) => ctx.inform(line),
+            None => {}
         }
     }
 

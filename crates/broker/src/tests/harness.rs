@@ -272,7 +272,7 @@ impl World {
                     let result = work.run();
                     self.job_done(job, result);
                 }
-                Output::Report(line) => self.lines.push(line),
+                Output::Report(line) => self.lines.push(line.text),
                 Output::Drained => self.drained = true,
             }
         }

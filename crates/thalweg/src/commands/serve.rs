@@ -3,12 +3,11 @@
 use crate::failure::{About, Failure};
 use crate::interrupt::DrainOnSignal;
 use crate::output::{self, Output};
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueEnum, value_parser};
 use serde_json::json;
-use server::{Config, Server};
+use server::{Config, LevelFilter, LogRecord, Server, ServerLog};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The settings given as flags; their flags are made from [`Config::SETTINGS`].
@@ -17,6 +16,37 @@ pub struct ServeArgs {
     config: Option<PathBuf>,
     flags: Vec<(&'static str, Vec<String>)>,
     json: bool,
+    log_format: LogFormat,
+    log_level: LogLevel,
+}
+
+/// How lines of the log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What is written to the log: lines of this level and those above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum LogLevel {
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    fn filter(self) -> LevelFilter {
+        match self {
+            Self::Warn => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Trace => LevelFilter::TRACE,
+        }
+    }
 }
 
 const POSITION: &str = "DIR";
@@ -39,6 +69,29 @@ impl clap::Args for ServeArgs {
                     .long("json")
                     .action(ArgAction::SetTrue)
                     .help("Print the line that tells that it is ready as JSON"),
+            )
+            .arg(
+                Arg::new("log-format")
+                    .long("log-format")
+                    .value_name("FORMAT")
+                    .env("THALWEG_LOG_FORMAT")
+                    .hide_env_values(true)
+                    .value_parser(value_parser!(LogFormat))
+                    .default_value("text")
+                    .help("How lines of the log are written to standard error"),
+            )
+            .arg(
+                Arg::new("log-level")
+                    .long("log-level")
+                    .value_name("LEVEL")
+                    .env("THALWEG_LOG_LEVEL")
+                    .hide_env_values(true)
+                    .value_parser(value_parser!(LogLevel))
+                    .default_value("info")
+                    .help(
+                        "Which lines: debug adds connections, and trace each message, which \
+                         makes the server slow",
+                    ),
             );
         for setting in Config::SETTINGS {
             let mut help = setting.help.trim().replace("\n ", "\n");
@@ -84,6 +137,8 @@ impl FromArgMatches for ServeArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.config = matches.get_one("config").cloned();
         self.json = matches.get_flag("json");
+        self.log_format = matches.get_one("log-format").copied().unwrap_or_default();
+        self.log_level = matches.get_one("log-level").copied().unwrap_or_default();
         self.flags.clear();
         if let Some(directory) = matches.get_one::<String>(POSITION) {
             self.flags.push(("directory", vec![directory.clone()]));
@@ -125,7 +180,12 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Before the start, so that from the group file on, and all the more from the line that
     // tells that it is ready, no signal ends the server without a drain.
     let signals = DrainOnSignal::install()?;
-    let server = Server::start(config, Arc::new(output::report)).about(&directory)?;
+    let write: fn(&LogRecord) = match args.log_format {
+        LogFormat::Text => |record: &LogRecord| output::report(&record.to_string()),
+        LogFormat::Json => output::log_json,
+    };
+    let log = ServerLog::new(args.log_level.filter(), write);
+    let server = Server::start(config, log).about(&directory)?;
     signals.server_runs(server.drain_handle(), drain_timeout);
     let mut output = Output::new(args.json);
     let endpoints = server.endpoints();

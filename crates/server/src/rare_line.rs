@@ -1,10 +1,6 @@
-//! Lines for the operator, and those about what may happen thousands of times a second.
+//! Lines about what may happen thousands of times a second, counted by what happened.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-/// Where lines for the operator go.
-pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How often the line is written at most.
 const APART: Duration = Duration::from_secs(10);
