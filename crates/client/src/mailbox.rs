@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use crate::options::OnWaiting;
 use crate::promise::{Answerer, Promise, Slot};
 use memory::{Deadline, Target};
-use net::Bell;
+use net::Notify;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -256,7 +256,7 @@ pub(crate) struct Mailbox {
     /// True while whoever drives may be asleep. Set by him before he
     /// looks at the commands a last time; taken by whoever wakes it.
     asleep: AtomicBool,
-    waker: OnceLock<Bell>,
+    waker: OnceLock<Notify>,
     /// Who drives the core; nobody where a simulation does. The session owns it.
     driving: OnceLock<Weak<dyn Driving>>,
     next_key: AtomicU64,
@@ -379,7 +379,7 @@ impl Mailbox {
         }
     }
 
-    pub fn set_waker(&self, waker: Bell) {
+    pub fn set_waker(&self, waker: Notify) {
         // A second one would be of a second runtime, which nobody makes.
         let _ = self.waker.set(waker);
     }

@@ -77,7 +77,7 @@ struct Inner {
 struct Waiting {
     requests: BTreeMap<u64, Request>,
     last: u64,
-    /// When the alarms ring that are set: each is earlier than those that
+    /// When the alarms are due that are set: each is earlier than those that
     /// were set before it.
     alarms: BTreeSet<Duration>,
     /// Why replies can't be read any more.
@@ -448,12 +448,12 @@ impl Inner {
             return;
         }
         let promise = Promise::new(&self.mailbox);
-        let (inner, rung) = (Arc::downgrade(self), promise.clone());
+        let (inner, alarm) = (Arc::downgrade(self), promise.clone());
         promise.on_done(Box::new(move || {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
-            match rung.try_take() {
+            match alarm.try_take() {
                 // The client has ended, and with it whatever could come.
                 Some(Err(error)) => inner.end_all(&error),
                 _ => inner.expire(at),
@@ -465,7 +465,7 @@ impl Inner {
         });
     }
 
-    /// The alarm for this time has rung: ends requests whose deadline has
+    /// The alarm for this time is due: ends requests whose deadline has
     /// passed, and sees that the next one is watched.
     fn expire(self: &Arc<Self>, alarm: Duration) {
         let now = self.mailbox.clock().now();
@@ -506,7 +506,7 @@ impl Inner {
 }
 
 impl Waiting {
-    /// Notes that an alarm is to ring at `at`; false if one does by then.
+    /// Notes that an alarm is to be due at `at`; false if one is by then.
     fn watch(&mut self, at: Duration) -> bool {
         let is_watched = self.alarms.first().is_some_and(|alarm| *alarm <= at);
         !is_watched && self.alarms.insert(at)
@@ -545,7 +545,7 @@ mod tests {
         assert!(waiting.watch(at(1000)));
         for second in 1..=900 {
             assert!(waiting.watch(at(second)));
-            assert!(!waiting.watch(at(second + 5)), "an earlier one rings");
+            assert!(!waiting.watch(at(second + 5)), "an earlier one is due");
             assert_eq!(waiting.alarms.len(), 2);
             waiting.alarms.remove(&at(second));
             assert!(!waiting.watch(at(1000)), "it is set already");

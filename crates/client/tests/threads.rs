@@ -37,10 +37,10 @@ impl Running {
             let (server, stop) = (server.clone(), stop.clone());
             std::thread::spawn(move || {
                 let me = std::thread::current();
-                let bell: net::Bell = Arc::new(move || me.unpark());
-                server.lock().unwrap().attach(&bell);
+                let notify: net::Notify = Arc::new(move || me.unpark());
+                server.lock().unwrap().attach(&notify);
                 while !stop.load(Ordering::SeqCst) {
-                    if !server.lock().unwrap().turn(Some(&bell)) {
+                    if !server.lock().unwrap().turn(Some(&notify)) {
                         std::thread::park();
                     }
                 }

@@ -4,7 +4,7 @@ use crate::pool::Pool;
 use crate::stream::ShmBytes;
 use memory::Allocation;
 use net::{
-    Bell, KEPT_BYTES_MIN, Link, LinkOptions, Listener, NetError, Peer, Readiness, StreamLink,
+    Notify, KEPT_BYTES_MIN, Link, LinkOptions, Listener, NetError, Peer, Readiness, StreamLink,
     Transport, UnixSocket,
 };
 use std::fmt;
@@ -164,7 +164,7 @@ impl Listener for ShmListening {
         self.socket.readiness()
     }
 
-    fn attach(&mut self, _bell: Bell) {}
+    fn attach(&mut self, _notify: Notify) {}
 
     fn descriptor(&self) -> Option<RawFd> {
         Some(self.socket.descriptor())

@@ -8,7 +8,7 @@ use crate::ring::{Reader, Reference, Writer, insane, place};
 use crate::segment::{self, Mapping};
 use crate::shm::ShmOptions;
 use mio::net::UnixStream;
-use net::{Bell, ByteStream, KEPT_BYTES_MIN, Readiness, SourceReady};
+use net::{Notify, ByteStream, KEPT_BYTES_MIN, Readiness, SourceReady};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::Shutdown;
@@ -22,14 +22,14 @@ const SEGMENT_BYTES_MAX: usize = 256 << 20;
 /// Bytes of the other side's pool that are mapped at most: addresses, not memory.
 const POOL_BYTES_MAX: usize = 64 << 30;
 
-/// What the bell is: a byte on the socket. A socket can be told, with every
-/// byte, not to wait; whether an event descriptor waits is up to both sides.
-const BELL: u8 = 1;
+/// What wakes the other side: a byte on the socket. Each send to a socket can be one that does
+/// not wait; whether an event descriptor waits is up to both sides.
+const WAKE: u8 = 1;
 
 /// A byte with which comes a descriptor: the next segment of the pool.
 const SEGMENT: u8 = 2;
 
-/// Heard at once at most: who rings without end keeps nobody from others.
+/// Heard at once at most: who wakes without end keeps nobody from others.
 const HEARD_BYTES_MAX: usize = 16 << 10;
 
 /// Asleep, in the word that says so; the bits above count.
@@ -95,8 +95,8 @@ struct Rings {
     writer: Writer,
     /// The word by which we say whether we sleep, as it was last written.
     doze: u64,
-    /// The other side's such word for which we have rung.
-    rung: u64,
+    /// The other side's such word for which it was woken.
+    woken_for: u64,
     /// Whether the other side has proven that it reads our memory.
     refers: bool,
     /// Segments of our pool that the other side has.
@@ -129,7 +129,7 @@ impl Offer {
             ours: self.ours,
             theirs,
             doze: 0,
-            rung: 0,
+            woken_for: 0,
             refers,
             handed_over: 0,
             segments: Vec::new(),
@@ -381,7 +381,7 @@ enum Heard {
     End,
 }
 
-/// Takes what came over the socket while the rings are used: bells, segments
+/// Takes what came over the socket while the rings are used: wake-ups, segments
 /// of the other side's pool, and the end.
 fn hear(
     socket: &UnixStream,
@@ -400,7 +400,7 @@ fn hear(
         };
         for byte in &bytes[..count] {
             match *byte {
-                BELL => {}
+                WAKE => {}
                 SEGMENT => segments.push(take_segment(descriptors.pop_front(), segments)?),
                 other => return Err(insane(format!("rang with {other:#04x}"))),
             }
@@ -443,19 +443,19 @@ impl Rings {
 
     /// Whether the other side sleeps and is to be woken: for bytes that were
     /// written, or because there is room again.
-    fn has_to_ring(&mut self, written: bool) -> bool {
+    fn has_to_wake(&mut self, written: bool) -> bool {
         // Between what we have published and the look at their word. They
         // write their word and look at ours, with a fence between as well: so
         // one of us sees the other's.
         fence(Ordering::SeqCst);
         let doze = self.theirs.word(place::DOZE).load(Ordering::Relaxed);
-        if doze & ASLEEP == 0 || doze == self.rung {
+        if doze & ASLEEP == 0 || doze == self.woken_for {
             return false;
         }
         if !written && (doze & WANTS_ROOM == 0 || !self.reader.gives_much_room()) {
             return false;
         }
-        self.rung = doze;
+        self.woken_for = doze;
         true
     }
 }
@@ -475,10 +475,10 @@ fn hand_over(pool: &Pool, segment: u32, handed_over: &mut u32, socket: &UnixStre
     true
 }
 
-fn ring_bell(socket: &UnixStream) {
-    // If it cannot be sent, either many bells wait to be heard or nobody is
+fn send_wake(socket: &UnixStream) {
+    // If it cannot be sent, either many wake-ups wait to be read or nobody is
     // there to hear them.
-    let _ = handshake::send(socket, &[BELL], &[]);
+    let _ = handshake::send(socket, &[WAKE], &[]);
 }
 
 impl ByteStream for ShmBytes {
@@ -517,8 +517,8 @@ impl ByteStream for ShmBytes {
                 }
             })?;
         if read > 0 {
-            if rings.has_to_ring(false) {
-                ring_bell(&self.socket);
+            if rings.has_to_wake(false) {
+                send_wake(&self.socket);
             }
             return Ok(read);
         }
@@ -564,8 +564,8 @@ impl ByteStream for ShmBytes {
         if written == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        if rings.has_to_ring(true) {
-            ring_bell(&self.socket);
+        if rings.has_to_wake(true) {
+            send_wake(&self.socket);
         }
         Ok(written)
     }
@@ -602,7 +602,7 @@ impl ByteStream for ShmBytes {
         Readiness::Source(&mut self.socket)
     }
 
-    fn attach(&mut self, _bell: Bell) {}
+    fn attach(&mut self, _notify: Notify) {}
 
     fn descriptors(&self) -> Vec<RawFd> {
         vec![self.socket.as_raw_fd()]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a wait may go without a look: news that a wait misses for want of
-/// a bell is seen then.
+/// a notification is seen then.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 type Callback = Box<dyn FnOnce() + Send>;

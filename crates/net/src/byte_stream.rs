@@ -23,7 +23,7 @@ pub trait ByteStream: Send {
     fn readiness(&mut self) -> Readiness<'_>;
 
     /// As [`Link::attach`].
-    fn attach(&mut self, bell: Bell);
+    fn attach(&mut self, notify: Notify);
 
     /// As [`Link::descriptors`].
     fn descriptors(&self) -> Vec<RawFd>;

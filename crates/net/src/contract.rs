@@ -207,8 +207,8 @@ pub struct RegionWrite {
     pub pieces: Vec<Bytes>,
 }
 
-/// Tells whoever drives a link, from any thread, that it is to be polled.
-pub type Bell = Arc<dyn Fn() + Send + Sync>;
+/// Notifies the driver of a link, from any thread, that it is to be polled.
+pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// What the operating system says of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,8 +235,8 @@ pub enum Readiness<'a> {
     /// By the operating system: register this, edge-triggered, for reading,
     /// and for writing while [`Link::wants_room`].
     Source(&'a mut dyn mio::event::Source),
-    /// By a bell: call [`Link::attach`].
-    Bell,
+    /// By a call: see [`Link::attach`].
+    Notify,
 }
 
 /// One connection.
@@ -344,7 +344,7 @@ pub trait Link: Send {
     }
 
     /// To be called on every link that was polled, before its driver waits
-    /// for readiness: only then does the other side ring. False if something
+    /// for readiness: only then does the other side notify. False if something
     /// has come meanwhile, so that the link is to be polled first.
     fn rest(&mut self) -> bool {
         true
@@ -358,9 +358,9 @@ pub trait Link: Send {
     /// How to learn when to poll.
     fn readiness(&mut self) -> Readiness<'_>;
 
-    /// Rings `bell` from now on whenever the link is to be polled, if its
-    /// readiness is [`Readiness::Bell`]; rings at once if it is due already.
-    fn attach(&mut self, bell: Bell);
+    /// Calls `notify` from now on whenever the link is to be polled, if its
+    /// readiness is [`Readiness::Notify`]; at once if it is due already.
+    fn attach(&mut self, notify: Notify);
 
     /// Ends the connection after what the control lane holds was handed to
     /// the network, as far as that goes without waiting.
@@ -379,7 +379,7 @@ pub trait Listener: Send {
     fn readiness(&mut self) -> Readiness<'_>;
 
     /// As [`Link::attach`].
-    fn attach(&mut self, bell: Bell);
+    fn attach(&mut self, notify: Notify);
 
     /// The descriptor behind the listener, which a forked child has to close.
     fn descriptor(&self) -> Option<RawFd> {

@@ -93,7 +93,7 @@ struct Listening {
 #[derive(Default)]
 struct Waiting {
     links: VecDeque<InprocLink>,
-    bell: Option<Bell>,
+    notify: Option<Notify>,
 }
 
 impl Listening {
@@ -104,10 +104,10 @@ impl Listening {
     fn bring(&self, link: InprocLink) {
         let mut waiting = self.waiting();
         waiting.links.push_back(link);
-        let bell = waiting.bell.clone();
+        let notify = waiting.notify.clone();
         drop(waiting);
-        if let Some(bell) = bell {
-            bell();
+        if let Some(notify) = notify {
+            notify();
         }
     }
 }
@@ -127,12 +127,12 @@ impl Listener for InprocListener {
     }
 
     fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Bell
+        Readiness::Notify
     }
 
-    fn attach(&mut self, bell: Bell) {
-        self.listening.waiting().bell = Some(bell.clone());
-        bell();
+    fn attach(&mut self, notify: Notify) {
+        self.listening.waiting().notify = Some(notify.clone());
+        notify();
     }
 }
 
@@ -167,8 +167,8 @@ struct End {
 struct EndState {
     lanes: Lanes,
     regions: Regions,
-    bell: Option<Bell>,
-    /// Whether the owner rests, and is to be rung for what comes.
+    notify: Option<Notify>,
+    /// Whether the owner is disarmed, and is to be notified of what comes.
     rests: bool,
     /// Why the other side is gone.
     closed: Option<String>,
@@ -218,19 +218,19 @@ impl End {
         self.state.lock().expect("no holder panics here")
     }
 
-    /// Changes the state and tells the owner of this end: by its bell if it
+    /// Changes the state and notifies the owner of this end: by its `notify` if it
     /// rests, else it looks.
     fn tell(&self, change: impl FnOnce(&mut EndState)) {
         let mut state = self.state();
         change(&mut state);
         self.stirs.store(true, Ordering::Release);
-        let bell = match std::mem::take(&mut state.rests) {
-            true => state.bell.clone(),
+        let notify = match std::mem::take(&mut state.rests) {
+            true => state.notify.clone(),
             false => None,
         };
         drop(state);
-        if let Some(bell) = bell {
-            bell();
+        if let Some(notify) = notify {
+            notify();
         }
     }
 
@@ -531,13 +531,13 @@ impl Link for InprocLink {
     }
 
     fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Bell
+        Readiness::Notify
     }
 
-    fn attach(&mut self, bell: Bell) {
-        // Rung for now: it is awake from then on.
-        self.ours.state().bell = Some(bell.clone());
-        bell();
+    fn attach(&mut self, notify: Notify) {
+        // At once: it is armed from then on.
+        self.ours.state().notify = Some(notify.clone());
+        notify();
     }
 
     fn close(&mut self, reason: &str) {

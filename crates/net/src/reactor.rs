@@ -97,7 +97,7 @@ pub struct Reactor {
     /// When they try again.
     retry_at: Option<Instant>,
     /// Links that had a turn since this reactor last waited: their other
-    /// sides do not ring, so they have to be looked at.
+    /// sides do not notify, so they have to be looked at.
     awake: Vec<u64>,
     spin: Spin,
     /// Made when it is first set.
@@ -120,13 +120,13 @@ enum Driven {
 
 /// What other threads touch.
 struct Shared {
-    /// Guards what was rung; held for a push only.
-    rung: Mutex<Rung>,
+    /// Guards what was notified; held for a push only.
+    notified: Mutex<Notified>,
     descriptor: OwnedFd,
 }
 
 #[derive(Default)]
-struct Rung {
+struct Notified {
     ids: Vec<u64>,
     woken: bool,
     /// Whether the reactor found nothing to do: only then has the descriptor
@@ -135,17 +135,17 @@ struct Rung {
 }
 
 impl Shared {
-    fn rung(&self) -> MutexGuard<'_, Rung> {
-        self.rung.lock().expect("no holder panics here")
+    fn notified(&self) -> MutexGuard<'_, Notified> {
+        self.notified.lock().expect("no holder panics here")
     }
 
-    fn ring(&self, note: impl FnOnce(&mut Rung)) {
-        let mut rung = self.rung();
-        note(&mut rung);
-        let asleep = std::mem::take(&mut rung.asleep);
-        drop(rung);
+    fn notify(&self, note: impl FnOnce(&mut Notified)) {
+        let mut notified = self.notified();
+        note(&mut notified);
+        let asleep = std::mem::take(&mut notified.asleep);
+        drop(notified);
         if asleep {
-            // Fails only when 2^64 - 2 rings were not heard, and then it is heard.
+            // Fails only when 2^64 - 2 wake-ups were not read, and then one is.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
         }
     }
@@ -155,7 +155,7 @@ impl Waker {
     /// Makes the reactor's `next` tell [`ReactorEvent::Woken`], waking it if
     /// it waits. Cheap when it does not.
     pub fn wake(&self) {
-        self.shared.ring(|rung| rung.woken = true);
+        self.shared.notify(|notified| notified.woken = true);
     }
 }
 
@@ -195,7 +195,7 @@ impl Reactor {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
             shared: Arc::new(Shared {
-                rung: Mutex::default(),
+                notified: Mutex::default(),
                 descriptor,
             }),
             entries: BTreeMap::new(),
@@ -284,7 +284,7 @@ impl Reactor {
                 .registry()
                 .register(source, Token(id as usize), interest(listens_for_room))
                 .map_err(system("watching a link"))?,
-            Readiness::Bell => link.attach(self.bell(id)),
+            Readiness::Notify => link.attach(self.notify_of(id)),
         }
         self.insert(id, Driven::Link(link), listens_for_room);
         Ok(LinkId(id))
@@ -305,15 +305,15 @@ impl Reactor {
                 .registry()
                 .register(source, Token(id as usize), Interest::READABLE)
                 .map_err(system("watching a listener"))?,
-            Readiness::Bell => listener.attach(self.bell(id)),
+            Readiness::Notify => listener.attach(self.notify_of(id)),
         }
         self.insert(id, Driven::Listener(listener), false);
         Ok(ListenerId(id))
     }
 
-    fn bell(&self, id: u64) -> Bell {
+    fn notify_of(&self, id: u64) -> Notify {
         let shared = self.shared.clone();
-        Arc::new(move || shared.ring(|rung| rung.ids.push(id)))
+        Arc::new(move || shared.notify(|notified| notified.ids.push(id)))
     }
 
     fn insert(&mut self, id: u64, what: Driven, listens_for_room: bool) {
@@ -499,14 +499,14 @@ impl Reactor {
         }
     }
 
-    /// Takes what was rung by now. False, and asleep if `sleep`, if there was nothing.
+    /// Takes what was notified by now. False, and asleep if `sleep`, if there was nothing.
     fn hear(&mut self, sleep: bool) -> bool {
-        let mut rung = self.shared.rung();
-        let ids = std::mem::take(&mut rung.ids);
-        let woken = std::mem::take(&mut rung.woken);
+        let mut notified = self.shared.notified();
+        let ids = std::mem::take(&mut notified.ids);
+        let woken = std::mem::take(&mut notified.woken);
         let heard = woken || !ids.is_empty();
-        rung.asleep = sleep && !heard;
-        drop(rung);
+        notified.asleep = sleep && !heard;
+        drop(notified);
         if woken {
             self.ready.push_back(WAKER);
         }
@@ -712,7 +712,7 @@ impl Iterator for Reactor {
                 return None;
             }
             let Some(id) = self.ready.pop_front() else {
-                // What was rung has been removed since.
+                // What was notified has been removed since.
                 continue;
             };
             if id == WAKER {

@@ -1,7 +1,7 @@
 //! What all sockets of the system have in common.
 
 use crate::byte_stream::ByteStream;
-use crate::contract::{Bell, Readiness};
+use crate::contract::{Notify, Readiness};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -62,7 +62,7 @@ impl<S: Socket> ByteStream for SocketBytes<S> {
         Readiness::Source(&mut self.0)
     }
 
-    fn attach(&mut self, _bell: Bell) {}
+    fn attach(&mut self, _notify: Notify) {}
 
     fn descriptors(&self) -> Vec<RawFd> {
         vec![self.0.as_raw_fd()]

@@ -108,7 +108,7 @@ impl Listener for TcpListening {
         Readiness::Source(&mut self.listener)
     }
 
-    fn attach(&mut self, _bell: Bell) {}
+    fn attach(&mut self, _notify: Notify) {}
 
     fn descriptor(&self) -> Option<RawFd> {
         Some(self.listener.as_raw_fd())

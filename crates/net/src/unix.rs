@@ -88,7 +88,7 @@ impl Listener for UnixListening {
         self.socket.readiness()
     }
 
-    fn attach(&mut self, _bell: Bell) {}
+    fn attach(&mut self, _notify: Notify) {}
 
     fn descriptor(&self) -> Option<RawFd> {
         Some(self.socket.descriptor())

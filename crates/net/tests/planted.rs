@@ -86,8 +86,8 @@ impl Listener for FaultyListener {
         self.inner.readiness()
     }
 
-    fn attach(&mut self, bell: Bell) {
-        self.inner.attach(bell);
+    fn attach(&mut self, notify: Notify) {
+        self.inner.attach(notify);
     }
 }
 
@@ -259,8 +259,8 @@ impl Link for FaultyLink {
         self.inner.readiness()
     }
 
-    fn attach(&mut self, bell: Bell) {
-        self.inner.attach(bell);
+    fn attach(&mut self, notify: Notify) {
+        self.inner.attach(notify);
     }
 
     fn close(&mut self, reason: &str) {

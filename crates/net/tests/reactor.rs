@@ -495,8 +495,8 @@ impl Listener for Poor {
         self.inner.readiness()
     }
 
-    fn attach(&mut self, bell: Bell) {
-        self.inner.attach(bell);
+    fn attach(&mut self, notify: Notify) {
+        self.inner.attach(notify);
     }
 
     fn descriptor(&self) -> Option<std::os::fd::RawFd> {

@@ -206,7 +206,7 @@ impl Shared {
 }
 
 impl DiskThreads {
-    /// Starts `count` threads; `waker` is rung when something is done.
+    /// Starts `count` threads; `waker` is woken when something is done.
     pub fn start(
         disk: Arc<dyn Disk>,
         waker: Waker,

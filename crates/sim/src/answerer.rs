@@ -96,7 +96,7 @@ impl AnswererActor {
     pub fn leave(&mut self) {
         if let Stage::Works(consumer) = &self.stage {
             self.stage = Stage::Closing(consumer.begin_close());
-            self.program.kick();
+            self.program.wake();
         }
     }
 
@@ -169,7 +169,7 @@ impl AnswererActor {
                             Stage::Opening(topic.begin_consumer(&self.plan.consumer, options))
                         }
                     };
-                    self.program.kick();
+                    self.program.wake();
                 }
                 Some(Err(error)) => self.failed(now, "finding the topic", &error),
                 None => {}
@@ -206,7 +206,7 @@ impl AnswererActor {
     /// Does something by itself.
     pub fn act(&mut self, now: u64, asked: &mut Asked) -> Result<(), Violation> {
         self.wake_at = now + self.random.within(self.plan.pause_ns.clone());
-        self.program.kick();
+        self.program.wake();
         match &self.stage {
             Stage::Begin => {
                 self.stage = Stage::Finding(self.program.driver.begin_open_topic(ASKS));
@@ -320,13 +320,13 @@ impl AnswererActor {
             Ok(()) => asked.replies(number, &self.name),
             Err(_) => self.later(now, held),
         }
-        self.program.kick();
+        self.program.wake();
     }
 
     fn later(&mut self, now: u64, held: Held) {
         let due = now + RETRY_NS / 4;
         self.held.push(Held { due, ..held });
         self.wake_at = self.wake_at.min(due);
-        self.program.kick();
+        self.program.wake();
     }
 }

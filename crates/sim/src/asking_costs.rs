@@ -86,7 +86,7 @@ impl Asking {
             .request(request, Duration::from_secs(50))
             .expect("there is room");
         calls += counted.end();
-        rig.producer.kick();
+        rig.producer.wake();
         let mut replying = None;
         loop {
             assert!(rig.step(deadline), "a request is not answered");
@@ -108,10 +108,10 @@ impl Asking {
                 if event.begin_replying().is_none() {
                     let reply = event.try_reply(&metadata, Data::default());
                     replying = Some(reply.expect("there is room"));
-                    rig.consumer.kick();
+                    rig.consumer.wake();
                 } else {
                     drop(event);
-                    rig.consumer.kick();
+                    rig.consumer.wake();
                 }
             }
             calls += counted.end();

@@ -220,7 +220,7 @@ impl ConsumerActor {
                         }));
                     }
                     self.stage = Stage::Opening(topic.begin_consumer(&self.plan.name, options));
-                    self.program.kick();
+                    self.program.wake();
                 }
                 Some(Err(error)) => {
                     let name = &self.program.name;
@@ -269,7 +269,7 @@ impl ConsumerActor {
     /// Does something by itself.
     pub fn act(&mut self, now: u64, model: &mut Model) -> Result<(), Violation> {
         self.wake_at = now + self.random.within(self.plan.pause_ns.clone());
-        self.program.kick();
+        self.program.wake();
         match &self.stage {
             Stage::Begin => {
                 self.stage = Stage::Finding(self.program.driver.begin_open_topic(TOPIC));
@@ -364,7 +364,7 @@ impl ConsumerActor {
         let covers = covers.collect();
         self.is_unflushed = false;
         let pending = consumer.begin_flush_acknowledgements(FLUSH_TIMEOUT);
-        self.program.kick();
+        self.program.wake();
         self.flush = Some(Flush { pending, covers });
     }
 
@@ -393,7 +393,7 @@ impl ConsumerActor {
             self.reader.goes_to(partition, position);
             self.acknowledged.remove(&partition);
             self.seeks.push_back((partition, position, pending));
-            self.program.kick();
+            self.program.wake();
         }
     }
 }

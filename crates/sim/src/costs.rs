@@ -70,7 +70,7 @@ impl Costs {
         drop(producer.flush_future());
         let last = last.expect("there are events");
         while last.try_get().is_none() {
-            rig.producer.kick();
+            rig.producer.wake();
             assert!(rig.step(rig.now + 60 * SECOND), "an ack does not come");
         }
         mark.read(&rig, &counters, &mut cost);
@@ -95,7 +95,7 @@ impl Costs {
             }
             cost.calls_allocations += memory::testing::allocations().0 - before;
             if bytes == 0 {
-                rig.consumer.kick();
+                rig.consumer.wake();
                 assert!(rig.step(deadline), "only {seen} events came");
             }
         }
@@ -131,7 +131,7 @@ pub fn memory_of_copied_data() -> u64 {
         drop(producer.flush_future());
         let last = last.expect("there are events");
         while last.try_get().is_none() {
-            rig.producer.kick();
+            rig.producer.wake();
             assert!(rig.step(rig.now + 60 * SECOND), "an ack does not come");
         }
     }

@@ -165,8 +165,8 @@ impl Rig {
             if let Some(result) = pending.try_get() {
                 return result.expect("in calm weather every call succeeds");
             }
-            self.producer.kick();
-            self.consumer.kick();
+            self.producer.wake();
+            self.consumer.wake();
             assert!(self.step(self.now + 60 * SECOND), "a call has no end");
         }
     }
@@ -217,7 +217,7 @@ impl Consuming {
             .map(|_| producer.push_metadata(&metadata).expect("there is room"))
             .collect();
         while futures.iter().any(|future| future.try_get().is_none()) {
-            rig.producer.kick();
+            rig.producer.wake();
             assert!(rig.step(rig.now + 60 * SECOND), "an ack does not come");
         }
         futures
@@ -230,7 +230,7 @@ impl Consuming {
             while let Some(event) = consumer.pull(Some(Duration::ZERO)).expect("no failure") {
                 consumed += 1;
                 consumer.acknowledge(event.id()).expect("it is read");
-                rig.consumer.kick();
+                rig.consumer.wake();
             }
             assert!(rig.step(deadline), "only {consumed} batches came");
         }
@@ -326,7 +326,7 @@ impl Moving {
         let futures: Vec<PushFuture> = (0..self.events).map(push).collect();
         drop(producer.flush_future());
         while futures.iter().any(|future| future.try_get().is_none()) {
-            rig.producer.kick();
+            rig.producer.wake();
             assert!(rig.step(rig.now + 60 * SECOND), "an ack does not come");
         }
         let [server_in, client_in] = std::mem::take(&mut rig.copied);
@@ -343,7 +343,7 @@ impl Moving {
                 assert!(event.take_data() == data, "the data is what was pushed");
             }
             rig.copied[1] += memory::copies::bytes() - before;
-            rig.consumer.kick();
+            rig.consumer.wake();
             assert!(rig.step(deadline), "only {consumed} events came");
         }
         let [server_out, client_out] = rig.copied;

@@ -7,7 +7,7 @@ use crate::machine::MachinePlan;
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
-use crate::wired::{Rung, Wired};
+use crate::wired::{Notified, Wired};
 use crate::witness::Witness;
 use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
@@ -41,7 +41,7 @@ pub(crate) struct Ground {
     disk: Arc<FaultyDisk>,
     plan: MachinePlan,
     listener: Box<dyn Listener>,
-    rung: Rung,
+    notified: Notified,
     /// Connections that were taken, and of which the executor does not know yet.
     arrived: VecDeque<LinkId>,
     links: BTreeMap<LinkId, Wired>,
@@ -78,14 +78,14 @@ impl Ground {
         witness: Rc<RefCell<Option<Witness>>>,
         leaders: Rc<RefCell<Leaders>>,
     ) -> Self {
-        let rung = Rung::new();
-        listener.attach(rung.bell());
+        let notified = Notified::new();
+        listener.attach(notified.notify());
         Self {
             now,
             disk,
             plan,
             listener,
-            rung,
+            notified,
             arrived: VecDeque::new(),
             links: BTreeMap::new(),
             to_poll: VecDeque::new(),
@@ -133,7 +133,7 @@ impl Ground {
     }
 
     fn accept(&mut self) {
-        if !self.rung.take() {
+        if !self.notified.take() {
             return;
         }
         loop {
@@ -223,8 +223,8 @@ impl Environment for Ground {
         }
         loop {
             let Some(&id) = self.to_poll.front() else {
-                let rung = self.links.iter().filter(|(_, wired)| wired.is_rung());
-                self.to_poll.extend(rung.map(|(id, _)| *id));
+                let notified = self.links.iter().filter(|(_, wired)| wired.is_notified());
+                self.to_poll.extend(notified.map(|(id, _)| *id));
                 if self.to_poll.is_empty() {
                     return None;
                 }

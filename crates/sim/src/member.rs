@@ -126,7 +126,7 @@ impl MemberActor {
     pub fn leave(&mut self, now: u64) {
         if matches!(self.stage, Stage::Open(_)) {
             self.begin_anew(now);
-            self.program.kick();
+            self.program.wake();
         }
     }
 
@@ -178,7 +178,7 @@ impl MemberActor {
                 Some(Ok(topic)) => {
                     let options = self.options();
                     self.stage = Stage::Opening(topic.begin_consumer(&self.plan.group, options));
-                    self.program.kick();
+                    self.program.wake();
                 }
                 Some(Err(error)) => self.failed(now, "finding the topic", &error),
                 None => {}
@@ -239,7 +239,7 @@ impl MemberActor {
         witness: &mut Witness,
     ) -> Result<(), Violation> {
         self.wake_at = now + self.random.within(self.plan.pause_ns.clone());
-        self.program.kick();
+        self.program.wake();
         match &self.stage {
             Stage::Begin => {
                 self.stage = Stage::Finding(self.program.driver.begin_open_topic(TOPIC));

@@ -184,7 +184,7 @@ impl ProducerActor {
                     self.trace
                         .say(now, || format!("{name}: making the topic: {error}"));
                     self.stage = Stage::Finding(driver.begin_open_topic(TOPIC));
-                    self.program.kick();
+                    self.program.wake();
                 }
                 None => {}
             },
@@ -221,7 +221,7 @@ impl ProducerActor {
 
     fn open(&mut self, topic: &TopicHandle) {
         self.stage = Stage::Opening(topic.begin_producer(self.plan.options.clone()));
-        self.program.kick();
+        self.program.wake();
     }
 
     /// Does something by itself.
@@ -239,13 +239,13 @@ impl ProducerActor {
                     .driver
                     .begin_create_topic(TOPIC, topic.0, topic.1);
                 self.stage = Stage::Making(made);
-                self.program.kick();
+                self.program.wake();
                 return Ok(());
             }
             Stage::Open(producer) => producer,
             Stage::Making(_) | Stage::Finding(_) | Stage::Opening(_) => return Ok(()),
         };
-        self.program.kick();
+        self.program.wake();
         if self.left == 0 {
             // What gathers is sent; the futures tell the rest.
             drop(producer.flush_future());

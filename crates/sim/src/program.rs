@@ -23,7 +23,7 @@ pub struct Program {
     trace: Trace,
     links: BTreeMap<u64, Wired>,
     present: Option<u64>,
-    kicked: bool,
+    is_woken: bool,
     /// The process is stopped until then.
     stopped_until: u64,
     /// Whether the core has ended: a driver that gave up.
@@ -68,15 +68,15 @@ impl Program {
             trace,
             links: BTreeMap::new(),
             present: None,
-            kicked: true,
+            is_woken: true,
             stopped_until: 0,
             ended: false,
         }
     }
 
     /// The API was used.
-    pub fn kick(&mut self) {
-        self.kicked = true;
+    pub fn wake(&mut self) {
+        self.is_woken = true;
     }
 
     /// The process is stopped until then, as by SIGSTOP.
@@ -124,23 +124,23 @@ impl Program {
         self.stopped_until = 0;
         self.core.tell_time(Duration::from_nanos(now));
         let due = self.next_event().is_some_and(|at| at <= now);
-        if std::mem::take(&mut self.kicked) || due {
+        if std::mem::take(&mut self.is_woken) || due {
             moved = true;
             self.handle(now, Input::Wake);
         }
-        let rung: Vec<u64> = self
+        let notified: Vec<u64> = self
             .links
             .iter()
-            .filter(|(_, wired)| wired.is_rung())
+            .filter(|(_, wired)| wired.is_notified())
             .map(|(attempt, _)| *attempt)
             .collect();
-        for attempt in rung {
+        for attempt in notified {
             moved = true;
             self.poll(now, attempt);
         }
         // Callbacks of ours use the API as well.
-        self.kicked |= self.core.has_commands();
-        moved |= self.kicked;
+        self.is_woken |= self.core.has_commands();
+        moved |= self.is_woken;
         moved
     }
 

@@ -225,7 +225,7 @@ impl RequesterActor {
                 Some(Ok(topic)) => self.open(&topic),
                 Some(Err(_)) => {
                     self.stage = Stage::Finding(self.program.driver.begin_open_topic(ASKS));
-                    self.program.kick();
+                    self.program.wake();
                 }
                 None => {}
             },
@@ -252,7 +252,7 @@ impl RequesterActor {
             ..RequesterOptions::default()
         };
         self.stage = Stage::Opening(topic.begin_requester(options));
-        self.program.kick();
+        self.program.wake();
     }
 
     /// Does something by itself.
@@ -263,7 +263,7 @@ impl RequesterActor {
         topic: (&Definition, &[PartitionStorage]),
     ) -> Result<(), Violation> {
         self.wake_at = now + self.random.within(self.plan.pause_ns.clone());
-        self.program.kick();
+        self.program.wake();
         let requester = match &self.stage {
             Stage::Begin => {
                 let (definition, partitions) = topic;

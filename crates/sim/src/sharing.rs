@@ -312,7 +312,7 @@ impl World {
         deadline: u64,
     ) -> Result<Result<T, client::ClientError>, Violation> {
         if let Some(observer) = &mut self.observer {
-            observer.kick();
+            observer.wake();
         }
         loop {
             if let Some(answer) = pending.try_get() {
@@ -415,7 +415,7 @@ impl World {
                 Ok(Some(event)) => letters.push(self.letter(&event)?),
                 Ok(None) => {
                     if let Some(observer) = &mut self.observer {
-                        observer.kick();
+                        observer.wake();
                     }
                     if !self.step(deadline)? {
                         return Violation::because("dead letters are not read");

@@ -1,19 +1,19 @@
-//! A link with a bell on it: whether it is to be polled.
+//! A link with a flag: whether it is to be polled.
 
 use net::{Link, Readiness};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Rung by the network when there is something to look at.
+/// Notified by the network when there is something to look at.
 #[derive(Clone)]
-pub struct Rung(Arc<AtomicBool>);
+pub struct Notified(Arc<AtomicBool>);
 
-impl Rung {
+impl Notified {
     pub fn new() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }
 
-    pub fn bell(&self) -> net::Bell {
+    pub fn notify(&self) -> net::Notify {
         let flag = self.0.clone();
         // One thread: nothing is ordered by it.
         Arc::new(move || flag.store(true, Ordering::Relaxed))
@@ -23,7 +23,7 @@ impl Rung {
         self.0.swap(false, Ordering::Relaxed)
     }
 
-    pub fn ring(&self) {
+    pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -31,28 +31,28 @@ impl Rung {
 /// One end of a simulated connection.
 pub struct Wired {
     pub link: Box<dyn Link>,
-    rung: Rung,
+    notified: Notified,
 }
 
 impl Wired {
     pub fn new(mut link: Box<dyn Link>) -> Self {
-        let rung = Rung::new();
+        let notified = Notified::new();
         assert!(
-            matches!(link.readiness(), Readiness::Bell),
-            "links of the simulated network have bells"
+            matches!(link.readiness(), Readiness::Notify),
+            "links of the simulated network notify"
         );
-        link.attach(rung.bell());
-        Self { link, rung }
+        link.attach(notified.notify());
+        Self { link, notified }
     }
 
     /// The link, to ask things of it: it is polled after that.
     pub fn ask(&mut self) -> &mut dyn Link {
-        self.rung.ring();
+        self.notified.set();
         &mut *self.link
     }
 
     /// Whether the link is to be polled now.
-    pub fn is_rung(&self) -> bool {
-        self.rung.take() || self.link.is_due()
+    pub fn is_notified(&self) -> bool {
+        self.notified.take() || self.link.is_due()
     }
 }

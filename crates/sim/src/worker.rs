@@ -133,7 +133,7 @@ impl WorkerActor {
             };
             let closing = consumer.begin_close();
             self.stage = Stage::Closing(closing);
-            self.program.kick();
+            self.program.wake();
         }
     }
 
@@ -200,7 +200,7 @@ impl WorkerActor {
                 Some(Ok(topic)) => {
                     let options = self.plan.options.clone();
                     self.stage = Stage::Opening(topic.begin_queue(&self.plan.queue, options));
-                    self.program.kick();
+                    self.program.wake();
                 }
                 Some(Err(error)) => self.failed(now, "finding the topic", &error),
                 None => {}
@@ -230,7 +230,7 @@ impl WorkerActor {
     /// Does something by itself.
     pub fn act(&mut self, now: u64, model: &mut Model) -> Result<(), Violation> {
         self.wake_at = now + self.random.within(self.plan.pause_ns.clone());
-        self.program.kick();
+        self.program.wake();
         match &self.stage {
             Stage::Begin => {
                 self.stage = Stage::Finding(self.program.driver.begin_open_topic(TOPIC));
@@ -362,6 +362,6 @@ impl WorkerActor {
             span: (held.pulled_at, now),
             future,
         });
-        self.program.kick();
+        self.program.wake();
     }
 }

@@ -466,7 +466,7 @@ impl World {
         let description = 'described: loop {
             let mut pending = driver.begin_describe_topic(TOPIC);
             let scanner = self.consumers.last_mut().expect("pushed by the caller");
-            scanner.program.kick();
+            scanner.program.wake();
             loop {
                 match pending.try_get() {
                     Some(Ok(description)) if is_well(&description) && self.is_served() => {

@@ -333,11 +333,11 @@ impl Feed<Subscriptions> {
             return;
         };
         let promise = Promise::new(&self.mailbox);
-        let (shared, rung) = (Arc::downgrade(self), promise.clone());
+        let (shared, alarm) = (Arc::downgrade(self), promise.clone());
         promise.on_done(Box::new(move || {
             // An error says that the client has ended.
-            let has_rung = matches!(rung.try_take(), Some(Ok(_)));
-            let Some(shared) = shared.upgrade().filter(|_| has_rung) else {
+            let is_due = matches!(alarm.try_take(), Some(Ok(_)));
+            let Some(shared) = shared.upgrade().filter(|_| is_due) else {
                 return;
             };
             if let Some(merge) = &mut shared.lock().merge {

@@ -163,20 +163,20 @@ impl FakeServer {
         !self.conns.is_empty()
     }
 
-    /// Readies every link for `bell`.
-    pub fn attach(&mut self, bell: &net::Bell) {
-        self.listener.attach(bell.clone());
+    /// Has every link call `notify`.
+    pub fn attach(&mut self, notify: &net::Notify) {
+        self.listener.attach(notify.clone());
         for conn in &mut self.conns {
-            conn.link.attach(bell.clone());
+            conn.link.attach(notify.clone());
         }
     }
 
     /// Does what there is to do; false if there was nothing.
-    pub fn turn(&mut self, bell: Option<&net::Bell>) -> bool {
+    pub fn turn(&mut self, notify: Option<&net::Notify>) -> bool {
         let mut busy = false;
         while let Ok(Some(mut link)) = self.listener.accept() {
-            if let Some(bell) = bell {
-                link.attach(bell.clone());
+            if let Some(notify) = notify {
+                link.attach(notify.clone());
             }
             self.last_serial += 1;
             self.conns.push(Conn {
@@ -215,8 +215,8 @@ impl FakeServer {
             }
         }
         conns.retain(|conn| !conn.dead);
-        if bell.is_some() && !busy {
-            // Only those that rest are rung.
+        if notify.is_some() && !busy {
+            // Only disarmed ones notify.
             busy = conns.iter_mut().any(|conn| !conn.link.rest());
         }
         self.conns = conns;

@@ -260,13 +260,13 @@ fn who_sleeps_is_woken_and_who_is_awake_is_left_alone() {
     for _ in 0..3 {
         write(&mut a, 100).unwrap();
     }
-    assert_eq!(heard(&b.socket), 1, "one bell for one sleep");
+    assert_eq!(heard(&b.socket), 1, "one wake-up for one sleep");
     // A full ring: the writer sleeps until half of it is free.
     while write(&mut a, 1000).is_ok() {}
     assert!(a.rest(true));
     b.read_vectored(&mut [IoSliceMut::new(&mut into[..100])])
         .unwrap();
-    assert_eq!(heard(&a.socket), 0, "too little for a bell");
+    assert_eq!(heard(&a.socket), 0, "too little for a wake-up");
     b.read_vectored(&mut [IoSliceMut::new(&mut into)]).unwrap();
     assert_eq!(heard(&a.socket), 1);
     assert_eq!(a.look(true), Some(true));
@@ -344,7 +344,7 @@ fn a_write_is_told_of_when_its_memory_is_free_though_nothing_follows() {
 }
 
 #[test]
-fn a_flood_of_bells_takes_no_more_than_a_turn() {
+fn a_flood_of_wake_ups_takes_no_more_than_a_turn() {
     let (a, mut b) = shaken();
     let mut read = || {
         let mut into = [0; 100];
@@ -354,7 +354,7 @@ fn a_flood_of_bells_takes_no_more_than_a_turn() {
         let peeked = rustix::net::recv(b.socket(), &mut waiting, rustix::net::RecvFlags::PEEK);
         (peeked.is_ok(), b.look(false), b.rest(false))
     };
-    let flood = vec![BELL; 3 * HEARD_BYTES_MAX];
+    let flood = vec![WAKE; 3 * HEARD_BYTES_MAX];
     assert_eq!((&a.socket).write(&flood).unwrap(), flood.len());
     for _ in 0..2 {
         assert_eq!(read(), (true, Some(true), false), "there is more to hear");

@@ -57,13 +57,13 @@ pub struct StreamLink<S> {
     write_error: Option<String>,
     is_due: bool,
     /// Nobody tells what is ready: every poll has to look.
-    by_bell: bool,
+    by_notify: bool,
 }
 
 impl<S: ByteStream> StreamLink<S> {
     /// A link over `stream`, whose other side is `peer`.
     pub fn new(mut stream: S, peer: Peer, options: LinkOptions) -> Self {
-        let by_bell = matches!(stream.readiness(), Readiness::Bell);
+        let by_notify = matches!(stream.readiness(), Readiness::Notify);
         Self {
             stream: Some(stream),
             phase: Phase::Connecting,
@@ -86,7 +86,7 @@ impl<S: ByteStream> StreamLink<S> {
             },
             write_error: None,
             is_due: false,
-            by_bell,
+            by_notify,
         }
     }
 
@@ -400,8 +400,8 @@ impl<S: ByteStream> Link for StreamLink<S> {
 
     fn poll(&mut self) -> Option<LinkEvent> {
         self.is_due = false;
-        self.ready.readable |= self.by_bell;
-        self.ready.writable |= self.by_bell;
+        self.ready.readable |= self.by_notify;
+        self.ready.writable |= self.by_notify;
         self.settle();
         let mut moved = 0;
         loop {
@@ -475,14 +475,14 @@ impl<S: ByteStream> Link for StreamLink<S> {
     fn readiness(&mut self) -> Readiness<'_> {
         match &mut self.stream {
             Some(stream) => stream.readiness(),
-            None => Readiness::Bell,
+            None => Readiness::Notify,
         }
     }
 
-    fn attach(&mut self, bell: Bell) {
+    fn attach(&mut self, notify: Notify) {
         match &mut self.stream {
-            Some(stream) => stream.attach(bell),
-            None => bell(),
+            Some(stream) => stream.attach(notify),
+            None => notify(),
         }
     }
 

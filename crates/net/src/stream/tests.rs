@@ -114,10 +114,10 @@ impl ByteStream for Tape {
     fn finish(&mut self) {}
 
     fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Bell
+        Readiness::Notify
     }
 
-    fn attach(&mut self, _bell: Bell) {}
+    fn attach(&mut self, _notify: Notify) {}
 
     fn descriptors(&self) -> Vec<RawFd> {
         Vec::new()
@@ -140,7 +140,7 @@ fn link(tape: &Tape, options: &LinkOptions) -> StreamLink<Tape> {
     StreamLink::new(tape.clone(), peer, options.clone())
 }
 
-/// Polls until that moves nothing: a tape rings no bell for its next piece.
+/// Polls until that moves nothing: a tape does not notify of its next piece.
 fn poll_all(link: &mut StreamLink<Tape>) -> Vec<LinkEvent> {
     let mut events = Vec::new();
     let place = |link: &StreamLink<Tape>| link.stream.as_ref().map(|tape| tape.reel().read);

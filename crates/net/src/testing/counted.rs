@@ -140,8 +140,8 @@ impl Listener for CountedListener {
         self.inner.readiness()
     }
 
-    fn attach(&mut self, bell: Bell) {
-        self.inner.attach(bell);
+    fn attach(&mut self, notify: Notify) {
+        self.inner.attach(notify);
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -262,8 +262,8 @@ impl Link for CountedLink {
         self.inner.readiness()
     }
 
-    fn attach(&mut self, bell: Bell) {
-        self.inner.attach(bell);
+    fn attach(&mut self, notify: Notify) {
+        self.inner.attach(notify);
     }
 
     fn close(&mut self, reason: &str) {

@@ -120,7 +120,7 @@ impl SimNet {
                 listeners: BTreeMap::new(),
                 connections: BTreeMap::new(),
                 cut_off: BTreeSet::new(),
-                ringing: Vec::new(),
+                to_notify: Vec::new(),
             })),
         }
     }
@@ -183,8 +183,8 @@ impl SimNet {
                     connection.cut_at = Some(world.now);
                 }
                 world
-                    .ringing
-                    .extend(connection.bells.iter().flatten().cloned());
+                    .to_notify
+                    .extend(connection.notifies.iter().flatten().cloned());
             }
         });
     }
@@ -254,10 +254,10 @@ impl SimNet {
     fn change<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
         let mut world = self.lock();
         let result = change(&mut world);
-        let ringing = std::mem::take(&mut world.ringing);
+        let to_notify = std::mem::take(&mut world.to_notify);
         drop(world);
-        for bell in ringing {
-            bell();
+        for notify in to_notify {
+            notify();
         }
         result
     }
@@ -374,14 +374,14 @@ impl Listener for SimListener {
     }
 
     fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Bell
+        Readiness::Notify
     }
 
-    fn attach(&mut self, bell: Bell) {
+    fn attach(&mut self, notify: Notify) {
         self.net.change(|world| {
             if let Some(listening) = world.listeners.get_mut(&self.name) {
-                listening.bell = Some(bell.clone());
-                world.ringing.push(bell);
+                listening.notify = Some(notify.clone());
+                world.to_notify.push(notify);
             }
         });
     }
@@ -403,8 +403,8 @@ impl Drop for SimListener {
                 if let Some(connection) = world.connections.get_mut(&arriving.connection) {
                     connection.cut_at = Some(world.now);
                     connection.held[1] = false;
-                    let bells = connection.bells.iter().flatten().cloned();
-                    world.ringing.extend(bells);
+                    let notifies = connection.notifies.iter().flatten().cloned();
+                    world.to_notify.extend(notifies);
                 }
             }
         });
@@ -468,8 +468,8 @@ impl ByteStream for SimStream {
                 world.stats.bytes += read as u64;
                 if std::mem::take(&mut pipe.wants_room) {
                     world
-                        .ringing
-                        .extend(connection.bells[1 - self.side].clone());
+                        .to_notify
+                        .extend(connection.notifies[1 - self.side].clone());
                 }
                 return Ok(read);
             }
@@ -521,15 +521,15 @@ impl ByteStream for SimStream {
     }
 
     fn readiness(&mut self) -> Readiness<'_> {
-        Readiness::Bell
+        Readiness::Notify
     }
 
-    fn attach(&mut self, bell: Bell) {
+    fn attach(&mut self, notify: Notify) {
         self.net.change(|world| {
             if let Some(connection) = world.connections.get_mut(&self.id) {
-                connection.bells[self.side] = Some(bell.clone());
+                connection.notifies[self.side] = Some(notify.clone());
             }
-            world.ringing.push(bell);
+            world.to_notify.push(notify);
         });
     }
 
@@ -546,11 +546,11 @@ impl Drop for SimStream {
                 return;
             };
             connection.held[self.side] = false;
-            connection.bells[self.side] = None;
+            connection.notifies[self.side] = None;
             // Who is left may be waiting for room that nobody makes any more.
             world
-                .ringing
-                .extend(connection.bells[1 - self.side].clone());
+                .to_notify
+                .extend(connection.notifies[1 - self.side].clone());
             if connection.held == [false, false] {
                 world.connections.remove(&self.id);
             }

@@ -1,7 +1,7 @@
 //! What is on its way in a simulated network: listeners, connections, pipes, pieces.
 
 use super::{SimFaults, SimStats};
-use crate::contract::Bell;
+use crate::contract::Notify;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ pub(super) struct World {
     pub(super) connections: BTreeMap<u64, Connection>,
     /// Whose way is interrupted.
     pub(super) cut_off: BTreeSet<String>,
-    /// To be rung when the world is not locked any more.
-    pub(super) ringing: Vec<Bell>,
+    /// To be called when the world is not locked any more.
+    pub(super) to_notify: Vec<Notify>,
 }
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Listening {
     /// Which listener: a later one of the same name is another.
     pub(super) id: u64,
     pub(super) waiting: VecDeque<(u64, Arriving)>,
-    pub(super) bell: Option<Bell>,
+    pub(super) notify: Option<Notify>,
 }
 
 pub(super) struct Arriving {
@@ -36,7 +36,7 @@ pub(super) struct Connection {
     pub(super) by: String,
     /// [0] from who connected, [1] to it.
     pub(super) pipes: [Pipe; 2],
-    pub(super) bells: [Option<Bell>; 2],
+    pub(super) notifies: [Option<Notify>; 2],
     pub(super) bytes_per_second: u64,
     /// When who connected knows that it stands.
     pub(super) connected_at: u64,
@@ -105,7 +105,7 @@ impl World {
         let mut connection = Connection {
             by: by.to_owned(),
             pipes: [Pipe::default(), Pipe::default()],
-            bells: [None, None],
+            notifies: [None, None],
             bytes_per_second: faults.bytes_per_second,
             connected_at,
             cut_at: None,
@@ -158,8 +158,8 @@ impl World {
                 if connection.cut_at.is_none() {
                     connection.cut_at = Some(pipe.last_arrival.max(now));
                     self.stats.cut += 1;
-                    let bells = connection.bells.iter().flatten();
-                    self.ringing.extend(bells.cloned());
+                    let notifies = connection.notifies.iter().flatten();
+                    self.to_notify.extend(notifies.cloned());
                 }
                 // What is behind the cut goes nowhere, and nobody can tell.
                 return;
@@ -234,13 +234,13 @@ impl World {
         self.now = self.now.max(to);
         for listening in self.listeners.values() {
             if listening.waiting.iter().any(|(at, _)| passed.contains(at)) {
-                self.ringing.extend(listening.bell.clone());
+                self.to_notify.extend(listening.notify.clone());
             }
         }
         for connection in self.connections.values() {
             if connection.times().any(|at| passed.contains(&at)) {
-                self.ringing
-                    .extend(connection.bells.iter().flatten().cloned());
+                self.to_notify
+                    .extend(connection.notifies.iter().flatten().cloned());
             }
         }
     }
