@@ -4,7 +4,7 @@ use crate::pool::Pool;
 use crate::stream::ShmBytes;
 use memory::Allocation;
 use net::{
-    Notify, KEPT_BYTES_MIN, Link, LinkOptions, Listener, NetError, Peer, Readiness, StreamLink,
+    KEPT_BYTES_MIN, Link, LinkOptions, Listener, NetError, Notify, Peer, Readiness, StreamLink,
     Transport, UnixSocket,
 };
 use std::fmt;

@@ -8,7 +8,7 @@ use crate::ring::{Reader, Reference, Writer, insane, place};
 use crate::segment::{self, Mapping};
 use crate::shm::ShmOptions;
 use mio::net::UnixStream;
-use net::{Notify, ByteStream, KEPT_BYTES_MIN, Readiness, SourceReady};
+use net::{ByteStream, KEPT_BYTES_MIN, Notify, Readiness, SourceReady};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::Shutdown;

@@ -17,7 +17,7 @@ use crate::mailbox::Mailbox;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use memory::thread::JoinHandle;
-use net::{Relief, Standby};
+use net::{Poller, PollerHandle};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct DriverLock {
     /// Never held while driving.
     state: Mutex<State>,
     /// Arms and wakes the client's thread.
-    thread_waker: Relief,
+    thread_waker: PollerHandle,
     /// The client's own thread, on which callbacks come.
     thread: OnceLock<ThreadId>,
     /// Callbacks of users that callers came upon while they drove: they are
@@ -157,8 +157,8 @@ impl DriverLock {
             let error = std::io::Error::other(error);
             ClientError::io("making the client's thread", error)
         };
-        let standby = runtime.standby().map_err(system)?;
-        let descriptors = standby.descriptors().into_iter();
+        let poller = runtime.poller().map_err(system)?;
+        let descriptors = poller.descriptors().into_iter();
         // What a forked child closes. The thread has it beside what it waits on,
         // for it may end long before whoever else shares the lock.
         let closed_in_child: Vec<_> = descriptors.map(ClosedInChild::new).collect();
@@ -173,14 +173,14 @@ impl DriverLock {
                 is_shared: false,
                 passive_waiters: 0,
             }),
-            thread_waker: standby.relief(),
+            thread_waker: poller.handle(),
             thread: OnceLock::new(),
             callbacks: Mutex::default(),
         });
         let own = driver.clone();
         let run = move || {
-            let mut standby = standby;
-            own.run(&mut standby);
+            let mut poller = poller;
+            own.run(&mut poller);
             drop(closed_in_child);
         };
         let thread = memory::thread::spawn("thalweg-client", run)
@@ -192,11 +192,11 @@ impl DriverLock {
         self.state.lock().expect("no holder panics here")
     }
 
-    fn run(&self, standby: &mut Standby) {
+    fn run(&self, poller: &mut Poller) {
         let _ = self.thread.set(std::thread::current().id());
         become_clients_thread();
         while let Some(wait) = self.look() {
-            if let Err(error) = standby.wait(wait) {
+            if let Err(error) = poller.wait(wait) {
                 return self.give_up(ClientError::io(
                     "waiting for the network",
                     std::io::Error::other(error),
@@ -244,7 +244,7 @@ impl DriverLock {
         state.driver = Driver::Idle(runtime);
         // A caller left it so.
         if state.network == Network::Disarmed {
-            if self.thread_waker.release().is_err() {
+            if self.thread_waker.arm().is_err() {
                 return Some(Some(Duration::ZERO));
             }
             state.network = Network::Armed;
@@ -300,7 +300,7 @@ impl DriverLock {
             if let Some(error) = orphaned {
                 runtime.abandon(error);
             }
-            self.thread_waker.call();
+            self.thread_waker.wake();
             return;
         }
         let timer = runtime.next_timer();
@@ -320,11 +320,11 @@ impl DriverLock {
             state.network = Network::Armed;
             // It was registered and is open, so this does not fail; if it did,
             // the thread would still be woken.
-            wake |= self.thread_waker.release().is_err();
+            wake |= self.thread_waker.arm().is_err();
         }
         drop(state);
         if wake {
-            self.thread_waker.call();
+            self.thread_waker.wake();
         }
     }
 }
@@ -336,7 +336,7 @@ impl Defer for DriverLock {
         let is_first = callbacks.len() == 1;
         drop(callbacks);
         if is_first {
-            self.thread_waker.call();
+            self.thread_waker.wake();
         }
     }
 }
@@ -363,7 +363,7 @@ impl Driving for DriverLock {
         let is_left = matches!(state.driver, Driver::Idle(_)) && state.network == Network::Disarmed;
         drop(state);
         if is_left {
-            self.thread_waker.call();
+            self.thread_waker.wake();
         }
     }
 
@@ -387,7 +387,7 @@ impl Driving for DriverLock {
         let drives = DrivesFor::begin(self.clone());
         let disarm = || {
             let mut state = self.lock();
-            if state.network == Network::Armed && self.thread_waker.relieve().is_ok() {
+            if state.network == Network::Armed && self.thread_waker.disarm().is_ok() {
                 state.network = Network::Disarmed;
             }
         };

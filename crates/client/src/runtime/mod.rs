@@ -15,7 +15,7 @@ use crate::mailbox::Mailbox;
 use crate::options::DriverOptions;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
-use net::{LinkEvent, LinkId, NetError, Reactor, ReactorEvent, Standby, Transports};
+use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -196,8 +196,8 @@ impl Runtime {
     }
 
     /// What the thread waits for when there is nothing to do.
-    pub fn standby(&self) -> Result<Standby, NetError> {
-        Standby::new(&self.reactor)
+    pub fn poller(&self) -> Result<Poller, NetError> {
+        Poller::new(&self.reactor)
     }
 
     /// The time on the core's clock.

@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const REACTOR: Token = Token(0);
-const CALL: Token = Token(1);
+const WAKE: Token = Token(1);
 
-/// The thread that stands by, so that somebody drives when nobody else does.
+/// What a thread waits with that drives a reactor when no other thread does.
 ///
 /// It waits for the descriptor of a reactor that is settled
-/// ([`Reactor::settle`]). Whoever drives instead and waits relieves it
-/// meanwhile ([`Relief::relieve`]), and what the network brings then wakes
-/// that thread alone.
-pub struct Standby {
+/// ([`Reactor::settle`]). Another thread that drives and waits disarms it
+/// meanwhile ([`PollerHandle::disarm`]): what the network brings then wakes
+/// that other thread alone.
+pub struct Poller {
     poll: mio::Poll,
     events: Events,
-    relief: Relief,
+    handle: PollerHandle,
 }
 
-/// The other threads' handle of a [`Standby`].
+/// The handle of a [`Poller`] for other threads.
 #[derive(Clone)]
-pub struct Relief {
+pub struct PollerHandle {
     shared: Arc<Shared>,
 }
 
@@ -35,21 +35,21 @@ struct Shared {
     registry: Registry,
     /// The reactor's.
     reactor: RawFd,
-    /// Written by whoever calls the thread.
-    call: OwnedFd,
+    /// Written to wake the thread.
+    wake: OwnedFd,
 }
 
-impl Standby {
-    /// Stands by for `reactor`, which has to live for as long.
+impl Poller {
+    /// A poller of `reactor`, which has to live for as long.
     ///
     /// # Errors
     /// [`NetError::System`] if the system has no descriptors left.
     pub fn new(reactor: &Reactor) -> Result<Self, NetError> {
-        let call = event_descriptor()?;
+        let wake = event_descriptor()?;
         let poll = mio::Poll::new().map_err(system("making an epoll"))?;
         let reactor = reactor.as_raw_fd();
         let registry = poll.registry();
-        for (descriptor, token) in [(reactor, REACTOR), (call.as_raw_fd(), CALL)] {
+        for (descriptor, token) in [(reactor, REACTOR), (wake.as_raw_fd(), WAKE)] {
             registry
                 .register(&mut SourceFd(&descriptor), token, Interest::READABLE)
                 .map_err(system("watching a reactor"))?;
@@ -58,30 +58,30 @@ impl Standby {
         Ok(Self {
             poll,
             events: Events::with_capacity(2),
-            relief: Relief {
+            handle: PollerHandle {
                 shared: Arc::new(Shared {
                     registry,
                     reactor,
-                    call,
+                    wake,
                 }),
             },
         })
     }
 
-    /// What other threads relieve and call this one by.
-    pub fn relief(&self) -> Relief {
-        self.relief.clone()
+    /// What other threads arm, disarm and wake it by.
+    pub fn handle(&self) -> PollerHandle {
+        self.handle.clone()
     }
 
-    /// Waits until the reactor has something, unless relieved; until it is
-    /// called, or `timeout` has passed. May return for nothing.
+    /// Waits until the reactor has something, unless it is disarmed; until it is
+    /// woken, or `timeout` has passed. May return for nothing.
     ///
     /// # Errors
     /// [`NetError::System`] if the system cannot wait.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<(), NetError> {
         match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                Err(system("standing by")(error))
+                Err(system("waiting for a reactor")(error))
             }
             _ => Ok(()),
         }
@@ -89,30 +89,30 @@ impl Standby {
 
     /// The descriptors that are open for it, the reactor's not among them.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let shared = &self.relief.shared;
+        let shared = &self.handle.shared;
         vec![
             self.poll.as_raw_fd(),
             shared.registry.as_raw_fd(),
-            shared.call.as_raw_fd(),
+            shared.wake.as_raw_fd(),
         ]
     }
 }
 
-impl Relief {
-    /// The thread need not look at the reactor until [`Relief::release`].
+impl PollerHandle {
+    /// The reactor does not wake the thread until [`PollerHandle::arm`].
     ///
     /// # Errors
     /// [`NetError::System`] if the system refuses, which leaves it as it was.
-    pub fn relieve(&self) -> Result<(), NetError> {
+    pub fn disarm(&self) -> Result<(), NetError> {
         // An epoll is never writable: this waits for nothing.
         self.watch_for(Interest::WRITABLE)
     }
 
-    /// The thread looks at the reactor again, and at once if it has something.
+    /// The reactor wakes the thread again, and at once if it has something.
     ///
     /// # Errors
-    /// As [`Relief::relieve`].
-    pub fn release(&self) -> Result<(), NetError> {
+    /// As [`PollerHandle::disarm`].
+    pub fn arm(&self) -> Result<(), NetError> {
         self.watch_for(Interest::READABLE)
     }
 
@@ -122,24 +122,24 @@ impl Relief {
         } = &*self.shared;
         registry
             .reregister(&mut SourceFd(reactor), REACTOR, interest)
-            .map_err(system("relieving who stands by"))
+            .map_err(system("arming a poller"))
     }
 
-    /// Makes the thread look up.
-    pub fn call(&self) {
-        // Fails only when 2^64 - 2 calls were not heard, and then it is heard.
-        let _ = rustix::io::write(&self.shared.call, &1u64.to_ne_bytes());
-    }
-}
-
-impl fmt::Debug for Standby {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Standby")
+    /// Wakes the thread.
+    pub fn wake(&self) {
+        // Fails only when 2^64 - 2 wake-ups were not read, and then one is.
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
     }
 }
 
-impl fmt::Debug for Relief {
+impl fmt::Debug for Poller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Relief")
+        f.write_str("Poller")
+    }
+}
+
+impl fmt::Debug for PollerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PollerHandle")
     }
 }
