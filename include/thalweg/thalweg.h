@@ -601,7 +601,7 @@ void thalweg_event_free(thalweg_event *event);
 
 /* ---------------------------------------------------------- consumer --- */
 
-/* Memory of the user's that data is to land in. */
+/* Memory of the user's that data is to be received in. */
 typedef struct thalweg_buffer {
     void *base;
     size_t size; /* exactly thalweg_view_bytes of the view */

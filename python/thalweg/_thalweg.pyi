@@ -377,7 +377,7 @@ class Topic:
           that travels.
         - `allocator`: a function `allocate(metadata, view)` that returns a
           writable buffer of `view.nbytes` bytes, such as a numpy array. The
-          data lands in it without a copy; it is `event.buffer` then. Without
+          data is received in it without a copy; it is `event.buffer` then. Without
           one, and without a function `data`, large data is read as soon as its
           event arrives, for up to two batches, into memory that is used again
           once nobody has a view of it any more.
@@ -608,7 +608,7 @@ class Topic:
         `event` is an `Event`, however it was got; `view` a `DataView` of its
         data, `thalweg.DataView(event.data_size)` being the whole; `buffer` a
         writable, contiguous buffer of as many bytes as are selected, in which
-        the data lands without a copy. Returns `buffer`, or a read-only
+        the data is received without a copy. Returns `buffer`, or a read-only
         `memoryview` if there is none. The bytes are checked against the
         checksums that the producer made.
 

@@ -1,11 +1,11 @@
 //! The wanted data of events that have arrived: the selector says which bytes,
-//! the allocator where they land, and one transfer a batch brings them.
+//! the allocator where they go, and one transfer a batch brings them.
 
 use crate::error::ClientError;
 use crate::event::{ConsumedData, ConsumedEvent, DeliveredBatch, EventInfo};
-use crate::landing::ReadBack;
 use crate::options::{DataAllocator, DataMode};
 use crate::promise::Pending;
+use crate::received_checksums::ReadBack;
 use crate::topic_handle::TopicHandle;
 use crate::topic_state::TopicState;
 use bytes::Bytes;

@@ -5,10 +5,10 @@ use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
-use crate::landing::{Landing, ReadBack};
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Pending, Promise, Reply};
+use crate::received_checksums::{ReadBack, ReceivedChecksums};
 use crate::session::Session;
 use crate::split_read::{self, Part};
 use crate::topic_state::TopicState;
@@ -198,14 +198,14 @@ impl Driver {
         }
         let bytes_of = |one: &DataWanted| one.segments.iter().map(|part| part.bytes).sum();
         let lengths: Vec<u64> = wanted.iter().map(bytes_of).collect();
-        let (landing, into) = Landing::watch(&lengths, into);
+        let (received, into) = ReceivedChecksums::watch(&lengths, into);
         // The regions of `into` follow when the memory is lent.
         let body = wanted.to_bytes();
         let timeout = self.request_timeout();
         let convert = move |reply: Reply| {
             let DataRead { checksums } =
                 DataRead::from_bytes("data read", &reply.head).map_err(ClientError::damaged)?;
-            ReadBack::new(&lengths, &checksums, reply.targets, landing).ok_or_else(|| {
+            ReadBack::new(&lengths, &checksums, reply.targets, received).ok_or_else(|| {
                 ClientError::Damaged {
                     what: format!(
                         "{} selections were read and {} checksums came",
@@ -244,7 +244,7 @@ impl Driver {
         let lengths: Vec<u64> = wanted.iter().map(bytes_of).collect();
         let counts: Vec<usize> = parts.iter().map(|part| part.into.len()).collect();
         let pieces = parts.iter_mut().flat_map(|part| part.into.drain(..));
-        let (landing, pieces) = Landing::watch(&lengths, pieces.collect());
+        let (received, pieces) = ReceivedChecksums::watch(&lengths, pieces.collect());
         let mut pieces = pieces.into_iter();
         for (part, count) in parts.iter_mut().zip(counts) {
             part.into.extend(pieces.by_ref().take(count));
@@ -263,7 +263,7 @@ impl Driver {
             let checksums = split.checksums(lengths.len(), &checksums);
             let targets = split.join(targets);
             let read = checksums.zip(targets).and_then(|(checksums, targets)| {
-                ReadBack::new(&lengths, &checksums, targets, landing)
+                ReadBack::new(&lengths, &checksums, targets, received)
             });
             read.ok_or_else(|| ClientError::Damaged {
                 what: format!(

@@ -213,20 +213,20 @@ mod tests {
             assert!(!is_too_long(&part.wanted, part.into.len()));
             let room: usize = part.into.iter().map(Target::len).sum();
             assert_eq!(room as u64, part.bytes);
-            let mut landed = Vec::new();
+            let mut received = Vec::new();
             for target in &mut part.into {
                 for byte in target.as_mut() {
                     number = number.wrapping_mul(75).wrapping_add(74);
                     *byte = (number >> 8) as u8;
-                    landed.push(*byte);
+                    received.push(*byte);
                 }
             }
             let mut at = 0;
             for entry in &part.wanted {
-                checksums.push(crc32c(&landed[at..at + entry.segments.len()]));
+                checksums.push(crc32c(&received[at..at + entry.segments.len()]));
                 at += entry.segments.len();
             }
-            all.extend(landed);
+            all.extend(received);
         }
         let segments: Vec<Segment> = parts
             .iter()

@@ -1,5 +1,5 @@
 //! The data of a consumer's events, against a scripted server under a
-//! virtual clock: what is read, when, and where it lands.
+//! virtual clock: what is read, when, and into which memory.
 
 use crate::reading;
 use crate::world;
@@ -190,7 +190,7 @@ fn inline_data_comes_along_for_all_and_stays_behind_for_none() {
         assert!(matches!(event.data(), EventDataRef::None));
     }
     assert!(world.net.stats().bytes - before < 5_000);
-    // With an allocator, inline data lands in its memory as well.
+    // With an allocator, inline data goes into its memory as well.
     let options = ConsumerOptions {
         start: Start::Beginning.into(),
         allocator: Some(Arc::new(|_, view| {

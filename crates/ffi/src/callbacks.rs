@@ -64,18 +64,18 @@ impl Drop for Callbacks {
 }
 
 /// Memory of the user's allocator.
-pub struct Landing {
+pub struct ReceiveBuffer {
     buffer: ThalwegBuffer,
     callbacks: Arc<Callbacks>,
 }
 
 // SAFETY: plain memory, of which the allocator's contract says that nobody
 // else uses it until it is released.
-unsafe impl Send for Landing {}
+unsafe impl Send for ReceiveBuffer {}
 // SAFETY: shared use reads the address and the length alone.
-unsafe impl Sync for Landing {}
+unsafe impl Sync for ReceiveBuffer {}
 
-impl Landing {
+impl ReceiveBuffer {
     pub fn bytes(&self) -> ThalwegBytes {
         ThalwegBytes {
             base: self.buffer.base,
@@ -88,7 +88,7 @@ impl Landing {
     }
 }
 
-impl AsMut<[u8]> for Landing {
+impl AsMut<[u8]> for ReceiveBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         if self.buffer.size == 0 {
             return &mut [];
@@ -99,7 +99,7 @@ impl AsMut<[u8]> for Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for ReceiveBuffer {
     fn drop(&mut self) {
         if let Some(release) = self.callbacks.given.release {
             let (callbacks, owner) = (self.callbacks.clone(), UserPointer(self.buffer.owner));
@@ -175,14 +175,14 @@ impl Callbacks {
                 let (info, view) = (&raw const info, &raw const view);
                 allocate(callbacks.context.0, info, view, &raw mut buffer, error)
             })?;
-            let landing = Landing {
+            let received = ReceiveBuffer {
                 buffer,
                 callbacks: callbacks.clone(),
             };
-            if landing.buffer.base.is_null() && landing.buffer.size > 0 {
-                return Err(format!("it gave {} bytes at NULL", landing.buffer.size));
+            if received.buffer.base.is_null() && received.buffer.size > 0 {
+                return Err(format!("it gave {} bytes at NULL", received.buffer.size));
             }
-            Ok(Target::new(landing))
+            Ok(Target::new(received))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `thalweg_event`: an event that was pulled or fetched.
 
 use crate::boundary::*;
-use crate::callbacks::Landing;
+use crate::callbacks::ReceiveBuffer;
 use crate::driver::Connection;
 use crate::error::Failure;
 use bytes::Bytes;
@@ -39,7 +39,7 @@ pub struct Event {
     /// The data, where it is in memory of the client's.
     data: Bytes,
     /// The allocator's memory, filled.
-    landing: Option<Landing>,
+    received: Option<ReceiveBuffer>,
     headers: OnceLock<Vec<(String, Bytes)>>,
 }
 
@@ -107,10 +107,10 @@ impl Event {
             Source::Consumer(event) => event,
             Source::Queue(event, _) => &mut **event,
         };
-        let landing = event.take_target().map(client::Target::into_owner);
+        let received = event.take_target().map(client::Target::into_owner);
         Self {
             data: event.take_data(),
-            landing,
+            received,
             inner,
             headers: OnceLock::new(),
         }
@@ -138,8 +138,8 @@ pub extern "C" fn thalweg_event_info_of(
 ) -> i32 {
     guard(error, || {
         let event = given("event", event)?;
-        let (data, data_owner) = match &event.landing {
-            Some(landing) => (landing.bytes(), landing.owner()),
+        let (data, data_owner) = match &event.received {
+            Some(received) => (received.bytes(), received.owner()),
             None if event.data.is_empty() => (ThalwegBytes::NONE, std::ptr::null_mut()),
             None => (ThalwegBytes::of(&event.data), std::ptr::null_mut()),
         };

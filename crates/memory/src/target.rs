@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub struct Target {
     owner: Box<dyn AsMutBytes>,
     bytes: usize,
-    on_landed: Option<Box<OnLanded>>,
+    on_received: Option<Box<OnReceived>>,
 }
 
 /// Told where bytes begin in a target, and the bytes.
-type OnLanded = dyn FnMut(usize, &[u8]) + Send;
+type OnReceived = dyn FnMut(usize, &[u8]) + Send;
 
 // SAFETY: what is shared of a target is its length alone; the owner, and who is
 // told of bytes, are reached through `&mut self` and by value only.
@@ -44,15 +44,18 @@ impl Target {
         Self {
             owner: Box::new(owner),
             bytes,
-            on_landed: None,
+            on_received: None,
         }
     }
 
-    /// Has `on_landed` told of bytes right after a transfer has put them there,
+    /// Has `on_received` called with bytes right after a transfer has put them there,
     /// while they are in the cache, piece by piece as they come. What comes
-    /// twice is told twice; a transfer that can't tell does not.
-    pub fn with_on_landed(mut self, on_landed: impl FnMut(usize, &[u8]) + Send + 'static) -> Self {
-        self.on_landed = Some(Box::new(on_landed));
+    /// twice is reported twice; a transfer that does not see them reports nothing.
+    pub fn with_on_received(
+        mut self,
+        on_received: impl FnMut(usize, &[u8]) + Send + 'static,
+    ) -> Self {
+        self.on_received = Some(Box::new(on_received));
         self
     }
 
@@ -60,9 +63,9 @@ impl Target {
     ///
     /// # Panics
     /// If they are outside.
-    pub fn landed(&mut self, range: Range<usize>) {
-        if let Some(on_landed) = &mut self.on_landed {
-            on_landed(range.start, &self.owner.as_mut_bytes()[range]);
+    pub fn received(&mut self, range: Range<usize>) {
+        if let Some(on_received) = &mut self.on_received {
+            on_received(range.start, &self.owner.as_mut_bytes()[range]);
         }
     }
 
@@ -196,7 +199,7 @@ impl Split {
         Some(Target {
             owner: whole.owner,
             bytes: whole.bytes,
-            on_landed: None,
+            on_received: None,
         })
     }
 }

@@ -276,7 +276,7 @@ pub trait Link: Send {
     fn withdraw(&mut self, region: &Region);
 
     /// Lets the other side write into `target` until it is reclaimed. The
-    /// target is told of what lands ([`Target::landed`]) by a link through whose
+    /// target is notified of what is received ([`Target::received`]) by a link through whose
     /// hands the bytes go.
     fn lend(&mut self, target: Target) -> Region;
 

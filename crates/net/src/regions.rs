@@ -135,9 +135,9 @@ impl Regions {
     }
 
     /// Bytes were written to memory that [`Regions::lent`] gave.
-    pub(crate) fn landed(&mut self, key: u64, range: std::ops::Range<usize>) {
+    pub(crate) fn received(&mut self, key: u64, range: std::ops::Range<usize>) {
         if let Some(target) = self.lent.get_mut(&key) {
-            target.landed(range);
+            target.received(range);
         }
     }
 

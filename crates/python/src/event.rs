@@ -63,7 +63,7 @@ impl Event {
     }
 
     /// The same with what callbacks of the user left: metadata that is parsed
-    /// already, and memory that the data has landed in.
+    /// already, and memory that the data was received in.
     pub fn with_leavings(
         mut self,
         py: Python<'_>,

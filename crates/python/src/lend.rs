@@ -57,7 +57,7 @@ pub enum Payload {
 
 /// Memory that is written to, by the client alone until it comes back, and
 /// the object that it is of.
-pub struct Landing {
+pub struct ReceiveBuffer {
     held: Held,
     object: Py<PyAny>,
 }
@@ -206,7 +206,7 @@ impl AsRef<[u8]> for Lent {
     }
 }
 
-impl AsMut<[u8]> for Landing {
+impl AsMut<[u8]> for ReceiveBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         if self.held.len() == 0 {
             return &mut [];
@@ -227,12 +227,12 @@ fn slice_of<'a>(bytes: *const u8, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(bytes, len) }
 }
 
-impl Landing {
+impl ReceiveBuffer {
     /// The writable memory of `object`, which must be `bytes` long.
     pub fn new(object: &Bound<'_, PyAny>, bytes: u64) -> PyResult<Self> {
         let held = Held::of(object, true).map_err(|reason| {
             let message = format!(
-                "data lands in a writable, contiguous buffer; a {} is none",
+                "data is received in a writable, contiguous buffer; a {} is none",
                 type_name(object)
             );
             refuse(object.py(), "InvalidArgument", message, reason)
@@ -256,9 +256,9 @@ impl Landing {
     }
 }
 
-impl From<Landing> for Target {
-    fn from(landing: Landing) -> Self {
-        Target::new(landing)
+impl From<ReceiveBuffer> for Target {
+    fn from(buffer: ReceiveBuffer) -> Self {
+        Target::new(buffer)
     }
 }
 

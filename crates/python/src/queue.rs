@@ -168,7 +168,7 @@ impl QueueConsumer {
     pub fn event(&self, py: Python<'_>, mut event: client::QueueEvent) -> PyResult<Py<QueueEvent>> {
         let mut leavings = (None, None);
         if let Some(parsed) = &self.parsed {
-            parsed.landed(py, &mut event);
+            parsed.take_received(py, &mut event);
             leavings = parsed.take(event.id());
         }
         let (metadata, buffer) = leavings;

@@ -160,7 +160,7 @@ impl Reader {
                 }
                 if let Some(parsed) = &this.parsed {
                     for event in &mut events {
-                        parsed.landed(py, event);
+                        parsed.take_received(py, event);
                     }
                 }
                 // What callbacks chose can be large: keeping one must not keep others.

@@ -1,7 +1,7 @@
 //! Data selectors and allocators of users.
 
 use crate::event::parse;
-use crate::lend::Landing;
+use crate::lend::ReceiveBuffer;
 use crate::view::DataView;
 use crate::{error, lend};
 use client::{ConsumedEvent, DataAllocator, DataMode, DataSelector, EventInfo, PartitionsCallback};
@@ -88,17 +88,17 @@ impl Parsed {
         drop(state);
     }
 
-    /// Takes the memory that data of the event has landed in, if it has.
-    pub fn landed(&self, py: Python<'_>, event: &mut ConsumedEvent) {
+    /// Takes the memory that data of the event was received in, if it was.
+    pub fn take_received(&self, py: Python<'_>, event: &mut ConsumedEvent) {
         if let Some(target) = event.take_target() {
-            let buffer = target.into_owner::<Landing>().into_object(py);
+            let buffer = target.into_owner::<ReceiveBuffer>().into_object(py);
             let before = self.lock().buffers.insert(event.id(), buffer);
             drop(before);
         }
     }
 
     /// The metadata of an event, if a callback has looked at it, and the
-    /// object that its data has landed in, if there is one.
+    /// object that its data was received in, if there is one.
     pub fn take(&self, id: EventId) -> (Option<Py<PyAny>>, Option<Py<PyAny>>) {
         let mut state = self.lock();
         (state.metadata.remove(&id), state.buffers.remove(&id))
@@ -229,9 +229,9 @@ fn allocator(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataAllocator> {
             let buffer = parsed
                 .callable(py, number)?
                 .call1((metadata, DataView(view.clone())))?;
-            let landing = Landing::new(&buffer, view.bytes());
+            let received = ReceiveBuffer::new(&buffer, view.bytes());
             lend::release_returned(py);
-            Ok(Target::from(landing?))
+            Ok(Target::from(received?))
         })
     })
 }

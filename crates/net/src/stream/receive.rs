@@ -190,7 +190,7 @@ impl Inbox {
                         let from = &self.buffer[self.start..self.start + step];
                         if let Some(into) = place.memory(*filled as usize, step, places) {
                             copies::copy(from, into);
-                            place.landed(*filled as usize, step, places);
+                            place.report(*filled as usize, step, places);
                         }
                         *filled += step as u64;
                         self.start += step;
@@ -344,7 +344,7 @@ impl Inbox {
                 ];
                 let taken = stream.read_vectored(&mut slices)?;
                 let payload = taken.min(step);
-                place.landed(*filled as usize, payload, places);
+                place.report(*filled as usize, payload, places);
                 *filled += payload as u64;
                 self.position += payload as u64;
                 self.end = taken - payload;
@@ -454,12 +454,12 @@ impl Place {
     }
 
     /// So many bytes were put there from `at` on.
-    fn landed(&self, at: usize, bytes: usize, places: &mut Places<'_>) {
+    fn report(&self, at: usize, bytes: usize, places: &mut Places<'_>) {
         if let Self::Lent { key, offset } = self
             && bytes > 0
         {
             let from = offset + at;
-            places.regions.landed(*key, from..from + bytes);
+            places.regions.received(*key, from..from + bytes);
         }
     }
 

@@ -149,8 +149,8 @@ pub(super) fn writes_come_before_what_follows(place: &mut dyn Place) {
     let data = pattern(3, bytes);
     let told = Arc::new(Mutex::new(vec![0u8; bytes + 10]));
     let tell = told.clone();
-    let target = Target::new(vec![0u8; bytes + 10]).with_on_landed(move |at, landed| {
-        tell.lock().unwrap()[at..at + landed.len()].copy_from_slice(landed);
+    let target = Target::new(vec![0u8; bytes + 10]).with_on_received(move |at, received| {
+        tell.lock().unwrap()[at..at + received.len()].copy_from_slice(received);
     });
     let region = client.link.lend(target);
     for (token, chunk) in data.chunks(BULK_CHUNK_BYTES).enumerate() {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take before the benchmark gives up.
 pub const WAIT: Duration = Duration::from_secs(120);
-/// Data longer than this lands in buffers that are used again.
+/// Data longer than this is received in buffers that are used again.
 const REUSED_FROM: usize = 64 << 10;
 /// Events that are not yet handled hold no more data than this.
 const HELD_BYTES_MAX: usize = 64 << 20;

@@ -1,5 +1,5 @@
-//! Checksums of selected data, computed while its bytes land: then they are in
-//! the cache, and whoever pulls finds them done.
+//! Checksums of selected data, computed while its bytes come: then they are in
+//! the cache, and the pull finds them done.
 
 use memory::Target;
 use std::fmt;
@@ -12,7 +12,7 @@ pub(crate) struct ReadBack {
     pub targets: Vec<Target>,
     /// Of each selection, its length and the checksum of what is stored.
     stored: Vec<(u64, u32)>,
-    landing: Landing,
+    received: ReceivedChecksums,
 }
 
 /// A selection whose bytes are not what is stored.
@@ -29,25 +29,25 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Watches memory that one selection after the other lands in.
-pub(crate) struct Landing {
-    targets: Vec<Arc<Mutex<Landed>>>,
+/// Checksums of the memory that one selection after the other is received in.
+pub(crate) struct ReceivedChecksums {
+    targets: Vec<Arc<Mutex<Received>>>,
 }
 
 /// How far one target is filled, and the checksums of that.
-struct Landed {
+struct Received {
     /// The parts of selections that lie in it: the lengths.
     parts: Vec<u64>,
     /// Of the parts that are begun.
     checksums: Vec<u32>,
-    /// Bytes that have landed in order, from the first on; `None` once some
+    /// Bytes that have come in order, from the first on; `None` once some
     /// came out of order, for what was summed may have been overwritten.
     filled: Option<u64>,
-    /// Bytes of the part that is under way which have not landed.
+    /// Bytes of the part that is under way which have not come.
     left: u64,
 }
 
-impl Landed {
+impl Received {
     fn new(parts: Vec<u64>) -> Self {
         Self {
             checksums: Vec::with_capacity(parts.len()),
@@ -85,7 +85,7 @@ impl Landed {
         }
     }
 
-    /// Checksums and lengths of the parts, if all of them have landed.
+    /// Checksums and lengths of the parts, if all of them have come.
     fn done(&self) -> Option<impl Iterator<Item = (u32, u64)> + '_> {
         let is_done = self.filled == Some(self.parts.iter().sum());
         let checksums = self.checksums.iter().copied();
@@ -93,8 +93,8 @@ impl Landed {
     }
 }
 
-impl Landing {
-    /// Watches `targets`, in which selections of these lengths land one behind
+impl ReceivedChecksums {
+    /// Watches `targets`, in which selections of these lengths come one behind
     /// the other.
     pub fn watch(lengths: &[u64], targets: Vec<Target>) -> (Self, Vec<Target>) {
         let mut lengths = lengths.iter().copied().filter(|length| *length > 0);
@@ -110,10 +110,13 @@ impl Landing {
                 parts.push(part);
                 (left, room) = (left - part, room - part);
             }
-            let landed = Arc::new(Mutex::new(Landed::new(parts)));
-            watched.push(landed.clone());
-            target.with_on_landed(move |at, bytes| {
-                landed.lock().expect("no holder panics here").add(at, bytes);
+            let received = Arc::new(Mutex::new(Received::new(parts)));
+            watched.push(received.clone());
+            target.with_on_received(move |at, bytes| {
+                received
+                    .lock()
+                    .expect("no holder panics here")
+                    .add(at, bytes);
             })
         };
         let targets = targets.into_iter().map(watch).collect();
@@ -124,8 +127,8 @@ impl Landing {
     fn checksums(&self, lengths: impl Iterator<Item = u64>) -> Option<Vec<u32>> {
         let mut parts = Vec::new();
         for target in &self.targets {
-            let landed = target.lock().expect("no holder panics here");
-            parts.extend(landed.done()?);
+            let received = target.lock().expect("no holder panics here");
+            parts.extend(received.done()?);
         }
         let mut parts = parts.into_iter();
         let whole = |length| {
@@ -146,26 +149,26 @@ impl Landing {
 
 impl ReadBack {
     /// What came of a read of selections with these lengths; `None` if the
-    /// server told another number of checksums.
+    /// server returned another number of checksums.
     pub fn new(
         lengths: &[u64],
         stored: &[u32],
         targets: Vec<Target>,
-        landing: Landing,
+        received: ReceivedChecksums,
     ) -> Option<Self> {
         let is_whole = lengths.len() == stored.len();
         let stored = lengths.iter().copied().zip(stored.iter().copied());
         is_whole.then(|| Self {
             targets,
             stored: stored.collect(),
-            landing,
+            received,
         })
     }
 
     /// The first selection whose bytes are not what is stored, if one's are not.
     pub fn verify(&mut self) -> Result<(), Mismatch> {
         let lengths = self.stored.iter().map(|(length, _)| *length);
-        let computed = self.landing.checksums(lengths.clone());
+        let computed = self.received.checksums(lengths.clone());
         let computed = computed.unwrap_or_else(|| checksums_of(lengths, &mut self.targets));
         let pairs = self.stored.iter().zip(computed).enumerate();
         for (selection, ((_, stored), computed)) in pairs {
@@ -212,16 +215,21 @@ mod tests {
     }
 
     /// Puts `pieces`, as ranges of `data`, into targets that are `rooms` long.
-    fn land(data: &[u8], rooms: &[usize], lengths: &[u64], pieces: &[(usize, usize)]) -> ReadBack {
+    fn receive(
+        data: &[u8],
+        rooms: &[usize],
+        lengths: &[u64],
+        pieces: &[(usize, usize)],
+    ) -> ReadBack {
         let targets = rooms.iter().map(|room| Target::new(vec![0u8; *room]));
-        let (landing, mut targets) = Landing::watch(lengths, targets.collect());
+        let (received, mut targets) = ReceivedChecksums::watch(lengths, targets.collect());
         for (start, end) in pieces {
             let mut base = 0;
             for (target, room) in targets.iter_mut().zip(rooms) {
                 let (from, to) = (base.max(*start), (base + room).min(*end));
                 if from < to {
                     target.as_mut()[from - base..to - base].copy_from_slice(&data[from..to]);
-                    target.landed(from - base..to - base);
+                    target.received(from - base..to - base);
                 }
                 base += room;
             }
@@ -233,11 +241,11 @@ mod tests {
             crc32c(part)
         };
         let stored: Vec<u32> = lengths.iter().map(sum).collect();
-        ReadBack::new(lengths, &stored, targets, landing).expect("a checksum for each")
+        ReadBack::new(lengths, &stored, targets, received).expect("a checksum for each")
     }
 
     fn computed_on_landing(read: &ReadBack) -> Option<Vec<u32>> {
-        read.landing
+        read.received
             .checksums(read.stored.iter().map(|(length, _)| *length))
     }
 
@@ -249,7 +257,7 @@ mod tests {
         for rooms in rooms {
             for lengths in lengths {
                 let pieces = [(0, 13), (13, 600), (600, 601), (601, 1000)];
-                let mut read = land(&data, rooms, lengths, &pieces);
+                let mut read = receive(&data, rooms, lengths, &pieces);
                 let stored: Vec<u32> = read.stored.iter().map(|(_, stored)| *stored).collect();
                 assert_eq!(
                     computed_on_landing(&read),
@@ -264,7 +272,7 @@ mod tests {
     #[test]
     fn what_comes_again_from_the_beginning_counts_anew() {
         let data = bytes(100);
-        let mut read = land(&data, &[100], &[60, 40], &[(0, 70), (0, 50), (50, 100)]);
+        let mut read = receive(&data, &[100], &[60, 40], &[(0, 70), (0, 50), (50, 100)]);
         assert!(computed_on_landing(&read).is_some());
         assert!(read.verify().is_ok());
     }
@@ -279,11 +287,11 @@ mod tests {
             &[(0, 40), (50, 100), (40, 50)],
         ];
         for pieces in out_of_order {
-            let mut read = land(&data, &[100], &[60, 40], pieces);
+            let mut read = receive(&data, &[100], &[60, 40], pieces);
             assert_eq!(computed_on_landing(&read), None, "{pieces:?}");
             assert!(read.verify().is_ok(), "{pieces:?}");
         }
-        let mut read = land(&data, &[100], &[60, 40], &[(0, 90)]);
+        let mut read = receive(&data, &[100], &[60, 40], &[(0, 90)]);
         let wrong = read.verify().expect_err("ten bytes are missing");
         assert_eq!(wrong.selection, 1);
     }
@@ -291,16 +299,16 @@ mod tests {
     #[test]
     fn what_is_overwritten_behind_a_sum_is_found() {
         let data = bytes(100);
-        let mut read = land(&data, &[100], &[100], &[(0, 100)]);
+        let mut read = receive(&data, &[100], &[100], &[(0, 100)]);
         let target = &mut read.targets[0];
         target.as_mut()[20] ^= 1;
-        target.landed(20..21);
+        target.received(20..21);
         assert_eq!(read.verify().expect_err("a bit differs").selection, 0);
     }
 
     #[test]
     fn another_number_of_checksums_is_refused() {
-        let (landing, targets) = Landing::watch(&[10], vec![Target::new(vec![0u8; 10])]);
-        assert!(ReadBack::new(&[10], &[1, 2], targets, landing).is_none());
+        let (received, targets) = ReceivedChecksums::watch(&[10], vec![Target::new(vec![0u8; 10])]);
+        assert!(ReadBack::new(&[10], &[1, 2], targets, received).is_none());
     }
 }
