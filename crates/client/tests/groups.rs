@@ -102,7 +102,7 @@ fn a_connection_lost_at_any_message_loses_nothing_of_what_is_assigned() {
             assert_eq!([cursor(&world, 0), cursor(&world, 2)], [ends[0], ends[1]]);
             assert_eq!(consumer.partitions(), [0, 2]);
             assert_eq!(*log.lock().unwrap(), [("assigned", vec![0, 2])]);
-            // A cut that is still to come is not to hit the farewell.
+            // A cut that is still to come is not to hit the last messages.
             world.server.cut_before.clear();
             world.server.cut_behind.clear();
             let id = group(&mut world).member;

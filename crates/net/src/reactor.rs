@@ -577,7 +577,7 @@ impl Reactor {
             found |= !self.ready.is_empty();
         }
         match away > AWAY_MAX {
-            true => self.spin.note_crowded(),
+            true => self.spin.note_oversubscribed(),
             false => self.spin.note(found),
         }
         Ok(found)

@@ -62,7 +62,7 @@ impl Spin {
     }
 
     /// Others want the processor: whatever was found, it is theirs for a while.
-    pub(crate) fn note_crowded(&mut self) {
+    pub(crate) fn note_oversubscribed(&mut self) {
         self.vain = VAIN_MAX;
         self.pause();
     }
@@ -105,7 +105,7 @@ mod tests {
     fn who_meets_others_spins_more_rarely_at_once() {
         let mut spin = Spin::new(Duration::from_micros(50));
         for without in [1, 2, 4, 8] {
-            spin.note_crowded();
+            spin.note_oversubscribed();
             assert_eq!(waits_without(&mut spin), without);
         }
         spin.note(true);

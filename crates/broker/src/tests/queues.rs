@@ -474,7 +474,7 @@ fn members_are_served_in_turn_within_their_prefetch() {
     for index in 0..4 {
         assert_eq!(world.given(links[index], ids[index]).len(), 100);
     }
-    // One that is crowded gets nothing until it is not.
+    // One above the high watermark gets nothing until it is below the low one.
     let bytes = LINK_QUEUED_BYTES_HIGH + 1;
     world.input(Input::LinkQueued {
         link: links[0],

@@ -107,7 +107,7 @@ fn a_batch_larger_than_the_window_is_let_out_alone() {
 
 /// A connection that does not take what was sent gets no more.
 #[test]
-fn a_crowded_connection_is_given_time() {
+fn a_connection_above_the_high_watermark_is_given_time() {
     let mut ground = Ground::new();
     let mut world = ground.start();
     let link = world.connect();

@@ -40,7 +40,7 @@ impl View<'_> {
             "requests": session.requests.len(),
             "produce_credit_bytes": session.credit,
             "unanswered_bytes": session.requests.unanswered_bytes,
-            "crowded": self.ctx.backpressured.contains(&link),
+            "above_high_watermark": self.ctx.backpressured.contains(&link),
             "memberships": session.memberships.len(),
         })
     }
