@@ -31,13 +31,13 @@ def bars(
     """
     height = TOP + len(rows) * (BAR + GAP) + 14
     most = max(spread["max"] for _, spread in rows) or 1.0
-    room = WIDTH - LEFT - RIGHT
+    space = WIDTH - LEFT - RIGHT
 
     def at(value: float) -> float:
         if least is None:
-            return LEFT + room * value / most
+            return LEFT + space * value / most
         decades = math.log10(max(value, least) / least)
-        return LEFT + room * decades / math.log10(most / least)
+        return LEFT + space * decades / math.log10(most / least)
 
     parts = head(height, title, unit)
     ticks = [most * quarter / 4 for quarter in range(5)]

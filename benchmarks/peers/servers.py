@@ -77,7 +77,7 @@ class Server:
     """One server with a directory of its own, which goes with it."""
 
     name = "server"
-    # What a server keeps for itself, and room that it makes ahead.
+    # What a server keeps for itself, and space that it makes ahead.
     rest_bytes = 512 << 20
 
     def __init__(self, directory: Path):

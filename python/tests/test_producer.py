@@ -469,7 +469,7 @@ def test_threads_push_together(topic: thalweg.Topic) -> None:
 
 def test_a_full_storage_is_named_when_the_ack_timeout_ends(server: Any) -> None:
     driver = server.connect()
-    # What is too old leaves, so that there may be room again: the producer waits.
+    # What is too old leaves, so that there may be space again: the producer waits.
     storage = ("memory", {"bytes_max": 10_000})
     topic = driver.create_topic("t", storage=storage, retention="1d")
     producer = topic.producer(ack_timeout=1)

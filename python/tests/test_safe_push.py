@@ -172,7 +172,7 @@ def test_what_cannot_change_is_not_copied(topic: thalweg.Topic) -> None:
 
 
 def test_copies_are_within_the_budget(server: Any) -> None:
-    """What is pushed is not copied before there is room for it."""
+    """What is pushed is not copied before there is space for it."""
     frame = np.zeros(1 << 20, np.uint8)
     with server.connect() as driver:
         topic = driver.create_topic("frames", storage="memory")

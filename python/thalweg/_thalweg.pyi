@@ -323,7 +323,7 @@ class Topic:
         - `batches_in_flight`: sent and not acknowledged, for each partition.
         - `budget_bytes`: bytes of events held until they are acknowledged, 64
           MiB by default; one larger event is let in alone.
-        - `at_budget`: `"block"` lets `push` wait for room up to
+        - `at_budget`: `"block"` lets `push` wait for space up to
           `block_timeout` seconds, `"fail"` raises `BudgetExceeded` at once.
         - `durability`: what an acknowledgement must mean, if more than the
           topic promises.
@@ -556,7 +556,7 @@ class Topic:
           metadata alone.
         - `budget_bytes`: bytes of requests held until they are stored, 64 MiB
           by default; one larger request is let in alone. At that bound a
-          request waits for room, up to `block_timeout` seconds.
+          request waits for space, up to `block_timeout` seconds.
         - `durability`: what a request survives, if more than the topic promises.
 
         Raises `InvalidArgument`, `Timeout`, `Unreachable`.

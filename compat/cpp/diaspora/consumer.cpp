@@ -123,7 +123,7 @@ void Consumer::process(diaspora::EventProcessor processor, int timeout_ms,
         thread_pool = thread_pool_;
     thalweg::compat::Processing<diaspora::StopEventProcessor> processing;
     const size_t ahead = 2 * std::max<size_t>(thread_pool->threadCount().count, 1);
-    for (size_t count = 0; count < max_events.value && processing.room(ahead); count++) {
+    for (size_t count = 0; count < max_events.value && processing.space(ahead); count++) {
         const std::optional<diaspora::Event> event = pull().wait(timeout_ms);
         if (event && event->id() == diaspora::NoMoreEvents)
             break;

@@ -95,7 +95,7 @@ public:
     const std::shared_ptr<thalweg::compat::Pulls> &pulls() const { return pulls_; }
 
 private:
-    /* What of the data is wanted, and how much room the program makes for it. */
+    /* What of the data is wanted, and how much space the program makes for it. */
     thalweg::Consumer opened(const std::vector<size_t> &targets, const nlohmann::json &options);
 
     const std::shared_ptr<Topic> topic_;

@@ -3,8 +3,8 @@
 use crate::answer::ClientOutput;
 use crate::identity::Identity;
 use crate::ids::{JobId, LinkId, StorageId};
-use crate::request::ClientInput;
 use crate::report::Line;
+use crate::request::ClientInput;
 use log::{Disk, DiskError, OpenPartition, Operation, OperationToken, Outcome, Recovery, Storage};
 use log::{StorageError, StorageKind};
 use memory::Buffer;

@@ -63,7 +63,7 @@ pub(crate) struct Gathering {
     pub pieces: Vec<Piece>,
     pub reservation: Reservation,
     /// What of the reservation is not used up.
-    room: u64,
+    space: u64,
     /// What judging its events takes, where the server does so too.
     steps: u64,
     /// When the core first saw it, for [`Linger::Wait`].
@@ -83,7 +83,7 @@ pub(crate) struct Checked<'a> {
 impl Gathering {
     /// Bytes of the budget that are really used.
     pub fn used_bytes(&self) -> u64 {
-        self.reservation.bytes() - self.room
+        self.reservation.bytes() - self.space
     }
 
     fn is_full(&self, options: &ProducerOptions) -> bool {
@@ -466,14 +466,14 @@ impl ProducerShared {
             lane.close_open();
             notify = lane.in_flight < self.options.batches_in_flight_max;
         }
-        let room = lane.open.as_ref().map_or(0, |open| open.room);
+        let space = lane.open.as_ref().map_or(0, |open| open.space);
         let mut extra = reserved;
-        if extra.is_none() && room < cost {
-            match self.reserve(cost - room) {
+        if extra.is_none() && space < cost {
+            match self.reserve(cost - space) {
                 Ok(reservation) => extra = Some(reservation),
                 Err(_) => {
                     let reservation;
-                    (queue, reservation) = self.wait_for_room(queue, cost)?;
+                    (queue, reservation) = self.wait_for_space(queue, cost)?;
                     extra = Some(reservation);
                 }
             }
@@ -482,7 +482,7 @@ impl ProducerShared {
         let (index, promise, full) = match &mut lane.open {
             Some(open) => {
                 if let Some(extra) = extra {
-                    open.room += extra.bytes();
+                    open.space += extra.bytes();
                     open.reservation.merge(extra);
                 }
                 add(open, parts, pieces, cost);
@@ -491,7 +491,7 @@ impl ProducerShared {
                 (open.builder.event_count() - 1, open.promise.clone(), full)
             }
             None => {
-                let reservation = extra.expect("a new batch has no room yet");
+                let reservation = extra.expect("a new batch has no space yet");
                 let promise = BatchPromise::new(
                     PartitionIndex(partition),
                     self.topic.name.clone(),
@@ -505,7 +505,7 @@ impl ProducerShared {
                     ),
                     promise: promise.clone(),
                     pieces: Vec::new(),
-                    room: reservation.bytes(),
+                    space: reservation.bytes(),
                     reservation,
                     steps,
                     seen: None,
@@ -611,14 +611,14 @@ impl ProducerShared {
         if let Ok(reservation) = self.budget.try_reserve(cost) {
             return Ok(reservation);
         }
-        let (queue, reservation) = self.wait_for_room(self.lock(), cost)?;
+        let (queue, reservation) = self.wait_for_space(self.lock(), cost)?;
         drop(queue);
         Ok(reservation)
     }
 
-    /// The budget is full: sends what gathers, and waits for room if that is
+    /// The budget is full: sends what gathers, and waits for space if that is
     /// the policy. All open batches are closed when it returns.
-    fn wait_for_room<'a>(
+    fn wait_for_space<'a>(
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
         cost: u64,
@@ -632,7 +632,7 @@ impl ProducerShared {
             AtBudget::Block(timeout) => {
                 let full = |error| ClientError::Timeout {
                     what: format!(
-                        "room for an event of {}: {error}; {}{}",
+                        "space for an event of {}: {error}; {}{}",
                         self.topic.name,
                         self.mailbox.liveness.describe_now(),
                         self.refusals.describe_any()
@@ -654,7 +654,7 @@ impl ProducerShared {
         Ok((queue, reservation))
     }
 
-    /// Waits for room; where there is no thread, by driving the client.
+    /// Waits for space; where there is no thread, by driving the client.
     fn reserve_by(
         &self,
         cost: u64,
@@ -860,7 +860,7 @@ fn cost_of(parts: &EventParts<'_>) -> u64 {
 }
 
 fn add(open: &mut Gathering, parts: &EventParts<'_>, pieces: Vec<Piece>, cost: u64) {
-    open.room -= cost;
+    open.space -= cost;
     open.builder.push(*parts);
     open.pieces.extend(pieces);
 }

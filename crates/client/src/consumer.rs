@@ -268,7 +268,7 @@ impl Consumer {
     /// Replies to a request that this consumer got, for
     /// [`crate::Requester::broadcast`]; resolves when the reply is stored. The
     /// first reply waits for the producer that writes them, and any one for
-    /// room, while too much is not stored yet. A callback cannot wait: see
+    /// space, while too much is not stored yet. A callback cannot wait: see
     /// [`Consumer::begin_replying`].
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl Consumer {
         replier.reply(request, metadata, data.into(), true, false)
     }
 
-    /// [`Consumer::reply`], which does not wait for room.
+    /// [`Consumer::reply`], which does not wait for space.
     ///
     /// # Errors
     /// [`ClientError::Budget`] where that would.

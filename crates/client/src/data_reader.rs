@@ -16,7 +16,7 @@ use wire::message::DataWanted;
 use wire::record::Position;
 use wire::view::DataView;
 
-/// Memory of reads of data, as far as it is kept for reuse: room for four of
+/// Memory of reads of data, as far as it is kept for reuse: space for four of
 /// 25 MiB, of which one is handed out and two are read ahead.
 const POOL_KEPT_BYTES_MAX: usize = 128 << 20;
 

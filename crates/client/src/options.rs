@@ -220,7 +220,7 @@ pub enum Linger {
 /// What a push does when the producer's budget is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtBudget {
-    /// Waits this long for room.
+    /// Waits this long for space.
     Block(Duration),
     /// Fails with [`crate::ClientError::Budget`].
     Fail,

@@ -101,14 +101,14 @@ impl ReceivedChecksums {
         let mut left = 0;
         let mut watched = Vec::with_capacity(targets.len());
         let watch = |target: Target| {
-            let (mut room, mut parts) = (target.len() as u64, Vec::new());
-            while room > 0 {
+            let (mut space, mut parts) = (target.len() as u64, Vec::new());
+            while space > 0 {
                 if left == 0 {
-                    left = lengths.next().unwrap_or(room);
+                    left = lengths.next().unwrap_or(space);
                 }
-                let part = left.min(room);
+                let part = left.min(space);
                 parts.push(part);
-                (left, room) = (left - part, room - part);
+                (left, space) = (left - part, space - part);
             }
             let received = Arc::new(Mutex::new(Received::new(parts)));
             watched.push(received.clone());
@@ -214,24 +214,24 @@ mod tests {
         (0..count).map(|at| (at * 7 + at / 251) as u8).collect()
     }
 
-    /// Puts `pieces`, as ranges of `data`, into targets that are `rooms` long.
+    /// Puts `pieces`, as ranges of `data`, into targets that are `spaces` long.
     fn receive(
         data: &[u8],
-        rooms: &[usize],
+        spaces: &[usize],
         lengths: &[u64],
         pieces: &[(usize, usize)],
     ) -> ReadBack {
-        let targets = rooms.iter().map(|room| Target::new(vec![0u8; *room]));
+        let targets = spaces.iter().map(|space| Target::new(vec![0u8; *space]));
         let (received, mut targets) = ReceivedChecksums::watch(lengths, targets.collect());
         for (start, end) in pieces {
             let mut base = 0;
-            for (target, room) in targets.iter_mut().zip(rooms) {
-                let (from, to) = (base.max(*start), (base + room).min(*end));
+            for (target, space) in targets.iter_mut().zip(spaces) {
+                let (from, to) = (base.max(*start), (base + space).min(*end));
                 if from < to {
                     target.as_mut()[from - base..to - base].copy_from_slice(&data[from..to]);
                     target.received(from - base..to - base);
                 }
-                base += room;
+                base += space;
             }
         }
         let mut at = 0;
@@ -252,17 +252,17 @@ mod tests {
     #[test]
     fn bytes_that_land_in_order_are_summed_wherever_selections_end() {
         let data = bytes(1000);
-        let rooms: [&[usize]; 4] = [&[1000], &[300, 700], &[1, 0, 998, 1], &[250; 4]];
+        let spaces: [&[usize]; 4] = [&[1000], &[300, 700], &[1, 0, 998, 1], &[250; 4]];
         let lengths: [&[u64]; 4] = [&[1000], &[10, 0, 990], &[300, 700], &[999, 1]];
-        for rooms in rooms {
+        for spaces in spaces {
             for lengths in lengths {
                 let pieces = [(0, 13), (13, 600), (600, 601), (601, 1000)];
-                let mut read = receive(&data, rooms, lengths, &pieces);
+                let mut read = receive(&data, spaces, lengths, &pieces);
                 let stored: Vec<u32> = read.stored.iter().map(|(_, stored)| *stored).collect();
                 assert_eq!(
                     computed_on_landing(&read),
                     Some(stored),
-                    "{rooms:?} {lengths:?}"
+                    "{spaces:?} {lengths:?}"
                 );
                 assert!(read.verify().is_ok());
             }

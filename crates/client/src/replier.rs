@@ -21,8 +21,8 @@ pub const CORRELATION_HEADER: &str = "thalweg.correlation";
 /// there may be several of one name, its client's session id behind a slash.
 pub const REPLIER_HEADER: &str = "thalweg.replier";
 
-/// How long a reply waits for room among those that are not stored yet.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a reply waits for space among those that are not stored yet.
+const SPACE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Writes replies of one consumer.
 pub(crate) struct Replier {
@@ -161,7 +161,7 @@ impl Replier {
         }
     }
 
-    /// Pushes the reply to a request; waits for room if `waits`. A quiet one is
+    /// Pushes the reply to a request; waits for space if `waits`. A quiet one is
     /// acknowledged with whatever comes next, or a little later.
     pub fn reply(
         self: &Arc<Self>,
@@ -195,7 +195,7 @@ impl Replier {
         producer.set_quiet(is_quiet);
         loop {
             match producer.push(event.clone()) {
-                Err(ClientError::Budget(_)) if waits => producer.flush(ROOM_TIMEOUT)?,
+                Err(ClientError::Budget(_)) if waits => producer.flush(SPACE_TIMEOUT)?,
                 Err(error) => {
                     if !matches!(error, ClientError::Budget(_) | ClientError::Invalid(_)) {
                         self.give_up(&producer);

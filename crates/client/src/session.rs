@@ -28,7 +28,7 @@ const SHARE_BYTES_MIN: u64 = 64 << 10;
 const SHARE_BYTES_LEAST_MAX: u64 = 1 << 20;
 
 /// The longest body of a request, its memory regions aside: what a frame's head has
-/// room for besides.
+/// space for besides.
 const BODY_BYTES_MAX: usize = wire::frame::HEAD_BYTES_MAX as usize - (64 << 10);
 
 /// Bytes of what a call is for that errors have, if that is a name without end.

@@ -48,7 +48,7 @@ pub(crate) fn is_too_long(wanted: &[DataWanted], targets: usize) -> bool {
 }
 
 impl Part {
-    fn has_room(&self, segments: usize) -> bool {
+    fn has_space(&self, segments: usize) -> bool {
         self.list_bytes + EVENT_BYTES + segments * SEGMENT_BYTES <= REQUEST_BYTES_MAX
     }
 
@@ -88,7 +88,7 @@ pub(crate) fn split(
             let mut part = parts.pop().unwrap_or_default();
             // A part that is half empty is left so, for an event that fits a whole one.
             let fits = (REQUEST_BYTES_MAX - EVENT_BYTES) / SEGMENT_BYTES;
-            if !part.wanted.is_empty() && !part.has_room(rest.len().min(fits)) {
+            if !part.wanted.is_empty() && !part.has_space(rest.len().min(fits)) {
                 parts.push(part);
                 part = Part::default();
             }
@@ -112,22 +112,22 @@ fn cut(into: Vec<Target>, parts: &mut [Part]) -> Vec<Cut> {
     for target in into {
         let mut lengths = Vec::new();
         let first = {
-            // A target begins in the part that has room for its first byte.
+            // A target begins in the part that has space for its first byte.
             while left == 0 && at + 1 < parts.len() && !target.is_empty() {
                 at += 1;
                 left = parts[at].bytes;
             }
             at
         };
-        let mut room = target.len() as u64;
-        while room > left && at + 1 < parts.len() {
+        let mut space = target.len() as u64;
+        while space > left && at + 1 < parts.len() {
             lengths.push(left as usize);
-            room -= left;
+            space -= left;
             at += 1;
             left = parts[at].bytes;
         }
-        lengths.push(room as usize);
-        left = left.saturating_sub(room);
+        lengths.push(space as usize);
+        left = left.saturating_sub(space);
         if lengths.len() == 1 {
             parts[first].into.push(target);
             cuts.push(Cut::Whole);
@@ -204,15 +204,15 @@ mod tests {
             event(4, 3),
         ];
         assert!(is_too_long(&wanted, 1));
-        let rooms = [0, 1, 50_000, 120_003, 0];
-        let (whole, mut parts) = split(&wanted, rooms.map(target).into()).unwrap();
+        let spaces = [0, 1, 50_000, 120_003, 0];
+        let (whole, mut parts) = split(&wanted, spaces.map(target).into()).unwrap();
         assert!(parts.len() > 4);
         let mut number = 0u32;
         let (mut checksums, mut all) = (Vec::new(), Vec::new());
         for part in &mut parts {
             assert!(!is_too_long(&part.wanted, part.into.len()));
-            let room: usize = part.into.iter().map(Target::len).sum();
-            assert_eq!(room as u64, part.bytes);
+            let space: usize = part.into.iter().map(Target::len).sum();
+            assert_eq!(space as u64, part.bytes);
             let mut received = Vec::new();
             for target in &mut part.into {
                 for byte in target.as_mut() {
@@ -246,7 +246,7 @@ mod tests {
         let pieces = parts.into_iter().flat_map(|part| part.into).collect();
         let joined = whole.join(pieces).unwrap();
         let lengths: Vec<usize> = joined.iter().map(Target::len).collect();
-        assert_eq!(lengths, rooms);
+        assert_eq!(lengths, spaces);
         let bytes = joined.into_iter().flat_map(Target::into_owner::<Vec<u8>>);
         assert!(bytes.eq(all));
     }

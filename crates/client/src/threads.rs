@@ -5,7 +5,7 @@
 //! threads are done with waits until all before it are in their batches; one
 //! thread at a time puts what is ready there, in the order of the numbers.
 //! With [`Ordering::Loose`] each thread does so by itself. Jobs have a budget
-//! of their own, a part of the producer's: a thread that waits for room in the
+//! of their own, a part of the producer's: a thread that waits for space in the
 //! producer's budget so never waits for what only threads can free.
 
 use crate::batch_queue::{Checked, ProducerShared};
@@ -35,7 +35,7 @@ pub(crate) struct Threads {
 }
 
 /// Locked for moments only: not while a plugin runs, nor while a thread waits
-/// for room.
+/// for space.
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
@@ -129,7 +129,7 @@ impl Threads {
             AtBudget::Fail => self.budget.try_reserve(cost)?,
             AtBudget::Block(timeout) => {
                 let full = |error: memory::BudgetError| ClientError::Timeout {
-                    what: format!("room for an event of {}: {error}", producer.topic.name),
+                    what: format!("space for an event of {}: {error}", producer.topic.name),
                 };
                 let reserved = self.budget.reserve(cost, Deadline::after(timeout));
                 reserved.map_err(full)?

@@ -377,10 +377,10 @@ impl TopicHandle {
             .iter()
             .map(|one| one.segments.iter().map(|segment| segment.bytes).sum())
             .collect();
-        let room: u64 = into.iter().map(|target| target.len() as u64).sum();
-        if room != lengths.iter().sum::<u64>() {
+        let space: u64 = into.iter().map(|target| target.len() as u64).sum();
+        if space != lengths.iter().sum::<u64>() {
             return Pending::failed(ClientError::Invalid(format!(
-                "{} bytes are selected, and there is memory for {room}",
+                "{} bytes are selected, and there is memory for {space}",
                 lengths.iter().sum::<u64>()
             )));
         }

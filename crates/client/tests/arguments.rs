@@ -379,20 +379,20 @@ fn selections_of_any_number_of_pieces_are_read() {
         })
         .collect();
     let whole = expected.len() * 3;
-    let rooms = [
+    let spaces = [
         1,
         200_000,
         0,
         expected.len(),
         whole - expected.len() - 200_001,
     ];
-    let into = rooms
+    let into = spaces
         .iter()
-        .map(|room| Target::new(vec![0u8; *room]))
+        .map(|space| Target::new(vec![0u8; *space]))
         .collect();
     let read = topic.read_data(&wanted, into).unwrap();
     let lengths: Vec<usize> = read.iter().map(Target::len).collect();
-    assert_eq!(lengths, rooms);
+    assert_eq!(lengths, spaces);
     let read: Vec<u8> = read
         .into_iter()
         .flat_map(Target::into_owner::<Vec<u8>>)

@@ -186,7 +186,7 @@ fn a_full_topic_is_asked_by_one_batch_and_ever_more_seldom() {
     let first = push_all(&producer, 0..3);
     assert!(resolve(&mut world, MINUTE, &first));
     for _ in 0..100 {
-        let error = ErrorReply::retryable(ErrorCode::StorageFull, 100, "no room");
+        let error = ErrorReply::retryable(ErrorCode::StorageFull, 100, "no space");
         world.server.refuse(Method::Produce, error);
     }
     let futures = push_all(&producer, 3..30);
@@ -219,10 +219,10 @@ fn who_waits_in_vain_is_told_what_the_server_refuses() {
     }
     let futures = push_all(&producer, 0..3);
     world.run_until(2 * SECOND, |_| false);
-    // Who gives up before the ack timeout, and who has no room.
+    // Who gives up before the ack timeout, and who has no space.
     let flush = producer.flush_future().wait(Duration::ZERO).unwrap_err();
     let push = futures[0].wait(Some(Duration::ZERO)).unwrap_err();
-    let room = loop {
+    let space = loop {
         match producer.push_metadata(&[b'x'; 500]) {
             Ok(_) => {}
             Err(error) => break error,
@@ -234,10 +234,10 @@ fn who_waits_in_vain_is_told_what_the_server_refuses() {
     assert_eq!(ack.code(), Some(ErrorCode::StorageFull));
     assert!(ack.is_retryable());
     assert!(ack.to_string().contains("for 5.0 s"), "{ack}");
-    for error in [&flush, &push, &room] {
+    for error in [&flush, &push, &space] {
         assert!(error.is_timeout(), "{error}");
     }
-    for error in [flush, push, room, ack] {
+    for error in [flush, push, space, ack] {
         assert!(error.to_string().contains(reason), "{error}");
     }
 }
@@ -247,7 +247,7 @@ fn a_refusal_that_has_passed_is_not_told() {
     let mut world = World::new();
     let topic = world.topic(1);
     let producer = open(&mut world, &topic, small_batches());
-    let error = ErrorReply::retryable(ErrorCode::StorageFull, 100, "no room");
+    let error = ErrorReply::retryable(ErrorCode::StorageFull, 100, "no space");
     world.server.refuse(Method::Produce, error);
     let futures = push_all(&producer, 0..3);
     assert!(resolve(&mut world, MINUTE, &futures));
@@ -255,7 +255,7 @@ fn a_refusal_that_has_passed_is_not_told() {
     let futures = push_all(&producer, 3..4);
     world.run_until(SECOND, |_| false);
     let error = futures[0].wait(Some(Duration::ZERO)).unwrap_err();
-    assert!(!error.to_string().contains("no room"), "{error}");
+    assert!(!error.to_string().contains("no space"), "{error}");
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn the_budget_bounds_what_is_held_and_one_larger_event_passes_alone() {
     assert_eq!((full.limit, full.asked), (100_000, 1016));
     assert!(error.to_string().contains("budget_bytes"), "{error}");
     assert!(producer.held_bytes() <= 100_000);
-    // What gathered was sent at the bound; there is room again.
+    // What gathered was sent at the bound; there is space again.
     assert!(world.run_until(SECOND, |_| producer.held_bytes() == 0));
     let large = bytes::Bytes::from(vec![3; 500_000]);
     let future = producer

@@ -197,7 +197,7 @@ fn large_data_goes_out_from_where_it_lies_and_comes_back_selected() {
 }
 
 #[test]
-fn a_full_budget_blocks_until_there_is_room_or_the_deadline() {
+fn a_full_budget_blocks_until_there_is_space_or_the_deadline() {
     let running = Running::start();
     let driver = running.connect();
     let topic = topic(&driver, 1);

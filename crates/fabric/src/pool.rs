@@ -80,7 +80,7 @@ impl Pool {
         segments
     }
 
-    /// A buffer of `bytes` bytes; `None` if there is no room for it.
+    /// A buffer of `bytes` bytes; `None` if there is no space for it.
     pub(crate) fn take(&self, bytes: usize) -> Option<memory::Allocation> {
         let wanted = reserved(bytes);
         let segments = self.segments();

@@ -126,15 +126,15 @@ impl Writer {
         Ok(())
     }
 
-    fn room(&self) -> u64 {
+    fn space(&self) -> u64 {
         (self.capacity - (self.tail - self.head)) & !7
     }
 
-    /// Whether it is worth going on where there was no room: as much as half
+    /// Whether it is worth going on where there was no space: as much as half
     /// of the ring is free, and something can be referred to.
-    pub(crate) fn has_much_room(&mut self) -> io::Result<bool> {
+    pub(crate) fn has_much_space(&mut self) -> io::Result<bool> {
         self.look()?;
-        Ok(self.room() >= self.capacity / 2 && self.referred_bytes < REFERRED_BYTES_MAX)
+        Ok(self.space() >= self.capacity / 2 && self.referred_bytes < REFERRED_BYTES_MAX)
     }
 
     /// Bytes of the stream whose memory is needed no more.
@@ -148,7 +148,7 @@ impl Writer {
             .map_or(self.written, |first| first.begin)
     }
 
-    /// Writes what there is room for, as inline bytes or, where `refer` knows
+    /// Writes what there is space for, as inline bytes or, where `refer` knows
     /// how, as references. Returns how many bytes of the stream that was.
     pub(crate) fn write(
         &mut self,
@@ -193,10 +193,10 @@ impl Writer {
         if open.bytes as usize == RECORD_BYTES_MAX {
             self.close(open);
         }
-        if self.room() < HEADER_BYTES + padded(open.bytes + 1) {
+        if self.space() < HEADER_BYTES + padded(open.bytes + 1) {
             self.look()?;
         }
-        let free = self.room().saturating_sub(HEADER_BYTES + open.bytes);
+        let free = self.space().saturating_sub(HEADER_BYTES + open.bytes);
         let step = bytes
             .len()
             .min(RECORD_BYTES_MAX - open.bytes as usize)
@@ -216,7 +216,7 @@ impl Writer {
         self.publish(HEADER_BYTES + padded(bytes), bytes);
     }
 
-    /// Writes a reference to `bytes` bytes; false if there is no room for it.
+    /// Writes a reference to `bytes` bytes; false if there is no space for it.
     fn refer(&mut self, reference: Reference, bytes: usize) -> io::Result<bool> {
         let length = u64::from(u32::try_from(bytes).expect("pieces are shorter than 4 GiB"));
         let words = match reference {
@@ -227,7 +227,7 @@ impl Writer {
         };
         let record_bytes = words.len() as u64 * 8;
         let refuses = |writer: &Self| {
-            writer.room() < record_bytes || writer.referred_bytes >= REFERRED_BYTES_MAX
+            writer.space() < record_bytes || writer.referred_bytes >= REFERRED_BYTES_MAX
         };
         if refuses(self) {
             self.look()?;
@@ -331,7 +331,7 @@ impl Reader {
         if tail < self.tail || tail - self.head > self.capacity || !tail.is_multiple_of(8) {
             return Err(insane(format!(
                 "says it has written {tail} bytes of the ring, after {}; {} of them were read, \
-                 and it has room for {}",
+                 and it has space for {}",
                 self.tail, self.head, self.capacity
             )));
         }
@@ -346,8 +346,8 @@ impl Reader {
             || self.theirs.word(place::TAIL).load(Ordering::Acquire) != self.tail
     }
 
-    /// Whether the other side, should it wait for room, has enough by now.
-    pub(crate) fn gives_much_room(&self) -> bool {
+    /// Whether the other side, should it wait for space, has enough by now.
+    pub(crate) fn gives_much_space(&self) -> bool {
         let tail = self.theirs.word(place::TAIL).load(Ordering::Acquire);
         tail.wrapping_sub(self.published) <= self.capacity / 2
     }
@@ -488,7 +488,7 @@ impl Reader {
         }
     }
 
-    /// Gives the room back that was read; not that of a reference which is
+    /// Gives the space back that was read; not that of a reference which is
     /// still being followed, for with it goes the memory.
     fn publish(&mut self) {
         if matches!(self.current, Current::Referred { .. }) || self.published == self.head {

@@ -34,8 +34,8 @@ const HEARD_BYTES_MAX: usize = 16 << 10;
 
 /// Asleep, in the word that says so; the bits above count.
 const ASLEEP: u64 = 1;
-/// Asleep, and waiting for room to write as well.
-const WANTS_ROOM: u64 = 2;
+/// Asleep, and waiting for space to write as well.
+const WANTS_TO_WRITE: u64 = 2;
 const DOZE_STEP: u64 = 4;
 
 /// One side of a connection.
@@ -425,7 +425,7 @@ impl Rings {
     /// Says that we are awake, if we had said that we sleep.
     fn wake(&mut self) {
         if self.doze & ASLEEP != 0 {
-            self.doze = (self.doze & !(ASLEEP | WANTS_ROOM)) + DOZE_STEP;
+            self.doze = (self.doze & !(ASLEEP | WANTS_TO_WRITE)) + DOZE_STEP;
             self.tell_doze();
         }
     }
@@ -436,13 +436,13 @@ impl Rings {
             .store(self.doze, Ordering::SeqCst);
     }
 
-    fn stirs(&mut self, wants_room: bool) -> bool {
+    fn stirs(&mut self, wants_to_write: bool) -> bool {
         // What is wrong with their head, the next write says.
-        self.reader.has_some() || (wants_room && self.writer.has_much_room().unwrap_or(true))
+        self.reader.has_some() || (wants_to_write && self.writer.has_much_space().unwrap_or(true))
     }
 
     /// Whether the other side sleeps and is to be woken: for bytes that were
-    /// written, or because there is room again.
+    /// written, or because there is space again.
     fn has_to_wake(&mut self, written: bool) -> bool {
         // Between what we have published and the look at their word. They
         // write their word and look at ours, with a fence between as well: so
@@ -452,7 +452,7 @@ impl Rings {
         if doze & ASLEEP == 0 || doze == self.woken_for {
             return false;
         }
-        if !written && (doze & WANTS_ROOM == 0 || !self.reader.gives_much_room()) {
+        if !written && (doze & WANTS_TO_WRITE == 0 || !self.reader.gives_much_space()) {
             return false;
         }
         self.woken_for = doze;
@@ -620,30 +620,30 @@ impl ByteStream for ShmBytes {
         }
     }
 
-    fn tells_room(&self) -> bool {
+    fn reports_writable(&self) -> bool {
         !matches!(self.phase, Phase::Plain)
     }
 
-    fn look(&mut self, wants_room: bool) -> Option<bool> {
+    fn look(&mut self, wants_to_write: bool) -> Option<bool> {
         match &mut self.phase {
-            Phase::Rings(rings) => Some(self.stirs || rings.stirs(wants_room)),
+            Phase::Rings(rings) => Some(self.stirs || rings.stirs(wants_to_write)),
             _ => None,
         }
     }
 
-    fn rest(&mut self, wants_room: bool) -> bool {
+    fn rest(&mut self, wants_to_write: bool) -> bool {
         let Phase::Rings(rings) = &mut self.phase else {
             return true;
         };
-        if self.stirs || rings.stirs(wants_room) {
+        if self.stirs || rings.stirs(wants_to_write) {
             return false;
         }
-        let room = if wants_room { WANTS_ROOM } else { 0 };
-        let step = (rings.doze & !(ASLEEP | WANTS_ROOM)) + DOZE_STEP;
-        rings.doze = step | ASLEEP | room;
+        let space = if wants_to_write { WANTS_TO_WRITE } else { 0 };
+        let step = (rings.doze & !(ASLEEP | WANTS_TO_WRITE)) + DOZE_STEP;
+        rings.doze = step | ASLEEP | space;
         rings.tell_doze();
         fence(Ordering::SeqCst);
-        if rings.stirs(wants_room) {
+        if rings.stirs(wants_to_write) {
             rings.wake();
             return false;
         }
@@ -675,7 +675,7 @@ impl Drop for ShmBytes {
 
 /// Reads from the socket, after what the handshake has read too much.
 ///
-/// Both at once: a receiver that gets less than there was room for takes the socket for empty, and
+/// Both at once: a receiver that gets less than there was space for takes the socket for empty, and
 /// waits for what comes next, which nobody sends who waits for this to be read.
 fn read_plain(
     socket: &mut UnixStream,

@@ -84,7 +84,7 @@ fn shm() -> Shm {
 
 /// A frozen buffer of the pool, filled with a pattern.
 fn filled(shm: &Shm, bytes: usize, seed: u8) -> Bytes {
-    let mut buffer = shm.allocate(bytes).expect("there is room");
+    let mut buffer = shm.allocate(bytes).expect("there is space");
     assert_eq!(buffer.len(), bytes);
     for (at, byte) in buffer.iter_mut().enumerate() {
         *byte = (at as u8).wrapping_mul(31).wrapping_add(seed);

@@ -84,7 +84,7 @@ impl<'a, T> Array<'a, T> {
     /// An array that is empty so far.
     ///
     /// # Safety
-    /// `handles` is NULL or has room for `max` pointers for `'a`.
+    /// `handles` is NULL or has space for `max` pointers for `'a`.
     pub unsafe fn given(
         handles: *mut *mut T,
         max: usize,
@@ -107,7 +107,7 @@ impl<'a, T> Array<'a, T> {
         assert!(given.len() <= self.max, "no more than were asked for");
         self.count.write(given.len());
         for (index, handle) in given.enumerate().take(self.max) {
-            // SAFETY: there is room for `max`.
+            // SAFETY: there is space for `max`.
             unsafe { self.handles.add(index).write(handle) };
         }
     }

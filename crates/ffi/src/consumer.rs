@@ -153,7 +153,7 @@ pub extern "C" fn thalweg_consumer_pull_batch(
 ) -> i32 {
     guard(error, || {
         let consumer = given("consumer", consumer)?;
-        // SAFETY: the header asks for room for `max` pointers.
+        // SAFETY: the header asks for space for `max` pointers.
         let array = unsafe { Array::given(events, max, count) }?;
         let pulled = consumer.pull_many(max, limit(timeout_ms).or(FOR_EVER))?;
         array.fill(pulled.into_iter().map(give));
@@ -257,7 +257,7 @@ pub extern "C" fn thalweg_consumer_partitions(
         }
         given("count", count)?.write(indices.len());
         for (at, index) in indices.into_iter().take(max).enumerate() {
-            // SAFETY: the header asks for room for `max` numbers.
+            // SAFETY: the header asks for space for `max` numbers.
             unsafe { partitions.add(at).write(index) };
         }
         Ok(())

@@ -4,7 +4,7 @@ use client::ClientError;
 use std::ffi::{CStr, c_char};
 use wire::ErrorCode;
 
-/// Room for a message with the zero behind it.
+/// Space for a message with the zero behind it.
 pub const MESSAGE_BYTES: usize = 1008;
 
 /// What the server's codes begin behind: 100 and the code's number.
@@ -128,7 +128,7 @@ impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code: code as i32,
-            // What was waited for may still come, and room may come free.
+            // What was waited for may still come, and space may come free.
             retryable: matches!(
                 code,
                 Code::Timeout | Code::Budget | Code::Unreachable | Code::Recovering

@@ -67,7 +67,7 @@ struct Lent {
 }
 
 /// Memory that is written to.
-pub struct Room {
+pub struct LentTarget {
     base: *mut u8,
     size: usize,
     _hold: Arc<Hold>,
@@ -79,7 +79,7 @@ unsafe impl Send for Lent {}
 // SAFETY: shared use reads only.
 unsafe impl Sync for Lent {}
 // SAFETY: as for `Lent`.
-unsafe impl Send for Room {}
+unsafe impl Send for LentTarget {}
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
@@ -89,7 +89,7 @@ impl AsRef<[u8]> for Lent {
     }
 }
 
-impl AsMut<[u8]> for Room {
+impl AsMut<[u8]> for LentTarget {
     fn as_mut(&mut self) -> &mut [u8] {
         if self.size == 0 {
             return &mut [];
@@ -150,11 +150,11 @@ impl Loan {
         self: &Arc<Self>,
         base: *mut c_void,
         size: usize,
-    ) -> Result<Room, Failure> {
+    ) -> Result<LentTarget, Failure> {
         if size > isize::MAX as usize || base.is_null() && size > 0 {
             return Err(Failure::invalid(format!("{size} bytes at NULL")));
         }
-        Ok(Room {
+        Ok(LentTarget {
             base: base.cast(),
             size,
             _hold: Arc::new(Hold(self.clone())),

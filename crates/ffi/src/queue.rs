@@ -100,7 +100,7 @@ pub extern "C" fn thalweg_queue_pull_batch(
 ) -> i32 {
     guard(error, || {
         let queue = given("queue", queue)?;
-        // SAFETY: the header asks for room for `max` pointers.
+        // SAFETY: the header asks for space for `max` pointers.
         let array = unsafe { Array::given(events, max, count) }?;
         let pulled = queue.client.pull_batch(max, limit(timeout_ms))?;
         array.fill(pulled.into_iter().map(|event| queue.event(event)));

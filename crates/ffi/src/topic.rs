@@ -222,7 +222,7 @@ pub extern "C" fn thalweg_topic_fetch(
         let found = found.wait()?.starting_at(Offset(from.offset));
         let mut given = 0;
         for event in found.events().take(max) {
-            // SAFETY: the header asks for room for `max` pointers, and `given` is less.
+            // SAFETY: the header asks for space for `max` pointers, and `given` is less.
             unsafe { events.add(given).write(give(Event::new(event))) };
             given += 1;
         }

@@ -125,7 +125,7 @@ pub extern "C" fn thalweg_view_segments(
             offset: segment.offset,
             bytes: segment.bytes,
         };
-        // SAFETY: the header asks for room for `max` segments, and `index` is less.
+        // SAFETY: the header asks for space for `max` segments, and `index` is less.
         unsafe { segments.add(index).write(segment) };
     }
     view.0.segments().len()

@@ -150,7 +150,7 @@ impl Free {
     }
 
     /// The oldest warm block of the class that has most: sizes that are used
-    /// no more make room for those that are.
+    /// no more make space for those that are.
     fn take_excess(&mut self) -> Option<Block> {
         let most = self
             .classes
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_leaves_room_for_what_is_in_use() {
+    fn what_is_kept_leaves_space_for_what_is_in_use() {
         let most = 64 * 4096;
         let pool = Pool::new(most);
         let of = |bytes: usize, count: usize| -> Vec<Buffer> {

@@ -139,10 +139,10 @@ fn messages(mib: usize, address: &str) -> Measured {
         let link = transports().connect(&address).unwrap();
         let id = reactor.add_link(link).unwrap();
         let mut left = mib;
-        let has_room =
+        let has_space =
             |reactor: &Reactor| reactor.peek(id).unwrap().queued_bytes() < 2 * MIB as u64;
         loop {
-            while left > 0 && has_room(&reactor) {
+            while left > 0 && has_space(&reactor) {
                 left -= 1;
                 reactor.link(id).unwrap().send(Message {
                     payload: vec![data.slice_ref(slice(&data, left))],
@@ -157,8 +157,8 @@ fn messages(mib: usize, address: &str) -> Measured {
                 }) => return,
                 Some(_) => {}
                 // All that was queued is out: queue more.
-                None if left > 0 && has_room(&reactor) => {}
-                // In-process, room is made without a word.
+                None if left > 0 && has_space(&reactor) => {}
+                // In-process, space is made without a word.
                 None if left > 0 && address.starts_with("inproc") => std::thread::yield_now(),
                 None => reactor.wait(None).unwrap(),
             }

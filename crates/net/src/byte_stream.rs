@@ -40,20 +40,20 @@ pub trait ByteStream: Send {
         ready
     }
 
-    /// Whether room to write is told as if there were something to read.
-    fn tells_room(&self) -> bool {
+    /// Whether space to write is told as if there were something to read.
+    fn reports_writable(&self) -> bool {
         false
     }
 
-    /// As [`Link::look`]; `wants_room` says that a write was refused bytes.
-    fn look(&mut self, wants_room: bool) -> Option<bool> {
-        let _ = wants_room;
+    /// As [`Link::look`]; `wants_to_write` says that a write was refused bytes.
+    fn look(&mut self, wants_to_write: bool) -> Option<bool> {
+        let _ = wants_to_write;
         None
     }
 
-    /// As [`Link::rest`]; `wants_room` says that a write was refused bytes.
-    fn rest(&mut self, wants_room: bool) -> bool {
-        let _ = wants_room;
+    /// As [`Link::rest`]; `wants_to_write` says that a write was refused bytes.
+    fn rest(&mut self, wants_to_write: bool) -> bool {
+        let _ = wants_to_write;
         true
     }
 }

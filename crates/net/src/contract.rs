@@ -215,7 +215,7 @@ pub type Notify = Arc<dyn Fn() + Send + Sync>;
 pub struct SourceReady {
     /// There may be something to read.
     pub readable: bool,
-    /// There may be room to write.
+    /// There may be space to write.
     pub writable: bool,
     /// The other side writes no more: what is there now is all that comes.
     pub read_closed: bool,
@@ -233,7 +233,7 @@ impl SourceReady {
 /// How the driver of a link learns that it is to be polled.
 pub enum Readiness<'a> {
     /// By the operating system: register this, edge-triggered, for reading,
-    /// and for writing while [`Link::wants_room`].
+    /// and for writing while [`Link::wants_to_write`].
     Source(&'a mut dyn mio::event::Source),
     /// By a call: see [`Link::attach`].
     Notify,
@@ -331,8 +331,8 @@ pub trait Link: Send {
     }
 
     /// Whether the system refused bytes, so that the driver has to listen for
-    /// room to write; while it is false nobody need be woken for that.
-    fn wants_room(&self) -> bool {
+    /// space to write; while it is false nobody need be woken for that.
+    fn wants_to_write(&self) -> bool {
         false
     }
 

@@ -92,7 +92,7 @@ pub struct Reactor {
     /// Who is to have a turn, in order, each at most once.
     ready: VecDeque<u64>,
     turns_until_look: u32,
-    /// Listeners that wait for the system to have room.
+    /// Listeners that wait for the system to have space.
     stalled: Vec<u64>,
     /// When they try again.
     retry_at: Option<Instant>,
@@ -107,8 +107,8 @@ pub struct Reactor {
 struct Entry {
     what: Driven,
     is_ready: bool,
-    /// Whether the system is to tell when there is room to write.
-    listens_for_room: bool,
+    /// Whether the system is to tell when there is space to write.
+    listens_for_writable: bool,
     /// Whether it is among those that are awake.
     is_awake: bool,
 }
@@ -277,16 +277,16 @@ impl Reactor {
     /// [`NetError::System`] if the system cannot watch it.
     pub fn add_link(&mut self, mut link: Box<dyn Link>) -> Result<LinkId, NetError> {
         let id = self.last_id + 1;
-        let listens_for_room = link.wants_room();
+        let listens_for_writable = link.wants_to_write();
         match link.readiness() {
             Readiness::Source(source) => self
                 .poll
                 .registry()
-                .register(source, Token(id as usize), interest(listens_for_room))
+                .register(source, Token(id as usize), interest(listens_for_writable))
                 .map_err(system("watching a link"))?,
             Readiness::Notify => link.attach(self.notify_of(id)),
         }
-        self.insert(id, Driven::Link(link), listens_for_room);
+        self.insert(id, Driven::Link(link), listens_for_writable);
         Ok(LinkId(id))
     }
 
@@ -316,12 +316,12 @@ impl Reactor {
         Arc::new(move || shared.notify(|notified| notified.ids.push(id)))
     }
 
-    fn insert(&mut self, id: u64, what: Driven, listens_for_room: bool) {
+    fn insert(&mut self, id: u64, what: Driven, listens_for_writable: bool) {
         self.last_id = id;
         let entry = Entry {
             what,
             is_ready: false,
-            listens_for_room,
+            listens_for_writable,
             is_awake: false,
         };
         self.entries.insert(id, entry);
@@ -447,8 +447,8 @@ impl Reactor {
                 }
                 if event.is_some() || link.is_due() {
                     self.make_ready(id);
-                } else if link.wants_room() && !entry.listens_for_room {
-                    Self::listen_for_room(&self.poll, id, entry, true);
+                } else if link.wants_to_write() && !entry.listens_for_writable {
+                    Self::listen_for_writable(&self.poll, id, entry, true);
                 }
                 let link = LinkId(id);
                 event.map(|event| ReactorEvent::Link { link, event })
@@ -476,18 +476,18 @@ impl Reactor {
         }
     }
 
-    /// Begins or ends listening for room to write at one link. Rare: begun
-    /// when the system refused bytes, ended when it told of room in vain.
-    fn listen_for_room(poll: &mio::Poll, id: u64, entry: &mut Entry, listens: bool) {
+    /// Begins or ends listening for space to write at one link. Rare: begun
+    /// when the system refused bytes, ended when it told of space in vain.
+    fn listen_for_writable(poll: &mio::Poll, id: u64, entry: &mut Entry, listens: bool) {
         let Driven::Link(link) = &mut entry.what else {
             return;
         };
         if let Readiness::Source(source) = link.readiness() {
             let token = Token(id as usize);
             // It was registered and is open, so this does not fail; if it
-            // did, room would be noticed with the next message received.
+            // did, space would be noticed with the next message received.
             let done = poll.registry().reregister(source, token, interest(listens));
-            entry.listens_for_room = listens && done.is_ok();
+            entry.listens_for_writable = listens && done.is_ok();
         }
     }
 
@@ -663,9 +663,9 @@ impl Reactor {
                 writable: event.is_writable() || event.is_error(),
                 read_closed: event.is_read_closed() || event.is_error(),
             };
-            if !ready.readable && !ready.read_closed && !link.wants_room() {
-                // Woken for room that nobody wants.
-                Self::listen_for_room(&self.poll, id, entry, false);
+            if !ready.readable && !ready.read_closed && !link.wants_to_write() {
+                // Woken for space that nobody wants.
+                Self::listen_for_writable(&self.poll, id, entry, false);
                 return;
             }
             link.source_ready(ready);
@@ -686,8 +686,8 @@ impl Reactor {
     }
 }
 
-fn interest(room: bool) -> Interest {
-    match room {
+fn interest(space: bool) -> Interest {
+    match space {
         true => Interest::READABLE | Interest::WRITABLE,
         false => Interest::READABLE,
     }

@@ -261,7 +261,7 @@ fn nothing_to_do_is_nothing_done() {
                     }
                 ) {}
             }
-            // The last reply may be followed by one notice of room to write.
+            // The last reply may be followed by one notice of space to write.
             assert!(reactor.next().is_none());
             reactor.wait(Some(Duration::from_millis(1))).unwrap();
             assert!(reactor.next().is_none());

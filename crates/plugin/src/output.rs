@@ -82,8 +82,8 @@ unsafe extern "C" fn append(output: *mut RawOutput, data: *const c_void, bytes: 
         output.fault = output.fault.or(Some(Fault::Null));
         return 1;
     }
-    let room = output.length_max.saturating_sub(output.bytes.len());
-    let taken = bytes.min(room);
+    let space = output.length_max.saturating_sub(output.bytes.len());
+    let taken = bytes.min(space);
     // SAFETY: the plugin promises that `bytes` bytes can be read there.
     let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), taken) };
     if output.bytes.try_reserve(taken).is_ok() {

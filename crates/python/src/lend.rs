@@ -134,7 +134,7 @@ impl Drop for Held {
         }
         if head.is_null() && !ENDING.load(Ordering::Relaxed) {
             // SAFETY: may be called from any thread, without the GIL. That it
-            // finds no room is no loss: the next call gives back.
+            // finds no space is no loss: the next call gives back.
             unsafe { ffi::Py_AddPendingCall(Some(release_pending), ptr::null_mut()) };
         }
     }

@@ -38,7 +38,7 @@ pub struct Producer {
     closed: AtomicBool,
     /// The process in which the client's producer is open.
     generation: AtomicU64,
-    /// How long `push` waits for room in the budget; `None` does not wait.
+    /// How long `push` waits for space in the budget; `None` does not wait.
     room_timeout: Option<Duration>,
     /// Whether batches are sent without anybody asking.
     sends_by_itself: bool,
@@ -121,8 +121,8 @@ impl Producer {
         }
     }
 
-    /// Pushes once there is room: to be called when there was none.
-    fn push_when_room(
+    /// Pushes once there is space: to be called when there was none.
+    fn push_when_space(
         &self,
         py: Python<'_>,
         event: &Event<'_>,
@@ -132,7 +132,7 @@ impl Producer {
             return Err(error::raise(py, full));
         };
         self.send_soon(py);
-        wait::for_room(py, timeout, full, || self.client().push(event.clone()))
+        wait::for_space(py, timeout, full, || self.client().push(event.clone()))
     }
 
     fn push_event(&self, py: Python<'_>, event: Event<'_>) -> PyResult<PushFuture> {
@@ -149,7 +149,7 @@ impl Producer {
         match (outcome, again) {
             (Ok(push), _) => Ok(push),
             (Err(full @ ClientError::Budget(_)), Some(event)) => {
-                self.push_when_room(py, &event, full)
+                self.push_when_space(py, &event, full)
             }
             (Err(error), _) => Err(refused(py, error)),
         }
@@ -209,7 +209,7 @@ impl Producer {
             match this.client_call(py, |client| client.push_metadata(bytes)) {
                 Ok(push) => push,
                 Err(full @ ClientError::Budget(_)) => {
-                    this.push_when_room(py, &Event::new(bytes), full)?
+                    this.push_when_space(py, &Event::new(bytes), full)?
                 }
                 Err(error) => return Err(refused(py, error)),
             }
@@ -502,7 +502,7 @@ impl Producer {
             let outcome = match refusal {
                 None => Ok(None),
                 Some(full @ ClientError::Budget(_)) => {
-                    self.push_when_room(py, &event_at(sent), full).map(Some)
+                    self.push_when_space(py, &event_at(sent), full).map(Some)
                 }
                 Some(error) => Err(refused(py, error)),
             };

@@ -8,8 +8,8 @@ use memory::Deadline;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// How long a reply waits for room among those that are not stored yet.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a reply waits for space among those that are not stored yet.
+const SPACE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A reply, as users give it.
 pub struct Reply<'a, 'py> {
@@ -48,7 +48,7 @@ impl<'a, 'py> Reply<'a, 'py> {
             push(metadata, ReplyData { data, copied })
         };
         let pushed = match py.detach(push) {
-            Err(full @ ClientError::Budget(_)) => wait::for_room(py, ROOM_TIMEOUT, full, push),
+            Err(full @ ClientError::Budget(_)) => wait::for_space(py, SPACE_TIMEOUT, full, push),
             outcome => outcome.map_err(|reason| error::raise_push(py, reason)),
         };
         lend::release_returned(py);

@@ -64,7 +64,7 @@ impl Requester {
         client.ok_or_else(|| error::new(py, "Closed", "the requester is closed".into()))
     }
 
-    /// Sends what a user gives, by `send`; waits while there is no room.
+    /// Sends what a user gives, by `send`; waits while there is no space.
     fn send<T: Send>(
         &self,
         py: Python<'_>,
@@ -85,7 +85,9 @@ impl Requester {
         // Without the GIL: a selector in Python takes it.
         let push = || send(&client, event.clone());
         let sent = match py.detach(push) {
-            Err(full @ ClientError::Budget(_)) => wait::for_room(py, self.room_timeout, full, push),
+            Err(full @ ClientError::Budget(_)) => {
+                wait::for_space(py, self.room_timeout, full, push)
+            }
             outcome => outcome.map_err(|reason| error::raise_push(py, reason)),
         };
         drop(event);

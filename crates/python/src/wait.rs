@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The longest that Ctrl-C waits.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// How long a push that waits for room sleeps between its tries.
+/// How long a push that waits for space sleeps between its tries.
 const ROOM_SLEEP: Duration = Duration::from_millis(1);
 
 /// No call ends that late: [`Deadline`] takes it for never.
@@ -134,9 +134,9 @@ pub fn until_known(
     }
 }
 
-/// Pushes again and again until there is room, or `timeout` has passed: to be
+/// Pushes again and again until there is space, or `timeout` has passed: to be
 /// called when there was none. `full` says so, and is raised if none comes.
-pub fn for_room<T: Send>(
+pub fn for_space<T: Send>(
     py: Python<'_>,
     timeout: Duration,
     full: ClientError,

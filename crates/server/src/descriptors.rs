@@ -64,7 +64,7 @@ impl Descriptors {
     }
 
     /// A connection has come. How many have to go, so that the disk keeps its
-    /// share and the next few find room.
+    /// share and the next few find space.
     pub fn connection_came(&mut self) -> u64 {
         self.came(open_count)
     }

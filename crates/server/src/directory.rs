@@ -231,7 +231,7 @@ fn lock(
     match write_owner(&file, &text) {
         // The lock holds on this host; only others cannot read who has it.
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => cautions.push(format!(
-            "{}: there is no room for the record of who has the directory: servers on other \
+            "{}: there is no space for the record of who has the directory: servers on other \
              hosts do not see that it is taken",
             path.display()
         )),

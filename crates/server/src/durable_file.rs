@@ -9,7 +9,7 @@ use std::path::Path;
 /// Writes `bytes` to `path`, readable by its owner alone: to another name
 /// first, synced, then renamed, and the directory synced.
 ///
-/// Where a full disk has no room for that, the file that is there takes them: it gets the other
+/// Where a full disk has no space for that, the file that is there takes them: it gets the other
 /// name, its bytes are written over, and it is renamed back. A crash in between leaves no file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let attempt = || format!("writing {}", path.display());
@@ -54,7 +54,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Writes over what a file holds, without giving its room back in between.
+/// Writes over what a file holds, without giving its space back in between.
 fn write_over(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;

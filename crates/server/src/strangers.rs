@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(strangers.came(unix, LinkId(5)), None);
         assert_eq!(strangers.came(tcp, LinkId(6)), Some(LinkId(3)));
         strangers.left(LinkId(3));
-        // One that has said who it is makes room.
+        // One that has said who it is makes space.
         strangers.left(LinkId(4));
         assert!(!strangers.contains(LinkId(4)));
         assert_eq!(strangers.came(tcp, LinkId(7)), None);

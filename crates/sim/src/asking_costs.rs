@@ -84,7 +84,7 @@ impl Asking {
         };
         let mut answer = requester
             .request(request, Duration::from_secs(50))
-            .expect("there is room");
+            .expect("there is space");
         calls += counted.end();
         rig.producer.wake();
         let mut replying = None;
@@ -107,7 +107,7 @@ impl Asking {
                 // The first reply waits for its producer.
                 if event.begin_replying().is_none() {
                     let reply = event.try_reply(&metadata, Data::default());
-                    replying = Some(reply.expect("there is room"));
+                    replying = Some(reply.expect("there is space"));
                     rig.consumer.wake();
                 } else {
                     drop(event);

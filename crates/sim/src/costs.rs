@@ -64,7 +64,7 @@ impl Costs {
                 true => producer.push_metadata(&metadata),
                 false => producer.push(Event::new(&metadata).with_data(data.clone())),
             };
-            last = Some(pushed.expect("there is room"));
+            last = Some(pushed.expect("there is space"));
         }
         cost.calls_allocations = memory::testing::allocations().0 - before;
         drop(producer.flush_future());
@@ -125,7 +125,7 @@ pub fn memory_of_copied_data() -> u64 {
         let mut last: Option<PushFuture> = None;
         for _ in 0..EVENTS {
             let pushed = producer.push(Event::new(b"{}").with_data(data.clone()));
-            last = Some(pushed.expect("there is room"));
+            last = Some(pushed.expect("there is space"));
         }
         asked = memory::testing::allocations().1 - before;
         drop(producer.flush_future());
@@ -162,7 +162,7 @@ impl Mark {
         let trace = rig.machine.disk.trace();
         let operations = &trace[self.operations..];
         cost.disk_operations = operations.len() as u64;
-        // Making room moves no bytes.
+        // Making space moves no bytes.
         let moving = |what: &str| what.starts_with("write") || what.starts_with("read");
         let moved = operations.iter().filter(|traced| moving(traced.what));
         cost.disk_bytes = moved.map(|traced| traced.bytes).sum();

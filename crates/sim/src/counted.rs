@@ -27,7 +27,7 @@ pub struct Consuming {
     pub batches: u64,
     /// Bytes of each.
     pub bytes: usize,
-    /// Room for batches that wait at the consumer.
+    /// Space for batches that wait at the consumer.
     pub credit_bytes: u64,
     /// Silence after which a sign of life is asked for.
     pub heartbeat: Duration,
@@ -214,7 +214,7 @@ impl Consuming {
         let producer: Producer = rig.wait(topic.begin_producer(options));
         let metadata = vec![b'x'; self.bytes];
         let futures: Vec<PushFuture> = (0..self.batches)
-            .map(|_| producer.push_metadata(&metadata).expect("there is room"))
+            .map(|_| producer.push_metadata(&metadata).expect("there is space"))
             .collect();
         while futures.iter().any(|future| future.try_get().is_none()) {
             rig.producer.wake();
@@ -321,7 +321,7 @@ impl Moving {
         let data = Bytes::from(data_of(7, self.bytes));
         let push = |_| {
             let event = Event::new(b"large").with_data(data.clone());
-            producer.push(event).expect("there is room")
+            producer.push(event).expect("there is space")
         };
         let futures: Vec<PushFuture> = (0..self.events).map(push).collect();
         drop(producer.flush_future());

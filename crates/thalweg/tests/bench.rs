@@ -166,7 +166,7 @@ fn what_is_kept_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let data = data.to_str().unwrap();
-    // Room for one repetition: all topics go before each.
+    // Space for one repetition: all topics go before each.
     let cases = bench(&[
         "produce",
         "--events",

@@ -25,7 +25,7 @@ impl Tmpfs {
         None
     }
 
-    /// Takes what room there is, to the last byte.
+    /// Takes what space there is, to the last byte.
     fn fill(&self) {
         let mut file = std::fs::File::options()
             .create(true)
@@ -71,12 +71,12 @@ fn a_start_needs_no_free_byte() {
         disk.fill();
         let server = rig.serve(&[]);
         server.wait_for_log("what a sync takes is not known");
-        // A new consumer's cursor needs room, where what was read needs none.
+        // A new consumer's cursor needs space, where what was read needs none.
         let summary = rig.run(&["audit", "--json"]).json().pop().unwrap();
         assert_eq!(summary["events"], 3, "{name}");
         server.kill();
     }
-    // What makes room is done by Thalweg.
+    // What makes space is done by Thalweg.
     disk.fill();
     let server = rig.serve(&[]);
     rig.run(&["topic", "delete", "t", "--yes"]).ok();
@@ -129,8 +129,8 @@ fn a_full_disk_is_named_and_goes_on_when_a_topic_is_deleted() {
     assert!(status.success(), "{log}");
 }
 
-/// The topic that filled the disk makes the room itself: what it has lies in one segment.
-/// Ignored: one time in ten or twenty the partition finds no room within two minutes, and
+/// The topic that filled the disk makes the space itself: what it has lies in one segment.
+/// Ignored: one time in ten or twenty the partition finds no space within two minutes, and
 /// why is not known yet. `log`'s test of a lowered limit on a full disk covers the storage.
 #[test]
 fn a_full_disk_goes_on_when_a_topic_is_to_keep_less() {

@@ -341,7 +341,7 @@ impl DefinitionBuilder {
         self
     }
 
-    /// What happens when there is no room; [`Overflow::Grow`] by default.
+    /// What happens when there is no space; [`Overflow::Grow`] by default.
     /// Others need a retention by bytes or count, and consumers to wait for.
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.definition.overflow = overflow;

@@ -1,4 +1,4 @@
-//! What happens to events for which there is no room, because the consumers
+//! What happens to events for which there is no space, because the consumers
 //! that a topic waits for are behind.
 
 use std::num::NonZeroU32;
@@ -16,7 +16,7 @@ pub enum Overflow {
     /// Takes it: the bound is for what is acknowledged alone.
     #[default]
     Grow,
-    /// Lets the producer wait until there is room, up to its ack timeout.
+    /// Lets the producer wait until there is space, up to its ack timeout.
     Block,
     /// Refuses it, and says when to try again. Later pushes of the producer go on.
     Reject {

@@ -234,12 +234,12 @@ fn bounded(error: &impl fmt::Display) -> String {
     struct Bounded(String);
     impl Write for Bounded {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            let room = REASON_BYTES_MAX - self.0.len();
-            if text.len() <= room {
+            let space = REASON_BYTES_MAX - self.0.len();
+            if text.len() <= space {
                 self.0.push_str(text);
                 return Ok(());
             }
-            let fits = (0..=room).rev().find(|at| text.is_char_boundary(*at));
+            let fits = (0..=space).rev().find(|at| text.is_char_boundary(*at));
             self.0.push_str(&text[..fits.unwrap_or(0)]);
             Err(fmt::Error)
         }

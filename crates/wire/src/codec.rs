@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// Room for what most messages and records take.
+/// Space for what most messages and records take.
 const USUAL_BYTES: usize = 128;
 
 /// What to do about bytes that an older version wrote.
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A count of items that take at least `item_bytes` each, so that room
+    /// A count of items that take at least `item_bytes` each, so that space
     /// for them may be allocated.
     pub fn count(&mut self, item_bytes: usize) -> Result<usize, DecodeError> {
         let offset = self.position;

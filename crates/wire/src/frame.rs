@@ -55,7 +55,7 @@ frame_kinds! {
     Cancel = 7,
     /// Batches for a subscription: [`crate::message::Deliver`], the batches as payload.
     Deliver = 8,
-    /// More room for a subscription: [`crate::message::Credit`].
+    /// More space for a subscription: [`crate::message::Credit`].
     Credit = 9,
     /// A sign of life; the other side answers with one, flagged [`HEARTBEAT_ANSWER`].
     Heartbeat = 10,

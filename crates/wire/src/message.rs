@@ -478,7 +478,7 @@ record! {
 }
 
 record! {
-    /// Room for this many more bytes of payload of the subscription.
+    /// Space for this many more bytes of payload of the subscription.
     pub struct Credit {
         pub bytes: u64,
     }

@@ -74,7 +74,7 @@ public:
     {
         thalweg::compat::Processing<StopEventProcessor> processing;
         const size_t ahead = 2 * std::max<size_t>(threadPool.threadCount().count, 1);
-        for (size_t count = 0; count < maxEvents.value && processing.room(ahead); count++) {
+        for (size_t count = 0; count < maxEvents.value && processing.space(ahead); count++) {
             const Event event = pull().wait();
             if (event.id() == NoMoreEvents)
                 break;

@@ -71,7 +71,7 @@ impl Gathering {
         let external;
         (self.builder, external) = builder.without(place);
         let bytes = (bytes_before - self.builder.bytes()) as u64;
-        self.room += bytes + (external.end - external.start) + EVENT_OVERHEAD_BYTES;
+        self.space += bytes + (external.end - external.start) + EVENT_OVERHEAD_BYTES;
         let mut at = 0;
         let removed = self.pieces.extract_if(.., |piece| {
             let start = at;

@@ -490,7 +490,7 @@ impl ConsumerCore {
         Ok(())
     }
 
-    /// That much was taken by the consumer: there is room for as much.
+    /// That much was taken by the consumer: there is space for as much.
     pub fn consumed(&mut self, wire: &mut Wire<'_>, partition: PartitionIndex, bytes: u64) {
         let Some(subscription) = self.subscriptions.get(&partition.0) else {
             return;

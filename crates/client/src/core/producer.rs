@@ -430,7 +430,7 @@ impl ProducerCore {
         else {
             return;
         };
-        // Room came free for others.
+        // Space came free for others.
         self.unsent = true;
         let batch = &mut flow.in_flight[place];
         batch.unsend(wire);
@@ -501,7 +501,7 @@ impl ProducerCore {
                 base_offset: produced.base_offset,
             };
             // Gives the budget back before anybody is told, so that who was
-            // told finds room.
+            // told finds space.
             done.push((batch.promise.clone(), Ok(stored)));
         }
         self.dirty = true;
@@ -647,7 +647,7 @@ impl ProducerCore {
         };
         let name = &self.shared.topic.name;
         let waited = self.shared.options.ack_timeout.as_secs_f64();
-        // Who has room to make is not sought among those who are slow.
+        // Who has space to make is not sought among those who are slow.
         if let Some(reply) = self.shared.refusals.standing(partition)
             && reply.code == ErrorCode::StorageFull
         {

@@ -251,7 +251,7 @@ impl<'a> Wire<'a> {
         (bytes > max).then_some(max)
     }
 
-    /// Takes room for a payload of this length; one larger than all room
+    /// Takes space for a payload of this length; one larger than all space
     /// goes alone.
     pub fn take_produce_credit(&mut self, bytes: u64) -> bool {
         let session = self.session();

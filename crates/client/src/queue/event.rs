@@ -95,7 +95,7 @@ impl QueueEvent {
     /// Replies to a request, and acknowledges it when the reply is stored: then
     /// the answer is there, the reply's id in `TOPIC.replies`. The first reply
     /// of a consumer waits for the producer that writes them, and any one for
-    /// room, while too much is not stored yet. A callback cannot wait: see
+    /// space, while too much is not stored yet. A callback cannot wait: see
     /// [`QueueEvent::begin_replying`].
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl QueueEvent {
         self.push_reply(metadata, data.into(), true)
     }
 
-    /// [`QueueEvent::reply`], which does not wait for room.
+    /// [`QueueEvent::reply`], which does not wait for space.
     ///
     /// # Errors
     /// [`ClientError::Budget`] where that would.

@@ -263,7 +263,7 @@ impl Feed<Leases> {
     }
 
     /// Whether what was settled is to go with whatever is sent: somebody hurries
-    /// for it, or there is so much of it that the server would want for room.
+    /// for it, or there is so much of it that the server would want for space.
     fn has_portion(&self, state: &State) -> bool {
         let portion = (self.options.prefetch_events as usize / QUIET_PORTIONS).max(1);
         state.unsent >= portion || state.gathered.iter().any(|one| !one.is_quiet)

@@ -389,7 +389,7 @@ impl FakeServer {
         }
     }
 
-    /// Gives out what members of this connection have room for.
+    /// Gives out what members of this connection have space for.
     pub(super) fn lease(&mut self, conn: &mut Conn) -> bool {
         if self.is_silent {
             return false;
@@ -476,8 +476,8 @@ fn lease_to(
     let has_recovered = queue.recovered.contains(&member);
     queue.recovered.retain(|one| *one != member);
     let held = queue.count(|fate| matches!(fate, Fate::Leased(who, _) if who == member));
-    let mut room = most.saturating_sub(held);
-    if room == 0 || queue.count(|fate| fate == Fate::Waiting) == 0 {
+    let mut space = most.saturating_sub(held);
+    if space == 0 || queue.count(|fate| fate == Fate::Waiting) == 0 {
         return None;
     }
     let mut batches = Vec::new();
@@ -492,10 +492,10 @@ fn lease_to(
                     .events
                     .get_mut(&(index as u32, base + u64::from(at)))
                     .unwrap();
-                if room == 0 || event.fate != Fate::Waiting {
+                if space == 0 || event.fate != Fate::Waiting {
                     continue;
                 }
-                room -= 1;
+                space -= 1;
                 queue.last_lease += 1;
                 event.fate = Fate::Leased(member, LeaseId(queue.last_lease));
                 event.deliveries += 1;

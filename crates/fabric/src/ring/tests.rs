@@ -51,7 +51,7 @@ fn bytes_go_round_in_any_pieces() {
     }
     assert!(got == stream);
     assert!(!reader.has_some());
-    assert!(writer.has_much_room().unwrap());
+    assert!(writer.has_much_space().unwrap());
     assert_eq!(writer.settled(), stream.len() as u64);
 }
 
@@ -62,9 +62,9 @@ fn a_full_ring_takes_no_more_until_it_is_read() {
     let first = writer.write(&[IoSlice::new(&bytes)], |_| None).unwrap();
     assert_eq!(first, RING_BYTES - 8, "a header and the rest");
     assert_eq!(writer.write(&[IoSlice::new(&bytes)], |_| None).unwrap(), 0);
-    assert!(!writer.has_much_room().unwrap());
+    assert!(!writer.has_much_space().unwrap());
     assert_eq!(read(&mut reader, 1 << 20).unwrap().len(), first);
-    assert!(writer.has_much_room().unwrap());
+    assert!(writer.has_much_space().unwrap());
     assert!(writer.write(&[IoSlice::new(&bytes)], |_| None).unwrap() > 0);
 }
 
@@ -123,8 +123,8 @@ fn what_was_revoked_is_not_delivered() {
 #[test]
 fn what_no_sane_writer_writes_is_an_error() {
     let cases: [(u64, &[u64], &str); 11] = [
-        (RING_BYTES as u64 + 8, &[], "has room for 4096"),
-        (u64::MAX - 7, &[], "has room for 4096"),
+        (RING_BYTES as u64 + 8, &[], "has space for 4096"),
+        (u64::MAX - 7, &[], "has space for 4096"),
         (12, &[INLINE << 32 | 4], "written 12 bytes"),
         (8, &[0], "kind 0"),
         (8, &[u64::MAX], "kind 4294967295"),

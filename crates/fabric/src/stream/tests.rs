@@ -364,7 +364,7 @@ fn a_flood_of_wake_ups_takes_no_more_than_a_turn() {
 }
 
 /// A client without shared memory has sent as much as fits before the server looks, and
-/// waits for room. A read that fills less than it may is taken for the last one.
+/// waits for space. A read that fills less than it may is taken for the last one.
 #[test]
 fn a_read_behind_the_handshake_takes_what_there_is() {
     let (mut client, server) = UnixStream::pair().unwrap();

@@ -451,11 +451,14 @@ impl<S: ByteStream> Link for StreamLink<S> {
         is_read.then(|| self.inbox.untaken_bytes())
     }
 
-    fn wants_room(&self) -> bool {
+    fn wants_to_write(&self) -> bool {
         match self.phase {
             Phase::Connecting => true,
             Phase::Up => {
-                let told = self.stream.as_ref().is_some_and(ByteStream::tells_room);
+                let told = self
+                    .stream
+                    .as_ref()
+                    .is_some_and(ByteStream::reports_writable);
                 !self.ready.writable && !told
             }
             Phase::Down => false,
@@ -487,8 +490,8 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn look(&mut self) -> Option<bool> {
-        let wants_room = !self.ready.writable;
-        let stirs = self.stream.as_mut()?.look(wants_room)?;
+        let wants_to_write = !self.ready.writable;
+        let stirs = self.stream.as_mut()?.look(wants_to_write)?;
         if stirs {
             self.ready.readable = true;
             self.ready.writable = true;
@@ -497,11 +500,11 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     fn rest(&mut self) -> bool {
-        let wants_room = !self.ready.writable;
+        let wants_to_write = !self.ready.writable;
         let Some(stream) = &mut self.stream else {
             return true;
         };
-        let rests = stream.rest(wants_room);
+        let rests = stream.rest(wants_to_write);
         if !rests {
             self.ready.readable = true;
             self.ready.writable = true;

@@ -18,7 +18,7 @@ use crate::byte_stream::ByteStream;
 /// The most pieces of memory that one system call is given.
 const SLICES_MAX: usize = 128;
 
-/// As many where no more are queued, in up to so many frames: room for the most
+/// As many where no more are queued, in up to so many frames: space for the most
 /// takes longer to make than it takes to write a few short frames.
 const SLICES_FEW: usize = 16;
 const FRAMES_FEW: usize = 4;

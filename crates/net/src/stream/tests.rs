@@ -22,7 +22,7 @@ struct Reel {
     ends: bool,
     outgoing: Vec<u8>,
     /// How many bytes more may be written.
-    room: usize,
+    space: usize,
     reads: usize,
     writes: usize,
 }
@@ -37,7 +37,7 @@ impl Tape {
         let tape = Self::default();
         tape.reel().incoming = incoming.to_vec();
         tape.reel().ends = true;
-        tape.reel().room = usize::MAX;
+        tape.reel().space = usize::MAX;
         tape
     }
 
@@ -100,9 +100,9 @@ impl ByteStream for Tape {
         reel.writes += 1;
         let mut written = 0;
         for slice in from {
-            let step = slice.len().min(reel.room);
+            let step = slice.len().min(reel.space);
             reel.outgoing.extend_from_slice(&slice[..step]);
-            reel.room -= step;
+            reel.space -= step;
             written += step;
         }
         match written {
@@ -345,9 +345,9 @@ fn every_prefix_ends_with_everything_answered() {
 
 #[test]
 fn a_stream_that_breaks_while_much_is_queued_answers_all_of_it() {
-    for room in [0, 1, 40, 5_000, 600_000, 1_200_000] {
+    for space in [0, 1, 40, 5_000, 600_000, 1_200_000] {
         let tape = Tape::of(&[]);
-        tape.reel().room = room;
+        tape.reel().space = space;
         tape.reel().ends = false;
         let mut link = link(&tape, &options());
         let region = Region {
@@ -376,9 +376,9 @@ fn a_stream_that_breaks_while_much_is_queued_answers_all_of_it() {
                 _ => None,
             })
             .collect();
-        let whole = room / 500_060;
+        let whole = space / 500_060;
         let expected: Vec<_> = (0..3).map(|token| (token, token < whole as u64)).collect();
-        assert_eq!(answers, expected, "room for {room}");
+        assert_eq!(answers, expected, "space for {space}");
         assert!(matches!(end_of(&events), NetError::Closed(_)));
     }
 }
@@ -595,7 +595,7 @@ fn a_peer_that_asks_and_never_listens_is_cut_off() {
     };
     for region in [exposed, gone] {
         let tape = Tape::open();
-        tape.reel().room = 0;
+        tape.reel().space = 0;
         let (mut link, ..) = set_up(&tape, &options());
         let request = bulk_read(&region, 10, 0);
         for _ in 0..reads::UNANSWERED_MAX {
@@ -619,12 +619,12 @@ fn control_waits_for_the_frame_that_was_begun_and_no_other() {
     for id in 1..=4 {
         link.send(message(FrameKind::Deliver, id, 10, 300_000));
     }
-    tape.reel().room = 1000;
+    tape.reel().space = 1000;
     poll_all(&mut link);
     link.send(Message::control(FrameKind::Heartbeat, 0, Bytes::new()));
     // A later one does not overtake an earlier one.
     link.send(Message::control(FrameKind::GoAway, 9, Bytes::new()));
-    tape.reel().room = usize::MAX;
+    tape.reel().space = usize::MAX;
     poll_all(&mut link);
     let order: Vec<_> = tape.frames().iter().map(|(_, id, ..)| *id).collect();
     assert_eq!(order, [1, 0, 9, 2, 3, 4]);
@@ -643,12 +643,12 @@ fn control_overtakes_what_was_gathered_and_not_begun() {
     tape.reel()
         .incoming
         .extend([request.clone(), request].concat());
-    tape.reel().room = 1;
+    tape.reel().space = 1;
     poll_all(&mut link);
     let queued = link.queued_bytes();
     link.send(Message::control(FrameKind::Heartbeat, 3, Bytes::new()));
     assert_eq!(link.queued_bytes(), queued + 32);
-    tape.reel().room = usize::MAX;
+    tape.reel().space = usize::MAX;
     poll_all(&mut link);
     let order: Vec<_> = tape.frames().iter().map(|(kind, ..)| *kind).collect();
     let expected = [

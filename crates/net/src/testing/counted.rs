@@ -238,8 +238,8 @@ impl Link for CountedLink {
         self.inner.is_due()
     }
 
-    fn wants_room(&self) -> bool {
-        self.inner.wants_room()
+    fn wants_to_write(&self) -> bool {
+        self.inner.wants_to_write()
     }
 
     fn source_ready(&mut self, ready: SourceReady) {

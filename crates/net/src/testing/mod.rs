@@ -1,4 +1,4 @@
-//! For tests of this and other rooms: what every transport has to do, and
+//! For tests of this and other crates: what every transport has to do, and
 //! a network with faults.
 
 pub mod conformance;

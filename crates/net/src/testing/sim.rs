@@ -466,7 +466,7 @@ impl ByteStream for SimStream {
             if read > 0 {
                 pipe.unread_bytes -= read;
                 world.stats.bytes += read as u64;
-                if std::mem::take(&mut pipe.wants_room) {
+                if std::mem::take(&mut pipe.wants_to_write) {
                     world
                         .to_notify
                         .extend(connection.notifies[1 - self.side].clone());
@@ -494,22 +494,22 @@ impl ByteStream for SimStream {
                 return Err(reset());
             }
             let pipe = &mut connection.pipes[self.side];
-            let mut room = window.saturating_sub(pipe.unread_bytes);
+            let mut space = window.saturating_sub(pipe.unread_bytes);
             let mut written = 0;
             for slice in from {
-                let step = room.min(slice.len());
+                let step = space.min(slice.len());
                 if step > 0 {
                     world.depart(self.id, self.side, &slice[..step]);
                 }
                 written += step;
-                room -= step;
+                space -= step;
             }
             if written == 0 {
                 let connection = world
                     .connections
                     .get_mut(&self.id)
                     .expect("looked at above");
-                connection.pipes[self.side].wants_room = true;
+                connection.pipes[self.side].wants_to_write = true;
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(written)
@@ -547,7 +547,7 @@ impl Drop for SimStream {
             };
             connection.held[self.side] = false;
             connection.notifies[self.side] = None;
-            // Who is left may be waiting for room that nobody makes any more.
+            // Who is left may be waiting for space that nobody makes any more.
             world
                 .to_notify
                 .extend(connection.notifies[1 - self.side].clone());

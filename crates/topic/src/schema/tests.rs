@@ -331,7 +331,7 @@ fn the_least_metadata_shows_a_schema_that_asks_for_too_much() {
 
 /// Large metadata of a plain schema is no such work.
 #[test]
-fn budgets_leave_room_for_large_metadata() {
+fn budgets_leave_space_for_large_metadata() {
     let field = json!({"type": "string", "pattern": "^[a-z]+[0-9]*$", "maxLength": 100});
     let fields: serde_json::Map<String, Value> = (0..100)
         .map(|i| (format!("field_{i}"), field.clone()))

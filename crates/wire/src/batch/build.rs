@@ -144,7 +144,7 @@ pub struct Origin {
 /// A batch ready to be sent: its bytes are `head`, `metadata`, `shared` and `inline` in this order.
 #[derive(Debug, Default)]
 pub struct SealedBatch {
-    /// Room for the stamp, the header and the columns.
+    /// Space for the stamp, the header and the columns.
     pub head: Vec<u8>,
     /// The section of metadata.
     pub metadata: Vec<u8>,
@@ -173,7 +173,7 @@ impl SealedBatch {
 }
 
 impl BatchBuilder {
-    /// A builder that gathers into `metadata` and `inline`, whose room it
+    /// A builder that gathers into `metadata` and `inline`, whose space it
     /// reuses and whose content it drops.
     pub fn with_buffers(mut metadata: Vec<u8>, mut inline: Vec<u8>) -> Self {
         metadata.clear();

@@ -50,7 +50,7 @@ impl Columns {
         let mut from = Reader::new(WHAT, section);
         let count = header.event_count as usize;
         // The lengths alone take four bytes an event: after this check the
-        // room allocated is bounded by the input.
+        // space allocated is bounded by the input.
         let lengths = from.bytes(count.saturating_mul(4))?;
         let mut events = Vec::with_capacity(count);
         let mut metadata_start = 0u64;

@@ -1,5 +1,5 @@
 /*
- * Where the data of an event lands that a program's allocator made room for.
+ * Where the data of an event lands that a program's allocator made space for.
  */
 #ifndef THALWEG_COMPAT_LANDING_HPP
 #define THALWEG_COMPAT_LANDING_HPP

@@ -23,7 +23,7 @@ public:
     Processing &operator=(const Processing &) = delete;
 
     /* Waits until fewer than so many are under way; false once one of them said stop. */
-    bool room(size_t ahead)
+    bool space(size_t ahead)
     {
         std::unique_lock<std::mutex> lock(mutex_);
         changed_.wait(lock, [&] { return under_way_ < ahead; });

@@ -17,7 +17,7 @@ pub(super) fn of_batch(
     let first = *leases.peek()?;
     let mut own = Vec::new();
     // No more events can be leased than there are.
-    let mut room = u64::from(batch.header.event_count);
+    let mut space = u64::from(batch.header.event_count);
     loop {
         let lease = leases.peek_mut()?;
         let is_its = (lease.partition, lease.incarnation) == (first.partition, first.incarnation)
@@ -28,7 +28,7 @@ pub(super) fn of_batch(
             return None;
         }
         let own_end = lease.end.min(end);
-        room = room.checked_sub(own_end.0 - lease.first.0)?;
+        space = space.checked_sub(own_end.0 - lease.first.0)?;
         own.push(Lease {
             end: own_end,
             ..*lease

@@ -63,8 +63,8 @@ pub(super) struct Pipe {
     /// The writer is done; when the reader learns it (never while silent).
     finished: bool,
     pub(super) finish_arrives: Option<u64>,
-    /// The writer was refused room and waits for some.
-    pub(super) wants_room: bool,
+    /// The writer was refused space and waits for some.
+    pub(super) wants_to_write: bool,
 }
 
 pub(super) struct Piece {

@@ -242,7 +242,7 @@ impl Case {
         }
         if let Some(document) = load.document {
             if stamped {
-                return wrong("documents have no room for the time of their push");
+                return wrong("documents have no space for the time of their push");
             }
             document.write(load.metadata_bytes, 0)?;
         }

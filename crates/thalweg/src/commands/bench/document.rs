@@ -32,7 +32,7 @@ impl Document {
     /// A document of `bytes`, different for every seed.
     pub fn write(self, bytes: usize, seed: usize) -> Result<Vec<u8>, Failure> {
         let mut text = String::from("{");
-        // What is left becomes one text, whose name and quotes need room.
+        // What is left becomes one text, whose name and quotes need space.
         let end = bytes.saturating_sub(64);
         for index in 0.. {
             if text.len() >= end {

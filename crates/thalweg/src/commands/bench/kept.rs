@@ -46,9 +46,9 @@ impl Kept {
         })
     }
 
-    /// Makes room for a repetition of `bytes`. What the kernel still has to
+    /// Makes space for a repetition of `bytes`. What the kernel still has to
     /// write of earlier ones is written before this returns.
-    pub fn make_room(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
+    pub fn make_space(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
         if !self.topics.is_empty() && self.bytes + bytes > self.bytes_max {
             self.delete_all(driver)?;
         }

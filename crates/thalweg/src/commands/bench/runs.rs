@@ -125,7 +125,7 @@ impl Rig<'_> {
 
     fn topics(&mut self, case: &Case) -> Result<Vec<String>, Failure> {
         let each = case.stored_bytes() / case.load.topics as u64;
-        self.kept.make_room(self.driver, case.stored_bytes())?;
+        self.kept.make_space(self.driver, case.stored_bytes())?;
         (0..case.load.topics)
             .map(|_| {
                 let name = self.kept.name(each);

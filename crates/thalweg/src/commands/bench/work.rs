@@ -158,8 +158,8 @@ impl<'a> Ready<'a> {
             false => index,
         };
         let bytes = stamp.to_le_bytes();
-        let room = bytes.len().min(self.event.len());
-        self.event[..room].copy_from_slice(&bytes[..room]);
+        let space = bytes.len().min(self.event.len());
+        self.event[..space].copy_from_slice(&bytes[..space]);
         let producer = &self.producers[share];
         let metadata = match self.documents.len() as u64 {
             0 => &self.event,
@@ -366,7 +366,7 @@ fn data_bytes(mut event: ConsumedEvent, load: &Load) -> usize {
 
 fn stamp_of(event: &ConsumedEvent) -> u64 {
     let stamp = event.metadata().first_chunk::<8>();
-    u64::from_le_bytes(*stamp.expect("a stamped event has room for its stamp"))
+    u64::from_le_bytes(*stamp.expect("a stamped event has space for its stamp"))
 }
 
 /// The clock that all processes of this host share.

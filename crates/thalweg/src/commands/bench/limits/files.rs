@@ -23,7 +23,7 @@ const SOURCE_BYTES: usize = 64 << 20;
 pub enum Write {
     /// Into the page cache, at the end of a new file.
     Fresh,
-    /// Into the page cache, where the file has room already.
+    /// Into the page cache, where the file has space already.
     Fallocated,
     /// Into pages that are in the page cache.
     Overwrite,
@@ -31,7 +31,7 @@ pub enum Write {
     Read,
     /// To the device without the page cache; the device's own cache may hold it.
     Direct,
-    /// To the device for good, where the file has room already.
+    /// To the device for good, where the file has space already.
     DirectSync,
     /// To the device for good, over blocks that were written before.
     DirectSyncOverwrite,

@@ -76,8 +76,8 @@ pub fn receive(args: &ReceiverArgs) -> Result<(), Failure> {
 fn drain(stream: &mut (impl Read + Write), buffer: &mut [u8]) -> Result<(), Failure> {
     let mut at = 0;
     loop {
-        let room = (at + WRITE_BYTES).min(buffer.len());
-        let read = stream.read(&mut buffer[at..room]).about(SUBJECT)?;
+        let space = (at + WRITE_BYTES).min(buffer.len());
+        let read = stream.read(&mut buffer[at..space]).about(SUBJECT)?;
         if read == 0 {
             return stream.write_all(&[1]).about(SUBJECT);
         }
