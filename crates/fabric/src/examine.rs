@@ -59,10 +59,10 @@ pub fn agree(path: &str, timeout: Duration) -> Result<Agreement, NetError> {
     let socket = UnixSocket::connect(path, &address)?;
     let peer = UnixSocket::peer(&socket, &address)?;
     let refusal = Arc::new(Mutex::new(None));
-    let told = refusal.clone();
+    let kept = refusal.clone();
     let options = ShmOptions {
         report: Arc::new(move |line| {
-            told.lock()
+            kept.lock()
                 .expect("no holder panics here")
                 .get_or_insert_with(|| line.to_owned());
         }),

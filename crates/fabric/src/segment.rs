@@ -79,7 +79,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
-    /// Copies what is there now, whoever may be writing it.
+    /// Copies what is there now, though others may be writing it.
     pub(crate) fn copy_out(&self, at: usize, into: &mut [u8]) {
         assert!(at <= self.bytes && into.len() <= self.bytes - at);
         // SAFETY: the source is inside the mapping, checked above; the

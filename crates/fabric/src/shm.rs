@@ -36,7 +36,7 @@ pub struct ShmOptions {
     /// The most memory that buffers which are sent without a copy may take, in
     /// this process. It is taken as it is needed; 0 is none. Default 1 GiB.
     pub pool_bytes_max: usize,
-    /// Told, in one line, when a connection has to do without shared memory.
+    /// Called with a line when a connection has to do without shared memory.
     /// Default: nobody.
     pub report: Report,
 }

@@ -35,12 +35,12 @@ pub trait ByteStream: Send {
         None
     }
 
-    /// What `ready`, told by the system, means for reading and writing here.
+    /// What `ready`, reported by the system, means for reading and writing here.
     fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
         ready
     }
 
-    /// Whether space to write is told as if there were something to read.
+    /// Whether space to write is reported as if there were something to read.
     fn reports_writable(&self) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Link`] is one connection. It carries messages both ways, and lets
 //! either side read or write memory that the other has exposed or lent. It is
-//! a plain state machine: calls queue, [`Link::poll`] moves bytes and tells
+//! a plain state machine: calls queue, [`Link::poll`] moves bytes and returns
 //! what came of it, and nothing blocks.
 
 use crate::seal::Seal;
@@ -169,7 +169,7 @@ impl fmt::Display for NetError {
 
 impl std::error::Error for NetError {}
 
-/// Who is at the other end, as far as the transport itself can tell.
+/// Who is at the other end, as far as the transport itself knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Peer {
     /// An address for people.
@@ -297,7 +297,7 @@ pub trait Link: Send {
     /// Bytes that were queued and not yet handed to the network.
     fn queued_bytes(&self) -> u64;
 
-    /// Moves bytes as far as that goes without waiting, and tells the next
+    /// Moves bytes as far as that goes without waiting, and returns the next
     /// thing that came of it. To be called until `None`: after calls that
     /// queue, when readiness says so, and, after others had their turn, while
     /// [`Link::is_due`].
@@ -312,19 +312,19 @@ pub trait Link: Send {
 
     /// Whether the last `None` of [`Link::poll`] came only because the link
     /// had moved its share of bytes: it is to be polled again, and no
-    /// readiness will tell.
+    /// readiness will report.
     fn is_due(&self) -> bool {
         false
     }
 
-    /// Tells a link whose readiness is [`Readiness::Source`] what the system
+    /// Reports to a link whose readiness is [`Readiness::Source`] what the system
     /// said, before it is polled for that. A link that is polled without
     /// makes no system call that is known to move nothing.
     fn source_ready(&mut self, ready: SourceReady) {
         let _ = ready;
     }
 
-    /// Bytes that have arrived here and that [`Link::poll`] has told nothing of.
+    /// Bytes that have arrived here and that [`Link::poll`] has not reported.
     /// `None` if there may be any number, or the link can't say.
     fn untaken_bytes(&self) -> Option<usize> {
         None
@@ -337,8 +337,8 @@ pub trait Link: Send {
     }
 
     /// Looks, without a system call, whether [`Link::poll`] would find
-    /// something that no readiness tells of while the driver is awake. `None`
-    /// if readiness tells of everything: looking is of no use then.
+    /// something that no readiness reports while the driver is awake. `None`
+    /// if readiness reports everything: looking is of no use then.
     fn look(&mut self) -> Option<bool> {
         None
     }
@@ -414,6 +414,6 @@ pub trait Transport: Send + Sync {
     }
 
     /// Begins a connection to `address`; [`LinkEvent::Up`] or
-    /// [`LinkEvent::Down`] tells how it went. Never waits.
+    /// [`LinkEvent::Down`] reports how it went. Never waits.
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError>;
 }

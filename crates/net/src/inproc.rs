@@ -22,7 +22,7 @@ const SCHEME: &str = "inproc";
 /// receive: one taking of the other side's lock does for all of them.
 const HANDED_OVER_MAX: usize = 16;
 
-/// Whoever listens in this process, by name. Held for a look-up only.
+/// Who listens in this process, by name. Held for a look-up only.
 static LISTENERS: Mutex<BTreeMap<String, Weak<Listening>>> = Mutex::new(BTreeMap::new());
 
 /// Links within this process. Addresses are `inproc://name`.
@@ -85,7 +85,7 @@ impl Transport for Inproc {
 /// What a listener and those who connect share.
 struct Listening {
     name: String,
-    /// Guards links that wait to be accepted, and who is to be told.
+    /// Guards links that wait to be accepted, and who is to be notified.
     waiting: Mutex<Waiting>,
     options: LinkOptions,
 }
@@ -156,7 +156,7 @@ struct End {
     /// Guards everything of this side that the other side touches. A region's
     /// bytes are written under it, so that reclaiming them waits for that.
     state: Mutex<EndState>,
-    /// Whether there is something to take in, so that whoever is awake finds
+    /// Whether there is something to take in, so that a driver that is awake finds
     /// out without the lock. Set and cleared under it.
     stirs: AtomicBool,
     /// Bytes of payloads that were put in here and not yet received.
@@ -220,7 +220,7 @@ impl End {
 
     /// Changes the state and notifies the owner of this end: by its `notify` if it
     /// rests, else it looks.
-    fn tell(&self, change: impl FnOnce(&mut EndState)) {
+    fn change(&self, change: impl FnOnce(&mut EndState)) {
         let mut state = self.state();
         change(&mut state);
         self.stirs.store(true, Ordering::Release);
@@ -288,10 +288,10 @@ impl InprocLink {
             return;
         }
         let bytes = std::mem::take(&mut self.sent_bytes);
-        // Relaxed: a figure for whoever sent it.
+        // Relaxed: a figure for its sender.
         self.theirs.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         let sent = &mut self.sent;
-        self.theirs.tell(|state| sent.move_to(&mut state.lanes));
+        self.theirs.change(|state| sent.move_to(&mut state.lanes));
     }
 
     fn take_in(&mut self) {
@@ -312,11 +312,11 @@ impl InprocLink {
         self.is_down = true;
         let reason = error.to_string();
         self.theirs
-            .tell(|state| state.closed = state.closed.take().or(Some(reason)));
+            .change(|state| state.closed = state.closed.take().or(Some(reason)));
         self.events.push_back(LinkEvent::Down(error));
     }
 
-    /// Queues an answer, before the end of the link if that waits to be told.
+    /// Queues an answer, before the end of the link if that waits to be reported.
     fn answer(&mut self, event: LinkEvent) {
         let at = match self.events.back() {
             Some(LinkEvent::Down(_)) => self.events.len() - 1,
@@ -524,7 +524,7 @@ impl Link for InprocLink {
     }
 
     fn rest(&mut self) -> bool {
-        // Under the lock: whoever tells next finds that this end rests.
+        // Under the lock: the next change finds that this end rests.
         let mut state = self.ours.state();
         state.rests = !self.ours.stirs();
         state.rests

@@ -1,4 +1,4 @@
-//! What every transport of this crate can be told.
+//! What can be set of every transport of this crate.
 
 use memory::Pool;
 

@@ -38,7 +38,7 @@ const AWAY_MAX: Duration = Duration::from_micros(5);
 /// When a listener that failed to take a connection tries again, at the latest.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// How many descriptors the system tells of at once.
+/// How many descriptors the system reports at once.
 const EVENTS_MAX: usize = 256;
 
 /// Names a link of one reactor. Never used again.
@@ -107,7 +107,7 @@ pub struct Reactor {
 struct Entry {
     what: Driven,
     is_ready: bool,
-    /// Whether the system is to tell when there is space to write.
+    /// Whether the system is to report when there is space to write.
     listens_for_writable: bool,
     /// Whether it is among those that are awake.
     is_awake: bool,
@@ -152,7 +152,7 @@ impl Shared {
 }
 
 impl Waker {
-    /// Makes the reactor's `next` tell [`ReactorEvent::Woken`], waking it if
+    /// Makes the reactor's `next` return [`ReactorEvent::Woken`], waking it if
     /// it waits. Cheap when it does not.
     pub fn wake(&self) {
         self.shared.notify(|notified| notified.woken = true);
@@ -220,9 +220,9 @@ impl Reactor {
     }
 
     /// Makes the descriptor readable when this time has passed as well, in
-    /// place of what was set before; `None`: never. For whoever waits for the
+    /// place of what was set before; `None`: never. For a program that waits for the
     /// descriptor elsewhere and has timers: the next [`Reactor::wait`] then
-    /// does not wait, and tells of nothing.
+    /// does not wait, and reports nothing.
     ///
     /// # Errors
     /// [`NetError::System`] if the system has no descriptors left.
@@ -356,7 +356,7 @@ impl Reactor {
         Some(answer)
     }
 
-    /// Whether all is done, so that from here on whoever has something for
+    /// Whether all is done, so that from here on a thread that has something for
     /// this reactor makes its descriptor readable, wherever that is waited
     /// for. To be called when [`Reactor::next`] says `None`; if it is false,
     /// that has more to say. Looks for up to `timeout` first if that is of use
@@ -477,7 +477,7 @@ impl Reactor {
     }
 
     /// Begins or ends listening for space to write at one link. Rare: begun
-    /// when the system refused bytes, ended when it told of space in vain.
+    /// when the system refused bytes, ended when it reported space in vain.
     fn listen_for_writable(poll: &mio::Poll, id: u64, entry: &mut Entry, listens: bool) {
         let Driven::Link(link) = &mut entry.what else {
             return;
@@ -566,7 +566,7 @@ impl Reactor {
             }
             turns += 1;
             if !found && turns % LOOKS_PER_YIELD == 0 {
-                // Whoever wants this processor may be the one who is waited for.
+                // The thread that wants this processor may be the one who is waited for.
                 let before = Instant::now();
                 std::thread::yield_now();
                 now = Instant::now();
@@ -602,7 +602,7 @@ impl Reactor {
     }
 
     /// Waits until something is to be done, at most for `timeout`. Returns at
-    /// once if [`Reactor::next`] has not told everything yet.
+    /// once if [`Reactor::next`] has not returned everything yet.
     ///
     /// # Errors
     /// [`NetError::System`] if the system cannot wait.

@@ -10,7 +10,7 @@ use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::Region;
 
 /// Exposed and lent memory, by key. Keys count up and are never used again,
-/// so that a key that was withdrawn is told from one that never was.
+/// so that a key that was withdrawn is distinguished from one that never was.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     keys_given: u64,
@@ -163,7 +163,7 @@ fn within(range: Range<'_>, had: usize) -> Result<std::ops::Range<usize>, Region
     }
 }
 
-/// Whether `bytes` bytes may be read, or written, at once; whoever asks.
+/// Whether `bytes` bytes may be read, or written, at once; the caller asks.
 pub(crate) fn check_chunk(what: &str, bytes: u64) -> Result<(), String> {
     match bytes <= BULK_CHUNK_BYTES as u64 {
         true => Ok(()),

@@ -62,7 +62,7 @@ impl Seal {
     }
 }
 
-/// What the other side is told.
+/// What is sent to the other side.
 pub(crate) const CHANGED: &str = "the memory was changed since it was lent";
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ enum Fault {
     AnswersTwice,
     /// What is open is not answered when the link ends.
     DiesInSilence,
-    /// The end is told twice.
+    /// The end is reported twice.
     DiesTwice,
     /// Reclaimed memory is copied, and the copy is handed out.
     CopiesWhatWasLent,

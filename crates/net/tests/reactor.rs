@@ -278,7 +278,7 @@ fn nothing_to_do_is_nothing_done() {
 fn a_waker_is_heard_wherever_it_calls() {
     let mut reactor = Reactor::new().unwrap();
     let waker = reactor.waker();
-    // Before the wait, twice: told once.
+    // Before the wait, twice: reported once.
     waker.wake();
     waker.wake();
     assert!(matches!(next(&mut reactor), ReactorEvent::Woken));
@@ -511,7 +511,7 @@ fn a_listener_that_failed_tries_again_though_no_link_goes() {
     let mut reactor = Reactor::new().unwrap();
     let poor = Poor { inner, failures: 2 };
     reactor.add_listener(Box::new(poor)).unwrap();
-    // It waits before anybody looks: nothing new will be told of it.
+    // It waits before anybody looks: nothing new will be reported of it.
     let _client = transports().connect(&address).unwrap();
     for _ in 0..2 {
         let failed = next(&mut reactor);

@@ -170,7 +170,7 @@ fn silence_is_noticed_by_nobody_and_ends_when_healed() {
         run.step();
     }
     assert_eq!(run.received.len(), held, "nothing arrives");
-    assert_eq!(run.downs, 0, "and nobody is told");
+    assert_eq!(run.downs, 0, "and nobody is notified");
     run.net.heal();
     for _ in 0..50 {
         run.step();

@@ -113,7 +113,7 @@ impl DataDirectory {
         &self.cautions
     }
 
-    /// Gives the directory back: whoever comes next, from whichever host, may
+    /// Gives the directory back: who comes next, from whichever host, may
     /// have it. Dropping it instead leaves the owner's record behind.
     pub fn give_back(self) -> Result<(), ServerError> {
         write_owner(&self.lock, "").map_err(ServerError::file(format!(
@@ -144,7 +144,7 @@ pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
         .map_err(ServerError::file(format!("making {}", path.display())))
 }
 
-/// Makes sure that nobody else gets into a directory, whoever made it.
+/// Makes sure that nobody else gets into a directory, made by whomever.
 pub(crate) fn refuse_shared(path: &Path) -> Result<(), ServerError> {
     let found = std::fs::symlink_metadata(path)
         .map_err(ServerError::file(format!("looking at {}", path.display())))?;
@@ -207,8 +207,8 @@ fn lock(
             }),
         });
     }
-    // The lock is ours, so whoever wrote the record on this machine is dead.
-    // Another host's lock may not be visible from here. The boot tells
+    // The lock is ours, so the process that wrote the record on this machine is dead.
+    // Another host's lock may not be visible from here. The boot id says
     // machines apart that a container's host name does not.
     if let Some(owner) = record
         && owner.host != host.name

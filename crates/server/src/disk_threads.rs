@@ -259,7 +259,7 @@ impl Drop for DiskThreads {
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
             // A panic was a bug in the disk; the operation's answer is missing,
-            // which whoever waits for it notices.
+            // which those who wait for it notice.
             let _ = thread.join();
         }
     }
@@ -300,8 +300,8 @@ mod tests {
     fn carried_out(disk: Poor, operation: Operation) -> (Result<Outcome, DiskError>, Vec<String>) {
         let mut reactor = Reactor::new().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let told = lines.clone();
-        let log = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let kept = lines.clone();
+        let log = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
         let (disk, waker, counters) = (Arc::new(disk), reactor.waker(), Arc::default());
         let threads = DiskThreads::start(disk, waker, log.into(), counters, 1).unwrap();
         threads.submit(Task::Operation {

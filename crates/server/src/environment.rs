@@ -48,8 +48,8 @@ pub trait Environment {
     /// Ends a link without a word. Its peer, if the link was still there.
     fn remove_link(&mut self, link: LinkId) -> Option<Peer>;
 
-    /// The node has put out a message, which is sent at the end of the turn: for whoever
-    /// watches the node, in the order in which it takes and puts out.
+    /// The node has put out a message, which is sent at the end of the turn: for those who
+    /// watch the node, in the order in which it takes and puts out.
     fn observe_output(&mut self, _link: LinkId, _message: &Message) {}
 
     /// Queues a message, and returns how many bytes wait on the link. `None` if it is gone:

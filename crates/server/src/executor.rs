@@ -22,7 +22,7 @@ use wire::message::RequestHead;
 /// How many outputs are gathered at most before they are sent.
 const OUTBOX_MAX: usize = 1024;
 /// So many deliveries of a turn are written before acknowledgements. Writing
-/// one wakes whoever waits for the event; few are no delay for the producer
+/// one wakes who waits for the event; few are no delay for the producer
 /// that is to hear of it after them, but the readers of a popular topic were.
 const DELIVERIES_FIRST: usize = 4;
 /// How often it is looked whether links above the high watermark have sent what waited:
@@ -36,8 +36,8 @@ pub struct Executor<E> {
     node: Node,
     environment: E,
     counters: Arc<Counters>,
-    /// The time that the node was told last.
-    told: Now,
+    /// The time of the node's last input.
+    now: Now,
     /// Links that the node knows.
     links: BTreeSet<net::LinkId>,
     /// Links of which the node knows that more than the high watermark waits to be sent.
@@ -49,7 +49,7 @@ pub struct Executor<E> {
     not_taken: RareLine,
     /// Network outputs of this turn, sent at its end.
     outbox: Vec<Output>,
-    /// Operations that were done at once, not yet told to the node.
+    /// Operations that were done at once, not yet reported to the node.
     inline: VecDeque<(StorageId, OperationToken, Result<Outcome, DiskError>)>,
     /// Empty between calls; its memory is reused.
     done: Vec<Input>,
@@ -60,12 +60,12 @@ impl<E: Environment> Executor<E> {
     /// An executor of an opened node, of whose start the outputs are carried out. At each
     /// listener `pending_connections_max` clients may not have said who they are.
     pub fn new(node: Node, mut environment: E, pending_connections_max: usize) -> Self {
-        let told = environment.now();
+        let now = environment.now();
         let mut executor = Self {
             counters: node.counters().clone(),
             node,
             environment,
-            told,
+            now,
             links: BTreeSet::new(),
             above_watermark: BTreeSet::new(),
             strangers: Strangers::new(pending_connections_max),
@@ -120,8 +120,8 @@ impl<E: Environment> Executor<E> {
     pub fn turn(&mut self) -> bool {
         let mut moved = false;
         loop {
-            self.told = self.environment.now();
-            let began = self.told.monotonic;
+            self.now = self.environment.now();
+            let began = self.now.monotonic;
             let mut idle = false;
             while !self.is_turn_over(began) && self.outbox.len() < OUTBOX_MAX {
                 let Some(event) = self.environment.next_event() else {
@@ -135,7 +135,7 @@ impl<E: Environment> Executor<E> {
             // Deferred work waits until others have what they wait for.
             let behind = self.node.is_behind() && idle && !self.outbox.is_empty();
             let timer = self.node.next_timer().filter(|_| !behind);
-            if timer.is_some_and(|at| at <= self.told.monotonic) {
+            if timer.is_some_and(|at| at <= self.now.monotonic) {
                 moved = true;
                 self.handle(Input::Timer);
             }
@@ -155,14 +155,14 @@ impl<E: Environment> Executor<E> {
     }
 
     fn is_turn_over(&mut self, began: Duration) -> bool {
-        self.environment.is_turn_over(began, self.told.monotonic)
+        self.environment.is_turn_over(began, self.now.monotonic)
     }
 
     /// Hands an input to the node, and carries out what follows, but for what is sent: that
     /// is done at the end of the next turn.
     pub fn handle(&mut self, input: Input) {
-        self.told = self.environment.now();
-        self.node.handle(self.told, input);
+        self.now = self.environment.now();
+        self.node.handle(self.now, input);
         self.carry_out_all();
     }
 
@@ -325,7 +325,7 @@ impl<E: Environment> Executor<E> {
                 result,
             };
             // What was done meanwhile is no wait: the time is that of its cause.
-            self.node.handle(self.told, input);
+            self.node.handle(self.now, input);
         }
     }
 
@@ -355,7 +355,7 @@ impl<E: Environment> Executor<E> {
         }
     }
 
-    /// Tells the node of links that have fallen to the low watermark.
+    /// Reports to the node the links that have fallen to the low watermark.
     fn report_below_watermark(&mut self) {
         if self.above_watermark.is_empty() {
             return;
@@ -380,7 +380,7 @@ impl<E: Environment> Executor<E> {
         let mut above = Vec::new();
         for output in self.outbox.drain(..) {
             let environment = &mut self.environment;
-            // What is for a dead link is dropped: its end has been or will be told.
+            // What is for a dead link is dropped: its end has been or will be reported.
             match output {
                 Output::Send { link, message } => {
                     let id = net::LinkId(link.0);

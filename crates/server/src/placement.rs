@@ -136,7 +136,7 @@ mod tests {
             .unwrap();
         let set = thread.join().unwrap();
         assert_eq!((set.count(), set.is_set(core)), (1, true));
-        // Whoever started it is where it was.
+        // The thread that started it is where it was.
         assert_eq!(at(), before);
     }
 

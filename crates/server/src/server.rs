@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// Starts a server within this program: it listens at an `inproc://`
-    /// address only, of which [`Server::endpoints`] tells, and writes no group file.
+    /// address only, that [`Server::endpoints`] has, and writes no group file.
     pub fn embedded(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
         Self::embedded_with(config, Storages::new(), log)
     }
@@ -268,7 +268,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.handle.drain(self.drain_timeout);
-            // Whoever wants to know how it went calls `drain`.
+            // A program that wants to know how it went calls `drain`.
             let _ = self.join();
         }
     }
@@ -322,7 +322,7 @@ fn run(
     }
 }
 
-/// Tells what events are kept on. The measurement is for the operator alone: where it
+/// Reports what events are kept on. The measurement is for the operator alone: where it
 /// fails, as on a full disk, the server starts without it.
 fn report_storage(log: &ServerLog, path: &Path, file_system: FileSystem) {
     let name = file_system.name;
@@ -342,7 +342,7 @@ fn report_storage(log: &ServerLog, path: &Path, file_system: FileSystem) {
 }
 
 /// The server goes without a time slice of its own where that is not allowed, as in
-/// some containers; whoever wonders why it is slower there finds the reason.
+/// some containers; an operator who wonders why it is slower there finds the reason.
 fn report_slice(log: &ServerLog, slice: Duration, outcome: io::Result<()>) {
     if let Err(error) = outcome {
         let slice_us = slice.as_micros();
@@ -484,10 +484,10 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn a_time_slice_that_is_refused_is_told_with_its_key_and_why() {
+    fn a_time_slice_that_is_refused_is_reported_with_its_key_and_why() {
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let told = lines.clone();
-        let log = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+        let kept = lines.clone();
+        let log = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
         let log = ServerLog::from(log);
         let slice = Duration::from_micros(100);
         report_slice(&log, slice, Ok(()));

@@ -1,6 +1,6 @@
 //! Connections whose clients have not said who they are.
 //!
-//! Whoever reaches a port can open connections and say nothing. Their number is
+//! Anybody who reaches a port can open connections and say nothing. Their number is
 //! bounded for each listener, so that a flood at one leaves the others alone.
 //! Of too many the oldest goes: a client that means well says its Hello at once.
 

@@ -47,7 +47,7 @@ impl ShutdownRequest {
     pub fn drain(&self, timeout: Duration) {
         let timeout_ms = timeout.as_millis().min(u64::MAX.into()) as u64;
         self.drain_timeout_ms.store(timeout_ms, Ordering::Relaxed);
-        // Release: whoever sees the request sees its timeout.
+        // Release: the thread that sees the request sees its timeout.
         self.how.fetch_max(Self::DRAIN, Ordering::Release);
     }
 
@@ -71,7 +71,7 @@ pub enum End {
         /// What failed, and why.
         why: String,
     },
-    /// It was told to end at once.
+    /// It was asked to end at once.
     Killed,
     /// Not everything could be closed within this time.
     TimedOut {

@@ -223,11 +223,11 @@ fn a_directory_whose_path_is_too_long_for_a_socket_has_it_elsewhere() {
 }
 
 #[test]
-fn the_operator_is_told_where_events_lie_and_what_a_sync_costs() {
+fn the_operator_reads_where_events_lie_and_what_a_sync_costs() {
     let directory = tempfile::tempdir().unwrap();
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let told = lines.clone();
-    let report = Arc::new(move |line: &str| told.lock().unwrap().push(line.to_owned()));
+    let kept = lines.clone();
+    let report = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
     let server = Server::start(config(directory.path()), report).unwrap();
     server.drain(WATCHDOG).unwrap();
     let lines = lines.lock().unwrap();

@@ -27,9 +27,9 @@ fn start(directory: &Path, no_shared_memory: bool) -> Server {
 
 fn connect(address: &str) -> (Driver, Lines) {
     let lines = Lines::default();
-    let told = lines.clone();
+    let kept = lines.clone();
     let shm = Shm::new(ShmOptions {
-        report: Arc::new(move |line| told.lock().unwrap().push(line.to_owned())),
+        report: Arc::new(move |line| kept.lock().unwrap().push(line.to_owned())),
         ..ShmOptions::default()
     });
     let options = DriverOptions::default();

@@ -79,7 +79,7 @@ fn poll_all(link: &mut impl Link) -> Vec<LinkEvent> {
     }
 }
 
-/// Writes at random into everything that the peer may write, until told to stop.
+/// Writes at random into everything that the peer may write, until asked to stop.
 fn scribble(memory: &Mapping, seed: u64, stop: &AtomicBool) {
     let mut random = Random(seed);
     let ring_bytes = (memory.bytes() - place::RING) as u64;
@@ -193,9 +193,9 @@ fn a_bad_handshake_falls_back_or_ends_the_connection() {
     // No descriptor with the offer: refused, and the socket serves.
     let (a, b) = UnixStream::pair().unwrap();
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let told = lines.clone();
+    let kept = lines.clone();
     let options = Arc::new(ShmOptions {
-        report: Arc::new(move |line| told.lock().unwrap().push(line.to_owned())),
+        report: Arc::new(move |line| kept.lock().unwrap().push(line.to_owned())),
         ..ShmOptions::default()
     });
     let mut accepting = ShmBytes::accepting(b, None, options.clone());
@@ -326,21 +326,21 @@ fn a_write_is_told_of_when_its_memory_is_free_though_nothing_follows() {
     };
     poll_all(&mut writer);
     writer.write(net::BulkToken(1), write(0));
-    let told = |events: Vec<LinkEvent>| {
+    let reported = |events: Vec<LinkEvent>| {
         let is_told = |event: &&LinkEvent| matches!(event, LinkEvent::WriteDone { .. });
         events.iter().filter(is_told).count()
     };
-    assert_eq!(told(poll_all(&mut writer)), 0, "it is not read yet");
+    assert_eq!(reported(poll_all(&mut writer)), 0, "it is not read yet");
     poll_all(&mut owner);
-    assert_eq!(told(poll_all(&mut writer)), 1);
+    assert_eq!(reported(poll_all(&mut writer)), 1);
     // And where the end of the connection is all that follows.
     writer.write(net::BulkToken(2), write(1000));
-    assert_eq!(told(poll_all(&mut writer)), 0);
+    assert_eq!(reported(poll_all(&mut writer)), 0);
     poll_all(&mut owner);
     drop(owner);
     let events = poll_all(&mut writer);
     assert!(matches!(events.last(), Some(LinkEvent::Down(_))));
-    assert_eq!(told(events), 1);
+    assert_eq!(reported(events), 1);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub struct StreamLink<S> {
     inbox: Inbox,
     regions: Regions,
     reads: Reads,
-    /// What is to be told before anything else is done.
+    /// What is to be reported before anything else is done.
     events: VecDeque<LinkEvent>,
     /// Whether a read, or a write, may move something.
     ready: SourceReady,
@@ -56,7 +56,7 @@ pub struct StreamLink<S> {
     /// said before it went is still read.
     write_error: Option<String>,
     is_due: bool,
-    /// Nobody tells what is ready: every poll has to look.
+    /// Nothing reports what is ready: every poll has to look.
     by_notify: bool,
 }
 
@@ -116,7 +116,7 @@ impl<S: ByteStream> StreamLink<S> {
         self.answer(LinkEvent::WriteDone { token, result });
     }
 
-    /// Queues an answer, before the end of the link if that waits to be told.
+    /// Queues an answer, before the end of the link if that waits to be reported.
     fn answer(&mut self, event: LinkEvent) {
         let at = match self.events.back() {
             Some(LinkEvent::Down(_)) => self.events.len() - 1,
@@ -210,7 +210,7 @@ impl<S: ByteStream> StreamLink<S> {
         written.bytes
     }
 
-    /// Lets go of what was written and is needed no more, and tells of it.
+    /// Lets go of what was written and is needed no more, and reports it.
     fn settle(&mut self) {
         if !self.outbox.is_settled()
             && let Some(stream) = &mut self.stream
@@ -455,11 +455,11 @@ impl<S: ByteStream> Link for StreamLink<S> {
         match self.phase {
             Phase::Connecting => true,
             Phase::Up => {
-                let told = self
+                let reported = self
                     .stream
                     .as_ref()
                     .is_some_and(ByteStream::reports_writable);
-                !self.ready.writable && !told
+                !self.ready.writable && !reported
             }
             Phase::Down => false,
         }

@@ -50,7 +50,7 @@ pub(super) fn checksum_count(bytes: usize, block_bytes: u32) -> usize {
     }
 }
 
-/// What is wrong with a read, whoever asks it.
+/// What is wrong with a read, by whichever side.
 fn check(bytes: usize, block_bytes: u32) -> Result<(), String> {
     check_chunk("read", bytes as u64)?;
     if block_bytes != 0 && block_bytes < BLOCK_BYTES_MIN {

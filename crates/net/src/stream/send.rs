@@ -44,7 +44,7 @@ pub(super) struct Frame {
     piece: usize,
     /// How much of that piece is written.
     piece_written: usize,
-    /// The region write that this frame is, to be told when it is out.
+    /// The region write that this frame is, to be reported when it is out.
     write: Option<BulkToken>,
     /// Whether this answers a read of the other side.
     answer: bool,

@@ -20,7 +20,7 @@ use wire::message::Region;
 pub enum Part {
     /// Sends messages without end.
     Talk,
-    /// Exposes memory, tells of it, and lets it be read.
+    /// Exposes memory, announces it, and lets it be read.
     Expose,
     /// Takes messages, one in a while, and counts them.
     Slow,

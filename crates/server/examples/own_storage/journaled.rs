@@ -3,7 +3,7 @@
 //! synced there, and is done again when they are opened.
 //!
 //! It shows what a storage is: state that changes with each call, operations
-//! that others carry out, events that tell what became of calls. What is in
+//! that others carry out, events that report what became of calls. What is in
 //! memory is a [`log::MemoryLog`], driven by this one. As an example it leaves
 //! out what a storage for long runs needs: the file never gets shorter, and a
 //! record that is damaged counts as the torn end of the file.
@@ -332,7 +332,7 @@ impl Journaled {
         Ok(())
     }
 
-    /// Takes over what the inner storage tells. What it has lost must not come
+    /// Takes over what the inner storage reports. What it has lost must not come
     /// back with the next opening.
     fn drain(&mut self) {
         while let Some(event) = self.inner.poll_event() {

@@ -147,10 +147,10 @@ pub(super) fn writes_come_before_what_follows(place: &mut dyn Place) {
     let [client, server] = &mut pair.sides;
     let bytes = 5 * BULK_CHUNK_BYTES + 77;
     let data = pattern(3, bytes);
-    let told = Arc::new(Mutex::new(vec![0u8; bytes + 10]));
-    let tell = told.clone();
+    let seen = Arc::new(Mutex::new(vec![0u8; bytes + 10]));
+    let kept = seen.clone();
     let target = Target::new(vec![0u8; bytes + 10]).with_on_received(move |at, received| {
-        tell.lock().unwrap()[at..at + received.len()].copy_from_slice(received);
+        kept.lock().unwrap()[at..at + received.len()].copy_from_slice(received);
     });
     let region = client.link.lend(target);
     for (token, chunk) in data.chunks(BULK_CHUNK_BYTES).enumerate() {
@@ -181,9 +181,12 @@ pub(super) fn writes_come_before_what_follows(place: &mut dyn Place) {
         "written before the message"
     );
     assert!(memory[..5] == [0; 5] && memory[5 + bytes..] == [0; 5]);
-    // In one process the other side writes, and tells of nothing.
+    // In one process the other side writes, and reports nothing.
     if !pair.sides[0].link.peer().in_process {
-        assert!(told.lock().unwrap()[..] == memory[..], "told of all of it");
+        assert!(
+            seen.lock().unwrap()[..] == memory[..],
+            "all of it is reported"
+        );
     }
     assert!(pair.sides[0].link.reclaim(&region).is_none(), "only once");
     pair.until(place, "all writes answered", |sides| {

@@ -161,7 +161,7 @@ impl World {
                     let notifies = connection.notifies.iter().flatten();
                     self.to_notify.extend(notifies.cloned());
                 }
-                // What is behind the cut goes nowhere, and nobody can tell.
+                // What is behind the cut goes nowhere, and nobody can know.
                 return;
             }
             let piece = &bytes[taken..taken + length];
