@@ -41,12 +41,12 @@ const RESERVE_STEP_BYTES: u64 = 64 << 10;
 /// full batches follow: one on its way to the server while the other's
 /// acknowledgement is on its way back.
 const ADAPTIVE_IN_FLIGHT: usize = 2;
-/// Full batches of a partition that wait above which whoever fills another
+/// Full batches of a partition that wait above which the thread that fills another
 /// one lets others run first: where the runtime thread has no core of its own,
 /// a batch is then sent while it is in the cache.
 const BACKLOG: usize = 2;
 
-/// A batch of up to this is sealed and sent by whoever pushed into it, if
+/// A batch of up to this is sealed and sent by the thread that pushed into it, if
 /// little is under way: that takes less time than to wake another thread.
 const INLINE_SEND_BYTES_MAX: usize = 16 << 10;
 /// Batches that may be under way then: an event for each of a few partitions
@@ -145,7 +145,7 @@ impl PartitionQueue {
 struct Queue {
     partitions: Vec<PartitionQueue>,
     selector: Box<dyn PartitionSelector>,
-    /// Whether the core was told to look and has not looked yet.
+    /// Whether the core was notified and has not looked yet.
     notified: bool,
     /// Batches of all partitions that the core has taken and that are not acknowledged.
     in_flight: usize,
@@ -181,7 +181,7 @@ pub(crate) struct ProducerShared {
     pub metadata_buffers: Arc<FreeList>,
     pub inline_buffers: Arc<FreeList>,
     pub refusals: Arc<Refusals>,
-    /// What full topics have refused, for the next flush to tell.
+    /// What full topics have refused, for the next flush to report.
     pub losses: Arc<Losses>,
     /// Written by the core when the producer was opened.
     pub identity: RwLock<Identity>,
@@ -194,7 +194,7 @@ pub(crate) struct ProducerShared {
     altered: RwLock<Option<Arc<Altered>>>,
     serializer: Option<Arc<dyn Serializer>>,
     /// Whether nobody waits for events to be stored: something else will come
-    /// of them, that tells as much.
+    /// of them, that says as much.
     quiet: AtomicBool,
     /// Guards the gathering; held to add one event, or for the core to take batches.
     queue: Mutex<Queue>,
@@ -695,14 +695,14 @@ impl ProducerShared {
 
     /// The flush that is over when these batches are.
     pub fn flush_of(&self, last: Vec<Arc<BatchPromise>>) -> FlushFuture {
-        let told = OnceLock::new();
+        let kept = OnceLock::new();
         // Not the producer: a flush that is kept does not keep its memory.
         let (journal, losses) = (self.journal.clone(), self.losses.clone());
         FlushFuture {
             last,
-            // Whoever asks this flush again is told the same.
+            // A caller that asks this flush again gets the same.
             finish: Arc::new(move || {
-                let outcome = told.get_or_init(|| {
+                let outcome = kept.get_or_init(|| {
                     let synced = journal.as_ref().map_or(Ok(()), |journal| journal.sync());
                     synced.and_then(|()| losses.take())
                 });

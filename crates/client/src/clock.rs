@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The clock that the core's times are told by: time since a fixed moment.
+/// The clock of the core's times: time since a fixed moment.
 /// Callers' threads read it as well, so that deadlines are of one time.
 pub(crate) enum Clock {
     /// The machine's, counted from this moment.
     Machine(Instant),
-    /// What was said last, nanoseconds, by whoever runs the core. A
+    /// What was said last, nanoseconds, by what runs the core. A
     /// simulation's one thread writes it and reads it.
     Said(AtomicU64),
 }

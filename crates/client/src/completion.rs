@@ -132,7 +132,7 @@ impl<S> Completion<S> {
 
     /// Notifies those that were taken after the state has changed; not under the lock.
     pub fn notify(&self, waiters: Waiters, resolver: Option<&(impl Resolver + ?Sized)>) {
-        self.done.tell();
+        self.done.notify();
         if let Some(resolver) = resolver {
             resolver.notify();
         }

@@ -298,7 +298,7 @@ impl Consumer {
         replier.reply(request, metadata, data.into(), false, false)
     }
 
-    /// Has made what the first reply waits for: gives what tells when that is
+    /// Has made what the first reply waits for: gives a future of when that is
     /// over, or `None` if no reply waits for it any more.
     ///
     /// # Errors
@@ -714,21 +714,21 @@ fn follow_changes(open: &Open) -> Result<(), ClientError> {
         return Err(Refused::InCallback.error("a pull", &open.feed.name));
     }
     open.feed.visit()?;
-    let tell = |callback: &Option<Arc<PartitionsCallback>>, partitions: &[PartitionIndex]| {
+    let call = |callback: &Option<Arc<PartitionsCallback>>, partitions: &[PartitionIndex]| {
         if let Some(callback) = callback {
             callback(partitions);
         }
     };
     while let Some(change) = open.feed.take_change() {
         match change {
-            Change::Assigned(partitions) => tell(&member.on_assigned, &partitions),
+            Change::Assigned(partitions) => call(&member.on_assigned, &partitions),
             Change::Lost(partitions) => {
                 forget(open, &partitions);
-                tell(&member.on_lost, &partitions);
+                call(&member.on_lost, &partitions);
             }
             Change::Revoking(partitions) => {
                 forget(open, &partitions);
-                tell(&member.on_revoking, &partitions);
+                call(&member.on_revoking, &partitions);
                 open.feed.mailbox.send(Command::Release {
                     consumer: open.feed.key,
                     partitions,

@@ -56,7 +56,7 @@ pub(crate) struct DataReader {
     allocator: Option<Arc<DataAllocator>>,
     pool: Pool,
     read: Box<ReadData>,
-    /// Told when data has come.
+    /// Notified when data has come.
     on_read: Arc<dyn Fn() + Send + Sync>,
 }
 

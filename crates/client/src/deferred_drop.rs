@@ -1,8 +1,8 @@
 //! Deferred drop: the ends of what is the program's, where the client is the last to hold it.
 //!
 //! What ends may be a program's callback, and its end may take a lock: an
-//! interpreter's, most of all. Whoever holds that lock may be waiting for
-//! something of the client, and so for whoever drives it. So nothing of that
+//! interpreter's, most of all. The thread that holds that lock may be waiting for
+//! something of the client, and so for the driving thread. So nothing of that
 //! kind ends on a thread that drives.
 
 use crate::callbacks;

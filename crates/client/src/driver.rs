@@ -503,7 +503,7 @@ struct PartsToRead {
     what: String,
     parts: VecDeque<Part>,
     done: Parts,
-    /// Where the outcome of all is put, and who is told then.
+    /// Where the outcome of all is put, and who is notified then.
     outcome: Arc<Mutex<Option<Result<Parts, ClientError>>>>,
     promise: Promise,
 }

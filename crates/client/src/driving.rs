@@ -22,7 +22,7 @@ impl InlineSend {
     }
 }
 
-/// What drives the core: a thread of the client's and whoever waits in its
+/// What drives the core: a thread of the client's and a thread that waits in its
 /// place, or callers alone.
 pub(crate) trait Driving: Send + Sync {
     /// Whether callers alone drive, and there is no thread of the client's.
@@ -51,7 +51,7 @@ pub(crate) trait Driving: Send + Sync {
     fn leave(&self);
 }
 
-/// One who waits for what another thread brings: while there is one, whoever
+/// One who waits for what another thread brings: while there is one, the thread that
 /// drives in the thread's place leaves nothing behind.
 pub(crate) struct PassiveWaiter(Option<Arc<dyn Driving>>);
 

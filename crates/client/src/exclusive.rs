@@ -7,10 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
-/// The puller of a consumer: whoever pulls has it.
+/// The puller of a consumer: the thread that pulls has it.
 ///
 /// Where nothing of the user's is called it is a lock, held for a short time.
-/// Else whoever has it takes it out, so that others can wait for it with a
+/// Else the thread that has it takes it out, so that others can wait for it with a
 /// deadline, and the same thread is refused it: a selector that pulls would
 /// wait for itself.
 pub(crate) struct Exclusive<T> {
@@ -130,7 +130,7 @@ impl<T> Exclusive<T> {
         }
     }
 
-    /// Drops it: now, or when whoever has it gives it back.
+    /// Drops it: now, or when the thread that has it gives it back.
     pub fn end(&self) {
         let was = std::mem::replace(&mut *self.lock(), Slot::Gone);
         self.back.notify_all();

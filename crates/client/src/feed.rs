@@ -157,10 +157,10 @@ impl<D: Delivery> Feed<D> {
         self.guarded.lock().expect("no holder panics here")
     }
 
-    /// Wakes whoever waits: there is something to look at.
+    /// Wakes who waits: there is something to look at.
     pub fn notify(&self) {
         self.lock().news += 1;
-        self.arrived.tell();
+        self.arrived.notify();
         self.mailbox.notify();
         if let Some(on_arrival) = self.on_arrival.get() {
             on_arrival();

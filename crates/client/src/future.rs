@@ -37,7 +37,7 @@ impl Stored {
 pub(crate) struct Deferred {
     /// Of the producer that has it.
     pub producer: u64,
-    /// [`WAITING`], then one of the others. Whoever sets it has the event.
+    /// [`WAITING`], then one of the others. Who sets it has the event.
     step: AtomicU8,
     /// What became of it in its batch.
     pub put: OnceLock<PushFuture>,
@@ -97,7 +97,7 @@ impl TakenBack {
     }
 }
 
-/// In place of an event's index: whoever asks is asked about none of them.
+/// In place of an event's index: who asks is asked about none of them.
 const WHOLE_BATCH: u32 = u32::MAX;
 
 impl BatchPromise {
@@ -140,7 +140,7 @@ impl BatchPromise {
         })
     }
 
-    /// Tells all futures of the batch, with one wake-up.
+    /// Notifies all futures of the batch, with one wake-up.
     pub fn resolve(&self, outcome: Result<Stored, ClientError>) {
         if self.outcome.set(outcome).is_err() {
             return;
@@ -162,7 +162,7 @@ impl BatchPromise {
     /// Where an event of the batch is now that others may have been taken
     /// back; `None` if it was itself.
     pub fn place(&self, index: u32) -> Option<u32> {
-        // Acquire: whoever was told that an event was taken back sees it here.
+        // Acquire: a thread that knows that an event was taken back sees it here.
         if !self.has_cancelled.load(Ordering::Acquire) {
             return Some(index);
         }
@@ -173,7 +173,7 @@ impl BatchPromise {
     }
 
     /// Notes that an event was taken back. Who is to hear of it is returned,
-    /// for [`BatchPromise::tell_cancelled`].
+    /// for [`BatchPromise::notify_cancelled`].
     pub fn cancel(&self, index: u32) -> Waiters {
         let mut taken_back = self.completion.lock();
         if let Err(place) = taken_back.events.binary_search(&index) {
@@ -184,7 +184,7 @@ impl BatchPromise {
     }
 
     /// Notifies those who wait for an event that it was taken back.
-    pub fn tell_cancelled(&self, who: Waiters) {
+    pub fn notify_cancelled(&self, who: Waiters) {
         self.completion.notify(who, Some(&*self.mailbox));
     }
 
@@ -193,7 +193,7 @@ impl BatchPromise {
         self.on_done(WHOLE_BATCH, callback);
     }
 
-    /// Calls `callback`, which is one of ours, on whichever thread tells, when
+    /// Calls `callback`, which is one of ours, on whichever thread notifies, when
     /// there is something to say about an event; at once if there is.
     pub fn on_done(&self, index: u32, callback: Callback) {
         let is_done = |taken_back: &TakenBack| taken_back.has(index) || self.outcome().is_some();
@@ -315,7 +315,7 @@ impl PushFuture {
         self.batch.on_done(self.index, callback);
     }
 
-    /// [`PushFuture::on_done`] for a callback of ours, on whichever thread tells.
+    /// [`PushFuture::on_done`] for a callback of ours, on whichever thread notifies.
     pub(crate) fn on_done_here(&self, callback: Box<dyn FnOnce() + Send>) {
         self.batch.on_done(self.index, callback);
     }

@@ -37,7 +37,7 @@ type PullerOf<D> = Puller<<D as Pull>::Arrivals>;
 /// A consumer in the process that opened it.
 pub(crate) struct Handle<D: Pull> {
     pub feed: Arc<Feed<D>>,
-    /// Whoever pulls has it, never while waiting for the network; and whoever
+    /// The thread that pulls has it, never while waiting for the network; and one that
     /// takes in what arrives, if nobody pulls.
     pub puller: Arc<Exclusive<PullerOf<D>>>,
     pub own: D::Own,
@@ -48,7 +48,7 @@ impl<D: Pull> Drop for Handle<D> {
         D::end(self);
         // Callbacks end on this thread, for the core may outlive this.
         self.feed.set_on_ready(None);
-        // It may hold the last handle of the driver, which whoever drives must not drop.
+        // It may hold the last handle of the driver, which the driving thread must not drop.
         self.puller.end();
     }
 }

@@ -1,4 +1,4 @@
-//! What a full topic has refused since somebody was told of it.
+//! What a full topic has refused since somebody was notified of it.
 
 use crate::error::ClientError;
 use std::sync::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ impl Losses {
     }
 
     /// A batch was refused. What a topic drops by its own policy is no failure
-    /// of the producer: its futures tell.
+    /// of the producer: its futures say so.
     pub fn note(&self, events: u32, error: &ErrorReply) {
         if error.code == ErrorCode::TopicFull {
             let mut refused = self.lock();
@@ -25,7 +25,7 @@ impl Losses {
         }
     }
 
-    /// Tells once.
+    /// Reports once.
     pub fn take(&self) -> Result<(), ClientError> {
         match self.lock().take() {
             None => Ok(()),

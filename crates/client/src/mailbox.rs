@@ -93,7 +93,7 @@ pub(crate) enum Command {
         consumer: u64,
         partitions: Vec<PartitionIndex>,
     },
-    /// The program is back at its group, and was told that its member had left.
+    /// The program is back at its group, and was notified that its member had left.
     RejoinGroup(u64),
     /// A queue's consumer has settlements to send.
     Settle(u64),
@@ -106,7 +106,7 @@ pub(crate) enum Command {
         lease: Lease,
         promise: Promise,
     },
-    /// The program is back at its queue, and was told that its member had left.
+    /// The program is back at its queue, and was notified that its member had left.
     RejoinQueue(u64),
     /// The consumer takes nothing new after that time, and leaves after that.
     WindDownQueue {
@@ -145,7 +145,7 @@ pub struct Counters {
     pub frames_received: AtomicU64,
     /// Heartbeats among the messages sent.
     pub heartbeats_sent: AtomicU64,
-    /// Times that a command woke whoever drives.
+    /// Times that a command woke the driving thread.
     pub wakeups: AtomicU64,
     /// Batches sent, again ones included.
     pub batches_sent: AtomicU64,
@@ -250,11 +250,11 @@ impl Liveness {
 pub(crate) struct Mailbox {
     /// Guards the commands; held for a push or a swap.
     commands: Mutex<Vec<Command>>,
-    /// Whether there are any. Written under the lock; read without, by whoever
+    /// Whether there are any. Written under the lock; read without, by a thread that
     /// drives, who looks far more often than there are.
     has_some: AtomicBool,
-    /// True while whoever drives may be asleep. Set by him before he
-    /// looks at the commands a last time; taken by whoever wakes it.
+    /// True while the driving thread may be asleep. Set by it before it
+    /// looks at the commands a last time; taken by the thread that wakes it.
     asleep: AtomicBool,
     waker: OnceLock<Notify>,
     /// Who drives the core; nobody where a simulation does. The session owns it.
@@ -344,11 +344,11 @@ impl Mailbox {
         }
     }
 
-    /// Something was told that somebody may wait for. Where that was not by
-    /// whoever drives, who waits may be the one who drives, and asleep.
+    /// Something was reported that somebody may wait for. Where that was not by
+    /// the driving thread, who waits may be the one who drives, and asleep.
     pub fn notify(&self) {
         // Either this sees that he sleeps, or he, who looks again after he has
-        // said so, what was told.
+        // said so, what was reported.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
             self.wake();
@@ -369,7 +369,7 @@ impl Mailbox {
         }
     }
 
-    /// Wakes whoever drives, or is to drive.
+    /// Wakes the thread that drives, or is to drive.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker();
@@ -422,7 +422,7 @@ impl Mailbox {
         std::mem::swap(&mut *commands, into);
     }
 
-    /// Whoever drives is about to sleep, and looks a last time at what he
+    /// The driving thread is about to sleep, and looks a last time at what it
     /// waits for after this. False if there is something to do.
     pub fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);

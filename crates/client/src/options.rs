@@ -33,7 +33,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// At `address`, without a token and whoever answers.
+    /// At `address`, without a token, whichever server answers.
     pub fn address(address: impl Into<String>) -> Self {
         Self::Address {
             address: address.into(),
@@ -56,7 +56,7 @@ impl fmt::Display for Endpoint {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Progress {
     /// A thread of the driver's own, and in its place, while the network is
-    /// quiet, whoever waits. Callbacks come on that thread.
+    /// quiet, whichever thread waits. Callbacks come on that thread.
     #[default]
     Thread,
     /// The caller: by [`crate::Driver::progress`], whenever
@@ -90,7 +90,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// Told of each gap.
+/// Called for each gap.
 pub type GapCallback = dyn Fn(PartitionIndex, &Gap) + Send + Sync;
 
 /// Hears what pulls without a deadline wait for.
@@ -262,8 +262,8 @@ pub struct ProducerOptions {
     /// long as [`DriverOptions::request_timeout`], if that is less. Default 120 s.
     pub ack_timeout: Duration,
     /// Threads of the producer's that validate and serialize. Default 0:
-    /// whoever pushes does, and is told of a refusal by the push itself. With
-    /// threads a push copies the metadata and returns, and its future tells.
+    /// the thread that pushes does, and the push itself returns a refusal. With
+    /// threads a push copies the metadata and returns, and its future has the refusal.
     /// Worth it where a schema or a plugin takes longer than a thread's wake-up,
     /// some 20 us. A quarter of the budget is for what waits for them.
     pub threads: usize,
@@ -330,7 +330,7 @@ impl fmt::Debug for DataMode {
     }
 }
 
-/// Told of partitions of a group that came or are to go.
+/// Called with partitions of a group that came or are to go.
 pub type PartitionsCallback = dyn Fn(&[PartitionIndex]) + Send + Sync;
 
 /// What a member of a group can choose.
@@ -444,9 +444,9 @@ impl DataMode {
 }
 
 impl ConsumerOptions {
-    /// Without anything of the program's: whoever drives may come to drop
+    /// Without anything of the program's: the driving thread may come to drop
     /// them, and the end of a callback may take locks that the program holds
-    /// while it waits for whoever drives.
+    /// while it waits for the driving thread.
     pub(crate) fn without_callbacks(&self) -> Self {
         Self {
             data: DataMode::None,

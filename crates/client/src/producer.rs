@@ -169,7 +169,7 @@ impl Producer {
     /// # Errors
     /// - [`ClientError::Invalid`] when the topic's validator, limit or
     ///   partition selector refuses the event; with
-    ///   [`ProducerOptions::threads`] that is the future's to tell;
+    ///   [`ProducerOptions::threads`] the future has it;
     /// - [`ClientError::UnknownPartition`] when the topic has no such
     ///   partition, or none yet;
     /// - [`ClientError::Budget`] or [`ClientError::Timeout`] at the budget;
@@ -312,7 +312,7 @@ impl Drop for Producer {
             && open.shared.failure().is_none()
             && !open.is_drained()
         {
-            // Whoever cares for the outcome holds futures, or calls `close`.
+            // A program that cares for the outcome holds futures, or calls `close`.
             let _ = open.flush().wait(self.options.ack_timeout);
         }
     }

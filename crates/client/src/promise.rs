@@ -163,7 +163,7 @@ impl Slot {
         self.completion.notify(waiters, self.answerer().as_deref());
     }
 
-    /// Calls `callback`, which is one of ours, on whichever thread tells, when
+    /// Calls `callback`, which is one of ours, on whichever thread resolves it, when
     /// there is an answer; at once if there is one.
     pub fn on_done(&self, callback: Box<dyn FnOnce() + Send>) {
         if let Err(callback) = self.on_resolved(callback) {
@@ -236,7 +236,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// What tells of a promise with this slot.
+    /// The future of a promise with this slot.
     pub(crate) fn of(slot: Arc<Slot>) -> Self {
         Self { slot }
     }
@@ -387,7 +387,7 @@ impl<T> Pending<T> {
     }
 
     /// Hands the answer to `take`, which is one of ours, on whichever thread
-    /// tells, when it is there; at once if it is.
+    /// resolves it, when it is there; at once if it is.
     pub(crate) fn hand_to(mut self, take: impl FnOnce(Result<T, ClientError>) + Send + 'static)
     where
         T: 'static,
@@ -414,7 +414,7 @@ impl<T> Pending<T> {
         self.slot.cancel();
     }
 
-    /// What tells of the answer, and lives on when it was taken.
+    /// The future of the answer, which lives on when it was taken.
     pub fn answered(&self) -> Answered {
         Answered::of(self.slot.clone())
     }
@@ -432,7 +432,7 @@ impl<T> Pending<T> {
     }
 
     /// Calls `callback`, which is one of ours, when the answer comes, on
-    /// whichever thread tells; never if it is there. So it is not called from
+    /// whichever thread resolves it; never if it is there. So it is not called from
     /// here, and locks may be held.
     pub(crate) fn on_news(&self, callback: Callback) {
         drop(self.slot.on_resolved(callback));

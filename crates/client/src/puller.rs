@@ -8,7 +8,7 @@ use crate::read_ahead::{Next, ReadAhead, Waiting};
 use wire::PartitionIndex;
 use wire::record::Gap;
 
-/// What has arrived for one kind of consumer, as whoever pulls takes it.
+/// What has arrived for one kind of consumer, as the puller takes it.
 pub(crate) trait Arrivals: Send {
     /// An event, with what the kind knows of it.
     type Taken;
@@ -55,7 +55,7 @@ impl<A: Arrivals> Puller<A> {
     }
 
     /// Data that did not come along has arrived: begins to read it. For
-    /// whoever takes in what arrives; nothing of the user's is called.
+    /// the thread that takes in what arrives; nothing of the user's is called.
     pub fn begin_early(&mut self) {
         if self.failure.is_none() {
             let arrivals = &mut self.arrivals;

@@ -322,7 +322,7 @@ impl Drop for QueueConsumer {
         if let Some(open) = self.slot.get()
             && open.feed.mailbox.can_wait()
         {
-            // Whoever cares for the outcome calls `close`.
+            // A program that cares for the outcome calls `close`.
             let _ = begin_close(&open, self.options.session_timeout).wait();
         }
     }

@@ -130,7 +130,7 @@ impl ReadAhead {
     }
 
     /// The data of a batch could not be read. What another try cannot help is
-    /// told: a consumer does not stand still before it.
+    /// reported: a consumer does not stand still before it.
     fn not_read(&mut self, failed: Begun, error: ClientError) -> Result<Option<Next>, ClientError> {
         // What was begun behind it keeps its place behind it. Several of these may be single events of one
         // batch, whose rest waits already: each is joined to that rest, or its events would come twice.
@@ -177,7 +177,7 @@ impl ReadAhead {
             let readings = self.begun.iter().flat_map(|begun| &begun.reading);
             let bytes: u64 = readings.map(Reading::bytes).sum();
             let wanted = Wanted {
-                // It is told when all before it was handed out.
+                // It is reported when all before it was handed out.
                 gap: self.current.is_none() && self.begun.is_empty(),
                 data_bytes_max: bytes_max.saturating_sub(bytes),
             };
@@ -209,7 +209,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Begins a batch, or its first event alone; then it tells where the rest begins.
+    /// Begins a batch, or its first event alone; then it returns where the rest begins.
     fn begin(&self, waiting: &Waiting) -> Result<(Begun, Option<Offset>), ClientError> {
         let count = waiting.batch.columns.events.len() as u32;
         let mut ready = Ready {

@@ -230,7 +230,7 @@ fn visible(partition: &PartitionDescription) -> Position {
 #[derive(Debug)]
 pub struct Reader {
     consumer: Consumer,
-    /// Held by whoever takes events, never while waiting.
+    /// Held by the thread that takes events, never while waiting.
     bounds: Mutex<Bounds>,
     /// The process that it belongs to.
     generation: u64,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use wire::ErrorReply;
 
 /// Of one producer, the last refusal of each partition that has stored
-/// nothing since. Written by the core, read by whoever gives up waiting.
+/// nothing since. Written by the core, read by a thread that gives up waiting.
 #[derive(Default)]
 pub(crate) struct Refusals {
     last: Mutex<BTreeMap<u32, ErrorReply>>,

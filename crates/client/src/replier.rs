@@ -41,7 +41,7 @@ enum Making {
     None,
     /// Somebody has begun to.
     Begun(Promise),
-    /// Told to whoever replies next; then it is tried again.
+    /// Returned to the next one that replies; then it is tried again.
     Failed(ClientError),
     Made(Arc<Producer>),
 }
@@ -69,7 +69,7 @@ impl Replier {
         self.making.lock().expect("no holder panics here")
     }
 
-    /// Has the producer made, if it is not: what tells that it is, or has failed.
+    /// Has the producer made, if it is not: a future of when it is, or has failed.
     pub fn begin(self: &Arc<Self>) -> Option<Answered> {
         let mut making = self.making();
         match &*making {
@@ -88,13 +88,13 @@ impl Replier {
         *making = Making::Begun(promise.clone());
         // What is begun now may end at once, on this thread.
         drop(making);
-        let (replier, told) = (self.clone(), promise.clone());
+        let (replier, resolved) = (self.clone(), promise.clone());
         self.begin_producer().hand_to(move |made| {
             *replier.making() = match made {
                 Ok(producer) => Making::Made(Arc::new(producer)),
                 Err(error) => Making::Failed(error),
             };
-            told.resolve(Ok(Reply::default()));
+            resolved.resolve(Ok(Reply::default()));
         });
         Some(Answered::of(promise.slot().clone()))
     }

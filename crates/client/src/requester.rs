@@ -141,7 +141,7 @@ impl Requester {
             Ok(replies) => {
                 let opened = topic.begin_producer(options.producer);
                 opened.then(move |producer| {
-                    // The reply tells that the request was stored.
+                    // The reply says that the request was stored.
                     producer.set_quiet(true);
                     let inner = Inner::new(replies, outer, first);
                     let title = topic.name();
@@ -199,7 +199,7 @@ impl Requester {
         let what = &self.replies;
         let slot: Slot = Arc::new(Mutex::new(Answer::gathering(gather)));
         let (promise, number) = self.send(event, deadline, what, slot.clone(), true)?;
-        // Both are on their way at once: whoever is live when the request comes is asked.
+        // Both are on their way at once: who is live when the request comes is asked.
         let (inner, answer) = (Arc::downgrade(&self.inner), slot.clone());
         let live = self.topic.begin_describe_consumers("");
         live.hand_to(move |live| {
@@ -352,7 +352,7 @@ impl Inner {
         self.waiting.lock().expect("no holder panics here")
     }
 
-    /// Takes replies that have arrived, on the thread that they arrived on: whoever
+    /// Takes replies that have arrived, on the thread that they arrived on: the one that
     /// waits is woken once. One thread at a time does; reading data may call it
     /// again meanwhile.
     fn take(&self) {
@@ -361,7 +361,7 @@ impl Inner {
         {
             self.look_again.store(false, Ordering::SeqCst);
             // What cannot be read now is tried again with the next arrival;
-            // whoever waits for it has a deadline.
+            // who waits for it has a deadline.
             while let Ok(Some(reply)) = self.replies.look() {
                 self.arrived(reply);
             }

@@ -116,7 +116,7 @@ struct State {
     is_servers: bool,
     /// When the last one ended in which the server had a part, and what it was.
     ended: Option<(Duration, Hindrance)>,
-    /// When somebody was told of it last.
+    /// When somebody was notified of it last.
     reported_at: Option<Duration>,
 }
 
@@ -209,7 +209,7 @@ impl Standing {
             let since = ended.saturating_sub(state.hindered_at);
             drop(state);
             if was_told {
-                self.tell(mailbox, since, None);
+                self.notify(mailbox, since, None);
             }
             return None;
         };
@@ -221,11 +221,11 @@ impl Standing {
         state.reported_at = Some(now);
         drop(state);
         let reason = self.error(&hindrance, "", now, mailbox);
-        self.tell(mailbox, since, Some(reason));
+        self.notify(mailbox, since, Some(reason));
         Some(REPORT_EVERY)
     }
 
-    fn tell(&self, mailbox: &Mailbox, since: Duration, reason: Option<ClientError>) {
+    fn notify(&self, mailbox: &Mailbox, since: Duration, reason: Option<ClientError>) {
         if let Some(on_waiting) = mailbox.on_waiting() {
             on_waiting(&Waiting {
                 consumer: self.title.clone(),
@@ -336,8 +336,8 @@ mod tests {
     #[test]
     fn who_waits_for_ever_reports_it_every_ten_seconds_and_the_end_once() {
         let (mailbox, standing) = ground();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hears = told.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let hears = reported.clone();
         mailbox.set_on_waiting(Arc::new(move |waiting: &Waiting| {
             hears.lock().unwrap().push(waiting.to_string());
         }));
@@ -352,16 +352,16 @@ mod tests {
         mailbox.clock().set(seconds(136));
         assert_eq!(standing.report(&mailbox), None);
         assert_eq!(standing.report(&mailbox), None);
-        // An outage that nobody was told of ends in silence as well.
+        // An outage that nobody was notified of ends in silence as well.
         standing.note(seconds(140), Some(Hindrance::Away));
         mailbox.clock().set(seconds(141));
         standing.report(&mailbox);
         standing.note(seconds(142), None);
         standing.report(&mailbox);
-        let told = told.lock().unwrap();
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert!(told[0].starts_with("consumer c of t has waited for 10 s: no server"));
-        assert!(told[2].starts_with("consumer c of t has waited for 30 s"));
-        assert_eq!(told[3], "consumer c of t goes on, after 35 s");
+        let reported = reported.lock().unwrap();
+        assert_eq!(reported.len(), 4, "{reported:?}");
+        assert!(reported[0].starts_with("consumer c of t has waited for 10 s: no server"));
+        assert!(reported[2].starts_with("consumer c of t has waited for 30 s"));
+        assert_eq!(reported[3], "consumer c of t goes on, after 35 s");
     }
 }

@@ -1,5 +1,5 @@
 //! A producer's threads: they validate and serialize what is pushed, so that
-//! whoever pushes only copies.
+//! the thread that pushes only copies.
 //!
 //! A push becomes a job with a number. With [`Ordering::Strict`] what the
 //! threads are done with waits until all before it are in their batches; one
@@ -354,18 +354,18 @@ fn put(producer: &ProducerShared, done: Done) {
         Ok(future) => {
             let known = future.clone();
             if let Some(deferred) = promise.deferred() {
-                // Put once, by whoever has taken it.
+                // Put once, by the thread that has taken it.
                 let _ = deferred.put.set(future.clone());
             }
-            let told = Box::new(move || {
-                let outcome = known.try_get().expect("told that it is known");
+            let resolved = Box::new(move || {
+                let outcome = known.try_get().expect("called when it is known");
                 promise.resolve(outcome.map(|id| Stored {
                     partition: id.partition,
                     incarnation: id.incarnation,
                     base_offset: id.offset,
                 }));
             });
-            future.batch.on_done(future.index, told);
+            future.batch.on_done(future.index, resolved);
         }
     }
 }

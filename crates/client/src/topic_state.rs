@@ -1,4 +1,4 @@
-//! What is known of a topic, whoever holds it.
+//! What is known of a topic, shared by its handles.
 
 use crate::error::ClientError;
 use memory::fork::ForkSlot;
@@ -24,7 +24,7 @@ pub(crate) struct TopicState {
     altered: ForkSlot<Mutex<Option<Arc<Definition>>>>,
     /// Where what the definition names comes from, if it is a plugin.
     pub plugins: Arc<dyn Plugins>,
-    /// Made when it is first needed: whoever only describes needs no plugin.
+    /// Made when it is first needed: a program that only describes needs no plugin.
     serializer: OnceLock<Arc<dyn Serializer>>,
     /// How many partitions there are: read by every push, so kept apart.
     partition_count: AtomicU32,
@@ -71,7 +71,7 @@ impl TopicState {
     /// How often the definition was seen to have changed.
     #[inline]
     pub fn alterations(&self) -> u32 {
-        // Acquire: whoever sees it finds the definition.
+        // Acquire: a thread that sees it finds the definition.
         self.alterations.load(Ordering::Acquire)
     }
 
@@ -95,7 +95,7 @@ impl TopicState {
     }
 
     /// Takes over a newer definition. One that is not understood, as a later
-    /// version may have it, is left to whoever opens the topic anew.
+    /// version may have it, is left to the next open of the topic.
     fn update_definition(&self, text: &str) {
         let altered = self.seen_altered();
         let mut altered = altered.lock().expect("no holder panics here");
@@ -114,7 +114,7 @@ impl TopicState {
     fn seen_altered(&self) -> Arc<Mutex<Option<Arc<Definition>>>> {
         let make = || {
             // A child knows that it was altered, not how: it begins with what
-            // the topic was opened with, and asks when it is told to.
+            // the topic was opened with, and asks when it is asked to.
             let opened = (self.alterations() > 0).then(|| Arc::new(self.definition.clone()));
             Ok::<_, Infallible>(Mutex::new(opened))
         };

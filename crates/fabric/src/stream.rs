@@ -426,11 +426,11 @@ impl Rings {
     fn wake(&mut self) {
         if self.doze & ASLEEP != 0 {
             self.doze = (self.doze & !(ASLEEP | WANTS_TO_WRITE)) + DOZE_STEP;
-            self.tell_doze();
+            self.publish_doze();
         }
     }
 
-    fn tell_doze(&self) {
+    fn publish_doze(&self) {
         self.ours
             .word(place::DOZE)
             .store(self.doze, Ordering::SeqCst);
@@ -641,7 +641,7 @@ impl ByteStream for ShmBytes {
         let space = if wants_to_write { WANTS_TO_WRITE } else { 0 };
         let step = (rings.doze & !(ASLEEP | WANTS_TO_WRITE)) + DOZE_STEP;
         rings.doze = step | ASLEEP | space;
-        rings.tell_doze();
+        rings.publish_doze();
         fence(Ordering::SeqCst);
         if rings.stirs(wants_to_write) {
             rings.wake();

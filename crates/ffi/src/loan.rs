@@ -21,7 +21,7 @@ pub struct Release {
 }
 
 impl Release {
-    fn tell(self) {
+    fn call(self) {
         (self.call)(self.context.0);
     }
 }
@@ -54,7 +54,7 @@ impl Drop for Hold {
         drop(state);
         self.0.ended.notify_all();
         if let Some(release) = release {
-            release.tell();
+            release.call();
         }
         callbacks.into_iter().for_each(client::call_back);
     }
@@ -169,7 +169,7 @@ impl Loan {
         let release = state.release.filter(|_| state.has_ended);
         drop(state);
         if let Some(release) = release {
-            release.tell();
+            release.call();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writable memory from whoever has the best of it.
+//! Writable memory from where the best of it is.
 
 use crate::Buffer;
 use bytes::Bytes;

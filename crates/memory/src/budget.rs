@@ -4,7 +4,7 @@ use crate::{Deadline, Signal};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// A bound in bytes, shared by whoever clones it.
+/// A bound in bytes, shared by its clones.
 ///
 /// A reservation larger than the whole budget is let in when nothing else is
 /// held, so that one event larger than the limit passes alone.
@@ -16,7 +16,7 @@ pub struct Budget {
 struct Shared {
     name: &'static str,
     limit: u64,
-    /// Bytes held. Guarded alone; `released` is told after that.
+    /// Bytes held. Guarded alone; `released` is notified after that.
     held: Mutex<u64>,
     released: Signal,
 }
@@ -125,7 +125,7 @@ impl Budget {
 
     fn give_back(&self, bytes: u64) {
         *self.shared.held.lock().expect("no holder panics here") -= bytes;
-        self.shared.released.tell();
+        self.shared.released.notify();
     }
 
     fn fits(&self, held: u64, bytes: u64) -> bool {

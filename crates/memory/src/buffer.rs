@@ -43,7 +43,7 @@ enum Memory {
 
 /// A pool of [`Buffer`]s, in classes of size. Cloning shares it.
 ///
-/// It never refuses: what is in use is bounded by the budgets of whoever
+/// It never refuses: what is in use is bounded by the budgets of those that
 /// takes. What it holds back for reuse is bounded together with that: by what
 /// the bound leaves beside what is in use, or by a quarter of it. Buffers
 /// beyond what is kept give their pages to the system.

@@ -52,7 +52,7 @@ impl Deadline {
         self.left().is_zero()
     }
 
-    /// Waits on `condition`, once: whoever calls looks again at what it waits
+    /// Waits on `condition`, once: the caller looks again at what it waits
     /// for. The guard comes back as an error when the deadline has passed.
     pub fn wait<'a, T>(
         self,

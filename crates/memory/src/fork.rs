@@ -34,7 +34,7 @@ const FREE: i32 = -1;
 /// Its owner has the entry and has not written all of it.
 const TAKEN: i32 = -2;
 
-/// Tells files that are open apart: the inode and the device that it is of.
+/// Distinguishes open files: the inode and the device that it is of.
 /// Sockets, pipes and shared memory each have an inode of their own; event and
 /// polling descriptors share one.
 fn file_of(descriptor: i32) -> Option<u64> {
@@ -72,7 +72,7 @@ extern "C" fn in_child() {
 /// fork, by its number: so that a connection ends with its process, although
 /// a child lives on.
 ///
-/// Whoever makes one promises that the descriptor's owner is neither used nor
+/// The caller that makes one promises that the descriptor's owner is neither used nor
 /// dropped in a child, which is what a [`ForkSlot`] sees to, and drops this
 /// before it closes the descriptor.
 #[derive(Debug)]
@@ -226,7 +226,9 @@ impl<T> ForkSlot<T> {
                 // Another thread of this process was faster; take its value.
                 // SAFETY: `fresh` came from `Box::into_raw` above and was not shared.
                 drop(unsafe { Box::from_raw(fresh) });
-                Ok(self.get().expect("whoever replaced the slot filled it"))
+                Ok(self
+                    .get()
+                    .expect("the thread that replaced the slot filled it"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A condition that is told without a system call when nobody waits for it.
+//! A condition that is notified without a system call when nobody waits for it.
 
 use crate::Deadline;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use std::sync::{Condvar, MutexGuard};
 /// A condition variable that knows whether somebody waits.
 ///
 /// What is waited for is changed under the mutex that goes with it, as for a
-/// [`Condvar`], and told of after that.
+/// [`Condvar`], and notified after that.
 #[derive(Debug, Default)]
 pub struct Signal {
     condition: Condvar,
-    /// Threads that wait. Counted up under the mutex, so that whoever has
+    /// Threads that wait. Counted up under the mutex, so that a thread that has
     /// changed something under it since sees them.
     waiting: AtomicUsize,
 }
@@ -25,7 +25,7 @@ impl Signal {
         }
     }
 
-    /// Waits, once: whoever calls looks again at what it waits for. The guard
+    /// Waits, once: the caller looks again at what it waits for. The guard
     /// comes back as an error when `deadline` has passed.
     pub fn wait<'a, T>(
         &self,
@@ -40,7 +40,7 @@ impl Signal {
     }
 
     /// Wakes all who wait.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.condition.notify_all();
         }
@@ -66,7 +66,7 @@ mod tests {
             }
             *held += 1;
             drop(held);
-            signal.tell();
+            signal.notify();
         };
         std::thread::scope(|scope| {
             for even in [true, false] {

@@ -76,7 +76,7 @@ pub fn set_time_slice(slice: Duration) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The calling thread's; `None` if the system does not tell, as Linux before 6.12.
+    /// The calling thread's; `None` if the system does not say, as Linux before 6.12.
     fn time_slice() -> Option<Duration> {
         let own = Attributes::own().unwrap();
         let is_told = own.is_shared_fairly() && own.runtime_ns > 0;
@@ -91,7 +91,7 @@ mod tests {
             set_time_slice(slice).unwrap();
             time_slice()
         });
-        // Where the system tells what it has.
+        // Where the system says what it has.
         assert_eq!(own.join().unwrap(), before.map(|_| slice));
         assert_eq!(time_slice(), before);
     }

@@ -15,11 +15,11 @@ pub struct Target {
     on_received: Option<Box<OnReceived>>,
 }
 
-/// Told where bytes begin in a target, and the bytes.
+/// Called with where bytes begin in a target, and the bytes.
 type OnReceived = dyn FnMut(usize, &[u8]) + Send;
 
 // SAFETY: what is shared of a target is its length alone; the owner, and who is
-// told of bytes, are reached through `&mut self` and by value only.
+// called with bytes, are reached through `&mut self` and by value only.
 unsafe impl Sync for Target {}
 
 /// Memory behind an owner of any type.
@@ -82,7 +82,7 @@ impl Target {
     /// Gives the owner back.
     ///
     /// # Panics
-    /// If it is no `T`: whoever lent the memory knows what it lent.
+    /// If it is no `T`: the lender of the memory knows what it lent.
     pub fn into_owner<T: 'static>(self) -> T {
         match self.owner.into_any().downcast::<T>() {
             Ok(owner) => *owner,

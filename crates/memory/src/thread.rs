@@ -2,7 +2,7 @@
 //!
 //! Each thread of `std::thread` takes a lock of the standard library's when it
 //! ends. A fork at that moment leaves the lock held in the child, for ever, and
-//! no thread that the child starts can end any more: whoever joins one waits
+//! no thread that the child starts can end any more: a join of one waits
 //! for ever. `std` offers no way around it. So what a child may do starts its
 //! threads here, by `pthread_create` alone.
 //!

@@ -38,10 +38,10 @@ pub struct Instance {
     instance: *mut c_void,
 }
 
-// SAFETY: the header tells plugins that an instance is made, used and ended on
+// SAFETY: the header says to plugins that an instance is made, used and ended on
 // any thread.
 unsafe impl Send for Instance {}
-// SAFETY: the header tells plugins that several threads validate and serialize
+// SAFETY: the header says to plugins that several threads validate and serialize
 // at once. Selecting takes `&mut self`, so there one thread at a time does.
 unsafe impl Sync for Instance {}
 

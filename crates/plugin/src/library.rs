@@ -16,7 +16,7 @@ pub const PATH_VARIABLE: &str = "THALWEG_PLUGIN_PATH";
 ///
 /// Loading a library runs its code, with the rights of this process. Which
 /// libraries can be loaded is decided by the search path alone, for the name
-/// comes with a topic, from whoever made that.
+/// comes with a topic, from its maker.
 ///
 /// Libraries are never unloaded: threads of theirs may still run.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ fn said(error: &libloading::Error) -> String {
 fn table_of(library: &Library, name: &str) -> Result<&'static Table, String> {
     let symbol = format!("{SYMBOL_PREFIX}{name}");
     // SAFETY: a symbol with this prefix is a function of this type: that is
-    // what the header says to whoever exports one.
+    // what the header says to those who export one.
     let get = unsafe { library.get::<GetTable>(symbol.as_bytes()) };
     let get = get.map_err(|_| {
         format!("there is no {symbol}; is it exported, with THALWEG_EXPORT_PLUGIN, as {name:?}?")

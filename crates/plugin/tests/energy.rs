@@ -42,7 +42,7 @@ fn through_a_server(loader: Loader) {
         };
         Driver::connect(Endpoint::GroupFile(group_file.clone()), options).unwrap()
     };
-    // Whoever makes the topic needs no plugin.
+    // The maker of the topic needs no plugin.
     let memory = PartitionStorage {
         kind: "memory".into(),
         config: String::new(),

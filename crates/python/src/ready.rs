@@ -34,7 +34,7 @@ impl Ready {
         Ok(Box::new(move || {
             if ready.awaited.swap(false, Ordering::SeqCst) {
                 let ready = Arc::clone(&ready);
-                callbacks.call(Box::new(move |py| ready.tell(py)));
+                callbacks.call(Box::new(move |py| ready.notify(py)));
             }
         }))
     }
@@ -42,7 +42,7 @@ impl Ready {
     /// Calls all of them, from a thread with the GIL.
     pub fn wake_all(&self, py: Python<'_>) {
         self.awaited.store(false, Ordering::Relaxed);
-        self.tell(py);
+        self.notify(py);
     }
 
     /// Forgets all of them: they are the parent's of this forked process.
@@ -58,7 +58,7 @@ impl Ready {
         callbacks.iter().try_for_each(|one| visit.call(one))
     }
 
-    fn tell(&self, py: Python<'_>) {
+    fn notify(&self, py: Python<'_>) {
         let callbacks = std::mem::take(&mut *self.lock());
         for callback in callbacks {
             if let Err(error) = callback.bind(py).call0() {

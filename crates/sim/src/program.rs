@@ -122,7 +122,7 @@ impl Program {
             return false;
         }
         self.stopped_until = 0;
-        self.core.tell_time(Duration::from_nanos(now));
+        self.core.set_time(Duration::from_nanos(now));
         let due = self.next_event().is_some_and(|at| at <= now);
         if std::mem::take(&mut self.is_woken) || due {
             moved = true;

@@ -63,7 +63,7 @@ const METADATA_BYTES_MAX_RANGE: (u64, u64) = (1, METADATA_BYTES_MAX_LIMIT as u64
 const DATA_BLOCK_BYTES_RANGE: (u64, u64) =
     (DATA_BLOCK_BYTES_MIN as u64, DATA_BLOCK_BYTES_MAX as u64);
 
-/// A topic's definition. It was checked when it was made: whoever holds one
+/// A topic's definition. It was checked when it was made: a program that holds one
 /// holds a good one.
 ///
 /// ```

@@ -2,7 +2,7 @@
 //! selectors, serializers, retention.
 //!
 //! A [`Definition`] is read from JSON once, when a topic is made or opened,
-//! and is checked completely then: whoever holds one holds a good one. The
+//! and is checked completely then: a program that holds one holds a good one. The
 //! keys are a page: `docs/reference/topic-definition.md`. Nothing here does
 //! I/O, looks at a clock or fetches what a schema refers to.
 

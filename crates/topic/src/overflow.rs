@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-/// How soon a refused producer is told to try again, unless the topic says otherwise.
+/// How soon a refused producer is asked to try again, unless the topic says otherwise.
 pub const RETRY_AFTER_MS_DEFAULT: u32 = 1000;
 /// The longest such time: a day.
 pub const RETRY_AFTER_MS_MAX: u32 = 24 * 3600 * 1000;
@@ -20,12 +20,12 @@ pub enum Overflow {
     Block,
     /// Refuses it, and says when to try again. Later pushes of the producer go on.
     Reject {
-        /// How long the producer is told to wait, milliseconds.
+        /// How long the producer is asked to wait, milliseconds.
         retry_after_ms: u32,
     },
     /// Takes it, and drops the oldest events for it, acknowledged or not.
     DropOldest,
-    /// Drops it, and tells the producer so.
+    /// Drops it, and notifies the producer.
     DropNewest,
     /// Takes one batch in so many, dropping the oldest events for it, and
     /// drops the others as [`Overflow::DropNewest`] does.

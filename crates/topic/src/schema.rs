@@ -73,7 +73,7 @@ impl Schema {
         }
         // Before it is compiled: that calls itself too.
         let in_place::Explored { chain, schemas } = in_place::explore(&source)?;
-        // As it is first, for what is wrong with it is to be told of the schema as it was given.
+        // As it is first, for what is wrong with it is to be said of the schema as it was given.
         options()
             .build(&source)
             .map_err(|error| refuse(error.instance_path().as_str(), bounded(&error)))?;

@@ -419,7 +419,7 @@ mod tests {
         );
     }
 
-    /// Chooses what it was told to.
+    /// Chooses what it was made to choose.
     struct Says(u32);
 
     impl PartitionSelector for Says {

@@ -23,7 +23,7 @@ pub trait Validator: Send + Sync {
     fn validate(&self, metadata: &[u8]) -> Result<(), ValidationError>;
 
     /// [`Validator::validate`] with another budget than that of one event, of
-    /// which the steps that it takes are taken. Whoever takes a bounded time
+    /// which the steps that it takes are taken. What takes a bounded time
     /// anyway need not count.
     ///
     /// # Errors

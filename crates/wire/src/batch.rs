@@ -322,7 +322,7 @@ impl Header {
     }
 }
 
-/// A batch in memory, checked as far as [`Batch::read`] was told.
+/// A batch in memory, checked as far as [`Batch::read`] was asked.
 ///
 /// The bytes may lack the inline data (see [`Header::prefix_bytes`]).
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use crate::checksum::{crc32c, crc32c_append};
 use crate::codec::{DecodeError, Problem};
 
 /// The first byte of every frame: no TLS record, HTTP request, AMQP header or
-/// Kafka request begins with it, so that one port can tell them apart.
+/// Kafka request begins with it, so that one port can distinguish them.
 pub const FRAME_MAGIC: u8 = 0x89;
 /// The version of the frame format.
 pub const FRAME_VERSION: u8 = 1;

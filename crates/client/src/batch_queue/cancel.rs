@@ -30,7 +30,7 @@ impl ProducerShared {
             return false;
         };
         let pieces = lane.closed[at].remove(place);
-        let told = batch.cancel(future.index);
+        let cancelled = batch.cancel(future.index);
         let mut emptied = None;
         if lane.closed[at].builder.event_count() == 0 {
             emptied = lane.closed.remove(at);
@@ -58,7 +58,7 @@ impl ProducerShared {
                 }
             }
         }
-        batch.tell_cancelled(told);
+        batch.notify_cancelled(cancelled);
         true
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Subscribed {
     positions: BTreeMap<u32, Position>,
     /// Partitions that crossed into another life that kept these offsets.
     carried: BTreeMap<u32, Offset>,
-    /// Gaps that were met and not yet told.
+    /// Gaps that were met and not yet reported.
     gaps: Vec<(PartitionIndex, Gap)>,
 }
 
@@ -168,7 +168,7 @@ impl Arrivals for Subscribed {
 
     fn gone(&mut self, ready: &Ready, ahead: &mut ReadAhead) {
         // What became of them, and whether they are there in a later
-        // incarnation, the server tells.
+        // incarnation, the server reports.
         let partition = ready.batch.partition;
         if let Some(position) = ready.position() {
             self.restart(partition.0, position, ahead);

@@ -72,7 +72,7 @@ struct Arrived {
     /// Of each arrival, the tick in which it came, where partitions are merged.
     ticks: VecDeque<u64>,
     queued_bytes: u64,
-    /// Taken by the puller and not yet told to the core.
+    /// Taken by the puller and not yet reported to the core.
     unreported: u64,
     /// Where the subscription began, until the puller has taken it.
     begins_at: Option<Position>,
@@ -97,7 +97,7 @@ pub(crate) struct Partitions {
     merge: Option<Merge>,
     /// Of a group's member: the partitions that it owns, and may acknowledge.
     owned: BTreeSet<u32>,
-    /// What the puller is to be told before it takes anything more.
+    /// What is to be reported to the puller before it takes anything more.
     changes: VecDeque<Change>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Acknowledgements {
     /// Why the last ones were refused.
     pub failure: Option<ClientError>,
     /// Of a group's member: partitions that were not its any more when their
-    /// acknowledgements came, until it is told.
+    /// acknowledgements came, until it is reported.
     pub fenced: BTreeMap<u32, ClientError>,
 }
 
@@ -352,7 +352,7 @@ impl Feed<Subscriptions> {
     }
 
     /// For the puller: where a partition's subscription began, if the puller
-    /// has not been told.
+    /// has not been notified.
     pub fn begun(&self, partition: u32) -> Option<Position> {
         self.lock().arrived.get(&partition)?.begins_at
     }
@@ -363,7 +363,7 @@ impl Feed<Subscriptions> {
     }
 
     /// Whether the consumer reads this partition. One that was lost and has
-    /// come back is a group's member's again when he was told of both: what he
+    /// come back is a group's member's again when it was notified of both: what he
     /// has in hand is from before.
     pub fn reads(&self, partition: u32) -> bool {
         let feeds = self.lock();
@@ -424,7 +424,7 @@ impl Feed<Subscriptions> {
         }
     }
 
-    /// For the puller: the next change that it is to be told.
+    /// For the puller: the next change that is to be reported to it.
     pub fn take_change(&self) -> Option<Change> {
         self.lock().changes.pop_front()
     }

@@ -34,7 +34,7 @@ struct Subscription {
     next: Option<Position>,
     generation: u64,
     retry_at: Option<Duration>,
-    /// Told when the subscription stands.
+    /// Notified when the subscription stands.
     promise: Option<Promise>,
     stands: bool,
     /// It was lost with its connection, or ended by the server: until it stands
@@ -247,7 +247,7 @@ impl ConsumerCore {
         self.cursors.fenced(wire, &ClientError::Server(error));
     }
 
-    /// The program is back, and was told that its member had left.
+    /// The program is back, and was notified that its member had left.
     pub fn rejoin(&mut self, wire: &mut Wire<'_>) {
         if let Some(group) = &mut self.group
             && group.membership.is_over()
@@ -295,7 +295,7 @@ impl ConsumerCore {
             self.feed.begin_subscription(*partition);
             self.subscribe(wire, *partition);
         }
-        self.tell_if_open();
+        self.notify_if_open();
     }
 
     /// The topic may have more partitions: if all are to be read, the new ones
@@ -323,7 +323,7 @@ impl ConsumerCore {
             None => MemberId(0),
             Some(group) => match group.member() {
                 Some(member) => member,
-                // When it is one again, it is told what it owns.
+                // When it is one again, it is notified of what it owns.
                 None => return,
             },
         };
@@ -397,14 +397,14 @@ impl ConsumerCore {
                 if let Some(promise) = subscription.promise.take() {
                     promise.resolve(Ok(Reply::default()));
                 }
-                self.tell_if_open();
+                self.notify_if_open();
                 self.note(wire);
             }
             Err(error) => self.ended(wire, partition, error),
         }
     }
 
-    fn tell_if_open(&mut self) {
+    fn notify_if_open(&mut self) {
         if self.subscriptions.values().all(|one| one.stands)
             && let Some(promise) = self.promise.take()
         {
@@ -420,7 +420,7 @@ impl ConsumerCore {
         subscription.id = None;
         subscription.is_lost = true;
         if self.group.is_some() && error.code == ErrorCode::MemberFenced {
-            // It is another member's: what this one owns, it is told.
+            // It is another member's: of what this one owns, it is notified.
             return self.note(wire);
         }
         wire.context.is_stale |= error.code == ErrorCode::NotLeader;

@@ -165,9 +165,9 @@ impl Cursors {
         if positions.is_empty() {
             return resolve(&mut self.flushes, &Ok(()));
         }
-        let told = !self.flushes.is_empty();
+        let reported = !self.flushes.is_empty();
         resolve(&mut self.flushes, &Err(error.clone()));
-        if !told {
+        if !reported {
             let mut waiting = self.waiting();
             for partition in positions.into_keys() {
                 waiting.fenced.insert(partition, error.clone());
@@ -193,7 +193,7 @@ impl Cursors {
     }
 
     /// Who waits for what was acknowledged of these partitions waits in vain.
-    /// Anybody else is told that they were lost.
+    /// Anybody else is notified that they were lost.
     fn give_up(&mut self, partitions: &[u32]) {
         let Some(partition) = partitions.first() else {
             return;
@@ -308,7 +308,7 @@ impl Cursors {
                 if moving.flushes.is_empty() {
                     let mut waiting = self.waiting();
                     for partition in moving.positions.into_keys() {
-                        // He is told that it was lost, and may have it again.
+                        // It is notified that it was lost, and may have it again.
                         if !moving.lost.contains(&partition) {
                             waiting.fenced.insert(partition, error.clone());
                         }
@@ -319,7 +319,7 @@ impl Cursors {
             Err(error) => {
                 let is_storage = error.code == ErrorCode::StorageFailed;
                 let error = ClientError::Server(error);
-                let told = !moving.flushes.is_empty();
+                let reported = !moving.flushes.is_empty();
                 resolve(&mut moving.flushes, &Err(error.clone()));
                 if is_storage {
                     // Good once the server's disk is: the next flush or
@@ -328,7 +328,7 @@ impl Cursors {
                 }
                 let mut waiting = self.waiting();
                 waiting.scheduled = false;
-                if !told {
+                if !reported {
                     waiting.failure = Some(error);
                 }
             }

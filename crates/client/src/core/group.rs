@@ -18,7 +18,7 @@ use wire::{MemberId, PartitionIndex};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owned {
     Granted,
-    /// The program is told, and finishes.
+    /// The program is notified, and finishes.
     Revoking,
     /// It has finished: once its acknowledgements are durable, the partition
     /// is released.
@@ -90,7 +90,7 @@ impl Group {
             })
     }
 
-    /// It is to be told anew what it owns.
+    /// It is to be notified anew of what it owns.
     pub fn untold(&mut self) {
         self.is_told = false;
         self.recovers_until = None;
@@ -146,15 +146,15 @@ impl Group {
             }
         }
         news.lost = lost.into_iter().map(|(partition, _)| partition).collect();
-        self.tell(Change::Lost, &news.lost);
-        self.tell(Change::Revoking, &revoking);
-        self.tell(Change::Assigned, &news.granted);
+        self.notify(Change::Lost, &news.lost);
+        self.notify(Change::Revoking, &revoking);
+        self.notify(Change::Assigned, &news.granted);
         news.ended.extend(&news.lost);
         news.ended.extend(revoking);
         news
     }
 
-    fn tell(&self, change: fn(Vec<PartitionIndex>) -> Change, partitions: &[u32]) {
+    fn notify(&self, change: fn(Vec<PartitionIndex>) -> Change, partitions: &[u32]) {
         if !partitions.is_empty() {
             let partitions = partitions.iter().copied().map(PartitionIndex);
             self.feed.change(change(partitions.collect()));
@@ -164,7 +164,7 @@ impl Group {
     /// The member is none any more: nothing is its own. Says what was.
     pub fn lose_all(&mut self) -> Vec<u32> {
         let lost: Vec<u32> = std::mem::take(&mut self.owned).into_keys().collect();
-        self.tell(Change::Lost, &lost);
+        self.notify(Change::Lost, &lost);
         lost
     }
 

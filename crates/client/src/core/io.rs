@@ -34,7 +34,7 @@ pub enum Input {
     },
 }
 
-/// Something to do for whoever drives the core.
+/// Something to do for what drives the core.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Read the group file; answered by [`Input::GroupFile`].

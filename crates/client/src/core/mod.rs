@@ -1,7 +1,7 @@
 //! The client as a plain state machine: inputs with the time go in, messages
 //! go to the link that is handed in, and the rest comes out as [`Output`]s.
 //!
-//! Whoever drives it (the runtime's thread, or a simulation) does this: on
+//! What drives it (the runtime's thread, or a simulation) does this: on
 //! every input call [`ClientCore::handle`] with the present link, then carry
 //! out [`ClientCore::poll_output`] until there is none, and call again no
 //! later than [`ClientCore::next_timer`]. After calls of the API it is to be
@@ -136,7 +136,7 @@ impl ClientCore {
     pub fn handle(&mut self, now: Duration, input: Input, mut link: Option<&mut dyn Link>) {
         debug_assert!(now >= self.context.now);
         self.context.now = now;
-        self.tell_time(now);
+        self.set_time(now);
         self.context.again = false;
         self.context.has_sent = false;
         self.context.is_behind = false;
@@ -185,9 +185,9 @@ impl ClientCore {
         self.give_up_if_hopeless();
     }
 
-    /// Says what time it is to whoever uses the API, in a simulation: there is
+    /// Says what time it is to what uses the API, in a simulation: there is
     /// no other clock. An input says so as well.
-    pub fn tell_time(&self, now: Duration) {
+    pub fn set_time(&self, now: Duration) {
         self.context.mailbox.clock().set(now);
     }
 
@@ -198,7 +198,7 @@ impl ClientCore {
     }
 
     /// Sends what was gathered, and does nothing else: no plugin and no
-    /// callback of a user's is waited for. False if it is to be told by a
+    /// callback of a user's is waited for. False if it is to be reported by a
     /// command after all, for there is more to do.
     pub(crate) fn send_inline(
         &mut self,

@@ -500,8 +500,8 @@ impl ProducerCore {
                 incarnation: produced.incarnation,
                 base_offset: produced.base_offset,
             };
-            // Gives the budget back before anybody is told, so that who was
-            // told finds space.
+            // Gives the budget back before anybody is notified, so that who was
+            // notified finds space.
             done.push((batch.promise.clone(), Ok(stored)));
         }
         self.dirty = true;

@@ -470,7 +470,7 @@ impl QueueCore {
             extension.id = None;
         }
         if let Some(closing) = self.closing.take_if(|closing| closing.has_left) {
-            // It was on its way; whether it arrived, the session timeout tells.
+            // It was on its way; whether it arrived, the session timeout decides.
             resolve_all(closing.promises, &Ok(()));
             self.is_over = true;
             // Nobody is left to settle what the program still has.
@@ -589,7 +589,7 @@ impl QueueCore {
         self.feed.absent(ClientError::Server(reason));
     }
 
-    /// The program is back, and was told.
+    /// The program is back, and was notified.
     pub fn rejoin(&mut self, wire: &mut Wire<'_>) {
         if self.closing.is_none() && !self.is_over && self.membership.is_over() {
             self.membership.begin_anew(wire);
@@ -606,7 +606,7 @@ impl QueueCore {
         let deadline = wire.now().saturating_add(timeout);
         self.arm(wire, deadline);
         match &mut self.closing {
-            // Whoever asks again waits for the same; a drop waits for nothing.
+            // A caller that asks again waits for the same; a drop waits for nothing.
             Some(closing) => {
                 if promise.is_some() {
                     closing.promises.extend(promise);

@@ -117,7 +117,7 @@ impl Topics {
     }
 
     /// How a topic is now. True if it has more partitions than were known.
-    /// That it is gone will be seen by whoever uses it.
+    /// That it is gone will be seen when it is used.
     pub fn answer(&mut self, topic: TopicId, outcome: Result<Reply, ErrorReply>) -> bool {
         let Ok(reply) = outcome else {
             return false;

@@ -28,7 +28,7 @@ pub(super) enum Timer {
     Producer(u64),
     /// A consumer's acknowledgements or subscriptions to be opened again.
     Consumer(u64),
-    /// Somebody is to be told that it is this late.
+    /// Somebody is to be notified that it is this late.
     Alarm(u64),
     /// A queue's membership, its leases, or what is to be sent again.
     Queue(u64),
@@ -238,7 +238,7 @@ impl<'a> Wire<'a> {
         self.context.session.as_mut()?.routes.remove(&id)
     }
 
-    /// Nobody wants the answer any more; the server is told.
+    /// Nobody wants the answer any more; the server is notified.
     pub fn cancel(&mut self, id: u64) {
         if self.end_route(id).is_some() {
             self.send(Message::control(FrameKind::Cancel, id, Bytes::new()));

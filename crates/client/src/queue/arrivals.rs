@@ -63,7 +63,7 @@ impl Arrivals for Leased {
     }
 
     fn gone(&mut self, ready: &Ready, _ahead: &mut ReadAhead) {
-        // What became of them, the server tells.
+        // What became of them, the server reports.
         self.feed.settle_unseen(rest(ready), How::give_back());
     }
 

@@ -123,7 +123,7 @@ impl QueueEvent {
         self.push_reply(metadata, data.into(), false)
     }
 
-    /// Has made what the first reply waits for: gives what tells when that is
+    /// Has made what the first reply waits for: gives a future of when that is
     /// over, or `None` if no reply waits for it any more.
     pub fn begin_replying(&self) -> Option<Answered> {
         self.replier.upgrade()?.begin()

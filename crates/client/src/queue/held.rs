@@ -131,7 +131,7 @@ impl HeldEvents {
         })
     }
 
-    /// Takes an event out that is held under this lease; tells whether it was
+    /// Takes an event out that is held under this lease; returns whether it was
     /// handed out.
     #[inline]
     pub fn take(&mut self, id: EventId, lease: LeaseId) -> Option<(Lease, bool)> {

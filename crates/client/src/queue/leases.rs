@@ -1,4 +1,4 @@
-//! Between the core and whoever pulls from a queue: events that have arrived
+//! Between the core and the threads that pull from a queue: events that have arrived
 //! under leases, and what is to become of them.
 //!
 //! An event is *held* (`held.rs`) from its arrival until it is settled, its lease
@@ -23,7 +23,7 @@ use wire::message::Lease;
 use wire::record::Gap;
 use wire::{EventId, Incarnation, LeaseId, PartitionIndex};
 
-/// So many times while a prefetch is worked off it is told what is settled.
+/// So many times while a prefetch is worked off the core is notified of what is settled.
 const PORTIONS: usize = 4;
 /// As often, with something else that is sent, what nobody hurries for.
 const QUIET_PORTIONS: usize = 8;

@@ -38,7 +38,7 @@ pub struct QueueConsumerOptions {
     pub allocator: Option<Arc<DataAllocator>>,
     /// When the program ends, if that is known: in time before, the consumer
     /// winds down by itself ([`super::QueueConsumer::wind_down`]). Default: the batch
-    /// job's end, where the environment tells it ([`JobEnd::from_environment`]).
+    /// job's end, where the environment has it ([`JobEnd::from_environment`]).
     pub job_end: Option<JobEnd>,
     /// Whether leases of events that were pulled and not settled are extended
     /// in the background, for as long as the program takes. Default no.

@@ -145,7 +145,7 @@ pub(crate) struct SettleBatch {
     mailbox: Weak<Mailbox>,
     /// The consumer's, to the core.
     key: u64,
-    /// The core has it, or was told to send it. Nothing is ordered by it.
+    /// The core has it, or was asked to send it. Nothing is ordered by it.
     is_sent: AtomicBool,
     /// The consumer and its topic, for errors.
     queue: Arc<str>,
@@ -179,13 +179,13 @@ impl SettleBatch {
         self.is_sent.store(true, Ordering::Relaxed);
     }
 
-    /// Somebody waits for it: if it was not sent, the core is told.
-    fn hurry(&self, tell: impl FnOnce(&Mailbox)) {
+    /// Somebody waits for it: if it was not sent, the core is notified.
+    fn hurry(&self, notify: impl FnOnce(&Mailbox)) {
         if !self.is_sent.load(Ordering::Relaxed)
             && !self.is_sent.swap(true, Ordering::Relaxed)
             && let Some(mailbox) = self.mailbox.upgrade()
         {
-            tell(&mailbox);
+            notify(&mailbox);
         }
     }
 
@@ -194,7 +194,7 @@ impl SettleBatch {
         self.hurry(|mailbox| mailbox.send_settlements(self.key));
     }
 
-    /// Tells all settlements of the request; a second outcome is dropped.
+    /// Resolves all settlements of the request; a second outcome is dropped.
     pub fn resolve(&self, outcome: Result<LeaseSet, ClientError>) {
         let mut state = self.completion.lock();
         if state.is_there() {
@@ -280,7 +280,7 @@ impl SettleFuture {
         let batch = &self.batch;
         let mailbox = batch.mailbox.upgrade();
         let looks = || {
-            // Whoever drives takes it from there.
+            // The driving thread takes it from there.
             batch.hurry(|mailbox| mailbox.send(Command::Settle(batch.key)));
             batch.completion.lock().is_there()
         };
@@ -310,7 +310,7 @@ impl SettleFuture {
         self.batch.send_inline();
     }
 
-    /// [`SettleFuture::on_done`] for a callback of ours, on whichever thread tells.
+    /// [`SettleFuture::on_done`] for a callback of ours, on whichever thread resolves it.
     pub(crate) fn on_done_here(&self, callback: Callback) {
         let completion = &self.batch.completion;
         if let Err(callback) = completion.on_done(0, callback, State::is_there) {

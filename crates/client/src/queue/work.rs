@@ -14,9 +14,9 @@ pub(super) struct Work {
     in_hand: usize,
     /// Whether the program came for more and found none.
     found_none: bool,
-    /// Since when it works, as far as that was not told.
+    /// Since when it works, as far as that was not reported.
     since: Option<Duration>,
-    /// What was not told.
+    /// What was not reported.
     worked: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// Tells it, in microseconds, and begins anew.
+    /// Returns it, in microseconds, and begins anew.
     pub fn take(&mut self, now: Duration) -> u32 {
         let mut worked = std::mem::take(&mut self.worked);
         if let Some(since) = self.since {

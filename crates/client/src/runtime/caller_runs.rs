@@ -1,4 +1,4 @@
-//! A caller-runs runtime: a client without a thread, which whoever waits drives,
+//! A caller-runs runtime: a client without a thread, which a thread that waits drives,
 //! one thread at a time.
 
 use super::Runtime;
@@ -91,7 +91,7 @@ impl CallerRuns {
         }
     }
 
-    /// Drives until the client, which was told to, has ended. Not in a
+    /// Drives until the client, which was asked to, has ended. Not in a
     /// callback: the turn that it is called from ends the client then.
     pub fn finish(&self) {
         while self.take(TURN_MAX) == Turn::Taken {}

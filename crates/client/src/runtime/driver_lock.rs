@@ -160,7 +160,7 @@ impl DriverLock {
         let poller = runtime.poller().map_err(system)?;
         let descriptors = poller.descriptors().into_iter();
         // What a forked child closes. The thread has it beside what it waits on,
-        // for it may end long before whoever else shares the lock.
+        // for it may end long before others that share the lock.
         let closed_in_child: Vec<_> = descriptors.map(ClosedInChild::new).collect();
         let driver = Arc::new(Self {
             mailbox: mailbox.clone(),

@@ -37,14 +37,14 @@ const LITTLE_BYTES: usize = 512;
 /// A caller that took no more than this drove for a short time.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// How long a connection that was told to end may take to send what it holds.
+/// How long a connection that was asked to end may take to send what it holds.
 const FAREWELL_TURNS_MAX: u32 = 64;
 
 /// What a caller that drove in place of the thread leaves behind.
 pub(crate) enum Leftover {
-    /// Nothing: what comes next is told by the reactor's descriptor.
+    /// Nothing: the reactor's descriptor reports what comes next.
     Nothing,
-    /// A little, for whoever comes next: the thread, which looks up soon, at
+    /// A little, for the next one: the thread, which looks up soon, at
     /// the latest.
     Little,
     /// Something: the thread goes on.
@@ -78,7 +78,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Drives `core`, once it is told to.
+    /// Drives `core`, once it is asked to.
     pub fn new(
         core: ClientCore,
         mailbox: &Arc<Mailbox>,
@@ -115,7 +115,7 @@ impl Runtime {
         self.reactor.as_raw_fd()
     }
 
-    /// Runs a part of the driving. Whatever waits is to be told, should there
+    /// Runs a part of the driving. Whatever waits is to be notified, should there
     /// be a bug; `None` then.
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(self)));
@@ -154,11 +154,11 @@ impl Runtime {
                 continue;
             }
             if has_looked {
-                // From here on whoever has something for us makes the
+                // From here on a thread that has something for us makes the
                 // descriptor readable.
                 return self.set_alarm(timer, now);
             }
-            // Also if there is no time: what the system told of is taken from it.
+            // Also if there is no time: what the system reported is taken from it.
             let until_timer = timer.map_or(Duration::MAX, |at| at - now);
             let waited = self
                 .reactor
@@ -187,7 +187,7 @@ impl Runtime {
         }
     }
 
-    /// Without a reactor there is no way on; everybody is told.
+    /// Without a reactor there is no way on; everybody is notified.
     fn give_up(&mut self, error: NetError) -> bool {
         let what = "waiting for the network";
         self.core
@@ -210,7 +210,7 @@ impl Runtime {
         self.core.next_timer()
     }
 
-    /// The thread's turn: does what there is to do, and tells until when there
+    /// The thread's turn: does what there is to do, and returns until when there
     /// is nothing, unless the reactor's descriptor says so. `None` when the
     /// core has ended. `spins` says that looking for a while may be of use.
     pub fn drive_until_idle(&mut self, spins: bool) -> Option<Option<Duration>> {
@@ -259,7 +259,7 @@ impl Runtime {
 
     /// Drives in the thread's place until `done`, or `deadline` has passed.
     /// `disarm` is called before it waits. If it `may_leave_some`, it leaves
-    /// with what it waited for, and a little is left for whoever comes next.
+    /// with what it waited for, and a little is left for the next one.
     pub fn drive_for_caller(
         &mut self,
         deadline: Deadline,
@@ -319,7 +319,7 @@ impl Runtime {
                 self.handle(Input::Wake);
                 continue;
             }
-            // What others tell from now on wakes this thread.
+            // What others report from now on wakes this thread.
             if leaving.is_none() && done() {
                 leaving = Some(EVENTS_LEAVING);
             }

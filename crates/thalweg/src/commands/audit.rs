@@ -155,12 +155,12 @@ impl Audit {
             };
             facts.batches = scan.batches.into_iter().filter(kept).collect();
             let verdict = examine(&facts);
-            self.tell(name, &facts, &verdict, (events, bytes))?;
+            self.print(name, &facts, &verdict, (events, bytes))?;
         }
         Ok(())
     }
 
-    fn tell(
+    fn print(
         &mut self,
         topic: &str,
         facts: &Facts,

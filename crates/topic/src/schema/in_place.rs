@@ -86,7 +86,7 @@ struct Node<'a> {
 #[derive(Clone, Copy)]
 enum Chain {
     Unknown,
-    /// Being computed: whoever meets this has gone in a circle.
+    /// Being computed: what meets this has gone in a circle.
     Open,
     Known(u32),
 }

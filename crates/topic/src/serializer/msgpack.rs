@@ -319,7 +319,7 @@ mod tests {
             let bytes = write(&text);
             let back = read(&bytes).unwrap();
             assert_eq!(back, text, "seed {seed}");
-            // And whoever reads it with another library reads the same.
+            // And a program that reads it with another library reads the same.
             let other: serde_json::Value = rmp_serde::from_slice(&bytes).unwrap();
             assert_eq!(other, value, "seed {seed}");
         }

@@ -433,7 +433,7 @@ fn push_blob(lengths: &mut Vec<u8>, blobs: &mut Vec<u8>, blob: Option<&[u8]>, be
     blobs.extend_from_slice(blob.unwrap_or_default());
 }
 
-/// A batch without offsets whose one record is `body`: state for whoever
+/// A batch without offsets whose one record is `body`: state for what
 /// reads the log, of kind [`BatchKind::Snapshot`] or [`BatchKind::NoOp`].
 pub fn state_batch(kind: BatchKind, topic: TopicId, body: &[u8]) -> SealedBatch {
     let mut builder = BatchBuilder::default();
@@ -450,7 +450,7 @@ pub fn state_batch(kind: BatchKind, topic: TopicId, body: &[u8]) -> SealedBatch 
     builder.seal_kind(kind, origin, BLOCK_BYTES_DEFAULT)
 }
 
-/// The batch that tells consumers of a [`Gap`]; its one record is the gap.
+/// The batch that notifies consumers of a [`Gap`]; its one record is the gap.
 pub fn gap_batch(topic: TopicId, gap: &Gap) -> SealedBatch {
     state_batch(BatchKind::Gap, topic, &gap.to_bytes())
 }

@@ -1,4 +1,4 @@
-//! What members of groups and queues say, and what they are told. The states
+//! What members of groups and queues say, and what is sent to them. The states
 //! that this is about are on the page `docs/concept/sharing.md`.
 
 use super::{Start, Subscribe};
@@ -51,7 +51,7 @@ record! {
         /// The consumer's options as they are, as JSON.
         pub options: String,
         /// Of the leases that it named, those whose events are settled already.
-        /// Told to members of before the server's start alone: what others
+        /// Sent to members of before the server's start alone: what others
         /// settled in this run has its answer.
         pub settled: Vec<Lease>,
         /// Of the leases that it named, those that are not its any more; of a

@@ -45,19 +45,19 @@ pub fn run(args: &ClientArgs) -> Result<(), Failure> {
     };
     while let Order::Prepare(job) = order {
         if let Err(failure) = one(&mut seat, &driver, &job) {
-            seat.tell(Answer::Failed(failure.to_string()))?;
+            seat.send(Answer::Failed(failure.to_string()))?;
             return Err(failure);
         }
         order = seat.hear()?;
     }
-    seat.tell(Answer::Ready)
+    seat.send(Answer::Ready)
 }
 
 fn one(seat: &mut Seat, driver: &Driver, job: &Job) -> Result<(), Failure> {
     let ready = Ready::prepare(driver, job)?;
-    seat.tell(Answer::Ready)?;
+    seat.send(Answer::Ready)?;
     match seat.hear()? {
-        Order::Begin => seat.tell(Answer::Done(Box::new(ready.run()?))),
+        Order::Begin => seat.send(Answer::Done(Box::new(ready.run()?))),
         other => {
             let what = format!("told {other:?} when it was ready to begin");
             Err(Failure::new(Code::Failure, "a client", what))
@@ -213,7 +213,7 @@ impl Clients {
     ) -> Result<Round, Failure> {
         let count = jobs.len();
         for (rank, job) in jobs.into_iter().enumerate() {
-            self.tell(rank..rank + 1, Order::Prepare(Box::new(job)))?;
+            self.send(rank..rank + 1, Order::Prepare(Box::new(job)))?;
         }
         self.hear(count)?;
         let mut counters = self.counters(server)?;
@@ -221,7 +221,7 @@ impl Clients {
         if let Some(counters) = &mut counters {
             counters.iter_mut().try_for_each(Counter::begin)?;
         }
-        self.tell(0..count, Order::Begin)?;
+        self.send(0..count, Order::Begin)?;
         let answers = self.hear(count)?;
         let [of_clients, of_server] = match counters {
             Some([clients, server]) => [clients.end()?, server.end()?],
@@ -252,9 +252,9 @@ impl Clients {
         })
     }
 
-    fn tell(&self, ranks: Range<usize>, order: Order) -> Result<(), Failure> {
+    fn send(&self, ranks: Range<usize>, order: Order) -> Result<(), Failure> {
         match self {
-            Self::Processes { chair, .. } => chair.tell(ranks, order),
+            Self::Processes { chair, .. } => chair.send(ranks, order),
             Self::Threads(_) => Ok(()),
         }
     }

@@ -86,7 +86,7 @@ impl End {
         })
     }
 
-    fn tell(&self, message: &impl Serialize) -> Result<(), Failure> {
+    fn send(&self, message: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_vec(message).expect("messages become JSON");
         let event = Event {
             metadata: &text,
@@ -144,8 +144,8 @@ impl Chair {
     /// Tells some clients, at once: each hears everything that is told, so that one
     /// order for each of them would cost the square of their number, and the
     /// last to begin would begin late.
-    pub fn tell(&self, ranks: Range<usize>, order: Order) -> Result<(), Failure> {
-        self.end.tell(&ToClients { ranks, order })
+    pub fn send(&self, ranks: Range<usize>, order: Order) -> Result<(), Failure> {
+        self.end.send(&ToClients { ranks, order })
     }
 
     /// Hears the first `count` clients, in the order of their ranks. `alive`
@@ -182,7 +182,7 @@ impl Chair {
 
     /// Ends all clients.
     pub fn end(self, driver: &Driver) -> Result<(), Failure> {
-        self.tell(0..self.clients, Order::End)?;
+        self.send(0..self.clients, Order::End)?;
         // Whoever is told to end still reads that.
         self.hear(self.clients, || Ok(()))?;
         drop(self.end);
@@ -214,13 +214,13 @@ impl Seat {
             end: End::open(driver, run, &format!("client-{rank}"), ANSWERS)?,
             rank,
         };
-        seat.tell(Answer::Ready)?;
+        seat.send(Answer::Ready)?;
         Ok(seat)
     }
 
     /// Tells the benchmark.
-    pub fn tell(&self, answer: Answer) -> Result<(), Failure> {
-        self.end.tell(&FromClient {
+    pub fn send(&self, answer: Answer) -> Result<(), Failure> {
+        self.end.send(&FromClient {
             rank: self.rank,
             answer,
         })

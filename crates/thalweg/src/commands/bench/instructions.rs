@@ -69,18 +69,18 @@ impl Counter {
             _directory: directory,
             report,
         };
-        counter.tell("ping")?;
+        counter.send("ping")?;
         Ok(counter)
     }
 
     /// Counts from now on.
     pub fn begin(&mut self) -> Result<(), Failure> {
-        self.tell("enable")
+        self.send("enable")
     }
 
     /// Counts no longer; returns what was counted.
     pub fn end(mut self) -> Result<u64, Failure> {
-        self.tell("disable")?;
+        self.send("disable")?;
         rustix::process::kill_process(Pid::from_child(&self.perf), Signal::INT)
             .map_err(io::Error::from)
             .about(SUBJECT)?;
@@ -92,7 +92,7 @@ impl Counter {
         })
     }
 
-    fn tell(&mut self, order: &str) -> Result<(), Failure> {
+    fn send(&mut self, order: &str) -> Result<(), Failure> {
         writeln!(self.orders, "{order}").about(SUBJECT)?;
         let began = Instant::now();
         let mut byte = [0];

@@ -1,11 +1,11 @@
-//! What a match of a regular expression may cost, told from its text.
+//! What a match of a regular expression may cost, derived from its text.
 
 use super::Cost;
 
 /// Steps of a pattern that may backtrack, which it does at most
 /// [`super::BACKTRACK_MAX`] times.
 const BACKTRACKING: u64 = 2_000;
-/// A larger automaton is not told from a larger one still.
+/// A larger automaton is not distinguished from a larger one still.
 const STATES_MAX: u64 = 1_000_000;
 
 /// What one match costs, at once and for each 16 bytes of text.
