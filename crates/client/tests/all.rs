@@ -21,6 +21,7 @@ mod draining;
 mod groups;
 mod job_end;
 mod overflow;
+mod path;
 mod producing;
 mod queues;
 mod seeking;

@@ -37,8 +37,8 @@ const LITTLE_BYTES: usize = 512;
 /// A caller that took no more than this drove for a short time.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// How long a connection that was asked to end may take to send what it holds.
-const FAREWELL_TURNS_MAX: u32 = 64;
+/// How many turns a connection that was asked to end may take to send what it holds.
+const FINAL_FLUSH_TURNS_MAX: u32 = 64;
 
 /// What a caller that drove in place of the thread leaves behind.
 pub(crate) enum Leftover {
@@ -423,7 +423,7 @@ impl Runtime {
                 Output::Connect { attempt, address } => self.connect(attempt, &address),
                 Output::Disconnect { attempt, reason } => self.disconnect(attempt, &reason),
                 Output::Ended => {
-                    self.say_farewell();
+                    self.flush_finally();
                     return true;
                 }
             }
@@ -476,8 +476,8 @@ impl Runtime {
     }
 
     /// Lets links that were closed send what they hold.
-    fn say_farewell(&mut self) {
-        for _ in 0..FAREWELL_TURNS_MAX {
+    fn flush_finally(&mut self) {
+        for _ in 0..FINAL_FLUSH_TURNS_MAX {
             let Some(event) = self.reactor.next() else {
                 return;
             };
