@@ -3,7 +3,6 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::budget::DataBudget;
-use crate::counters::Counters;
 use crate::effects::{Effect, Effects};
 use crate::faults::Fault;
 use crate::flow::Flow;
@@ -45,7 +44,6 @@ pub(crate) struct Ctx {
     /// Connections to which so much waits to be sent that nothing more is delivered.
     pub backpressured: BTreeSet<LinkId>,
     pub dirty: Dirty,
-    pub counters: Arc<Counters>,
     last_id: u64,
 }
 
@@ -75,7 +73,6 @@ impl Ctx {
             waiting_bytes: BTreeMap::new(),
             backpressured: BTreeSet::new(),
             dirty: Dirty::default(),
-            counters: Arc::default(),
             last_id: 0,
         }
     }

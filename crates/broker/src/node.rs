@@ -13,7 +13,6 @@ use crate::coordinator::Coordinator;
 use crate::coordinator::controller::ControlError;
 use crate::coordinator::lent::{Around, Lent};
 use crate::coordinator::members::Members;
-use crate::counters::Counters;
 use crate::ctx::Ctx;
 use crate::drain::Draining;
 use crate::drain_stage::Drain;
@@ -36,7 +35,6 @@ use bytes::Bytes;
 use net::Received;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 use wire::frame::{BULK_CHUNK_BYTES, FrameKind};
 use wire::message::Method;
@@ -808,11 +806,6 @@ impl Node {
     pub fn status(&self) -> Value {
         let text = StatusText::whole(self.view(), &self.own_status());
         serde_json::from_str(&text).expect("the status is JSON")
-    }
-
-    /// What the server counts. The executor adds to it; anybody reads it without asking the node.
-    pub fn counters(&self) -> &Arc<Counters> {
-        &self.ctx.counters
     }
 
     /// Which partition, the internal one first, serves no more until the node

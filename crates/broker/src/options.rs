@@ -58,6 +58,8 @@ pub struct NodeOptions {
     /// Whether the operator accepts what was lost so far: a start that would be refused because
     /// the internal partition does not know what is there goes on with what can be rebuilt.
     pub accept_loss: bool,
+    /// What the executor adds to, and the status has.
+    pub counters: Arc<crate::counters::Counters>,
     /// Faults that tests plant.
     #[cfg(any(test, feature = "testing"))]
     pub fault: Option<crate::faults::Fault>,
@@ -83,6 +85,7 @@ impl NodeOptions {
             pool: memory::Pool::new(64 << 20),
             seed: 0,
             accept_loss: false,
+            counters: Arc::default(),
             #[cfg(any(test, feature = "testing"))]
             fault: None,
         }

@@ -137,7 +137,7 @@ impl NodeStatus<'_> {
             "draining": self.is_draining,
             "losses": self.losses(),
             "file_system": self.below.status(),
-            "counters": ctx.counters.status(),
+            "counters": ctx.options.counters.status(),
             "copied_bytes": memory::copies::bytes(),
             "data_budget": {
                 "limit_bytes": ctx.data.limit(),

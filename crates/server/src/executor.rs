@@ -58,11 +58,17 @@ pub struct Executor<E> {
 
 impl<E: Environment> Executor<E> {
     /// An executor of an opened node, of whose start the outputs are carried out. At each
-    /// listener `pending_connections_max` clients may not have said who they are.
-    pub fn new(node: Node, mut environment: E, pending_connections_max: usize) -> Self {
+    /// listener `pending_connections_max` clients may not have said who they are. It adds to
+    /// `counters`, which are those of the node's options.
+    pub fn new(
+        node: Node,
+        mut environment: E,
+        pending_connections_max: usize,
+        counters: Arc<Counters>,
+    ) -> Self {
         let now = environment.now();
         let mut executor = Self {
-            counters: node.counters().clone(),
+            counters,
             node,
             environment,
             now,

@@ -128,6 +128,7 @@ impl Server {
 
         let started = Instant::now();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk::with_pool(pool.clone()));
+        let counters = Arc::<Counters>::default();
         let node = open_node(
             &config,
             &directory,
@@ -136,11 +137,11 @@ impl Server {
                 disk: disk.clone(),
                 kinds: storages.into_kinds(&disk)?,
                 pool: pool.clone(),
+                counters: counters.clone(),
             },
             started,
             &log,
         )?;
-        let counters = node.counters().clone();
         let mut reactor = Reactor::new().map_err(net_system)?;
         reactor.set_spin(Duration::from_micros(config.spin_us.into()));
         let waker = reactor.waker();
@@ -163,7 +164,8 @@ impl Server {
             descriptors: Descriptors::of_process(),
         })
         .map_err(net_system)?;
-        let executor = Executor::new(node, system, config.pending_connections_max as usize);
+        let pending_connections_max = config.pending_connections_max as usize;
+        let executor = Executor::new(node, system, pending_connections_max, counters.clone());
         let group_file = match &config.group_file {
             Some(path) if !embedded => Some(GroupFile::write(
                 path,
@@ -353,11 +355,12 @@ fn report_slice(log: &ServerLog, slice: Duration, outcome: io::Result<()>) {
     }
 }
 
-/// What partitions are kept on and in.
+/// What partitions are kept on and in, and what is counted.
 struct Stores {
     disk: Arc<dyn Disk>,
     kinds: Vec<Arc<dyn StorageKind>>,
     pool: Pool,
+    counters: Arc<Counters>,
 }
 
 fn open_node(
@@ -390,6 +393,7 @@ fn open_node(
     options.pool = stores.pool;
     options.seed = random_u128();
     options.accept_loss = config.accept_loss;
+    options.counters = stores.counters;
     let (node, start) = Node::open(options, system::now(started))
         .map_err(|error| ServerError::Node(error.to_string()))?;
     // None of these is left out: each may be about another loss.

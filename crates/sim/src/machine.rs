@@ -117,6 +117,7 @@ impl Machine {
     pub fn start(&mut self, now: u64) -> bool {
         assert!(self.running.is_none(), "one server at a time");
         self.runs += 1;
+        let counters = Arc::<broker::Counters>::default();
         let options = NodeOptions {
             directory: PathBuf::from("/data"),
             disk: self.disk.clone(),
@@ -133,6 +134,7 @@ impl Machine {
             pool: memory::Pool::new(16 << 20),
             seed: u128::from(self.random.number()) << 64 | u128::from(self.runs),
             accept_loss: false,
+            counters: counters.clone(),
             fault: self.plan.fault,
         };
         match Node::open(options, ground::time(now)) {
@@ -157,7 +159,12 @@ impl Machine {
                     self.witness.clone(),
                     self.leaders.clone(),
                 );
-                self.running = Some(Executor::new(node, ground, PENDING_CONNECTIONS_MAX));
+                self.running = Some(Executor::new(
+                    node,
+                    ground,
+                    PENDING_CONNECTIONS_MAX,
+                    counters,
+                ));
                 true
             }
             Err(error) => {

@@ -132,6 +132,7 @@ impl Ground {
             pool: memory::Pool::new(16 << 20),
             seed: self.run,
             accept_loss: self.accept_loss,
+            counters: Arc::default(),
             fault: self.fault,
         };
         let now = Now {
