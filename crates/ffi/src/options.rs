@@ -752,7 +752,7 @@ mod tests {
             (producer, &["batches_in_flight", "budget_bytes"], bytes),
             (producer, &["block_timeout_ms", "ack_timeout_ms"], bytes),
             (producer, &["threads"], bytes),
-            (consumer, &["start", "credit_bytes"], bytes),
+            (consumer, &["credit_bytes"], bytes),
             (
                 consumer,
                 &["acknowledge_interval_ms", "merge_wait_ms"],
@@ -791,6 +791,19 @@ mod tests {
                     assert_eq!(refusal.code, Code::InvalidArgument as i32, "{refusal:?}");
                 }
             }
+        }
+        // An offset, or, negative, so many events before the end.
+        for value in ["0", "-1", "-9223372036854775808", "18446744073709551615"] {
+            assert!(consumer("start", value).is_ok(), "start: {value}");
+        }
+        for value in [
+            "0.5",
+            "NaN",
+            "1e999",
+            "18446744073709551616",
+            "-9223372036854775809",
+        ] {
+            assert!(consumer("start", value).is_err(), "start: {value}");
         }
         // Numbers of milliseconds and seconds that need not be whole.
         for (given, key) in [(producer, "linger_ms"), (queue, "job_end")] {
