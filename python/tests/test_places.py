@@ -118,3 +118,19 @@ def test_a_topic_is_altered_looked_at_and_deleted_by_itself(
     assert not driver.topic_exists(topic.name)
     with pytest.raises(thalweg.UnknownTopic):
         topic.delete()
+
+
+def test_a_topic_and_who_reads_it_say_why_nothing_comes(ten: thalweg.Topic) -> None:
+    assert "10 events" in ten.explain()
+    assert "under the name nobody" in ten.explain("nobody")
+    with ten.consumer("viewer") as consumer:
+        events = [consumer.pull(60) for _ in range(10)]
+        assert "has not acknowledged an event yet" in consumer.explain()
+        events[-1].acknowledge()  # type: ignore[union-attr]
+        consumer.flush()
+        sentence, following = consumer.explain().split("\nnext: ")
+        assert "has read and acknowledged all" in sentence and following.startswith("thalweg ")
+    with ten.queue("farm") as queue:
+        held = [queue.pull(60) for _ in range(10)]
+        assert "10 events" in queue.explain() and "Nothing of the queue farm" in queue.explain()
+        del held

@@ -580,6 +580,11 @@ class Topic:
 
         Raises `OutOfRange`, `UnknownPartition`, `Damaged`.
         """
+    def explain(self, consumer: str | None = None) -> str:
+        """Why the consumer, group or queue of this name gets no event now, or, with None, why
+        nobody does: one sentence, and in a second line the command that looks further, as
+        `thalweg why` says it. Asks the server. Raises `Unreachable`.
+        """
     def alter(self, **changes: Any) -> TopicDescription:
         """Changes the topic's definition, as `Driver.alter_topic` does."""
     def delete(self) -> None:
@@ -887,6 +892,10 @@ class Consumer:
     @property
     def name(self) -> str:
         """Its name, under which its cursors are kept."""
+    def explain(self) -> str:
+        """Why this consumer gets no event now: one sentence, and in a second line the command that
+        looks further, as `thalweg why` says it. Asks the server. Raises `Unreachable`.
+        """
     @property
     def topic(self) -> Topic:
         """The topic that it reads."""
@@ -1193,6 +1202,10 @@ class QueueConsumer:
     @property
     def name(self) -> str:
         """The queue's name."""
+    def explain(self) -> str:
+        """Why this queue gets no event now: one sentence, and in a second line the command that
+        looks further, as `thalweg why` says it. Asks the server. Raises `Unreachable`.
+        """
     @property
     def topic(self) -> Topic:
         """The topic whose events it gets."""

@@ -243,9 +243,9 @@ impl Facts {
             if consumer.partitions.is_empty() {
                 return Explanation {
                     sentence: format!(
-                        "The {kind} {name} has acknowledged no event of {topic}{}; with start \"latest\" \
-                         it gets what comes from now on.",
-                        self.last_came(", whose last one came ")
+                        "The {kind} {name} reads {topic} and has not acknowledged an event yet{}; begun with start \
+                         \"latest\", it gets only what comes later.",
+                        self.last_came(", of which the last came ")
                     ),
                     next: format!("thalweg cursor seek {topic} --name {name} --to beginning"),
                 };

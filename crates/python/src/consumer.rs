@@ -413,6 +413,13 @@ impl Consumer {
         &self.name
     }
 
+    /// Why this consumer gets no event now: one sentence, and in a second line the command that
+    /// looks further, as `thalweg why` says it. Asks the server. Raises `Unreachable`.
+    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+        let topic = self.topic.bind(py).get();
+        topic.explain(py, Some(self.name.clone()))
+    }
+
     /// The topic that it reads.
     #[getter]
     fn topic(&self, py: Python<'_>) -> Py<Topic> {

@@ -373,6 +373,13 @@ impl QueueConsumer {
         &self.name
     }
 
+    /// Why this queue gets no event now: one sentence, and in a second line the command that
+    /// looks further, as `thalweg why` says it. Asks the server. Raises `Unreachable`.
+    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+        let topic = self.topic.bind(py).get();
+        topic.explain(py, Some(self.name.clone()))
+    }
+
     /// The topic whose events it gets.
     #[getter]
     fn topic(&self, py: Python<'_>) -> Py<Topic> {

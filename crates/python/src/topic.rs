@@ -787,6 +787,17 @@ impl Topic {
         Ok((0..count).map(event).collect())
     }
 
+    /// Why the consumer, group or queue of this name gets no event now, or, with None, why
+    /// nobody does: one sentence, and in a second line the command that looks further, as
+    /// `thalweg why` says it. Asks the server. Raises `Unreachable`.
+    #[pyo3(signature = (consumer = None))]
+    pub fn explain(&self, py: Python<'_>, consumer: Option<String>) -> PyResult<String> {
+        self.call(py, move |handle| {
+            let explained = handle.driver().explain(handle.name(), consumer.as_deref());
+            explained.map(|explained| explained.to_string())
+        })
+    }
+
     /// Changes the topic's definition, as `Driver.alter_topic` does.
     #[pyo3(signature = (**changes))]
     fn alter<'py>(

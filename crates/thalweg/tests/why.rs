@@ -97,7 +97,7 @@ fn of_a_topic_and_those_who_read_it() {
     why(
         &rig,
         &["t", "late"],
-        &["acknowledged no event of t", "what comes from now on"],
+        &["has not acknowledged an event yet", "only what comes later"],
     );
 
     let json = rig.run(&["why", "t", "late", "--json"]).json();
