@@ -98,7 +98,7 @@ impl Driver {
     ///
     /// What waits must not be called on it; the `begin_` calls and polls are.
     /// The answer resolves when the first connection stands. `seed` stands
-    /// for all chance, and [`ClientCore::tell_time`] for the clock.
+    /// for all chance, and [`ClientCore::set_time`] for the clock.
     pub fn simulated(
         endpoint: Endpoint,
         options: DriverOptions,
