@@ -78,7 +78,9 @@ producer = topic.producer(batch=100_000)
 producer.push_many([{"i": i} for i in range(1000)])
 """
     done = run_script(code, tmp_path / "data")
-    assert done.returncode == 0 and not done.stderr, done.stderr
+    # The server warns of a disk that is nearly full, which is the machine's.
+    said = [line for line in done.stderr.splitlines() if " % full: " not in line]
+    assert done.returncode == 0 and not said, done.stderr
     with thalweg.Driver.embedded(tmp_path / "data") as driver:
         with driver.open_topic("t").consumer("viewer") as consumer:
             for i in range(1000):
