@@ -81,7 +81,7 @@ impl Verb {
 impl Identity {
     fn may(&self, verb: Verb) -> bool {
         match (self.proof, verb) {
-            // Whoever is let in may do everything: there are no grants yet.
+            // A client that was let in may do everything: there are no grants yet.
             (
                 Proof::InProcess | Proof::Owner | Proof::Token,
                 Verb::Describe | Verb::Write | Verb::Read | Verb::Manage | Verb::Operate,
@@ -92,7 +92,7 @@ impl Identity {
 
 /// Whether a client may have this done: the one place that says so, asked for every request of
 /// every protocol before it is routed. What a request finds when it is done (a member that has
-/// left, an epoch that has ended) is the business of whoever does it.
+/// left, an epoch that has ended) is checked by the object that does it.
 pub(crate) fn authorize(identity: &Identity, request: &Request) -> Result<(), Refused> {
     let verb = Verb::of(request);
     match identity.may(verb) {

@@ -57,7 +57,7 @@ pub enum Request {
     Coordinator(CoordinatorRequest),
     /// By a queue of a topic.
     Queue(TopicId, QueueRequest),
-    /// By whoever sees all of the node, and changes nothing.
+    /// Answered by the view of the whole node, which changes nothing.
     Describe(DescribeRequest),
     /// The state of the server, for people and monitors.
     Status,

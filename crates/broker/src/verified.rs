@@ -1,6 +1,6 @@
 //! A batch that was checked by itself: what its bytes say of themselves is true.
 //!
-//! Whoever takes it further asks only what they cannot say: whether it fits the topic, and
+//! The objects that take it further ask only what these checks cannot say: whether it fits the topic, and
 //! whether it is the next one of its producer.
 
 use crate::refusal::{Refused, refuse};

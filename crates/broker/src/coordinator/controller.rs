@@ -107,7 +107,7 @@ pub trait Controller: Send {
     fn is_closed(&self) -> bool;
 }
 
-/// A command was not carried out, as its caller is told.
+/// A command was not carried out: the error for its caller.
 pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
     match error {
         ControlError::NotLeader { hint } => ErrorReply {

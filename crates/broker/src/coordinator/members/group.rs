@@ -159,7 +159,7 @@ impl Group {
         Some(assignment.owner)
     }
 
-    /// A member is there: it is told what it owns, whether anything is new or not.
+    /// A member is there: what it owns is reported to it, whether anything is new or not.
     pub fn member_present(&mut self, member: MemberId) {
         self.told.remove(&member);
         self.awaited.remove(&member);
@@ -219,7 +219,7 @@ impl Group {
             .collect()
     }
 
-    /// Of these members, those to whom what they own is news, and what each is told. `twice` is
+    /// Of these members, those to whom what they own is news, and what is reported to each. `twice` is
     /// a planted fault.
     pub fn news(
         &mut self,
@@ -261,7 +261,7 @@ impl Group {
     }
 }
 
-/// What a member is told that owns nothing.
+/// What is reported to a member that owns nothing.
 fn nothing() -> Assigned {
     Assigned {
         partitions: Vec::new(),
