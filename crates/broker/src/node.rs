@@ -277,7 +277,7 @@ impl Node {
         }
     }
 
-    /// Lets messages take effect that were put off.
+    /// Lets deferred messages take effect.
     fn catch_up(&mut self) {
         while let Some((link, message)) = self.sessions.pop_deferred() {
             self.take(link, message);
@@ -480,7 +480,9 @@ impl Node {
             return;
         }
         if let Some(lapsed) = self.at_queue(id, Queue::expire) {
-            self.at_members(|members, lent| members.leases_lapsed(id, lapsed, lent));
+            if !lapsed.is_empty() {
+                self.at_members(|members, lent| members.leases_lapsed(id, lapsed, lent));
+            }
             self.at_queue(id, Queue::advance);
         }
     }

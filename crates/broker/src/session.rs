@@ -281,6 +281,9 @@ impl Sessions {
         match check_names(&identity.namespace, &identity.client_name) {
             Ok(()) => {
                 self.open(link, identity, ctx);
+                if self.is_draining {
+                    self.say_go_away(link, ctx);
+                }
             }
             Err(error) => self.end(link, 0, error, ctx),
         }
@@ -368,22 +371,22 @@ impl Sessions {
         None
     }
 
-    /// Whether a message takes effect behind those that were put off.
+    /// Whether a message takes effect behind those that are deferred.
     pub fn waits_for_deferred(&self, message: &Received) -> bool {
         !self.deferred.is_empty() && !Deferred::may_be_overtaken_by(message)
     }
 
-    /// Whether messages were put off.
+    /// Whether messages are deferred.
     pub fn is_behind(&self) -> bool {
         !self.deferred.is_empty()
     }
 
-    /// Whether the first that was put off has waited for long enough.
+    /// Whether the first deferred message has waited for long enough.
     pub fn is_late(&self, ctx: &Ctx) -> bool {
         self.deferred.is_due(ctx)
     }
 
-    /// What was put off first.
+    /// The message that was deferred first.
     pub fn pop_deferred(&mut self) -> Option<(LinkId, Received)> {
         self.deferred.pop()
     }
@@ -736,8 +739,20 @@ impl Sessions {
         self.close(link, reason, ctx);
     }
 
+    /// Of how many clients the latest connection is known.
+    #[cfg(test)]
+    pub fn latest_count(&self) -> usize {
+        self.latest.len()
+    }
+
     pub fn close(&mut self, link: LinkId, reason: String, ctx: &mut Ctx) {
         if let Some(session) = self.links.get_mut(&link) {
+            // Who it was is not known any more when the connection is gone.
+            if let Some(identity) = session.identity()
+                && self.latest.get(&identity.session) == Some(&link)
+            {
+                self.latest.remove(&identity.session);
+            }
             session.stage = Stage::Closing;
         }
         ctx.outputs.push_back(Output::Close { link, reason });

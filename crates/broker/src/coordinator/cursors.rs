@@ -71,7 +71,7 @@ pub(super) fn move_member_cursors(
 fn move_checked(
     caller: RequestId,
     topic: TopicId,
-    request: MoveCursors,
+    mut request: MoveCursors,
     members: &Members,
     lent: &mut Lent<'_>,
 ) -> Result<(), Refused> {
@@ -80,6 +80,10 @@ fn move_checked(
     let namespace = &served.namespace;
     let mut records = Vec::new();
     let mut storages = Vec::new();
+    // A request may name a partition twice: what is compared is what was before all of it.
+    if request.how == CursorMove::Acknowledge {
+        request.positions.sort_unstable();
+    }
     // Checked as a whole before anything is proposed.
     for (index, position) in &request.positions {
         let storage = served.storage_of(*index)?;

@@ -607,6 +607,45 @@ fn a_refused_record_changes_nothing() {
     world.joined(other, topic, &group(6));
 }
 
+/// A member that joins anew with another session timeout has it recorded before that is
+/// acknowledged, also where the first try was refused.
+#[test]
+fn a_refused_rejoin_is_recorded_when_it_is_tried_again() {
+    let mut ground = Ground::new();
+    ground.limits.internal_bytes_max = 16 * 1024;
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.joined(link, topic, &group(5));
+    ground.disk.set_space(Some(0));
+    let is_full = |world: &mut World| {
+        let to = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
+        world.error(link, to).is_some()
+    };
+    assert!(
+        (0..1000).any(|_| is_full(&mut world)),
+        "the disk is not full"
+    );
+    let longer = Join {
+        session_timeout_ms: 60_000,
+        ..group(5)
+    };
+    let error = world.refused(link, topic, &longer);
+    assert_eq!(error.code, ErrorCode::StorageFull);
+    ground.disk.set_space(None);
+    // The first that is refused has the disk looked at again.
+    world.refused(link, topic, &longer);
+    world.pass(SECOND);
+    world.joined(link, topic, &longer);
+    // Nobody is there after the start: how long it is awaited is what was recorded.
+    let mut world = after_kill(&mut ground, world);
+    world.pass(SECOND * 30);
+    let other = world.connect();
+    let consumers = world.consumers(other, topic);
+    let members: Vec<_> = consumers.iter().flat_map(|one| &one.members).collect();
+    assert_eq!(members.len(), 1, "{consumers:?}");
+}
+
 /// Whoever does not wait for the answer has its session timeout to ask again.
 #[test]
 fn a_join_that_was_given_up_is_away() {

@@ -327,6 +327,47 @@ fn a_new_connection_of_a_session_ends_the_older_one() {
     assert_eq!(world.cursor(other, topic), Some(at(1, 3)));
 }
 
+/// One acknowledgement that names a partition twice, the greater position first.
+#[test]
+fn an_acknowledgement_moves_no_cursor_back_by_its_own_order() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a", "b", "c"]);
+    let request = MoveCursors {
+        consumer: "c".into(),
+        how: CursorMove::Acknowledge,
+        positions: vec![(PartitionIndex(0), at(1, 3)), (PartitionIndex(0), at(1, 1))],
+    };
+    world
+        .call::<Empty>(link, Method::MoveCursors, topic, &request)
+        .unwrap();
+    assert_eq!(world.cursor(link, topic), Some(at(1, 3)));
+}
+
+/// Who a connection was that the server has closed is forgotten with it.
+#[test]
+fn sessions_whose_connections_were_closed_are_not_kept() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    for session in 1..=5 {
+        let link = world.connect_as(
+            Peer::default(),
+            Hello {
+                session: SessionId(session),
+                ..hello()
+            },
+        );
+        assert_eq!(world.node.sessions.latest_count(), 1);
+        // No request can be this.
+        world.message(link, FrameKind::Request, 99, vec![1], &[]);
+        assert!(world.links[&link].closed.is_some());
+        world.disconnect(link);
+        assert_eq!(world.node.sessions.latest_count(), 0);
+    }
+}
+
 /// Which connection of a session is the latest is known in whatever order older ones end.
 #[test]
 fn an_older_connection_that_ends_late_does_not_hide_the_latest() {

@@ -140,7 +140,7 @@ impl Shared {
         self.notify_queue(QueueNotice::Deleted, ctx);
     }
 
-    /// Refuses whoever is no member, or none any more.
+    /// Refuses a client that is no member, or none any more.
     pub fn check_member(&self, member: MemberId) -> Result<(), Refused> {
         match self.members.contains_key(&member) {
             true => Ok(()),
@@ -157,7 +157,7 @@ impl Shared {
         )
     }
 
-    /// Refuses whoever does not own a partition of a group.
+    /// Refuses a member that does not own a partition of a group.
     pub fn check_owner(&self, member: MemberId, partition: PartitionIndex) -> Result<(), Refused> {
         let group = self.group();
         if group.is_some_and(|group| group.owns(member, partition)) {
@@ -473,7 +473,10 @@ impl Shared {
         });
         for (member, record) in &entry.members {
             let away = || Member::away(record.clone(), retry_at);
-            self.members.entry(*member).or_insert_with(away);
+            let state = self.members.entry(*member).or_insert_with(away);
+            // One that joined anew with other options is known by its former ones: it has not
+            // been recorded with those, and joins by the same again.
+            state.record = record.clone();
         }
         if let SharedKind::Group(group) = &mut self.kind {
             match error {
@@ -644,10 +647,10 @@ impl Shared {
             let silent = Effect::MemberSilent(caller.link);
             lent.ctx.effects.push_back(silent);
             self.notify_away(member, lent.ctx);
-            self.arm(lent);
             let ask = Effect::AskForLife(caller.link);
             lent.ctx.effects.push_back(ask);
         }
+        self.arm(lent);
     }
 
     /// A member is not there any more to be given anything.
