@@ -38,7 +38,9 @@ pub enum Command {
     /// Without --follow it ends at what was the end of the topic when it began. Each event is
     /// acknowledged once its line is written. Ctrl-C ends it cleanly.
     Consume(ConsumeArgs),
-    /// Print the last events of a topic, without a name and a cursor
+    /// Print the last events of a topic, and leave no cursor
+    ///
+    /// While it runs it reads under the name tail-PID.
     Tail(TailArgs),
     /// Say why a consumer gets nothing, in one sentence, and what to do next
     ///
@@ -205,11 +207,11 @@ pub struct TopicAlterArgs {
     /// What is checked of metadata: its type, or JSON with its settings
     #[arg(long, value_name = "TYPE|JSON")]
     pub validator: Option<String>,
-    /// What is kept at most: the topic's size, an age or both, as in 40GB,7d; or JSON with bytes, total_bytes,
-    /// age, count; {} is everything
+    /// What is kept at most, in place of all limits before: the topic's size, an age or both, as in
+    /// 40GB,7d; or JSON with bytes, total_bytes, age, count; {} is everything
     #[arg(long, value_name = "TEXT|JSON")]
     pub retention: Option<String>,
-    /// For how long events are kept at most, as in 7d; the same as an age in --retention
+    /// For how long events are kept at most, as in 7d; alone, it leaves the other limits as they are
     #[arg(long, value_name = "AGE")]
     pub keep: Option<String>,
     /// What these consumers have not acknowledged is kept; an empty list is nobody

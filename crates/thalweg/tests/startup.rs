@@ -130,8 +130,7 @@ fn a_full_disk_is_named_and_goes_on_when_a_topic_is_deleted() {
 }
 
 /// The topic that filled the disk makes the space itself: what it has lies in one segment.
-/// Ignored: one time in ten or twenty the partition finds no space within two minutes, and
-/// why is not known yet. `log`'s test of a lowered limit on a full disk covers the storage.
+/// `log`'s tests of a lowered limit on a full disk cover the storage write by write.
 #[test]
 fn a_full_disk_goes_on_when_a_topic_is_to_keep_less() {
     let rig = Rig::default();

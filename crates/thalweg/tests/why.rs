@@ -89,6 +89,8 @@ fn of_a_topic_and_those_who_read_it() {
     open.flush_acknowledgements(WATCHDOG).unwrap();
     why(&rig, &["t", "viewer"], &["has read and acknowledged all"]);
     // From now on, and nothing comes.
+    let lag = rig.run(&["lag", "t", "--json"]).json();
+    assert_eq!((lag.len(), &lag[0]["lag"]), (1, &0.into()), "{lag:?}");
     let latest = ConsumerOptions {
         start: Start::Latest.into(),
         ..ConsumerOptions::default()
@@ -100,6 +102,12 @@ fn of_a_topic_and_those_who_read_it() {
         &["has not acknowledged an event yet", "only what comes later"],
     );
 
+    // What it has not acknowledged is behind, although it has no cursor.
+    let lag = rig.run(&["lag", "t", "--json"]).json();
+    assert_eq!(
+        (&lag[0]["name"], &lag[0]["lag"]),
+        (&"late".into(), &11.into())
+    );
     let json = rig.run(&["why", "t", "late", "--json"]).json();
     assert!(json[0]["sentence"].is_string() && json[0]["next"].is_string());
 }
@@ -267,6 +275,12 @@ fn the_end_of_a_topic_its_lag_and_its_losses() {
         kept["total_bytes"].is_u64() && kept["age_ms"] == 604_800_000_u64,
         "{kept}"
     );
+    // An age alone leaves the size as it is.
+    rig.run(&["topic", "alter", "t", "--keep", "14d"]).ok();
+    let shown = rig.run(&["topic", "show", "t", "--json"]).json();
+    let altered = &shown[0]["definition"]["retention"];
+    assert_eq!(altered["total_bytes"], kept["total_bytes"], "{altered}");
+    assert_eq!(altered["age_ms"], 1_209_600_000_u64, "{altered}");
     assert_eq!(rig.run(&["gaps", "t"]).ok(), "t: nothing was lost\n");
     fill(&rig, "t", 20);
     let last = rig.run(&["tail", "t", "-n", "3", "--plain"]).ok();

@@ -1,10 +1,12 @@
 //! `thalweg why`, `gaps`, `lag` and `tail`: questions about one topic.
 
 use crate::cli::{ConsumeArgs, GapsArgs, LagArgs, TailArgs, WhyArgs};
+use crate::event_json;
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use jiff::Timestamp;
 use serde_json::json;
+use wire::message::{ConsumerDescription, PartitionDescription};
 
 /// Why a consumer gets nothing.
 pub fn why(args: &WhyArgs) -> Result<(), Failure> {
@@ -28,14 +30,7 @@ pub fn gaps(args: &GapsArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (partition, gap) in &gaps {
         if output.is_json() {
-            output.json(&json!({
-                "partition": partition.0,
-                "incarnation": gap.incarnation.0,
-                "first": gap.first.0,
-                "end": gap.end.0,
-                "reason": gap.reason.name(),
-                "time": gap.time,
-            }))?;
+            output.line(&event_json::gap_line(*partition, gap))?;
         }
         rows.push(vec![
             partition.to_string(),
@@ -82,14 +77,15 @@ pub fn lag(args: &LagArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
     let consumers = topic.describe_consumers("").about(&args.topic)?;
+    let partitions = topic.refresh().about(&args.topic)?.partitions;
     let mut output = Output::new(args.client.json);
     let mut rows = Vec::new();
     for consumer in &consumers {
-        let lag: u64 = consumer.partitions.iter().map(|one| one.lag()).sum();
+        let lag = lag_of(consumer, &partitions);
         let present = consumer.members.iter().filter(|member| member.present);
         let present = present.count();
         if output.is_json() {
-            let partitions: Vec<_> = consumer
+            let cursors: Vec<_> = consumer
                 .partitions
                 .iter()
                 .map(|one| json!({"partition": one.partition.0, "lag": one.lag()}))
@@ -99,7 +95,7 @@ pub fn lag(args: &LagArgs) -> Result<(), Failure> {
                 "kind": consumer.kind.name(),
                 "lag": lag,
                 "members": present,
-                "partitions": partitions,
+                "partitions": cursors,
             }))?;
         }
         rows.push(vec![
@@ -113,6 +109,19 @@ pub fn lag(args: &LagArgs) -> Result<(), Failure> {
         output.line(&table(&["name", "kind", "members", "lag"], &rows))?;
     }
     output.flush()
+}
+
+/// Events that a consumer has not acknowledged. In a partition without a cursor that is all
+/// there is: there it would begin with the first.
+fn lag_of(consumer: &ConsumerDescription, partitions: &[PartitionDescription]) -> u64 {
+    let lags = partitions.iter().map(|partition| {
+        let mut cursors = consumer.partitions.iter();
+        match cursors.find(|one| one.partition == partition.partition) {
+            Some(cursor) => cursor.lag(),
+            None => (partition.watermarks.committed.0).saturating_sub(partition.first.0),
+        }
+    });
+    lags.sum()
 }
 
 /// The last events of a topic, and with `--follow` what comes.

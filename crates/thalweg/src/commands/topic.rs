@@ -4,7 +4,7 @@ use crate::cli::{AddPartitionsArgs, Storage, TopicAlterArgs, TopicCommand, Topic
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use serde_json::{Value, json};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use topic::Definition;
 use wire::message::{PartitionDescription, PartitionStorage, TopicDescription};
 
@@ -67,7 +67,7 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
     }
 }
 
-/// Asks whoever sits there; where nobody does, `--yes` says so.
+/// Asks at the terminal; without one, `--yes` is needed.
 fn confirm_deletion(topic: &TopicDescription) -> Result<(), Failure> {
     let events: u64 = topic
         .partitions
@@ -82,7 +82,10 @@ fn confirm_deletion(topic: &TopicDescription) -> Result<(), Failure> {
             format!("this {what}: --yes is needed where nobody can be asked"),
         ));
     }
-    eprint!("This {what}. Delete topic {}? [y/N] ", topic.name);
+    let question = format!("This {what}. Delete topic {}? [y/N] ", topic.name);
+    io::stderr()
+        .write_all(question.as_bytes())
+        .about("standard error")?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).about("standard input")?;
     match answer.trim() {
@@ -213,12 +216,18 @@ fn retention(text: &str) -> Result<Value, Failure> {
 
 fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
     let mut changes = serde_json::Map::new();
+    let mut keep_age = None;
     let mut change = |key: &str, value| changes.insert(key.to_owned(), value);
     if let Some(validator) = &args.validator {
         change("validator", part("--validator", validator)?);
     }
-    if let Some(text) = kept(args.retention.as_deref(), args.keep.as_deref())? {
-        change("retention", retention(&text)?);
+    match (&args.retention, &args.keep) {
+        (None, Some(age)) => keep_age = Some(age),
+        (given, keep) => {
+            if let Some(text) = kept(given.as_deref(), keep.as_deref())? {
+                change("retention", retention(&text)?);
+            }
+        }
     }
     if let Some(names) = &args.keep_until_acknowledged {
         let names: Vec<_> = names.iter().filter(|name| !name.is_empty()).collect();
@@ -231,6 +240,18 @@ fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
         change("metadata_bytes_max", bytes.into());
     }
     let driver = args.client.connection.driver()?;
+    if let Some(age) = keep_age {
+        // The other limits stay.
+        let topic = driver.describe_topic(&args.name).about(&args.name)?;
+        let definition: Value = serde_json::from_str(&topic.definition).unwrap_or_default();
+        let mut limits = definition["retention"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        limits.remove("age_ms");
+        limits.insert("age".to_owned(), age.as_str().into());
+        changes.insert("retention".to_owned(), Value::Object(limits));
+    }
     let changes = Value::Object(changes).to_string();
     let topic = driver.alter_topic(&args.name, &changes).about(&args.name)?;
     print(&mut Output::new(args.client.json), &topic)
