@@ -103,3 +103,31 @@ def test_what_makes_no_table_says_which_event_and_field(topic: thalweg.Topic) ->
         producer.push({"_offset": 3})
     with pytest.raises(thalweg.InvalidArgument, match="_offset"):
         topic.read(start=-1).to_pandas()
+
+
+def test_no_value_is_changed_moved_or_lost(topic: thalweg.Topic) -> None:
+    large = 1732000000123456789
+    with topic.producer() as producer:
+        producer.push({"t": large, "few": 3})
+        producer.push({})
+    assert topic.read().to_pandas()["t"][0] == large
+    assert topic.read().to_xarray()["t"].values[0] == large
+    assert topic.read().to_xarray()["few"].values[0] == 3.0
+    with topic.producer() as producer:
+        producer.push({"a.b": 1, "a": {"b": 2}})
+    with pytest.raises(thalweg.InvalidArgument, match="'a.b' twice"):
+        topic.read().to_pandas()
+    for name in ("event", "data"):
+        with topic.producer() as producer:
+            producer.push({name: 7})
+        assert topic.read(start=-1).to_pandas()[name][0] == 7
+        with pytest.raises(thalweg.InvalidArgument, match=f"'{name}'"):
+            topic.read(start=-1).to_xarray()
+
+
+def test_data_in_another_form_than_its_metadata_says_is_bytes(topic: thalweg.Topic) -> None:
+    with topic.producer() as producer:
+        producer.push({"dtype": "<u2", "shape": [4, 4], "compressed": True}, b"xyz")
+        producer.push_array(np.eye(2))
+    frame = topic.read().to_pandas()
+    assert frame["_data"][0] == b"xyz" and frame["_data"][1].shape == (2, 2)

@@ -137,8 +137,13 @@ def _description(dtype: np.dtype[Any]) -> Any:
             f"an array of dtype {dtype} holds Python objects, not bytes: "
             f"array.astype(...) makes numbers or fixed-length text of them"
         )
-    description = np.lib.format.dtype_to_descr(dtype)
-    if np.lib.format.descr_to_dtype(description) != dtype:
+    try:
+        description = np.lib.format.dtype_to_descr(dtype)
+        is_whole = np.lib.format.descr_to_dtype(description) == dtype
+    except ValueError:
+        # Fields that overlap, or are not in the order of their places.
+        is_whole = False
+    if not is_whole:
         raise InvalidArgument(
             f"dtype {dtype} can't be described in bytes of numpy's own types: push_array(a.view(...)), "
             f"and say in the metadata what it is"

@@ -52,6 +52,10 @@ def _columns(events: Iterable[Event], value: Any, flat: bool) -> tuple[dict[str,
         columns["_data"].append(value(event))
         for name, field in _flat(metadata) if flat else metadata.items():
             column = fields.setdefault(name, [])
+            if len(column) > count:
+                raise InvalidArgument(
+                    f"metadata of event {event.id} has {name!r} twice, once as a field of a field"
+                )
             column.extend([None] * (count - len(column)))
             column.append(field)
         count += 1
@@ -84,8 +88,14 @@ def _bytes(event: Event) -> bytes | None:
 def _array_or_bytes(event: Event) -> Any:
     if not event.data_size and not _is_array(event):
         return None
-    # A copy: what is kept keeps the whole batch that it came with.
-    return event.array().copy() if _is_array(event) else bytes(event.data)
+    if not _is_array(event):
+        return bytes(event.data)
+    try:
+        # A copy: what is kept keeps the whole batch that it came with.
+        return event.array().copy()
+    except (TypeError, ValueError):
+        # It is compressed, say, or a part: its metadata speaks of another form.
+        return bytes(event.data)
 
 
 def _nothing(_event: Event) -> None:
@@ -130,7 +140,7 @@ def to_pandas(events: Iterable[Event], with_data: bool) -> pandas.DataFrame:
                 pd.NaT if one is None else pd.Timestamp(one, unit="ns", tz="UTC") for one in values
             ]
             series[name] = pd.Series(stamps, dtype="datetime64[ns, UTC]")
-        elif name == "_data":
+        elif name == "_data" or _would_round(values):
             series[name] = pd.Series(values, dtype=object)
         else:
             series[name] = pd.Series(values)
@@ -172,6 +182,11 @@ def to_xarray(events: Iterable[Event], with_data: bool) -> xarray.Dataset:
             )
         dims = ["event", *(f"dim_{axis}" for axis in range(first[1].ndim))]
         variables["data"] = (dims, np.stack(frames))
+    if taken := columns.keys() & {"event", "data"}:
+        raise InvalidArgument(
+            f"metadata field {min(taken)!r} has the name of a part of the dataset: "
+            f"to_pandas() takes it"
+        )
     coordinates: dict[str, Any] = {}
     for name, values in columns.items():
         # What the variable says itself.
@@ -188,12 +203,24 @@ def to_xarray(events: Iterable[Event], with_data: bool) -> xarray.Dataset:
     return xr.Dataset(variables, coords=coordinates)
 
 
+def _would_round(values: list[Any]) -> bool:
+    """Whether numbers would change by being floats, which they are where some are missing."""
+    kinds = {type(value) for value in values}
+    if int not in kinds or not kinds & {float, type(None)}:
+        return False
+    return any(type(value) is int and abs(value) > 2**53 for value in values)
+
+
 def _labels(values: list[Any]) -> np.ndarray[Any, Any]:
     """Numbers where all are, None being NaN; else objects."""
     kinds = {type(value) for value in values}
-    if kinds <= {int, float, bool} and kinds:
+    if kinds in ({int}, {float}, {bool}):
         return np.array(values)
-    if kinds <= {int, float, type(None)} and kinds != {type(None)}:
+    if (
+        kinds <= {int, float, type(None)}
+        and kinds & {int, float}
+        and not _would_round(values)
+    ):
         return np.array([np.nan if value is None else value for value in values], dtype=float)
     if kinds == {str}:
         return np.array(values)

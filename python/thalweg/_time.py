@@ -13,10 +13,19 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def point(time: object) -> int:
     """The nanoseconds since 1970 of a point in time, or of so long ago as a timedelta is."""
+    if isinstance(time, float):
+        raise TypeError(
+            f"a place is no float ({time!r}): an aware datetime or a datetime64 is a time, a "
+            f"timedelta is so long ago, and an int is an offset"
+        )
     if not isinstance(time, (timedelta, np.timedelta64)):
         return nanoseconds(time)
     if isinstance(time, np.timedelta64):
+        if np.isnat(time):
+            raise ValueError("a timedelta says how long ago, and NaT says nothing")
         ago = int(time.astype("timedelta64[ns]").astype(np.int64))
+        if time.astype("timedelta64[ns]").astype("timedelta64[D]") != time.astype("timedelta64[D]"):
+            raise ValueError(f"{time!r} is longer than nanoseconds can count, 292 years")
     else:
         ago = time // _MICROSECOND * 1000
     if ago < 0:
@@ -32,6 +41,8 @@ def nanoseconds(time: object) -> int:
         if np.isnat(time):
             raise ValueError("time is NaT, which is no point in time")
         since = int(time.astype("datetime64[ns]").astype(np.int64))
+        if time.astype("datetime64[ns]").astype("datetime64[D]") != time.astype("datetime64[D]"):
+            raise ValueError(f"time {time!r} is beyond what nanoseconds can count: 1678 to 2262")
         if since < 0:
             raise ValueError(f"time is 1970 or later, not {time!r}")
         return since
