@@ -21,7 +21,16 @@ const IN_A_CYCLE: &[&str] = &[];
 
 /// No file is in a cycle with others, but for those that were.
 pub fn cycles(files: &[File]) -> Vec<String> {
-    cycles_but(files, IN_A_CYCLE)
+    let mut complaints = cycles_but(files, IN_A_CYCLE);
+    for name in CRATES {
+        let root = format!("crates/{name}/src/lib.rs");
+        if !files.iter().any(|file| file.path == root) {
+            complaints.push(format!(
+                "{root}: is not there: name the crate as it is in tidy/src/cycles.rs"
+            ));
+        }
+    }
+    complaints
 }
 
 fn cycles_but(files: &[File], allowed: &[&str]) -> Vec<String> {
