@@ -6,12 +6,14 @@
 // The producer pushes arrays that lie in its own memory. The viewer's selector
 // looks at the metadata and asks for a window of every other frame; its
 // allocator says where the window goes; only those bytes travel.
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <thalweg/thalweg.hpp>
 
 using namespace thalweg;
+using namespace std::chrono_literals;
 
 constexpr size_t FRAMES = 20;
 constexpr size_t HEIGHT = 256, WIDTH = 384;
@@ -116,11 +118,11 @@ static void stumble(const TopicHandle &topic, uint64_t first)
             return all.makeUnstructuredView({{2, 2}, {0, 2}});
         });
     try {
-        consumer.pull(10000);
+        consumer.pull(10s);
         require(false, "the exception was lost");
     } catch (const std::logic_error &) {
     }
-    const auto event = consumer.pull(10000);
+    const auto event = consumer.pull(10s);
     require(event && event->id().offset == first, "the event comes again");
     const DataView data = event->data();
     require(data.as<uint16_t>()[0] == pixel(0, 0, 1) && data.as<uint16_t>()[1] == pixel(0, 0, 0),
@@ -148,7 +150,7 @@ try {
     driver.close();
     return 0;
 } catch (const Error &error) {
-    std::cerr << thalweg_code_name(error.code()) << ": " << error.what() << "\n";
+    std::cerr << error.name() << ": " << error.what() << "\n";
     return 1;
 } catch (const std::exception &error) {
     std::cerr << error.what() << "\n";

@@ -3,6 +3,7 @@
 //   farm GROUP_FILE      with the server that wrote the group file
 //   farm DIRECTORY       with a server in this process, on that directory
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <thread>
 
 using namespace thalweg;
+using namespace std::chrono_literals;
 
 constexpr size_t TASKS = 40, CELLS = 1000;
 
@@ -25,7 +27,7 @@ static void work(Queue &queue, const std::atomic<bool> &stop)
     while (!stop && !queue.windingDown()) {
         std::optional<QueueEvent> request;
         try {
-            request = queue.pull(50);
+            request = queue.pull(50ms);
         } catch (const Error &error) {
             // A server that is away, or recovers, is no end.
             if (!error.retryable())
@@ -56,7 +58,7 @@ static void ask(Driver &driver)
     for (size_t task = 0; task < TASKS; task++) {
         inputs.emplace_back(CELLS, static_cast<double>(task));
         // Not copied: `inputs` stay as they are until the replies are there.
-        replies.push_back(requester.request("{}", DataView(inputs.back()).borrow(), 60000));
+        replies.push_back(requester.request("{}", DataView(inputs.back()).borrow(), 1min));
     }
     for (size_t task = 0; task < TASKS; task++) {
         const Event reply = replies[task].get();
@@ -79,14 +81,14 @@ static void settle(Driver &driver)
     auto queue = topic.queue("farm", Options(R"({"deliveries_max": 2, "lease_ms": 30000})"));
     size_t acknowledged = 0;
     while (acknowledged < 2) {
-        const auto event = queue.pull(60000);
+        const auto event = queue.pull(1min);
         require(event.has_value(), "an event comes");
         const std::string task = event->metadata().string();
         if (task.find("bad") != std::string::npos) {
             event->reject("no such detector").get();
         } else if (task.find("again") != std::string::npos && event->deliveries() == 1) {
             event->extend().get();
-            event->returnToQueue(0, "not now").get();
+            event->returnToQueue(0ms, "not now").get();
         } else {
             event->acknowledge().get();
             acknowledged++;
@@ -101,7 +103,7 @@ static void settle(Driver &driver)
     const auto letter = driver.openTopic("farm-tasks.dead").consumer("look").pull().get();
     for (const auto &[name, value] : letter.headers())
         if (name == "thalweg.reason")
-            std::cout << "dead: " << letter.metadata().string() << ", " << value << "\n";
+            std::cout << "dead: " << letter.metadata() << ", " << value << "\n";
 }
 
 // Goes through a queue until nothing is left in it, and reads a topic to its end.
@@ -115,7 +117,7 @@ static void finish(Driver &driver)
 
     size_t drained = 0, read = 0;
     auto queue = topic.queue("once");
-    for (const QueueEvent &event : queue.drain(200)) {
+    for (const QueueEvent &event : queue.drain(200ms)) {
         event.acknowledge();
         drained++;
     }
@@ -147,15 +149,15 @@ static void share(Driver &driver)
     auto member = topic.group("analysis", listener);
     // The listener is told in a pull, which may be the one after they are granted.
     while (assigned.size() < 4)
-        require(!member.pull(20), "nothing was pushed yet");
+        require(!member.pull(20ms), "nothing was pushed yet");
     require(member.partitions().size() == 4, "they are the member's");
 
     // One question to all who are there: the group, and a viewer.
     auto viewer = topic.consumer("viewer", Start::Latest());
     auto requester = topic.requester();
-    auto asked = requester.broadcast("{\"ready\": \"?\"}", {}, 60000);
+    auto asked = requester.broadcast("{\"ready\": \"?\"}", {}, 1min);
     for (Consumer *consumer : {&member, &viewer}) {
-        const auto event = consumer->pull(60000);
+        const auto event = consumer->pull(1min);
         require(event.has_value(), "the question comes");
         event->reply("{\"ready\": true}").get();
         event->acknowledge();
@@ -165,8 +167,8 @@ static void share(Driver &driver)
     std::cout << gathered.replies.size() << " replies to a broadcast";
 
     // Who does not answer is named.
-    auto again = requester.broadcast("{\"ready\": \"?\"}", {}, 60000, 1);
-    const auto question = member.pull(60000);
+    auto again = requester.broadcast("{\"ready\": \"?\"}", {}, 1min, 1);
+    const auto question = member.pull(1min);
     question->reply("{\"ready\": true}").get();
     question->acknowledge();
     const Gathered one = again.get();

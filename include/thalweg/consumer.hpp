@@ -9,6 +9,7 @@
 #include <thalweg/future.hpp>
 #include <thalweg/message.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -185,6 +186,13 @@ public:
     bool tombstone() const noexcept { return info_.tombstone != 0; }
     /* Nanoseconds since 1970: when the server took it; the producer's own, 0 for none. */
     uint64_t appendTime() const noexcept { return info_.append_time_ns; }
+    /* When the server took it, to the clock's resolution. */
+    std::chrono::system_clock::time_point appendedAt() const noexcept
+    {
+        using clock = std::chrono::system_clock;
+        return clock::time_point(std::chrono::duration_cast<clock::duration>(
+            std::chrono::nanoseconds(info_.append_time_ns)));
+    }
     uint64_t producerTime() const noexcept { return info_.producer_time_ns; }
 
     /* Who gave it, if it is a reply: a consumer's name, perhaps with its client's behind a slash. */
@@ -324,33 +332,33 @@ public:
     }
 
     /*
-     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * The next event: waits up to `timeout` (negative: for ever). Gives nothing
      * only if that has passed and nothing was there, of a consumer that is connected and subscribed.
      * Throws Unreachable if it has passed and the server is away, and Recovering if
      * it waits for members of before its start; the next pull goes on. Throws what a
      * selector or an allocator threw.
      */
-    std::optional<Event> pull(int64_t timeout_ms)
+    std::optional<Event> pull(Duration timeout)
     {
         heard();
         thalweg_event *event = nullptr;
         thalweg_error error;
-        if (thalweg_consumer_pull(get(), timeout_ms, &event, &error) != THALWEG_OK)
+        if (thalweg_consumer_pull(get(), timeout.milliseconds(), &event, &error) != THALWEG_OK)
             fail(error);
         if (event == nullptr)
             return std::nullopt;
         return Event(event, handle_);
     }
 
-    /* Events that are there, at least one and at most `max`, as pull(timeout_ms). */
-    std::vector<Event> pullBatch(size_t max, int64_t timeout_ms = -1)
+    /* Events that are there, at least one and at most `max`, as pull(timeout). */
+    std::vector<Event> pullBatch(size_t max, Duration timeout = -1)
     {
         heard();
         std::vector<thalweg_event *> pulled(max);
         size_t count = 0;
         thalweg_error error;
-        if (thalweg_consumer_pull_batch(get(), timeout_ms, pulled.data(), max, &count, &error) !=
-            THALWEG_OK)
+        if (thalweg_consumer_pull_batch(get(), timeout.milliseconds(), pulled.data(), max, &count,
+                                        &error) != THALWEG_OK)
             fail(error);
         std::vector<Event> events;
         events.reserve(count);
@@ -360,9 +368,9 @@ public:
     }
 
     /* Waits until everything that was acknowledged is durable. */
-    void flush(int64_t timeout_ms = -1)
+    void flush(Duration timeout = -1)
     {
-        detail::call(thalweg_consumer_flush, get(), timeout_ms);
+        detail::call(thalweg_consumer_flush, get(), timeout.milliseconds());
     }
 
     /* Goes on at `to`, be it backwards; the cursor moves there. */
@@ -466,16 +474,17 @@ public:
     }
 
     /*
-     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * The next event: waits up to `timeout` (negative: for ever). Gives nothing
      * at the end, where ended() is true, and when the time has passed. Throws what
      * a selector or an allocator threw.
      */
-    std::optional<Event> next(int64_t timeout_ms = -1)
+    std::optional<Event> next(Duration timeout = -1)
     {
         thalweg_event *event = nullptr;
         int32_t ended = 0;
         thalweg_error error;
-        if (thalweg_reader_next(handle_.get(), timeout_ms, &event, &ended, &error) != THALWEG_OK) {
+        if (thalweg_reader_next(handle_.get(), timeout.milliseconds(), &event, &ended, &error) !=
+            THALWEG_OK) {
             if (callbacks_)
                 callbacks_->rethrow();
             detail::raise(error);

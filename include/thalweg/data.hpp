@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -41,6 +42,16 @@ public:
 
     /* The same, parsed: Json::parse(text). */
     template <class Json> Json json() const { return Json::parse(text_); }
+
+    /* The same text, byte by byte: {"a":1} and {"a": 1} differ. */
+    friend bool operator==(const Metadata &a, const Metadata &b) { return a.text_ == b.text_; }
+    friend bool operator!=(const Metadata &a, const Metadata &b) { return !(a == b); }
+
+    /* The text. */
+    friend std::ostream &operator<<(std::ostream &stream, const Metadata &metadata)
+    {
+        return stream << metadata.text_;
+    }
 
 private:
     std::string text_;

@@ -33,6 +33,8 @@ public:
 
     /* One of the THALWEG_ codes of thalweg.h. */
     int32_t code() const noexcept { return code_; }
+    /* The code's name in lower case, such as "unknown topic": lives as long as the program. */
+    const char *name() const noexcept { return thalweg_code_name(code_); }
     /* Whether the same call may succeed later. */
     bool retryable() const noexcept { return retryable_; }
     /* When, in milliseconds, if the server said so; 0 otherwise. */

@@ -168,6 +168,15 @@ inline const char *name(Durability durability)
 
 template <class T> struct always_false : std::false_type {};
 
+/* Whether `Arguments` takes an option of this type. */
+template <class Arguments, class Option, class = void> struct TakesOne : std::false_type {};
+template <class Arguments, class Option>
+struct TakesOne<Arguments, Option,
+                std::void_t<decltype(std::declval<Arguments &>().take(
+                    std::declval<const Option &>()))>> : std::true_type {};
+template <class Arguments, class... Options>
+constexpr bool takes = (TakesOne<Arguments, Options>::value && ...);
+
 } // namespace detail
 
 /* What is checked of metadata, by producers. */

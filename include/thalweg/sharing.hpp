@@ -41,12 +41,12 @@ public:
     Future<Settled> acknowledge() const { return say(thalweg_event_acknowledge); }
 
     /*
-     * It is to be delivered again after `delay_ms`; to the dead-letter topic,
+     * It is to be delivered again after `delay`; to the dead-letter topic,
      * with the reason, if it was delivered as often as the queue allows.
      */
-    Future<Settled> returnToQueue(uint64_t delay_ms = 0, const std::string &reason = {}) const
+    Future<Settled> returnToQueue(Duration delay = 0, const std::string &reason = {}) const
     {
-        return say(thalweg_event_return, delay_ms, reason.c_str());
+        return say(thalweg_event_return, detail::not_negative(delay), reason.c_str());
     }
 
     /* It cannot be handled, and goes to the dead-letter topic. */
@@ -92,16 +92,17 @@ public:
     }
 
     /*
-     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * The next event: waits up to `timeout` (negative: for ever). Gives nothing
      * at the end, where ended() is true, and when the time has passed. Throws what
      * a selector or an allocator threw.
      */
-    std::optional<QueueEvent> next(int64_t timeout_ms = -1)
+    std::optional<QueueEvent> next(Duration timeout = -1)
     {
         thalweg_event *event = nullptr;
         int32_t ended = 0;
         thalweg_error error;
-        if (thalweg_drain_next(handle_.get(), timeout_ms, &event, &ended, &error) != THALWEG_OK) {
+        if (thalweg_drain_next(handle_.get(), timeout.milliseconds(), &event, &ended, &error) !=
+            THALWEG_OK) {
             if (callbacks_)
                 callbacks_->rethrow();
             detail::raise(error);
@@ -136,31 +137,31 @@ public:
     }
 
     /*
-     * The next event: waits up to `timeout_ms` (negative: for ever). Gives nothing
+     * The next event: waits up to `timeout` (negative: for ever). Gives nothing
      * only if that has passed and nothing was there, of a queue that gives out events.
      * Throws Unreachable if it has passed and the server is away, and Recovering if
      * it waits for members of before its start; the next pull goes on. Throws what a
      * selector or an allocator threw.
      */
-    std::optional<QueueEvent> pull(int64_t timeout_ms = -1)
+    std::optional<QueueEvent> pull(Duration timeout = -1)
     {
         thalweg_event *event = nullptr;
         thalweg_error error;
-        if (thalweg_queue_pull(handle_.get(), timeout_ms, &event, &error) != THALWEG_OK)
+        if (thalweg_queue_pull(handle_.get(), timeout.milliseconds(), &event, &error) != THALWEG_OK)
             fail(error);
         if (event == nullptr)
             return std::nullopt;
         return QueueEvent(event);
     }
 
-    /* Events that are there, at least one and at most `max`, as pull(timeout_ms). */
-    std::vector<QueueEvent> pullBatch(size_t max, int64_t timeout_ms = -1)
+    /* Events that are there, at least one and at most `max`, as pull(timeout). */
+    std::vector<QueueEvent> pullBatch(size_t max, Duration timeout = -1)
     {
         std::vector<thalweg_event *> pulled(max);
         size_t count = 0;
         thalweg_error error;
-        if (thalweg_queue_pull_batch(handle_.get(), timeout_ms, pulled.data(), max, &count,
-                                     &error) != THALWEG_OK)
+        if (thalweg_queue_pull_batch(handle_.get(), timeout.milliseconds(), pulled.data(), max,
+                                     &count, &error) != THALWEG_OK)
             fail(error);
         return std::vector<QueueEvent>(pulled.begin(),
                                        pulled.begin() + static_cast<std::ptrdiff_t>(count));
@@ -169,13 +170,13 @@ public:
     /*
      * Events until the server says that nothing of the queue is ready, leased (to
      * anybody, this program included: settle each event), delayed or on its way to
-     * the dead-letter topic, and that held for `idle_ms`. Goes on while the server is
+     * the dead-letter topic, and that held for `idle`. Goes on while the server is
      * away or recovers, for as long as that takes. See thalweg_drain_next.
      */
-    Drain drain(uint64_t idle_ms = 1000)
+    Drain drain(Duration idle = 1000)
     {
         thalweg_drain *drain = nullptr;
-        detail::call(thalweg_drain_open, handle_.get(), idle_ms, &drain);
+        detail::call(thalweg_drain_open, handle_.get(), detail::not_negative(idle), &drain);
         return Drain(drain, callbacks_);
     }
 
@@ -187,11 +188,11 @@ public:
 
     /*
      * The program is about to end: pulls give nothing from now on, and at once; what
-     * was pulled can be settled for `within_ms`. See thalweg_queue_wind_down.
+     * was pulled can be settled for `within`. See thalweg_queue_wind_down.
      */
-    void windDown(uint64_t within_ms)
+    void windDown(Duration within)
     {
-        detail::call(thalweg_queue_wind_down, handle_.get(), within_ms);
+        detail::call(thalweg_queue_wind_down, handle_.get(), detail::not_negative(within));
     }
 
     /* Whether nothing new is handed out any more, because the program is about to end. */
@@ -201,9 +202,9 @@ public:
      * Leaves the queue, and waits until everything that was settled is durable.
      * Destroying it leaves as well, and says nothing.
      */
-    void close(int64_t timeout_ms = -1)
+    void close(Duration timeout = -1)
     {
-        detail::call(thalweg_queue_close, handle_.get(), timeout_ms);
+        detail::call(thalweg_queue_close, handle_.get(), timeout.milliseconds());
     }
 
     thalweg_queue *handle() const noexcept { return handle_.get(); }
@@ -235,15 +236,15 @@ public:
 
     /*
      * Sends a request; the future is the reply, an event of the topic
-     * TOPIC.replies. It throws Timeout after `timeout_ms` (negative: 120 s)
+     * TOPIC.replies. It throws Timeout after `timeout` (negative: 120 s)
      * without one. The data is copied, or borrowed, as by Producer::push.
      */
     Future<Event> request(const Metadata &metadata, const DataView &data = {},
-                          int64_t timeout_ms = -1)
+                          Duration timeout = -1)
     {
         detail::Outgoing outgoing(metadata, data);
         thalweg_future *future =
-            outgoing.send(thalweg_requester_request, handle_.get(), timeout_ms);
+            outgoing.send(thalweg_requester_request, handle_.get(), timeout.milliseconds());
         return Future<Event>(future, [](thalweg_future *resolved) {
             return Event(take(resolved), {});
         });
@@ -251,15 +252,16 @@ public:
 
     /*
      * Asks everybody who is live on the topic. The future is there when all have
-     * replied, or `at_least` have (0: all), or after `timeout_ms`, and says who
+     * replied, or `at_least` have (0: all), or after `timeout`, and says who
      * is missing. Event::replier() names who gave a reply.
      */
     Future<Gathered> broadcast(const Metadata &metadata, const DataView &data = {},
-                               int64_t timeout_ms = -1, size_t at_least = 0)
+                               Duration timeout = -1, size_t at_least = 0)
     {
         detail::Outgoing outgoing(metadata, data);
         thalweg_future *future =
-            outgoing.send(thalweg_requester_broadcast, handle_.get(), at_least, timeout_ms);
+            outgoing.send(thalweg_requester_broadcast, handle_.get(), at_least,
+                          timeout.milliseconds());
         return Future<Gathered>(future, [](thalweg_future *resolved) {
             Gathered gathered;
             while (thalweg_event *event = take(resolved))
@@ -277,11 +279,11 @@ public:
 
     /*
      * Ends all requests that are under way, and waits until what was sent is stored,
-     * up to `timeout_ms` (negative: 120 s). Destroying it does so too, and says nothing.
+     * up to `timeout` (negative: 120 s). Destroying it does so too, and says nothing.
      */
-    void close(int64_t timeout_ms = -1)
+    void close(Duration timeout = -1)
     {
-        detail::call(thalweg_requester_close, handle_.get(), timeout_ms);
+        detail::call(thalweg_requester_close, handle_.get(), timeout.milliseconds());
     }
 
     thalweg_requester *handle() const noexcept { return handle_.get(); }

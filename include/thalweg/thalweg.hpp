@@ -7,8 +7,9 @@
  * Handles (Driver, TopicHandle, Producer, Consumer, Queue, Requester, Future)
  * own what they stand for and are moved, not copied; Event and QueueEvent are
  * shared handles and can be copied. They may be destroyed in any order. Whatever fails throws an
- * exception derived from thalweg::Error. Times are in milliseconds; a
- * negative one means the operation's own limit, 0 only looks.
+ * exception derived from thalweg::Error. Times are a Duration: any std::chrono::duration,
+ * or a number of milliseconds, of which a negative one means the operation's own limit;
+ * 0 only looks.
  */
 #ifndef THALWEG_THALWEG_HPP
 #define THALWEG_THALWEG_HPP
@@ -218,8 +219,12 @@ public:
      */
     template <class... Arguments> Producer producer(const Arguments &...options) const
     {
+        constexpr bool known = detail::takes<detail::ProducerArguments, Arguments...>;
+        static_assert(known, "a producer takes a name, BatchSize, MaxNumBatches, Ordering, "
+                      "ThreadPool, Durability, Options");
         detail::ProducerArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         thalweg_producer *producer = nullptr;
         detail::call(thalweg_producer_open, handle_.get(), json.c_str(), &producer);
@@ -234,8 +239,12 @@ public:
     template <class... Arguments>
     Consumer consumer(const std::string &name, const Arguments &...options) const
     {
+        constexpr bool known = detail::takes<detail::ConsumerArguments, Arguments...>;
+        static_assert(known, "a consumer takes a DataSelector, DataAllocator, Targets, Start, "
+                      "BatchSize, MaxNumBatches, ThreadPool, Options");
         detail::ConsumerArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         detail::GivenCallbacks given(arguments);
         thalweg_consumer *consumer = nullptr;
@@ -251,8 +260,12 @@ public:
      */
     template <class... Arguments> Reader read(const Arguments &...options) const
     {
+        constexpr bool known = detail::takes<detail::ReadArguments, Arguments...>;
+        static_assert(known, "read takes Start, End, Targets, a DataSelector, DataAllocator, "
+                      "Options");
         detail::ReadArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         detail::GivenCallbacks given(arguments);
         thalweg_reader *reader = nullptr;
@@ -269,8 +282,12 @@ public:
     template <class... Arguments>
     Consumer group(const std::string &name, const Arguments &...options) const
     {
+        constexpr bool known = detail::takes<detail::GroupArguments, Arguments...>;
+        static_assert(known, "a group takes a GroupListener, DataSelector, DataAllocator, Start, "
+                      "Options");
         detail::GroupArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         detail::GivenCallbacks given(arguments);
         const auto listener = std::make_shared<detail::Listener>(std::move(arguments.listener));
@@ -289,8 +306,11 @@ public:
     template <class... Arguments>
     Queue queue(const std::string &name, const Arguments &...options) const
     {
+        constexpr bool known = detail::takes<detail::ConsumerArguments, Arguments...>;
+        static_assert(known, "a queue takes a DataSelector, DataAllocator, Start, Options");
         detail::ConsumerArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         detail::GivenCallbacks given(arguments);
         thalweg_queue *queue = nullptr;
@@ -343,8 +363,12 @@ public:
     template <class... Arguments>
     TopicHandle createTopic(const std::string &name, const Arguments &...options)
     {
+        constexpr bool known = detail::takes<detail::TopicArguments, Arguments...>;
+        static_assert(known, "createTopic takes Partitions, Storage, Validator, PartitionSelector, "
+                      "Serializer, Durability, ExistOk, Options");
         detail::TopicArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         thalweg_topic *topic = nullptr;
         detail::call(thalweg_topic_create, handle_.get(), name.c_str(), json.c_str(), &topic);
@@ -372,8 +396,11 @@ public:
     template <class... Arguments>
     void addPartitions(const std::string &name, const Arguments &...options)
     {
+        constexpr bool known = detail::takes<detail::TopicArguments, Arguments...>;
+        static_assert(known, "addPartitions takes Partitions, Storage, Options");
         detail::TopicArguments arguments;
-        (arguments.take(options), ...);
+        if constexpr (known)
+            (arguments.take(options), ...);
         const std::string json = arguments.object.string();
         detail::call(thalweg_topic_add_partitions, handle_.get(), name.c_str(), json.c_str());
     }
@@ -415,9 +442,9 @@ public:
      * With Options(R"({"progress": "caller"})") the driver has no thread: this
      * drives it, whenever fd() is readable. See thalweg_driver_progress.
      */
-    void progress(int64_t timeout_ms = 0)
+    void progress(Duration timeout = 0)
     {
-        detail::call(thalweg_driver_progress, handle_.get(), timeout_ms);
+        detail::call(thalweg_driver_progress, handle_.get(), timeout.milliseconds());
     }
     int fd() const
     {
@@ -439,9 +466,9 @@ public:
      * Sends all acknowledgements, waits until everything that was pushed is
      * acknowledged, and ends the connection. All handles are closed then.
      */
-    void close(int64_t timeout_ms = -1)
+    void close(Duration timeout = -1)
     {
-        detail::call(thalweg_driver_close, handle_.get(), timeout_ms);
+        detail::call(thalweg_driver_close, handle_.get(), timeout.milliseconds());
     }
 
     thalweg_driver *handle() const noexcept { return handle_.get(); }

@@ -131,7 +131,7 @@ static void outage(Server &server, int seconds)
     for (int worker = 0; worker < 3; worker++)
         workers.push_back(std::async(std::launch::async, [&, back] {
             auto queue = topic.queue("farm", Options(R"({"prefetch": 8})"));
-            for (const QueueEvent &event : queue.drain(1000)) {
+            for (const QueueEvent &event : queue.drain(std::chrono::seconds(1))) {
                 {
                     const std::lock_guard<std::mutex> lock(mutex);
                     done.push_back(number(event));
