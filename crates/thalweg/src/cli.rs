@@ -42,6 +42,14 @@ pub enum Command {
     ///
     /// While it runs it reads under the name tail-PID.
     Tail(TailArgs),
+    /// Show the newest arrays of a topic as pictures, in a browser on this machine
+    ///
+    /// Serves one page on loopback and prints its address, with a token that nobody else knows.
+    /// While a page is open, and at most five times a second, it reads the newest event; what
+    /// comes in between is not read, but counted. Arrays are what `push_array` makes: numbers of
+    /// one dimension (a line), of two, or of three of which the last is red, green and blue. Leaves
+    /// no cursor. Ctrl-C ends it.
+    View(ViewArgs),
     /// Say why a consumer gets nothing, in one sentence, and what to do next
     ///
     /// Without NAME it is about the topic: whether it has events, and whether producers can write.
@@ -369,6 +377,22 @@ pub struct TailArgs {
     /// How long the server may be away, seconds; then end with an error [default: for ever, with a note every 10 s]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub reconnect_timeout: Option<f64>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// The topic
+    pub topic: String,
+    /// The port of the page on 127.0.0.1 [default: one that is free]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub port: u16,
     #[command(flatten)]
     pub client: Client,
 }

@@ -14,3 +14,4 @@ pub mod serve;
 pub mod sharing;
 pub mod status;
 pub mod topic;
+pub mod view;

@@ -82,6 +82,20 @@ impl Connection {
     /// Connects, for a command that waits for events: as long as the server is
     /// away, but no longer than so many seconds, if that is given.
     pub fn driver_that_waits(&self, reconnect_timeout: Option<f64>) -> Result<Driver, Failure> {
+        self.connect(reconnect_timeout, self.timeout())
+    }
+
+    /// Connects, for a command that waits no longer than so for an answer, even
+    /// if it may.
+    pub fn driver_answered_within(&self, longest: Duration) -> Result<Driver, Failure> {
+        self.connect(None, self.timeout().min(longest))
+    }
+
+    fn connect(
+        &self,
+        reconnect_timeout: Option<f64>,
+        request_timeout: Duration,
+    ) -> Result<Driver, Failure> {
         let endpoint = match &self.address {
             None => Endpoint::GroupFile(self.group_file.clone()),
             Some(address) => Endpoint::Address {
@@ -94,7 +108,7 @@ impl Connection {
             client_name: format!("thalweg {}", std::process::id()),
             namespace: self.namespace.clone(),
             connect_timeout: self.connect_timeout.map(duration),
-            request_timeout: self.timeout(),
+            request_timeout,
             reconnect_timeout: reconnect_timeout.map(duration),
             on_waiting: Some(Arc::new(|waiting: &Waiting| eprintln!("note: {waiting}"))),
             plugins: Arc::new(plugin::Loader::from_environment()),

@@ -30,7 +30,7 @@ impl Code {
     pub const TABLE: &[(u8, &str)] = &[
         (
             0,
-            "done; or, for a server and for `consume`, ended by SIGINT or SIGTERM and closed cleanly",
+            "done; or, for a server, for `consume` and for `view`, ended by SIGINT or SIGTERM and closed cleanly",
         ),
         (
             Self::Failure as u8,

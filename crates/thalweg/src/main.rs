@@ -48,6 +48,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Lag(args) => commands::look::lag(&args).map(|()| ExitCode::SUCCESS),
         Command::Gaps(args) => commands::look::gaps(&args).map(|()| ExitCode::SUCCESS),
         Command::Cursor(args) => commands::cursor::run(args).map(|()| ExitCode::SUCCESS),
+        Command::View(args) => commands::view::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Audit(args) => commands::audit::run(&args),
         Command::Bench(command) => commands::bench::run(command).map(|()| ExitCode::SUCCESS),

@@ -15,4 +15,5 @@ mod refusals;
 mod sharing;
 mod signals;
 mod startup;
+mod view;
 mod why;
