@@ -69,8 +69,7 @@ impl Draining<'_> {
             }
             Drain::ClosingInternal if self.coordinator.commands.log().is_closed() => {
                 *self.stage = Drain::Done;
-                let failure = self.coordinator.commands.log().failure();
-                let failure = failure.map(|why| format!("the internal partition failed: {why}"));
+                let failure = self.coordinator.commands.failure();
                 *self.unclean = failure.or(self.unclean.take());
                 self.sessions.close_all(self.ctx);
                 self.ctx.outputs.push_back(Output::Drained);

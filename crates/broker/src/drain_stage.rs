@@ -12,7 +12,7 @@ pub(crate) enum Drain {
     Finishing,
     /// Partitions close.
     ClosingPartitions,
-    /// The internal partition closes.
+    /// The table's log and the ledger close.
     ClosingInternal,
     /// All is closed.
     Done,
@@ -31,7 +31,7 @@ impl Drain {
         }
     }
 
-    /// Refuses what is done until the internal partition is about to close: cursors move.
+    /// Refuses what is done until the ledger is about to close: cursors move.
     pub fn refuse_closing(self) -> Result<(), Refused> {
         match self > Self::Finishing {
             true => Err(draining()),

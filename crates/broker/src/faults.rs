@@ -61,6 +61,8 @@ pub enum Fault {
     MoveOthers,
     /// Leave the answers of a refused command in the overlay of the table.
     NoRollback,
+    /// Write what belongs in the ledger to the table's log.
+    WrongLedger,
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
 }

@@ -48,8 +48,10 @@ pub(crate) struct Membership {
 /// The caller of what the server appends itself: no connection has this id.
 pub(crate) const OWN_LINK: LinkId = LinkId(u64::MAX);
 
-/// The storage of the internal partition.
-pub(crate) const INTERNAL_STORAGE: StorageId = StorageId(0);
+/// The storage of the table's log.
+pub(crate) const TABLE_STORAGE: StorageId = StorageId(0);
+/// The storage of the ledger.
+pub(crate) const LEDGER_STORAGE: StorageId = StorageId(u64::MAX);
 
 /// What a bulk operation is for.
 pub(crate) enum Bulk {
@@ -76,6 +78,6 @@ pub(crate) enum Purpose {
     Remove(String),
     /// A topic's file is as the table is.
     KeepTopic(TopicId),
-    /// How far the internal partition came.
+    /// How far table and ledger came.
     KeepStart,
 }

@@ -10,14 +10,14 @@ pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_B
 
 use crate::answer::Answer;
 use crate::coordinator::Coordinator;
-use crate::coordinator::controller::ControlError;
+use crate::coordinator::controller::{ControlError, Home};
 use crate::coordinator::lent::{Around, Lent};
 use crate::coordinator::members::Members;
 use crate::ctx::Ctx;
 use crate::drain::Draining;
 use crate::drain_stage::Drain;
 use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
-use crate::ids::{Bulk, INTERNAL_STORAGE, Membership, Purpose, RequestId, SharedId};
+use crate::ids::{Bulk, Membership, Purpose, RequestId, SharedId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions};
 use crate::partition_requests::{Forgotten, PartitionRequests, forget};
@@ -69,7 +69,7 @@ impl Node {
     /// Opens a node on its data directory. Blocks.
     ///
     /// # Errors
-    /// If the internal partition cannot be read. A partition that cannot be
+    /// If the table's log or the ledger cannot be read. A partition that cannot be
     /// opened is no error: it is described as failed, and the rest serves.
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
         let (opened, report) = start::open(options, now)?;
@@ -133,11 +133,11 @@ impl Node {
                 token,
                 result,
             } => {
-                if storage == INTERNAL_STORAGE {
+                if Home::of_storage(storage).is_some() {
                     self.coordinator
                         .commands
                         .controller()
-                        .complete(token, result);
+                        .complete(storage, token, result);
                     self.ctx.dirty.controller = true;
                 } else {
                     self.at(storage, |partition, ctx| {

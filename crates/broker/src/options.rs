@@ -26,16 +26,16 @@ pub fn open_in_turn(
 #[derive(Clone)]
 pub struct NodeOptions {
     /// The data directory, which exists and is locked by the caller. The node
-    /// owns `internal`, `partitions`, `topics`, `lost+found` and `start.json` in it.
+    /// owns `internal`, `ledgers`, `partitions`, `topics`, `lost+found` and `start.json` in it.
     pub directory: PathBuf,
     /// Carries out the operations of the start; later ones are outputs.
     pub disk: Arc<dyn Disk>,
     /// The kinds of storage that topics may name. `disk` must be among them:
-    /// the internal partition is of that kind.
+    /// the table's log and the ledger are of that kind.
     pub kinds: Vec<Arc<dyn StorageKind>>,
     /// How the start opens the partitions of topics: side by side where there are threads.
     pub open_partitions: OpenPartitions,
-    /// Configuration of the internal partition's storage, as JSON.
+    /// Configuration of the storage of the table's log and of the ledger, as JSON.
     pub internal_config: String,
     /// Bounds.
     pub limits: Limits,
@@ -56,7 +56,7 @@ pub struct NodeOptions {
     /// Where ids come from: random, and never the same for two runs.
     pub seed: u128,
     /// Whether the operator accepts what was lost so far: a start that would be refused because
-    /// the internal partition does not know what is there goes on with what can be rebuilt.
+    /// the table does not know what is there goes on with what can be rebuilt.
     pub accept_loss: bool,
     /// What the executor adds to, and the status has.
     pub counters: Arc<crate::counters::Counters>,
@@ -139,7 +139,7 @@ pub struct Limits {
     pub members_max: usize,
     /// Producers with a name, of one topic.
     pub named_producers_max: usize,
-    /// Bytes of the internal partition after which its tables are written
+    /// Bytes of the table's log, and of the ledger, after which what it adds up to is written
     /// anew and what came before is dropped.
     pub internal_bytes_max: u64,
     /// How long a drain waits for what was taken, before it gives up on it.
@@ -197,16 +197,16 @@ pub struct StartReport {
 pub enum NodeError {
     /// The options cannot be right.
     Invalid(String),
-    /// The internal partition cannot be opened or replayed.
+    /// The table's log or the ledger cannot be opened or replayed.
     Internal {
         /// What was tried.
         attempt: String,
         /// Why it failed.
         source: StorageError,
     },
-    /// The internal partition holds a record that this version cannot read.
+    /// The table's log or the ledger holds a record that this version cannot read.
     Record(String),
-    /// The internal partition does not know what is there. Nothing was changed.
+    /// The table or the ledger does not know what is there. Nothing was changed.
     Loss(String),
     /// The data directory cannot be read.
     Disk(DiskError),

@@ -1,17 +1,17 @@
-//! The start of a node: what is there is compared with what the internal partition says, that
-//! is replayed, every partition is opened, and what no record names is set aside.
+//! The start of a node: what is there is compared with what the table's log says, that and the
+//! ledger are replayed, every partition is opened, and what no record names is set aside.
 
 mod aside;
-mod internal;
+mod logs;
 mod remembered;
 mod survey;
 
 pub(crate) use remembered::Remembered;
 
-use crate::blocking::make_directory;
+use crate::blocking::{Blocking, make_directory};
 use crate::coordinator::Coordinator;
 use crate::coordinator::commands::Commands;
-use crate::coordinator::controller::{Command, CommandToken, Controller};
+use crate::coordinator::controller::{Command, CommandToken, Controller, Home, Single};
 use crate::coordinator::keep::keep_partition;
 use crate::coordinator::served_topic::{Slot, Topic, durability_of};
 use crate::coordinator::topics::open_partition;
@@ -21,9 +21,9 @@ use crate::faults::Fault;
 use crate::ids::{Now, PartitionKey, StorageId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions};
-use internal::open_internal;
 use log::StorageKind;
 use log::{Disk, OpenPartition, Recovery, Storage};
+use logs::open_logs;
 use std::sync::Arc;
 use survey::Survey;
 use topic::Definition;
@@ -33,6 +33,8 @@ use wire::{Durability, Offset};
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
 const ENDED_LIVES_MAX: usize = 64;
+/// Records of one command of a start.
+const RECORDS_PER_COMMAND: usize = 1024;
 
 /// A node that was opened, but for its groups and queues.
 pub(crate) struct Opened {
@@ -66,23 +68,26 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     let Some(kind) = kind.cloned() else {
         return Err(NodeError::Invalid("no storage kind is called disk".into()));
     };
-    let (mut controller, _) = open_internal(&options, kind.as_ref(), disk, now)?;
+    let (mut controller, _) = open_logs(&options, kind.as_ref(), disk, now)?;
     controller.set_time(now.unix_ns);
     let mut ctx = Ctx::new(options, now);
     ctx.dirty.controller = true;
+    let directory = ctx.options.directory.clone();
+    for name in ["partitions", "topics"] {
+        make_directory(disk, &directory, name)?;
+    }
+    if ctx.options.accept_loss {
+        rebuild(&survey, &mut controller, &mut ctx, &mut report)?;
+    }
+    // What is lost of it was told by the survey.
+    controller.replay_ledger(&mut Vec::new(), &Blocking { disk })?;
     let mut opening = Opening {
         ctx,
         coordinator: Coordinator::new(Commands::new(Box::new(controller))),
         partitions: Partitions::new(),
+        found: Vec::new(),
         report,
     };
-    let directory = opening.ctx.options.directory.clone();
-    for name in ["partitions", "topics"] {
-        make_directory(disk, &directory, name)?;
-    }
-    if opening.ctx.options.accept_loss {
-        opening.rebuild(&survey)?;
-    }
     let table = opening.coordinator.commands.table();
     let (ctx, report) = (&opening.ctx, &mut opening.report);
     if !ctx.planted(Fault::KeepLeftovers) {
@@ -90,12 +95,13 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     }
     aside::keep_topic_files(table, &directory, &survey, disk, report);
     opening.open_topics();
-    opening.write(disk)?;
+    opening.record_found(disk)?;
     let Opening {
         ctx,
         coordinator,
         mut partitions,
         mut report,
+        ..
     } = opening;
     let table = coordinator.commands.table();
     for partition in partitions.values_mut() {
@@ -107,7 +113,7 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     let set_aside = aside::names(disk, &directory);
     let known = start.clone();
     let remembered = Remembered {
-        internal_end: coordinator.commands.log().end().0,
+        ends: Home::ALL.map(|home| coordinator.commands.log().end(home).0),
         ..start
     };
     aside::remember(&known, &remembered, disk, &directory, &mut report)?;
@@ -128,38 +134,27 @@ struct Opening {
     ctx: Ctx,
     coordinator: Coordinator,
     partitions: Partitions,
+    /// What is to be recorded, partition by partition.
+    found: Vec<Record>,
     report: StartReport,
 }
 
 impl Opening {
-    /// Makes topics known again that the table does not know.
-    fn rebuild(&mut self, survey: &Survey) -> Result<(), NodeError> {
-        let (records, names) = survey.rebuild(&self.ctx.options, self.ctx.now);
-        if records.is_empty() {
-            return Ok(());
+    /// Makes what the start has found durable before anybody is served: what was lost before the
+    /// life that ended with it, for else nothing would say so if the start died in between.
+    fn record_found(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
+        let found = std::mem::take(&mut self.found);
+        let (of_ledger, of_table): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|record| Home::of(record) == Home::Ledger);
+        for (home, records) in [(Home::Ledger, of_ledger), (Home::Table, of_table)] {
+            // Each is by itself: a command as large as any start would need has no bound.
+            for records in records.chunks(RECORDS_PER_COMMAND) {
+                let controller = self.coordinator.commands.controller();
+                write(home, records.to_vec(), controller, &mut self.ctx, disk)?;
+            }
         }
-        self.submit(records);
-        let disk = self.ctx.options.disk.clone();
-        self.write(disk.as_ref())?;
-        self.report.lines.push(format!(
-            "rebuilt from the files of topics: {}; cursors, groups, queues and recorded gaps of \
-             theirs are lost",
-            names.join(", ")
-        ));
         Ok(())
-    }
-
-    /// Submits what the start has found, before there is anybody to wait for it.
-    fn submit(&mut self, records: Vec<Record>) {
-        let token = CommandToken(self.ctx.next_id());
-        let command = Command {
-            records,
-            durability: Durability::Synced,
-        };
-        self.coordinator
-            .commands
-            .controller()
-            .submit(token, command);
     }
 
     fn open_topics(&mut self) {
@@ -258,10 +253,12 @@ impl Opening {
             // A start that died before it had recorded the new life leaves one
             // of which nobody heard: then all that is there is of the old one.
             let end = recovery.ended.map_or(storage.state().end, |(_, end)| end);
-            if !gaps
-                .iter()
-                .any(|gap| gap.end == end && gap.reason != GapReason::Retention)
-            {
+            let is_end = |gap: &Gap| gap.end == end && gap.reason != GapReason::Retention;
+            let table = self.coordinator.commands.table().topic(topic);
+            let ends = table.map(|entry| entry.ends_of_lives(record.partition));
+            // One that died between ledger and table has recorded the end.
+            let is_recorded = ends.is_some_and(|ends| ends.contains_key(&record.incarnation));
+            if !is_recorded && !gaps.iter().any(is_end) {
                 gaps.push(end_of_life(&record, end, durability, self.ctx.now.unix_ns));
             }
             record.ended.push((record.incarnation, end));
@@ -287,9 +284,7 @@ impl Opening {
                 }));
             }
         }
-        if !records.is_empty() {
-            self.submit(records);
-        }
+        self.found.append(&mut records);
         self.report_cursors_beyond(&record, storage.state().end);
         let id = StorageId(self.ctx.next_id());
         let key = PartitionKey {
@@ -327,35 +322,68 @@ impl Opening {
             }
         }
     }
+}
 
-    /// Makes what the start has found durable before anybody is served.
-    fn write(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
-        let controller = self.coordinator.commands.controller();
-        loop {
-            controller.advance();
-            let (mut refused, mut completed) = (None, false);
-            while let Some((_, result)) = controller.poll_completion() {
-                refused = refused.or(result.err());
-                completed = true;
-            }
-            if let Some(error) = refused {
-                return Err(NodeError::Invalid(format!(
-                    "writing what the start found: {error}"
-                )));
-            }
-            if controller.is_idle() {
-                return Ok(());
-            }
-            if completed {
-                continue;
-            }
-            let Some((token, operation)) = controller.poll_operation() else {
-                return Err(NodeError::Invalid(
-                    "the internal partition does not become durable".into(),
-                ));
-            };
-            controller.complete(token, disk.execute(operation));
+/// Makes topics known again that the table does not know.
+fn rebuild(
+    survey: &Survey,
+    controller: &mut Single,
+    ctx: &mut Ctx,
+    report: &mut StartReport,
+) -> Result<(), NodeError> {
+    let (records, names) = survey.rebuild(&ctx.options, ctx.now);
+    if records.is_empty() {
+        return Ok(());
+    }
+    let disk = ctx.options.disk.clone();
+    write(Home::Table, records, controller, ctx, disk.as_ref())?;
+    report.lines.push(format!(
+        "rebuilt from the files of topics: {}; their groups, queues and named producers are lost",
+        names.join(", ")
+    ));
+    Ok(())
+}
+
+/// Makes records durable before there is anybody to wait for them. Blocks.
+fn write(
+    home: Home,
+    records: Vec<Record>,
+    controller: &mut dyn Controller,
+    ctx: &mut Ctx,
+    disk: &dyn Disk,
+) -> Result<(), NodeError> {
+    if !records.is_empty() {
+        let command = Command {
+            home,
+            records,
+            durability: Durability::Synced,
+        };
+        controller.submit(CommandToken(ctx.next_id()), command);
+    }
+    loop {
+        controller.advance();
+        let (mut refused, mut completed) = (None, false);
+        while let Some((_, result)) = controller.poll_completion() {
+            refused = refused.or(result.err());
+            completed = true;
         }
+        if let Some(error) = refused {
+            return Err(NodeError::Invalid(format!(
+                "writing what the start found: {error}"
+            )));
+        }
+        if controller.is_idle() {
+            return Ok(());
+        }
+        if completed {
+            continue;
+        }
+        let Some((storage, token, operation)) = controller.poll_operation() else {
+            return Err(NodeError::Invalid(format!(
+                "writing what the start found: {home} does not become durable"
+            )));
+        };
+        controller.complete(storage, token, disk.execute(operation));
     }
 }
 
@@ -373,7 +401,7 @@ fn end_of_life(record: &PartitionRecord, end: Offset, durability: Durability, ti
     }
 }
 
-/// Compares what is there with what the internal partition says. Gives what is to be remembered
+/// Compares what is there with what table and ledger say. Gives what is to be remembered
 /// of it, or refuses the start.
 fn examine(
     options: &NodeOptions,
@@ -391,12 +419,12 @@ fn examine(
             names => format!("it rebuilds {} from their files", names.join(", ")),
         };
         let mut text = String::from("the start is refused, and nothing was changed:");
-        for loss in survey.internal_losses.iter().chain(&losses) {
+        for loss in survey.log_losses.iter().chain(&losses) {
             text.push_str("\n  ");
             text.push_str(loss);
         }
         text.push_str(&format!(
-            "\nPut the newest copy of `internal` back; or start once with --accept-loss: {rebuilt}, \
+            "\nPut the newest copies of `internal` and `ledgers` back; or start once with --accept-loss: {rebuilt}, \
              and moves what no record names to lost+found (docs/operations/damage.md)"
         ));
         return Err(NodeError::Loss(text));
@@ -404,7 +432,7 @@ fn examine(
     if options.accept_loss {
         start.accept();
     }
-    for loss in survey.internal_losses.iter().chain(&losses) {
+    for loss in survey.log_losses.iter().chain(&losses) {
         // What a start has told and remembered before is told below, or was accepted.
         if !known.damage.iter().any(|damage| damage.what == *loss) {
             report.lines.push(loss.clone());

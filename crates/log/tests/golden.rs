@@ -242,6 +242,7 @@ fn internal_records_are_as_they_were() {
             topic: TOPIC,
             partition: PartitionIndex(3),
             position: Some(position),
+            consumer_id: ConsumerId(0),
         }),
         Record::Producer(ProducerRecord {
             namespace: String::new(),

@@ -153,7 +153,7 @@ settings! {
     take_over: bool = false, "yes or no";
     /// Accept what the data directory has lost, and start in spite of it.
     ///
-    /// Without it a start is refused where the internal partition does not know what lies beside it.
+    /// Without it a start is refused where the records of topics and cursors do not know what lies beside them.
     /// With it the server goes on with what can be rebuilt, moves what no record names to
     /// `lost+found`, and no longer reports the losses that it remembered. To be given once.
     accept_loss: bool = false, "yes or no";

@@ -16,7 +16,7 @@ use wire::{DirectoryId, ServerInstance};
 /// Bytes of the token that clients present.
 pub const TOKEN_BYTES: usize = 32;
 /// The version of the directory's layout, and of all that is in it, that this code makes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const IDENTITY_FILE: &str = "directory.json";
 const TOKEN_FILE: &str = "token";
 const LOCK_FILE: &str = "lock";
@@ -411,7 +411,7 @@ mod tests {
         let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
         assert!(
             error.to_string().ends_with(
-                "its format is 1, this server knows format 2: written by an older version of \
+                "its format is 1, this server knows format 3: written by an older version of \
                  Thalweg, whose format this one does not read: read the events out with that \
                  version, and push them to a server of this one with an empty data directory"
             ),
@@ -431,13 +431,13 @@ mod tests {
         std::fs::write(&token_path, token).unwrap();
         std::fs::write(
             parent.path().join(IDENTITY_FILE),
-            r#"{"format":3,"directory":"1"}"#,
+            r#"{"format":4,"directory":"1"}"#,
         )
         .unwrap();
         let error = DataDirectory::open(parent.path(), &host("here"), false).unwrap_err();
         assert!(
             error.to_string().contains(
-                "its format is 3, this server knows format 2: written by a newer version"
+                "its format is 4, this server knows format 3: written by a newer version"
             ),
             "{error}"
         );

@@ -36,7 +36,7 @@ const PENDING_CONNECTIONS_MAX: usize = 64;
 pub struct MachinePlan {
     /// The node's bounds.
     pub limits: Limits,
-    /// Configuration of the internal partition.
+    /// Configuration of the table's log and of the ledger.
     pub internal_config: String,
     /// How long a disk operation that syncs takes, nanoseconds.
     pub sync_ns: Range<u64>,

@@ -43,7 +43,7 @@ const _: () = assert!(BLOCK_BYTES_DEFAULT as u64 <= DATA_ALIGNMENT);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BatchKind {
-    /// A producer's events, or typed records in an internal partition.
+    /// A producer's events, or typed records in the table's log or a ledger.
     Events = 1,
     /// Offsets that hold no event any more, and why.
     Gap = 2,

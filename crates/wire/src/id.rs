@@ -80,6 +80,11 @@ id!(
     MemberId(u128), "{:032x}"
 );
 id!(
+    /// A group or queue for as long as it exists; a new one of the same name has another.
+    /// 0 is an independent consumer.
+    ConsumerId(u64), "{:016x}"
+);
+id!(
     /// One lease of a queue, never given twice. 0 is none.
     LeaseId(u64), "{:016x}"
 );

@@ -1,4 +1,4 @@
-//! The typed records of the internal partitions, and of gap batches.
+//! The typed records of the table's log and of ledgers, and of gap batches.
 //!
 //! An internal record is an event whose metadata is a [`Record`]. State is
 //! the replay of its records: a later one replaces an earlier one about the same
@@ -129,7 +129,7 @@ record! {
 }
 
 record! {
-    /// What an internal partition knows of a topic.
+    /// What the table knows of a topic.
     pub struct TopicRecord {
         /// The namespace; empty is the default one.
         pub namespace: String,
@@ -169,6 +169,8 @@ record! {
         pub partition: PartitionIndex,
         /// The next event to read; `None` forgets the cursor.
         pub position: Option<Position>,
+        /// The group, among those that have had its name; 0 is an independent consumer.
+        pub consumer_id: ConsumerId,
     }
 }
 
@@ -223,7 +225,7 @@ record! {
     }
 }
 
-/// A record of an internal partition.
+/// A record of the table's log or of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A topic exists.
@@ -257,8 +259,8 @@ pub enum Record {
 /// The version of a type of record that this code writes and reads.
 fn version_of(kind: u16) -> u16 {
     match kind {
-        // 2 has the leader epoch.
-        3 => 2,
+        // 2 has the leader epoch; of the others, which consumer of a name it is.
+        3 | 4 | 7 | 11..=13 => 2,
         _ => 1,
     }
 }

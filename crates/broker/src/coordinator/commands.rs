@@ -1,11 +1,11 @@
 //! Changes of the table: submitted in order, and what follows when each is decided.
 
-use super::controller::{Command, CommandToken, ControlError, Controller};
+use super::controller::{Command, CommandToken, ControlError, Controller, Home};
 use super::overlay::{CursorKey, Key, Overlay};
 use super::table::Table;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::{INTERNAL_STORAGE, PartitionKey, RequestId, SharedId};
+use crate::ids::{PartitionKey, RequestId, SharedId};
 use crate::io::Output;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +61,7 @@ pub(crate) struct JoinUnderWay {
 
 /// A command that is not decided.
 struct UnderWay {
+    home: Home,
     decided: Decided,
     /// What the overlay says because of it.
     ahead: Vec<Key>,
@@ -70,8 +71,8 @@ struct UnderWay {
 pub(crate) struct Outcome {
     pub decided: Decided,
     pub result: Result<(), ControlError>,
-    /// Answers of the overlay that have ended with it. If it was refused: with all that were
-    /// under way, of which it is the first.
+    /// Answers of the overlay that have ended with it. If it was refused: with all of its home that
+    /// were under way, of which it is the first.
     pub ended: Vec<Key>,
 }
 
@@ -81,8 +82,8 @@ pub(crate) struct Commands {
     under_way: BTreeMap<CommandToken, UnderWay>,
     /// What those that are under way will have changed.
     pub ahead: Overlay,
-    /// Whether the operator was told that the internal partition failed.
-    is_failure_reported: bool,
+    /// Of which logs the operator was told that they failed.
+    reported_failures: Vec<Home>,
 }
 
 impl Commands {
@@ -91,7 +92,7 @@ impl Commands {
             controller,
             under_way: BTreeMap::new(),
             ahead: Overlay::default(),
-            is_failure_reported: false,
+            reported_failures: Vec::new(),
         }
     }
 
@@ -105,7 +106,7 @@ impl Commands {
         self.controller.as_mut()
     }
 
-    /// How far its log has come, and whether it has failed.
+    /// How far its logs have come, and whether they have failed.
     pub fn log(&self) -> &dyn Controller {
         self.controller.as_ref()
     }
@@ -126,26 +127,43 @@ impl Commands {
         ahead.or_else(|| self.table().topic(topic)?.producers.get(name))
     }
 
-    /// Submits a command that is to survive a power loss; `decided` says what follows.
+    /// Submits a change of the table, which is to survive a power loss; `decided` says what follows.
     pub fn submit(&mut self, records: Vec<Record>, decided: Decided, ctx: &mut Ctx) {
-        self.submit_at(Durability::Synced, records, decided, ctx);
+        let command = Command {
+            home: Home::Table,
+            records,
+            durability: Durability::Synced,
+        };
+        self.submit_command(command, decided, ctx);
     }
 
-    /// Submits what has to survive no more than that.
-    pub fn submit_at(
+    /// Submits what the ledger is to say, and has to survive no more than that.
+    pub fn record(
         &mut self,
         durability: Durability,
         records: Vec<Record>,
         decided: Decided,
         ctx: &mut Ctx,
     ) {
-        let token = CommandToken(ctx.next_id());
-        let ahead = self.ahead.apply(&records);
-        self.under_way.insert(token, UnderWay { decided, ahead });
         let command = Command {
+            home: match ctx.planted(Fault::WrongLedger) {
+                true => Home::Table,
+                false => Home::Ledger,
+            },
             records,
             durability,
         };
+        self.submit_command(command, decided, ctx);
+    }
+
+    fn submit_command(&mut self, command: Command, decided: Decided, ctx: &mut Ctx) {
+        let token = CommandToken(ctx.next_id());
+        let under_way = UnderWay {
+            home: command.home,
+            decided,
+            ahead: self.ahead.apply(&command.records),
+        };
+        self.under_way.insert(token, under_way);
         self.controller.submit(token, command);
         ctx.dirty.controller = true;
     }
@@ -153,22 +171,32 @@ impl Commands {
     /// Lets take effect what was submitted or stored.
     pub fn advance(&mut self, ctx: &mut Ctx) {
         self.controller.advance();
-        while let Some((token, operation)) = self.controller.poll_operation() {
+        while let Some((storage, token, operation)) = self.controller.poll_operation() {
             ctx.outputs.push_back(Output::Disk {
-                storage: INTERNAL_STORAGE,
+                storage,
                 token,
                 operation,
             });
         }
-        if !self.is_failure_reported
-            && let Some(reason) = self.controller.failure()
-        {
-            self.is_failure_reported = true;
-            ctx.report(format!(
-                "the internal partition failed: no topic, cursor or named producer changes any more \
-                 until the server is started again: {reason}"
-            ));
+        for home in Home::ALL {
+            if !self.reported_failures.contains(&home)
+                && let Some(reason) = self.controller.failure(home)
+            {
+                self.reported_failures.push(home);
+                ctx.report(format!(
+                    "{home} failed: {} change no more until the server is started again: {reason}",
+                    home.content()
+                ));
+            }
         }
+    }
+
+    /// Why commands of some log are not carried out any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        Home::ALL.into_iter().find_map(|home| {
+            let reason = self.controller.failure(home)?;
+            Some(format!("{home} failed: {reason}"))
+        })
     }
 
     /// The next command that is decided, and how.
@@ -177,13 +205,19 @@ impl Commands {
             let (token, result) = self.controller.poll_completion()?;
             // More may be gathered and waiting for this one.
             ctx.dirty.controller = true;
-            let Some(UnderWay { decided, mut ahead }) = self.under_way.remove(&token) else {
+            let Some(under_way) = self.under_way.remove(&token) else {
                 continue;
             };
+            let UnderWay {
+                home,
+                decided,
+                mut ahead,
+            } = under_way;
             if result.is_err() {
-                // All that are under way are refused with it, one after the other; what they
-                // would have changed is not to be seen in between.
+                // All of its log that are under way are refused with it, one after the other; what
+                // they would have changed is not to be seen in between.
                 let others = self.under_way.values_mut();
+                let others = others.filter(|other| other.home == home);
                 others.for_each(|other| ahead.append(&mut other.ahead));
                 if ctx.planted(Fault::NoRollback) {
                     ahead.clear();

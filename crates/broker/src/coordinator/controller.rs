@@ -1,30 +1,118 @@
-//! Who decides on the tables: topics, partitions, named producers, cursors, gaps.
+//! Who decides on what is recorded: the table of topics, partitions, producers and consumers, and
+//! the ledger of cursors, gaps and settlements.
 
+mod record_log;
 mod single;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
-pub(crate) use single::{INTERNAL_TOPIC, Single};
+pub(crate) use record_log::{Damage, RecordLog};
+pub(crate) use single::Single;
 
 use crate::coordinator::table::Table;
+use crate::ids::{LEDGER_STORAGE, StorageId, TABLE_STORAGE};
 use crate::refusal::refuse;
 use log::{DiskError, Operation, OperationToken, Outcome};
 use std::fmt;
 use wire::record::Record;
-use wire::{Durability, ErrorCode, ErrorReply, Offset};
+use wire::{Durability, ErrorCode, ErrorReply, Offset, TopicId};
+
+/// Which log a record is written to. Each orders its own commands; between the two there is no
+/// order but that of who waits for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Home {
+    /// What is to be agreed on wherever partitions are: which topics, partitions, producers,
+    /// consumers and members there are. Seldom written, always synced.
+    Table,
+    /// What belongs to the partitions of one owner, and changes as fast as their events: cursors,
+    /// gaps, what became of a queue's events.
+    Ledger,
+}
+
+impl Home {
+    /// Each of them, in the order in which they are replayed.
+    pub const ALL: [Self; 2] = [Self::Table, Self::Ledger];
+
+    /// Where records of this type are.
+    pub fn of(record: &Record) -> Self {
+        match record {
+            Record::Topic(_)
+            | Record::TopicDeleted(_)
+            | Record::Partition(_)
+            | Record::Producer(_)
+            | Record::Consumer(_)
+            | Record::ConsumerDeleted(_)
+            | Record::Member(_)
+            | Record::Assignment(_) => Self::Table,
+            Record::Cursor(_)
+            | Record::Gap(_)
+            | Record::Settled(_)
+            | Record::Returned(_)
+            | Record::Rejected(_) => Self::Ledger,
+        }
+    }
+
+    /// Its directory in the data directory, and its name for people.
+    pub fn directory(self) -> &'static str {
+        match self {
+            Self::Table => "internal",
+            Self::Ledger => "ledgers/0",
+        }
+    }
+
+    /// The topic of its batches. Never that of a user: ids are random.
+    pub(crate) fn topic(self) -> TopicId {
+        match self {
+            Self::Table => TopicId(1),
+            Self::Ledger => TopicId(2),
+        }
+    }
+
+    /// Its storage, as the executor knows it.
+    pub(crate) fn storage(self) -> StorageId {
+        match self {
+            Self::Table => TABLE_STORAGE,
+            Self::Ledger => LEDGER_STORAGE,
+        }
+    }
+
+    /// The one whose storage this is.
+    pub(crate) fn of_storage(storage: StorageId) -> Option<Self> {
+        Self::ALL.into_iter().find(|home| home.storage() == storage)
+    }
+
+    /// What is in it, as a part of a sentence.
+    pub(crate) fn content(self) -> &'static str {
+        match self {
+            Self::Table => "topics, named producers, groups, queues and their members",
+            Self::Ledger => "cursors, gaps and what queues have settled",
+        }
+    }
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Table => "the table's log (`internal`)",
+            Self::Ledger => "the ledger (`ledgers/0`)",
+        })
+    }
+}
 
 /// Names a command between [`Controller::submit`] and its completion; chosen
 /// by whoever submits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandToken(pub u64);
 
-/// A change of the tables. All of it takes effect or none.
+/// A change of the table or of the ledger. All of it takes effect or none.
 ///
 /// Ids, times and resulting positions were chosen before it was submitted, so
 /// that it means the same wherever and whenever it is applied. Its bytes are
 /// those of its records, in one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
+    /// Where all of its records are written.
+    pub home: Home,
     /// The records, applied in order.
     pub records: Vec<Record>,
     /// What they are to survive before they are applied.
@@ -40,10 +128,9 @@ pub enum ControlError {
         hint: String,
     },
     /// There is no space for it. Nothing has changed.
-    Full(String),
-    /// The log of commands failed. Whether the command survives is unknown
-    /// until the node is opened again.
-    Failed(String),
+    Full(Home, String),
+    /// The log failed. Whether the command survives is unknown until the node is opened again.
+    Failed(Home, String),
 }
 
 impl fmt::Display for ControlError {
@@ -51,8 +138,8 @@ impl fmt::Display for ControlError {
         match self {
             Self::NotLeader { hint } if hint.is_empty() => f.write_str("another node decides"),
             Self::NotLeader { hint } => write!(f, "the node at {hint} decides"),
-            Self::Full(reason) => write!(f, "the internal partition has no space: {reason}"),
-            Self::Failed(reason) => write!(f, "the internal partition failed: {reason}"),
+            Self::Full(home, reason) => write!(f, "{home} has no space: {reason}"),
+            Self::Failed(home, reason) => write!(f, "{home} failed: {reason}"),
         }
     }
 }
@@ -62,7 +149,7 @@ impl fmt::Display for ControlError {
 /// It is driven like a storage: after [`Controller::submit`] and [`Controller::complete`] comes
 /// [`Controller::advance`], then its operations and completions are polled until there are none.
 ///
-/// Obligations of an implementation:
+/// Obligations of an implementation, for the commands of each [`Home`] by themselves:
 /// - commands are applied to the table in the order of their submission;
 /// - a command is applied when it survives what it says that it is to survive, and
 ///   so do all before it; it is completed after that;
@@ -70,7 +157,7 @@ impl fmt::Display for ControlError {
 /// - one that is refused takes with it all that were submitted before that can
 ///   be seen: whoever submits builds on what is under way.
 pub trait Controller: Send {
-    /// The tables, as the completed commands left them.
+    /// The table, with what the ledger says of it, as the completed commands left them.
     fn table(&self) -> &Table;
 
     /// What is written from now on is written at this time, nanoseconds since 1970.
@@ -82,28 +169,33 @@ pub trait Controller: Send {
     /// What became of a command.
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)>;
 
-    /// Goes on after anything that may have changed how far its log has come.
+    /// Goes on after anything that may have changed how far its logs have come.
     fn advance(&mut self);
 
-    /// The next operation on the disk that its log needs. Answered by [`Controller::complete`].
-    fn poll_operation(&mut self) -> Option<(OperationToken, Operation)>;
+    /// The next operation on the disk that a log needs. Answered by [`Controller::complete`].
+    fn poll_operation(&mut self) -> Option<(StorageId, OperationToken, Operation)>;
 
-    /// An operation was carried out.
-    fn complete(&mut self, token: OperationToken, result: Result<Outcome, DiskError>);
+    /// An operation of one of its logs was carried out.
+    fn complete(
+        &mut self,
+        storage: StorageId,
+        token: OperationToken,
+        result: Result<Outcome, DiskError>,
+    );
 
     /// The number of the next record.
-    fn end(&self) -> Offset;
+    fn end(&self, home: Home) -> Offset;
 
-    /// Why commands are not carried out any more, if so.
-    fn failure(&self) -> Option<String>;
+    /// Why commands of this home are not carried out any more, if so.
+    fn failure(&self, home: Home) -> Option<String>;
 
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool;
 
-    /// Closes the log, behind all that is under way.
+    /// Closes the logs, behind all that is under way.
     fn close(&mut self);
 
-    /// Whether the log has closed cleanly.
+    /// Whether the logs have closed cleanly.
     fn is_closed(&self) -> bool;
 }
 
@@ -114,9 +206,9 @@ pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
             leader_hint: hint.clone(),
             ..ErrorReply::retryable(ErrorCode::NotLeader, 100, error.to_string())
         },
-        ControlError::Full(_) => {
+        ControlError::Full(..) => {
             ErrorReply::retryable(ErrorCode::StorageFull, 1000, error.to_string())
         }
-        ControlError::Failed(_) => refuse(ErrorCode::StorageFailed, error.to_string()),
+        ControlError::Failed(..) => refuse(ErrorCode::StorageFailed, error.to_string()),
     }
 }

@@ -5,6 +5,7 @@ use super::commands::Decided;
 use super::lent::Lent;
 use super::members::Members;
 use super::overlay::CursorKey;
+use super::table::Table;
 use crate::answer::Answer;
 use crate::faults::Fault;
 use crate::ids::RequestId;
@@ -14,7 +15,7 @@ use wire::message::{
     ConsumerName, Cursor, CursorList, CursorMove, MoveCursors, MoveMemberCursors, ReadCursors,
 };
 use wire::record::{ConsumerKind, CursorRecord, Record};
-use wire::{Durability, ErrorCode, TopicId};
+use wire::{ConsumerId, Durability, ErrorCode, ErrorReply, TopicId};
 
 /// Moves cursors of an independent consumer. Answered when that is durable.
 pub(super) fn move_cursors(
@@ -29,7 +30,7 @@ pub(super) fn move_cursors(
         .map_err(|error| refuse(ErrorCode::UnknownConsumer, error.to_string()))?;
     lent.topics
         .of(lent.sessions.namespace(caller.link), topic)?;
-    refuse_shared(topic, &request, members)?;
+    refuse_shared(topic, &request, members, lent.commands.table())?;
     let limit = lent.ctx.options.limits.consumers_max;
     let entry = lent.commands.table().topic(topic);
     if entry.is_some_and(|entry| {
@@ -95,6 +96,7 @@ fn move_checked(
         let record = |consumer: String| {
             Record::Cursor(CursorRecord {
                 namespace: namespace.clone(),
+                consumer_id: members.id_of(topic, &consumer),
                 consumer,
                 topic,
                 partition: *index,
@@ -141,12 +143,27 @@ fn others_moved(topic: TopicId, consumer: &str, members: &Members, lent: &Lent<'
 
 /// Cursors of a group are its members' to move; of one without members,
 /// anybody may move them elsewhere. A queue has none.
-fn refuse_shared(topic: TopicId, moves: &MoveCursors, members: &Members) -> Result<(), Refused> {
+fn refuse_shared(
+    topic: TopicId,
+    moves: &MoveCursors,
+    members: &Members,
+    table: &Table,
+) -> Result<(), Refused> {
     let id = members.named(topic, &moves.consumer);
     let Some(shared) = id.and_then(|id| members.get(id)) else {
         return Ok(());
     };
     let (kind, consumer) = (shared.record.kind, &moves.consumer);
+    let known = table.topic(topic).and_then(|entry| entry.shared(consumer));
+    if known.is_none_or(|entry| entry.record.id != shared.record.id) {
+        // The ledger does not wait for the table: a cursor of what the table does not know yet
+        // would be dropped.
+        return Err(ErrorReply::retryable(
+            ErrorCode::InvalidConsumer,
+            50,
+            format!("{kind} {consumer:?} is being made"),
+        ));
+    }
     let message = match (kind, moves.how) {
         (ConsumerKind::Group, CursorMove::Seek)
             if shared.members.is_empty() && !shared.deleting =>
@@ -173,8 +190,7 @@ fn submit(caller: RequestId, durability: Durability, records: Vec<Record>, lent:
     // Even if nothing moves, the answer comes after what is under way:
     // it says that the position is durable.
     let decided = Decided::CursorsMoved(caller);
-    lent.commands
-        .submit_at(durability, records, decided, lent.ctx);
+    lent.commands.record(durability, records, decided, lent.ctx);
 }
 
 pub(super) fn read(
@@ -242,6 +258,7 @@ pub(super) fn delete_consumer(
             topic,
             partition,
             position: None,
+            consumer_id: ConsumerId(0),
         })
     });
     let records = records.collect();

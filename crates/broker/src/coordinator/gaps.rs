@@ -1,4 +1,4 @@
-//! What was lost, on its way into the table.
+//! What was lost, on its way into the ledger.
 
 use crate::coordinator::commands::{Commands, Decided};
 use crate::coordinator::controller::ControlError;
@@ -7,8 +7,8 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::PartitionKey;
 use std::collections::BTreeMap;
-use wire::Offset;
 use wire::record::{Gap, GapReason, GapRecord, Record};
+use wire::{Durability, Offset};
 
 /// Gaps that are being recorded. A partition has one record under way; what
 /// it loses meanwhile is joined, so that a stream whose retention drops a
@@ -79,7 +79,12 @@ fn submit(lost: PartitionKey, gaps: Vec<Gap>, commands: &mut Commands, ctx: &mut
         })
     };
     let records = gaps.into_iter().map(record).collect();
-    commands.submit(records, Decided::GapsRecorded(lost), ctx);
+    commands.record(
+        Durability::Synced,
+        records,
+        Decided::GapsRecorded(lost),
+        ctx,
+    );
 }
 
 /// Where a reader begins that asks for a partition's beginning: its first event, or before it

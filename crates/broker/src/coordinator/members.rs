@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::message::{Join, Lease, Leave, Release};
 use wire::record::{ConsumerKind, ConsumerRecord};
-use wire::{ErrorCode, MemberId, TopicId};
+use wire::{ConsumerId, ErrorCode, MemberId, TopicId};
 
 /// All groups and queues.
 #[derive(Debug, Default)]
@@ -41,6 +41,13 @@ impl Members {
     /// The group or queue of this name.
     pub fn named(&self, topic: TopicId, consumer: &str) -> Option<SharedId> {
         self.names.get(&topic)?.get(consumer).copied()
+    }
+
+    /// The id of the group or queue of this name; 0 if there is none, for then it is that of an
+    /// independent consumer.
+    pub fn id_of(&self, topic: TopicId, consumer: &str) -> ConsumerId {
+        let shared = self.named(topic, consumer).and_then(|id| self.get(id));
+        shared.map_or(ConsumerId(0), |shared| shared.record.id)
     }
 
     /// The groups and queues of a topic, in the order of their names.

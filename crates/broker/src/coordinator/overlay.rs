@@ -188,7 +188,7 @@ impl Overlay {
 mod tests {
     use super::*;
     use wire::record::CursorRecord;
-    use wire::{Incarnation, Offset};
+    use wire::{ConsumerId, Incarnation, Offset};
 
     const TOPIC: TopicId = TopicId(1);
 
@@ -202,6 +202,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 offset: Offset(offset),
             }),
+            consumer_id: ConsumerId(0),
         })
     }
 

@@ -1,4 +1,4 @@
-//! The state that the internal partition's records add up to.
+//! The state that the records of the table's log and of the ledger add up to.
 
 mod sharing;
 
@@ -7,7 +7,9 @@ pub use sharing::{QueueEntry, Returned, SharedEntry};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use wire::record::*;
-use wire::{Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+use wire::{
+    ConsumerId, Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+};
 
 /// All topics, and what is remembered of each. Changed by [`Table::apply`]
 /// alone, and so the same wherever the same records were applied.
@@ -176,6 +178,9 @@ impl Table {
 
 impl TopicEntry {
     fn apply_cursor(&mut self, record: CursorRecord) {
+        if !self.is_of(&record.consumer, record.consumer_id) {
+            return;
+        }
         let Some(position) = record.position else {
             if let Some(cursors) = self.cursors.get_mut(&record.consumer) {
                 cursors.remove(&record.partition);
@@ -235,6 +240,8 @@ impl TopicEntry {
         let topic = self.record.topic;
         let namespace = &self.record.namespace;
         let cursors = self.cursors.iter().flat_map(move |(consumer, cursors)| {
+            let shared = self.shared.get(consumer);
+            let consumer_id = shared.map_or(ConsumerId(0), |entry| entry.record.id);
             cursors.iter().map(move |(partition, position)| {
                 Record::Cursor(CursorRecord {
                     namespace: namespace.clone(),
@@ -242,6 +249,7 @@ impl TopicEntry {
                     topic,
                     partition: *partition,
                     position: Some(*position),
+                    consumer_id,
                 })
             })
         });
@@ -274,18 +282,33 @@ impl TopicEntry {
                 .count()
     }
 
+    /// Whether a record of the ledger is about the consumer that has the name now. The ledger
+    /// does not hear when a group or queue ends, or begins: its id says which it was.
+    fn is_of(&self, consumer: &str, id: ConsumerId) -> bool {
+        let present = self.shared.get(consumer);
+        present.map_or(ConsumerId(0), |entry| entry.record.id) == id
+    }
+
     fn apply_consumer(&mut self, record: ConsumerRecord) {
-        if let Some(entry) = self.shared.get_mut(&record.consumer) {
+        if let Some(entry) = self.shared.get_mut(&record.consumer)
+            && entry.record.id == record.id
+        {
             entry.record = record;
             return;
         }
-        let entry = SharedEntry {
-            record,
-            members: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            queue: BTreeMap::new(),
-        };
+        if record.kind != ConsumerKind::Queue {
+            let starts = record.starts.iter().copied().collect();
+            self.set_cursors(&record.consumer, starts);
+        }
+        let entry = SharedEntry::new(record);
         self.shared.insert(entry.record.consumer.clone(), entry);
+    }
+
+    fn set_cursors(&mut self, consumer: &str, cursors: BTreeMap<PartitionIndex, Position>) {
+        match cursors.is_empty() {
+            true => self.cursors.remove(consumer),
+            false => self.cursors.insert(consumer.to_owned(), cursors),
+        };
     }
 
     fn apply_consumer_deleted(&mut self, record: &ConsumerDeletedRecord) {
@@ -316,34 +339,39 @@ impl TopicEntry {
     }
 
     fn apply_settled(&mut self, record: SettledRecord) {
-        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        let whose = (&*record.consumer, record.consumer_id);
+        let entry = self.queue_in(whose, record.partition, record.incarnation);
         if let Some(entry) = entry {
             entry.apply_settled(record);
         }
     }
 
     fn apply_returned(&mut self, record: &ReturnedRecord) {
-        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        let whose = (&*record.consumer, record.consumer_id);
+        let entry = self.queue_in(whose, record.partition, record.incarnation);
         if let Some(entry) = entry {
             entry.apply_returned(record);
         }
     }
 
     fn apply_rejected(&mut self, record: RejectedRecord) {
-        let entry = self.queue_in(&record.consumer, record.partition, record.incarnation);
+        let whose = (&*record.consumer, record.consumer_id);
+        let entry = self.queue_in(whose, record.partition, record.incarnation);
         if let Some(entry) = entry {
             entry.apply_rejected(record);
         }
     }
 
-    /// A queue's entry of a partition in this life; `None` if the life is over.
+    /// A queue's entry of a partition in this life; `None` if the life is over, or the queue is
+    /// another one.
     fn queue_in(
         &mut self,
-        consumer: &str,
+        (consumer, id): (&str, ConsumerId),
         partition: PartitionIndex,
         incarnation: Incarnation,
     ) -> Option<&mut QueueEntry> {
-        let shared = self.shared.get_mut(consumer)?;
+        let shared = self.shared.get_mut(consumer);
+        let shared = shared.filter(|shared| shared.record.id == id)?;
         let entry = shared.queue.entry(partition).or_default();
         if entry.incarnation < incarnation {
             *entry = QueueEntry {
@@ -364,7 +392,10 @@ impl TopicEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coordinator::controller::Home;
     use wire::{MemberId, Sequence};
+
+    const QUEUE: ConsumerId = ConsumerId(7);
 
     fn gap(first: u64, end: u64) -> Record {
         Record::Gap(GapRecord {
@@ -390,6 +421,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 offset: Offset(offset),
             }),
+            consumer_id: ConsumerId(0),
         })
     }
 
@@ -400,6 +432,8 @@ mod tests {
             topic: TopicId(1),
             kind: ConsumerKind::Queue,
             options: "{}".into(),
+            id: QUEUE,
+            starts: Vec::new(),
         })
     }
 
@@ -413,6 +447,7 @@ mod tests {
             ranges: ranges.map(|(a, b)| (Offset(*a), Offset(*b))).collect(),
             delivered: Offset(50),
             next_rejected: Sequence(0),
+            consumer_id: QUEUE,
         })
     }
 
@@ -426,6 +461,7 @@ mod tests {
             end: Offset(end),
             deliveries,
             not_before: 0,
+            consumer_id: QUEUE,
         })
     }
 
@@ -440,6 +476,7 @@ mod tests {
             reason: "no such file".into(),
             time: 7,
             sequence: Sequence(sequence),
+            consumer_id: QUEUE,
         })
     }
 
@@ -550,10 +587,82 @@ mod tests {
         assert_eq!(now.next_rejected, Sequence(1));
     }
 
-    /// The property that compaction stands on: any tail of the log, followed
-    /// by the records of the table, gives the table.
+    fn of(record: Record, id: u64) -> Record {
+        let id = ConsumerId(id);
+        match record {
+            Record::Cursor(record) => Record::Cursor(CursorRecord {
+                consumer_id: id,
+                ..record
+            }),
+            Record::Consumer(record) => Record::Consumer(ConsumerRecord { id, ..record }),
+            Record::Settled(record) => Record::Settled(SettledRecord {
+                consumer_id: id,
+                ..record
+            }),
+            other => other,
+        }
+    }
+
+    fn deleted(consumer: &str) -> Record {
+        Record::ConsumerDeleted(ConsumerDeletedRecord {
+            topic: TopicId(1),
+            consumer: consumer.into(),
+        })
+    }
+
+    fn replayed<'a>(records: impl IntoIterator<Item = &'a Record>) -> Table {
+        let mut table = Table::default();
+        let records = records.into_iter().cloned();
+        records.for_each(|record| table.apply(record));
+        table
+    }
+
+    /// The ledger is replayed behind the whole table, in which the name is another consumer's by
+    /// then: what it says of those before counts for nobody.
     #[test]
-    fn a_snapshot_behind_any_tail_of_the_log_is_the_table() {
+    fn what_the_ledger_says_counts_for_the_consumer_that_it_is_about() {
+        let group = |id| match of(queue("c"), id) {
+            Record::Consumer(record) => Record::Consumer(ConsumerRecord {
+                kind: ConsumerKind::Group,
+                starts: vec![(
+                    PartitionIndex(0),
+                    Position {
+                        incarnation: Incarnation(1),
+                        offset: Offset(3),
+                    },
+                )],
+                ..record
+            }),
+            other => other,
+        };
+        let offset = |table: &Table| {
+            let cursors = table.topic(TopicId(1)).unwrap().cursors.get("c").cloned();
+            cursors.map(|cursors| cursors[&PartitionIndex(0)].offset.0)
+        };
+        let moved = |offset, id| of(cursor("c", Some(offset)), id);
+        let begun = [topic(1, "a"), group(1)];
+        assert_eq!(offset(&replayed(&begun)), Some(3));
+        let own = [topic(1, "a"), group(1), moved(7, 1)];
+        assert_eq!(offset(&replayed(&own)), Some(7));
+        let another = [topic(1, "a"), group(2), moved(7, 1)];
+        assert_eq!(offset(&replayed(&another)), Some(3));
+        let independent = [topic(1, "a"), group(1), deleted("c"), moved(7, 1)];
+        assert_eq!(offset(&replayed(&independent)), None);
+        let independent = [topic(1, "a"), group(1), deleted("c"), moved(5, 0)];
+        assert_eq!(offset(&replayed(&independent)), Some(5));
+        let before = [topic(1, "a"), group(1), moved(5, 0)];
+        assert_eq!(offset(&replayed(&before)), Some(3));
+
+        let queues = [topic(1, "a"), of(queue("q"), 2), settled(1, &[(0, 10)])];
+        let table = replayed(&queues);
+        let entry = table.topic(TopicId(1)).unwrap().shared("q").unwrap();
+        assert!(entry.queue.is_empty());
+    }
+
+    /// The property that compaction stands on: any tail of each log, followed by the records of the
+    /// table that belong there, gives the table.
+    #[test]
+    fn snapshots_behind_any_tails_of_the_logs_are_the_table() {
         let log = [
             topic(1, "a"),
             cursor("c", Some(5)),
@@ -566,7 +675,10 @@ mod tests {
             cursor("c", Some(9)),
             Record::TopicDeleted(TopicId(2)),
             topic(3, "b"),
-            queue("p"),
+            of(queue("p"), 3),
+            of(settled(1, &[(0, 10)]), 3),
+            deleted("p"),
+            of(queue("p"), 4),
             queue("q"),
             member(5, true),
             member(6, true),
@@ -581,19 +693,23 @@ mod tests {
             rejected(15, 1),
             settled(1, &[(13, 14)]),
             returned(15, 17, 9),
-            Record::ConsumerDeleted(ConsumerDeletedRecord {
-                topic: TopicId(1),
-                consumer: "p".into(),
-            }),
+            deleted("p"),
         ];
-        let mut table = Table::default();
-        log.iter().cloned().for_each(|record| table.apply(record));
-        for start in 0..=log.len() {
-            let mut replayed = Table::default();
-            for record in log[start..].iter().cloned().chain(table.records()) {
-                replayed.apply(record);
+        let table = replayed(&log);
+        let records: Vec<Record> = table.records().collect();
+        let [internal, ledger] = Home::ALL.map(|home| {
+            let is_own = |record: &&Record| Home::of(record) == home;
+            let log: Vec<&Record> = log.iter().filter(is_own).collect();
+            let snapshot: Vec<&Record> = records.iter().filter(is_own).collect();
+            (log, snapshot)
+        });
+        for from in 0..=internal.0.len() {
+            for behind in 0..=ledger.0.len() {
+                let internal = internal.0[from..].iter().chain(&internal.1);
+                let ledger = ledger.0[behind..].iter().chain(&ledger.1);
+                let found = replayed(internal.chain(ledger).copied());
+                assert_eq!(found, table, "tails from {from} and {behind}");
             }
-            assert_eq!(replayed, table, "tail from record {start}");
         }
     }
 }

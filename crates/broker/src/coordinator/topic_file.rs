@@ -1,4 +1,4 @@
-//! A file for each topic beside the internal partition, from which the table could be rebuilt.
+//! A file for each topic beside the table's log, from which the table could be rebuilt.
 //!
 //! It is written after the record that it repeats is durable, so that a file of a topic that
 //! the table neither knows nor has seen deleted shows that the table is older or damaged. The
@@ -151,7 +151,7 @@ impl TopicFiles {
         if let Err(error) = result {
             ctx.report(format!(
                 "the file of topic {topic} is not written, without which it cannot be rebuilt \
-                 should the internal partition be lost: {error}"
+                 should the table be lost: {error}"
             ));
         }
         if self.0.remove(&topic) == Some(true) {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use topic::QueueOptions;
 use wire::message::ConsumerPartition;
 use wire::record::{Gap, GapReason, Position};
-use wire::{Incarnation, LeaseId, MemberId, Offset, PartitionIndex, TopicId};
+use wire::{ConsumerId, Incarnation, LeaseId, MemberId, Offset, PartitionIndex, TopicId};
 
 /// How long what has failed is not tried again: a reading, a record, a dead letter.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -67,6 +67,8 @@ pub(crate) struct QueueCore {
     pub id: SharedId,
     pub topic: TopicId,
     pub consumer: String,
+    /// Which queue of that name.
+    pub consumer_id: ConsumerId,
     pub options: QueueOptions,
     pub partitions: BTreeMap<PartitionIndex, Shelf>,
     /// What members have unsettled.
@@ -113,6 +115,7 @@ impl QueueCore {
             id,
             topic: shared.record.topic,
             consumer: shared.record.consumer.clone(),
+            consumer_id: shared.record.id,
             options,
             partitions: BTreeMap::new(),
             loads: Loads::default(),

@@ -187,6 +187,7 @@ fn append_letter(
     queue: &mut QueueCore,
     lent: &mut Lent<'_>,
 ) -> Result<(), String> {
+    let producer = producer_of(queue, index);
     let Some(shelf) = queue.partitions.get_mut(&index) else {
         return Ok(());
     };
@@ -214,7 +215,7 @@ fn append_letter(
     };
     let origin = Origin {
         topic,
-        producer: producer_of(queue.topic, &queue.consumer, index),
+        producer,
         epoch: ProducerEpoch(0),
         first_sequence: letter.sequence,
     };
@@ -326,16 +327,18 @@ fn target_of(namespace: &str, name: &str, lent: &Lent<'_>) -> Result<(TopicId, S
     }
 }
 
-/// Who writes the dead letters of a queue's partition.
-fn producer_of(topic: TopicId, consumer: &str, partition: PartitionIndex) -> ProducerId {
+/// Who writes the dead letters of a queue's partition. Another queue of the same name is somebody
+/// else, for it counts its dead letters from the beginning.
+fn producer_of(queue: &QueueCore, partition: PartitionIndex) -> ProducerId {
     // FNV-1a of 128 bits: the same wherever and whenever it is computed.
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    let parts: [&[u8]; 4] = [
+    let parts: [&[u8]; 5] = [
         b"dead letters",
-        &topic.0.to_le_bytes(),
+        &queue.topic.0.to_le_bytes(),
         &partition.0.to_le_bytes(),
-        consumer.as_bytes(),
+        &queue.consumer_id.0.to_le_bytes(),
+        queue.consumer.as_bytes(),
     ];
     let bytes = parts.into_iter().flatten();
     let hash = bytes.fold(BASIS, |hash, byte| {

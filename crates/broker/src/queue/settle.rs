@@ -123,6 +123,7 @@ impl Settling {
             let whose = Whose {
                 topic: queue.topic,
                 consumer: &queue.consumer,
+                consumer_id: queue.consumer_id,
                 partition: *index,
             };
             if let Some((more, change)) = shelf.state.take_changes(whose) {
@@ -147,8 +148,7 @@ impl Settling {
         });
         let durability = durability_of(&records, &storages, lent.partitions);
         let decided = Decided::QueueRecorded(queue.id);
-        lent.commands
-            .submit_at(durability, records, decided, lent.ctx);
+        lent.commands.record(durability, records, decided, lent.ctx);
     }
 
     /// A command of the queue is durable, or was refused. Returns the partitions in which the

@@ -127,7 +127,7 @@ pub(super) fn keep_topic_files(
     if let Some(error) = failed {
         report.lines.push(format!(
             "not all files of topics are written, without which topics cannot be rebuilt \
-                 should the internal partition be lost: {error}"
+                 should the table be lost: {error}"
         ));
     }
 }

@@ -1,8 +1,8 @@
-//! What starts remember beside the internal partition: how far it came, and what was lost.
+//! What starts remember beside table and ledger: how far these came, and what was lost.
 //!
 //! The file is `start.json`; its page is `docs/format/directory.md`.
 
-use crate::coordinator::controller::Controller;
+use crate::coordinator::controller::{Controller, Home};
 use crate::ctx::Ctx;
 use crate::ids::Purpose;
 use crate::io::Job;
@@ -20,8 +20,8 @@ const DAMAGE_MAX: usize = 256;
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Remembered {
-    /// The internal partition had at least so many records.
-    pub internal_end: u64,
+    /// The table's log, and the ledger, had at least so many records.
+    pub ends: [u64; 2],
     /// What was found lost, the oldest first.
     pub damage: Vec<Damage>,
     /// Whether the end of the run is written already.
@@ -80,7 +80,10 @@ impl Remembered {
             })
         });
         Some(Self {
-            internal_end: document["internal_end"].as_u64()?,
+            ends: [
+                document["internal_end"].as_u64()?,
+                document["ledger_end"].as_u64()?,
+            ],
             damage: damage.collect::<Option<Vec<_>>>()?,
             is_ending: false,
         })
@@ -89,7 +92,8 @@ impl Remembered {
     fn to_bytes(&self) -> Vec<u8> {
         small_file::to_bytes(&json!({
             "format": FORMAT,
-            "internal_end": self.internal_end,
+            "internal_end": self.ends[0],
+            "ledger_end": self.ends[1],
             "damage": self.damage.iter().map(|damage| json!({
                 "time": damage.time,
                 "what": damage.what,
@@ -130,19 +134,21 @@ impl Remembered {
         self.damage.iter().filter(|damage| !damage.accepted)
     }
 
-    /// Before the internal partition is closed: remembers how far it came. Whether that is
-    /// under way.
+    /// Before table and ledger are closed: remembers how far they came. Whether that is under way.
     pub fn keep(&mut self, controller: &dyn Controller, ctx: &mut Ctx) -> bool {
-        let end = controller.end().0;
-        if self.is_ending || end == self.internal_end {
+        let ends = Home::ALL.map(|home| controller.end(home).0);
+        if self.is_ending || ends == self.ends {
             return false;
         }
         self.is_ending = true;
         // What failed may have taken what it had not synced with it.
-        if controller.failure().is_some() {
+        if Home::ALL
+            .into_iter()
+            .any(|home| controller.failure(home).is_some())
+        {
             return false;
         }
-        self.internal_end = end;
+        self.ends = ends;
         let work = Job::Keep {
             disk: ctx.options.disk.clone(),
             path: path(&ctx.options.directory),
@@ -160,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_read_back_and_a_loss_is_told_once() {
         let mut remembered = Remembered {
-            internal_end: 7,
+            ends: [7, 9],
             ..Remembered::default()
         };
         remembered.lose("a".into(), 1, false);
@@ -184,7 +190,7 @@ mod tests {
     fn the_file_is_written_as_it_was() {
         const KEPT: &str = include_str!("../../tests/golden/v1/start.json");
         let mut remembered = Remembered {
-            internal_end: 42,
+            ends: [42, 4711],
             ..Remembered::default()
         };
         remembered.lose(

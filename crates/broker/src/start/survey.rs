@@ -1,10 +1,10 @@
-//! What is there, looked at before anything is changed: the internal partition is replayed on a
+//! What is there, looked at before anything is changed: the table's log and the ledger are replayed on a
 //! disk in memory, and what it says is compared with what lies beside it.
 
-use super::internal::open_internal;
+use super::logs::open_logs;
 use super::remembered::Remembered;
-use crate::blocking::list;
-use crate::coordinator::controller::Controller;
+use crate::blocking::{Blocking, list};
+use crate::coordinator::controller::{Controller, Home};
 use crate::coordinator::served_topic::partition_directory;
 use crate::coordinator::table::Table;
 use crate::coordinator::topic_file::{self, Found, TopicFile};
@@ -41,10 +41,10 @@ impl Unnamed {
 /// See the module.
 pub(crate) struct Survey {
     pub table: Table,
-    /// The number of the internal partition's next record.
-    pub internal_end: Offset,
-    /// What the internal partition has lost.
-    pub internal_losses: Vec<String>,
+    /// The number of the next record of the table's log, and of the ledger.
+    pub ends: [Offset; 2],
+    /// What the two have lost.
+    pub log_losses: Vec<String>,
     pub unnamed: Vec<Unnamed>,
     /// The files of topics.
     pub topic_files: BTreeMap<TopicId, Found>,
@@ -58,18 +58,26 @@ impl Survey {
     pub fn take(options: &NodeOptions, now: Now) -> Result<Self, NodeError> {
         let dry: Arc<DryRun> = Arc::new(DryRun::new(options.disk.clone()));
         let kind = DiskKind::seeded(dry.clone(), 0);
-        let (controller, damage) = open_internal(options, &kind, dry.as_ref(), now)?;
-        let losses = damage.iter().map(|gap| {
-            format!(
-                "the internal partition lost records {} to {} ({}): topics, cursors and gaps \
-                 that were written there may be missing",
-                gap.first, gap.end, gap.reason
-            )
-        });
+        let (mut controller, mut damage) = open_logs(options, &kind, dry.as_ref(), now)?;
+        let table = controller.table().clone();
+        let blocking = Blocking { disk: dry.as_ref() };
+        controller.replay_ledger(&mut damage[1], &blocking)?;
+        let mut losses = Vec::new();
+        for (home, damage) in Home::ALL.into_iter().zip(&damage) {
+            losses.extend(damage.iter().map(|gap| {
+                format!(
+                    "{home} lost records {} to {} ({}): {} that were written there may be missing",
+                    gap.first,
+                    gap.end,
+                    gap.reason,
+                    home.content()
+                )
+            }));
+        }
         let mut survey = Self {
-            table: controller.table().clone(),
-            internal_end: controller.end(),
-            internal_losses: losses.collect(),
+            table,
+            ends: Home::ALL.map(|home| controller.end(home)),
+            log_losses: losses,
             unnamed: Vec::new(),
             topic_files: BTreeMap::new(),
         };
@@ -135,14 +143,17 @@ impl Survey {
     /// What only a loss explains: each a line. Without any the start may go on.
     pub fn losses(&self, remembered: &Remembered) -> Vec<String> {
         let mut losses = Vec::new();
-        let (had, has) = (remembered.internal_end, self.internal_end.0);
-        if has < had {
-            losses.push(match has {
-                0 => format!("`internal` is missing or empty: it had {had} records"),
-                _ => format!(
-                    "`internal` is older than what lies beside it: it has {has} records, and had {had}"
-                ),
-            });
+        let ends = remembered.ends.into_iter().zip(self.ends);
+        for (home, (had, has)) in Home::ALL.into_iter().zip(ends) {
+            let name = home.directory();
+            if has.0 < had {
+                losses.push(match has.0 {
+                    0 => format!("`{name}` is missing or empty: it had {had} records"),
+                    _ => format!(
+                        "`{name}` is older than what lies beside it: it has {has} records, and had {had}"
+                    ),
+                });
+            }
         }
         for (topic, found) in self.unknown_files() {
             losses.push(match found {

@@ -1,9 +1,9 @@
 //! The controller suite, on the controller of a node that is alone.
 
 use super::harness::Ground;
-use crate::blocking::Blocking;
+use crate::blocking::{Blocking, make_directory};
 use crate::coordinator::controller::suite::{self, Driven};
-use crate::coordinator::controller::{Command, CommandToken, Controller, Single};
+use crate::coordinator::controller::{Command, CommandToken, Controller, Home, RecordLog, Single};
 use crate::coordinator::table::Table;
 use log::testing::FaultyDisk;
 use log::{Disk, DiskKind, OpenPartition, StorageKind};
@@ -16,10 +16,10 @@ struct Alone {
     single: Single,
 }
 
-fn open(disk: &Arc<FaultyDisk>, create: bool) -> Single {
+fn open_log(home: Home, disk: &Arc<FaultyDisk>, create: bool) -> RecordLog {
     let open = OpenPartition {
-        directory: "/data/internal".into(),
-        topic: crate::coordinator::controller::INTERNAL_TOPIC,
+        directory: std::path::Path::new("/data").join(home.directory()),
+        topic: home.topic(),
         partition: PartitionIndex(0),
         incarnation: Incarnation(1),
         durability: Durability::Synced,
@@ -29,12 +29,21 @@ fn open(disk: &Arc<FaultyDisk>, create: bool) -> Single {
         unix_ns: 1,
         create,
     };
-    let kind = DiskKind::seeded(disk.clone(), 1);
+    let opened = DiskKind::seeded(disk.clone(), 1).open(open.clone());
+    let (log, damage) = RecordLog::opened(home, opened, &open, 16 * 1024).unwrap();
+    assert!(damage.is_empty());
+    log
+}
+
+fn open(disk: &Arc<FaultyDisk>, create: bool) -> Single {
+    make_directory(disk.as_ref(), "/data".as_ref(), "ledgers").unwrap();
     let blocking = Blocking {
         disk: disk.as_ref(),
     };
-    let opened = kind.open(open.clone());
-    let (single, damage) = Single::opened(opened, &open, &blocking, 16 * 1024).unwrap();
+    let [internal, ledger] = Home::ALL.map(|home| open_log(home, disk, create));
+    let mut damage = Vec::new();
+    let mut single = Single::opened(internal, ledger, &mut damage, &blocking).unwrap();
+    single.replay_ledger(&mut damage, &blocking).unwrap();
     assert!(damage.is_empty());
     single
 }
@@ -47,11 +56,11 @@ impl Driven for Alone {
     fn step(&mut self) -> bool {
         self.single.advance();
         let operation = self.single.poll_operation();
-        let Some((token, operation)) = operation else {
+        let Some((storage, token, operation)) = operation else {
             return false;
         };
         let result = self.disk.execute(operation);
-        self.single.complete(token, result);
+        self.single.complete(storage, token, result);
         self.single.advance();
         true
     }
@@ -92,6 +101,7 @@ fn what_is_gathered_goes_out_behind_what_is_told() {
         single.submit(
             CommandToken(token),
             Command {
+                home: Home::Table,
                 records,
                 durability,
             },

@@ -81,6 +81,44 @@ fn dead_letters_wait_for_their_topic() {
     assert_eq!(world.queue(link, topic).position.offset, Offset(2));
 }
 
+/// A queue that was deleted and made anew counts its dead letters from the beginning: they are no
+/// duplicates of those of its predecessor.
+#[test]
+fn dead_letters_of_a_queue_made_anew_are_no_duplicates() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    for (round, text) in ["0", "1"].into_iter().enumerate() {
+        let join = Join {
+            start: Start::Latest,
+            ..member(1)
+        };
+        let id = world.joined(link, topic, &join);
+        world.fill(link, topic, round as u64, round as u64 + 1, 1);
+        let given = world.given(link, id);
+        assert_eq!(given[0].text, text);
+        let settlement = vec![reject(given[0].lease, "bad")];
+        assert!(world.settled(link, topic, (1, 1), settlement).is_empty());
+        let letters = world.dead_letters(link);
+        assert_eq!(letters.len(), round + 1);
+        assert_eq!(letters[round].0, text);
+        let leave = Leave {
+            consumer: "q".into(),
+            member: MemberId(1),
+        };
+        world
+            .call::<Empty>(link, Method::Leave, topic, &leave)
+            .unwrap();
+        let name = ConsumerName {
+            consumer: "q".into(),
+        };
+        world
+            .call::<Empty>(link, Method::DeleteConsumer, topic, &name)
+            .unwrap();
+    }
+}
+
 /// The server is killed at every disk operation on the way of a dead letter.
 #[test]
 fn a_dead_letter_is_written_once_across_a_crash() {

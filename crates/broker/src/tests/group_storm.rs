@@ -3,6 +3,7 @@
 
 use super::harness::*;
 use super::members::group;
+use super::topics::alter;
 use crate::Fault;
 use crate::node::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -224,6 +225,9 @@ impl Storm {
         self.world.pass(SECOND * 5);
         let links = [self.world.connect(), self.world.connect()];
         let topic = self.topic;
+        // The first that is refused has the disk looked at again.
+        let _ = alter(&mut self.world, links[0], topic, "{}");
+        self.world.pass(SECOND);
         let memberships = [101, 102].map(|member| {
             let link = links[member as usize - 101];
             self.world.joined(link, topic, &group(member))

@@ -1,4 +1,4 @@
-//! The internal partition: compaction, and crashes amid it.
+//! The table's log and the ledger: compaction, and crashes amid it.
 
 use super::harness::*;
 use log::testing::{Fault, Survival};
@@ -11,10 +11,10 @@ fn small(mut ground: Ground) -> Ground {
     ground
 }
 
-fn internal_bytes(ground: &Ground) -> u64 {
+fn ledger_segments(ground: &Ground) -> u64 {
     let paths = ground.disk.paths().into_iter();
     let logs = paths.filter(|path| {
-        path.starts_with("/data/internal") && path.extension().is_some_and(|e| e == "log")
+        path.starts_with("/data/ledgers") && path.extension().is_some_and(|e| e == "log")
     });
     logs.count() as u64
 }
@@ -22,7 +22,7 @@ fn internal_bytes(ground: &Ground) -> u64 {
 /// Moves a cursor many times: the log stays bounded, and a restart at any
 /// time finds the last position.
 #[test]
-fn the_log_of_the_tables_is_bounded() {
+fn the_ledger_is_bounded() {
     let mut ground = small(Ground::new());
     let mut world = ground.start();
     let link = world.connect();
@@ -33,7 +33,7 @@ fn the_log_of_the_tables_is_bounded() {
         let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, offset));
         assert_eq!(world.error(link, id), None);
         if offset % 50 == 0 {
-            let count = internal_bytes(&ground);
+            let count = ledger_segments(&ground);
             assert!(count <= 16, "{count} segments after {offset} moves");
             drop(world);
             ground.kill();
@@ -79,7 +79,7 @@ fn a_crash_amid_compaction_loses_nothing() {
     let (count, reached, ground) = run(None);
     assert_eq!(reached, 120);
     let removed = ground.disk.trace().into_iter();
-    let removed = removed.filter(|traced| traced.path.starts_with("/data/internal"));
+    let removed = removed.filter(|traced| traced.path.starts_with("/data/ledgers"));
     let purged = removed
         .filter(|traced| ["remove", "rename"].contains(&traced.what))
         .count();
@@ -163,9 +163,9 @@ fn a_partition_that_cannot_be_opened_is_described_and_the_rest_serves() {
     );
 }
 
-/// A storage of the internal partition that fails answers everybody.
+/// A ledger whose storage fails answers everybody, and keeps nothing else from going on.
 #[test]
-fn a_failed_internal_partition_leaves_nobody_waiting() {
+fn a_failed_ledger_leaves_nobody_waiting() {
     let mut ground = Ground::new();
     let mut world = ground.start();
     let link = world.connect();
@@ -189,8 +189,9 @@ fn a_failed_internal_partition_leaves_nobody_waiting() {
         world
             .lines
             .iter()
-            .any(|line| line.contains("the internal partition failed"))
+            .any(|line| line.contains("the ledger (`ledgers/0`) failed"))
     );
+    assert!(world.create(link, "another", "{}", &["disk"]).is_ok());
     // Events still go in and out: their partition is well.
     world.stored(link, topic, (5, 1), &["b"]);
     let subscription = world.subscribe(link, topic, "c", Start::Beginning);

@@ -89,11 +89,15 @@ fn restore(ground: &Ground, directory: &str, content: &BTreeMap<PathBuf, Vec<u8>
     }
 }
 
-pub(super) fn internal_logs(ground: &Ground) -> Vec<PathBuf> {
-    let paths = below(ground, "/data/internal").into_iter();
+fn logs_in(ground: &Ground, directory: &str) -> Vec<PathBuf> {
+    let paths = below(ground, directory).into_iter();
     paths
         .filter(|path| path.extension().is_some_and(|end| end == "log"))
         .collect()
+}
+
+pub(super) fn internal_logs(ground: &Ground) -> Vec<PathBuf> {
+    logs_in(ground, "/data/internal")
 }
 
 pub(super) fn fill(world: &mut World) {
@@ -272,8 +276,8 @@ fn a_loss_is_remembered_until_it_is_accepted() {
     let cursor = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
     assert_eq!(world.error(link, cursor), None);
     stop(world, &mut ground, true);
-    // Only a cursor is lost: all topics are known.
-    let log = &internal_logs(&ground)[0];
+    // Only a cursor is lost.
+    let log = &logs_in(&ground, "/data/ledgers")[0];
     let content = ground.disk.content(log).unwrap();
     let last = content
         .windows(4)
@@ -439,4 +443,66 @@ fn the_promise_of_this_file_has_a_fault_that_breaks_it() {
     assert_eq!(what_no_topic_names_stays(Ground::new()), Ok(()));
     let fault = Ground::with_fault(Fault::DeleteUnnamed);
     assert!(what_no_topic_names_stays(fault).is_err());
+}
+
+/// A ledger that is lost or older is refused as well; accepted, its topics and their events serve.
+#[test]
+fn a_lost_or_older_ledger_is_refused_and_the_topics_stay() {
+    for (what, is_removed) in [("removed", true), ("an older copy", false)] {
+        let mut ground = Ground::new();
+        stop(ground.start(), &mut ground, true);
+        let older = files(&ground)
+            .into_iter()
+            .filter(|(path, _)| path.starts_with("/data/ledgers"))
+            .collect();
+        let mut world = ground.start();
+        fill(&mut world);
+        let link = world.connect();
+        let topic = world.describe(link, "a").unwrap().topic;
+        let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+        assert_eq!(world.error(link, moved), None);
+        stop(world, &mut ground, true);
+        match is_removed {
+            true => remove_all(&ground, "/data/ledgers/0"),
+            false => restore(&ground, "/data/ledgers/0", &older),
+        }
+        let before = files(&ground);
+        for _ in 0..2 {
+            let error = ground.try_start().err();
+            assert!(
+                matches!(&error, Some(NodeError::Loss(text)) if text.contains("`ledgers/0` is")),
+                "{what}: {error:?}"
+            );
+            assert!(before == files(&ground), "{what}: the start changed it");
+            ground.kill();
+        }
+        ground.accept_loss = true;
+        let mut world = ground.start();
+        assert_whole(&mut world);
+        let link = world.connect();
+        assert_eq!(world.cursor(link, topic), None, "{what}");
+        stop(world, &mut ground, true);
+        ground.accept_loss = false;
+        assert_eq!(ground.start().report.lines, Vec::<String>::new(), "{what}");
+    }
+}
+
+/// The table is lost, and made again from the files of its topics: cursors of independent
+/// consumers are in the ledger, and count.
+#[test]
+fn cursors_outlive_the_table() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    fill(&mut world);
+    let link = world.connect();
+    let topic = world.describe(link, "a").unwrap().topic;
+    let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+    assert_eq!(world.error(link, moved), None);
+    stop(world, &mut ground, true);
+    remove_all(&ground, "/data/internal");
+    ground.accept_loss = true;
+    let mut world = ground.start();
+    assert_whole(&mut world);
+    let link = world.connect();
+    assert_eq!(world.cursor(link, topic), Some(at(1, 2)));
 }

@@ -2,6 +2,7 @@
 //! diagram in `docs/concept/sharing.md`.
 
 use super::harness::*;
+use super::topics::alter;
 use crate::node::{Input, LinkId};
 use memory::Buffer;
 use net::{Peer, Received};
@@ -573,12 +574,11 @@ fn a_refused_record_changes_nothing() {
     let (link, other) = (world.connect(), world.connect());
     let topic = world.topic(link);
     world.joined(link, topic, &group(5));
+    let moved = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
+    assert_eq!(world.error(link, moved), None);
     ground.disk.set_space(Some(0));
     // There is some room that was taken before.
-    let is_full = |world: &mut World| {
-        let to = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
-        world.error(link, to).is_some()
-    };
+    let is_full = |world: &mut World| alter(world, link, topic, "{}").is_err();
     let tries = (0..1000).find(|_| is_full(&mut world));
     assert!(tries.is_some(), "the disk is not full");
     let error = world.refused(other, topic, &group(6));
@@ -618,10 +618,7 @@ fn a_refused_rejoin_is_recorded_when_it_is_tried_again() {
     let topic = world.topic(link);
     world.joined(link, topic, &group(5));
     ground.disk.set_space(Some(0));
-    let is_full = |world: &mut World| {
-        let to = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
-        world.error(link, to).is_some()
-    };
+    let is_full = |world: &mut World| alter(world, link, topic, "{}").is_err();
     assert!(
         (0..1000).any(|_| is_full(&mut world)),
         "the disk is not full"

@@ -12,12 +12,13 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 17] = [
+const PROMISES: [(Promise, Fault); 18] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
     (a_moved_cursor_is_durable, Fault::CursorEarly),
     (a_refused_cursor_is_where_it_was, Fault::NoRollback),
+    (a_cursor_is_found_in_the_ledger, Fault::WrongLedger),
     (
         a_retry_gets_the_offsets_of_its_first_try,
         Fault::NoDeduplication,
@@ -153,6 +154,23 @@ fn a_refused_cursor_is_where_it_was(mut ground: Ground) -> Result<(), String> {
     check(
         world.cursor(link, topic) == Some(at(1, 2)),
         "what was confirmed is not recorded",
+    )
+}
+
+/// Where the start looks for it. What is in the wrong log is refused there.
+fn a_cursor_is_found_in_the_ledger(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    world.stored(link, topic, (5, 0), &["a", "b"]);
+    let id = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 2));
+    check(world.error(link, id).is_none(), "the cursor is not moved")?;
+    ground.kill();
+    let mut world = ground.try_start().map_err(|error| error.to_string())?;
+    let link = world.connect();
+    check(
+        world.cursor(link, topic) == Some(at(1, 2)),
+        "the cursor is not found",
     )
 }
 

@@ -47,8 +47,10 @@ fn a_settlement_survives_what_its_event_does() {
     let written = r#"{"durability":"written"}"#;
     let topic = world.create(link, "t", written, &["disk"]).unwrap().topic;
     let id = world.joined(link, topic, &member(1));
-    world.fill(link, topic, 0, 2, 1);
+    world.fill(link, topic, 0, 3, 1);
     let given = world.given(link, id);
+    // The first record of all has a file to be made for it.
+    world.settled(link, topic, (1, 9), vec![done(given[2].lease)]);
     world.hold_disk = true;
     let first = world.send_settle(link, topic, (1, 1), vec![done(given[0].lease)]);
     // It is written; nobody waits for the disk to be done with it.
@@ -101,11 +103,13 @@ fn settlements_that_wait_share_a_record() {
     let link = world.connect();
     let topic = world.farm(link);
     let id = world.joined(link, topic, &member(1));
-    world.fill(link, topic, 0, 8, 8);
+    world.fill(link, topic, 0, 9, 9);
     let given = world.given(link, id);
+    // The first record of all has a file to be made for it.
+    world.settled(link, topic, (1, 100), vec![done(given[8].lease)]);
     world.hold_disk = true;
     let mut ids = Vec::new();
-    for (index, given) in given.iter().enumerate() {
+    for (index, given) in given.iter().take(8).enumerate() {
         let sequence = (1, index as u64 + 1);
         ids.push(world.send_settle(link, topic, sequence, vec![done(given.lease)]));
     }

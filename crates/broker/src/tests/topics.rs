@@ -171,7 +171,7 @@ fn a_topic_in_the_making_does_not_exist_yet() {
     );
 }
 
-fn alter(
+pub(super) fn alter(
     world: &mut World,
     link: crate::node::LinkId,
     topic: TopicId,

@@ -77,11 +77,11 @@ impl View<'_> {
             .ok_or_else(|| no_topic(name))
     }
 
-    /// Which partition, the internal one first, serves no more until the node
+    /// Which log or partition serves no more until the node
     /// is opened again, and why.
     pub fn failure(&self) -> Option<String> {
-        if let Some(failure) = self.commands.log().failure() {
-            return Some(format!("the internal partition failed: {failure}"));
+        if let Some(failure) = self.commands.failure() {
+            return Some(failure);
         }
         let slots = self.topics.values().flat_map(|topic| &topic.partitions);
         slots.into_iter().find_map(|slot| match slot {

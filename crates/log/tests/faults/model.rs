@@ -57,6 +57,7 @@ impl Key {
                     incarnation: Incarnation(1),
                     offset: Offset(self.sequence),
                 }),
+                consumer_id: ConsumerId(0),
             };
             return EventSpec {
                 metadata: Record::Cursor(cursor).to_bytes(),

@@ -3,6 +3,7 @@
 
 use crate::codec::{Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
+use crate::record::Position;
 
 /// How consumers of one name share a topic's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +59,11 @@ record! {
         pub kind: ConsumerKind,
         /// Its options, as JSON.
         pub options: String,
+        /// Which of those that have had its name it is; random, never 0.
+        pub id: ConsumerId,
+        /// Where it begins: the next event of each partition that does not begin with the
+        /// first event that ever was.
+        pub starts: Vec<(PartitionIndex, Position)>,
     }
 }
 
@@ -112,6 +118,8 @@ record! {
         pub delivered: Offset,
         /// The sequence number of the next dead letter of the partition's events.
         pub next_rejected: Sequence,
+        /// The queue, among those that have had its name.
+        pub consumer_id: ConsumerId,
     }
 }
 
@@ -130,6 +138,8 @@ record! {
         pub deliveries: u32,
         /// Not to be delivered before, nanoseconds since 1970; 0 is at once.
         pub not_before: u64,
+        /// The queue, among those that have had its name.
+        pub consumer_id: ConsumerId,
     }
 }
 
@@ -150,5 +160,7 @@ record! {
         /// The place among the dead letters of this queue's partition, from
         /// 0: the sequence number under which it is written.
         pub sequence: Sequence,
+        /// The queue, among those that have had its name.
+        pub consumer_id: ConsumerId,
     }
 }

@@ -1,9 +1,9 @@
 //! What every controller must do, whatever its log is.
 
-use super::{Command, CommandToken, Controller};
+use super::{Command, CommandToken, Controller, Home};
 use crate::coordinator::table::Table;
 use wire::record::{CursorRecord, Position, Record, TopicRecord};
-use wire::{Durability, Incarnation, Offset, PartitionIndex, TopicId};
+use wire::{ConsumerId, Durability, Incarnation, Offset, PartitionIndex, TopicId};
 
 /// A controller that tests can drive and kill.
 pub trait Driven {
@@ -26,6 +26,7 @@ pub fn run(mut fresh: impl FnMut() -> Box<dyn Driven>) {
     nothing_is_applied_before_it_is_kept(fresh().as_mut());
     what_is_to_survive_less_is_never_in_the_way(fresh().as_mut());
     the_same_commands_give_the_same_table(fresh().as_mut(), fresh().as_mut());
+    the_two_logs_wait_for_nothing_of_each_other(fresh().as_mut());
     a_command_is_kept_whole_or_not_at_all(&mut fresh);
 }
 
@@ -48,6 +49,7 @@ fn cursor(topic: u128, offset: u64) -> Record {
             incarnation: Incarnation(1),
             offset: Offset(offset),
         }),
+        consumer_id: ConsumerId(0),
     })
 }
 
@@ -56,7 +58,11 @@ fn submit(driven: &mut dyn Driven, token: u64, records: Vec<Record>) {
 }
 
 fn submit_at(driven: &mut dyn Driven, token: u64, records: Vec<Record>, durability: Durability) {
+    let homes: Vec<Home> = records.iter().map(Home::of).collect();
+    let home = homes.first().copied().unwrap_or(Home::Table);
+    assert!(homes.iter().all(|one| *one == home), "a test is wrong");
     let command = Command {
+        home,
         records,
         durability,
     };
@@ -152,35 +158,64 @@ fn what_is_to_survive_less_is_never_in_the_way(driven: &mut dyn Driven) {
 }
 
 fn the_same_commands_give_the_same_table(one: &mut dyn Driven, other: &mut dyn Driven) {
-    let commands = [
-        vec![topic(1), cursor(1, 5)],
-        vec![cursor(1, 3)],
-        vec![topic(2), Record::TopicDeleted(TopicId(1))],
-        vec![cursor(1, 9), cursor(2, 1)],
+    // Within each part everything may be under way at once; the next builds on what is applied.
+    let parts = [
+        vec![vec![topic(1)], vec![topic(3), topic(4)]],
+        vec![vec![cursor(1, 5), cursor(3, 1)], vec![cursor(1, 3)]],
+        vec![vec![topic(2), Record::TopicDeleted(TopicId(1))]],
+        vec![vec![cursor(1, 9), cursor(2, 1)], vec![cursor(4, 2)]],
     ];
-    for (token, records) in commands.iter().enumerate() {
-        submit(one, token as u64, records.clone());
-        finish(one);
-        submit(other, token as u64, records.clone());
+    let mut token = 0;
+    for part in parts {
+        for records in part {
+            token += 1;
+            submit(one, token, records.clone());
+            finish(one);
+            submit(other, token, records);
+        }
+        finish(other);
     }
-    finish(other);
     assert_eq!(one.controller().table(), other.controller().table());
     let table = one.controller().table().clone();
     assert_eq!(one.successor(), table);
 }
 
+/// What waits in one log keeps nothing back in the other, and each is in the order of its own.
+fn the_two_logs_wait_for_nothing_of_each_other(driven: &mut dyn Driven) {
+    submit(driven, 0, vec![topic(1)]);
+    finish(driven);
+    for token in 1..=40 {
+        match token % 2 {
+            0 => submit(driven, token, vec![topic(u128::from(token))]),
+            _ => submit(driven, token, vec![cursor(1, token)]),
+        }
+        driven.step();
+    }
+    let done = finish(driven);
+    for home in [0, 1] {
+        let own: Vec<u64> = done.iter().copied().filter(|it| it % 2 == home).collect();
+        assert!(own.is_sorted(), "{own:?}");
+        assert_eq!(own.len(), 20);
+    }
+    let found = driven.successor();
+    assert_eq!(found.topic_count(), 21);
+    let entry = found.topic(TopicId(1)).expect("it was made");
+    let position = entry.cursors["c"][&PartitionIndex(0)];
+    assert_eq!(position.offset, Offset(39));
+}
+
 fn a_command_is_kept_whole_or_not_at_all(fresh: &mut impl FnMut() -> Box<dyn Driven>) {
     for steps in 0.. {
         let mut driven = fresh();
-        submit(driven.as_mut(), 0, vec![topic(1), cursor(1, 7), topic(2)]);
+        submit(driven.as_mut(), 0, vec![topic(1), topic(3), topic(2)]);
         let left = (0..steps).all(|_| driven.step());
         let found = driven.successor();
         assert!(
-            [0, 2].contains(&found.topic_count()),
+            [0, 3].contains(&found.topic_count()),
             "half a command was kept after {steps} steps"
         );
         if !left {
-            assert_eq!(found.topic_count(), 2);
+            assert_eq!(found.topic_count(), 3);
             return;
         }
     }

@@ -7,8 +7,8 @@ use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse, unknown_topic};
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
 use wire::message::{Join, Start};
-use wire::record::{ConsumerKind, ConsumerRecord, CursorRecord, Position, Record, SettledRecord};
-use wire::{ErrorCode, MemberId, Offset, Sequence, TopicId};
+use wire::record::{ConsumerKind, ConsumerRecord, Position, Record};
+use wire::{ConsumerId, ErrorCode, MemberId, PartitionIndex, TopicId};
 
 /// What of a request to join can be judged by itself.
 pub(super) fn check(join: &Join) -> Result<(), Refused> {
@@ -43,7 +43,7 @@ pub(super) fn new_consumer(
     caller: RequestId,
     topic: TopicId,
     join: &Join,
-    lent: &Lent<'_>,
+    lent: &mut Lent<'_>,
 ) -> Result<(ConsumerRecord, Vec<Record>), Refused> {
     let consumer = &join.consumer;
     if is_independent(topic, consumer, lent) {
@@ -98,10 +98,10 @@ pub(super) fn new_consumer(
         topic,
         kind: join.kind,
         options,
+        id: ConsumerId(lent.ctx.random.id() as u64 | 1),
+        starts: starts(topic, join, lent)?,
     };
-    let mut records = vec![Record::Consumer(record.clone())];
-    start_records(&record, join.start, &mut records, lent)?;
-    Ok((record, records))
+    Ok((record.clone(), vec![Record::Consumer(record)]))
 }
 
 /// Whether the name, which is no group's or queue's, is that of an independent consumer: it has
@@ -125,30 +125,30 @@ fn is_independent(topic: TopicId, consumer: &str, lent: &Lent<'_>) -> bool {
         || reads()
 }
 
-/// Where a new group or queue begins in each partition. One that begins
-/// with the first event that ever was needs no record.
-fn start_records(
-    record: &ConsumerRecord,
-    start: Start,
-    records: &mut Vec<Record>,
+/// Where a new group or queue begins in each partition. One that begins with the first event that
+/// ever was needs no position.
+fn starts(
+    topic: TopicId,
+    join: &Join,
     lent: &Lent<'_>,
-) -> Result<(), Refused> {
-    if matches!(start, Start::At(_) | Start::Time(_)) {
+) -> Result<Vec<(PartitionIndex, Position)>, Refused> {
+    if matches!(join.start, Start::At(_) | Start::Time(_)) {
         return Err(refuse(
             ErrorCode::InvalidConsumer,
             format!(
                 "{} {:?} cannot begin at a position or time: it begins with the first event, \
                  or with what comes from now on",
-                record.kind, record.consumer
+                join.kind, join.consumer
             ),
         ));
     }
-    for (partition, storage) in lent.topics.storages(record.topic) {
+    let mut starts = Vec::new();
+    for (partition, storage) in lent.topics.storages(topic) {
         let Some(open) = lent.partitions.get(&storage) else {
             continue;
         };
         let state = open.store.state();
-        let offset = match start {
+        let offset = match join.start {
             Start::Cursor | Start::At(_) | Start::Time(_) => continue,
             Start::Beginning => beginning(open.store.key, state.first, lent.commands.table()),
             Start::Latest | Start::CursorOrLatest => open.store.visible,
@@ -157,24 +157,7 @@ fn start_records(
             incarnation: state.incarnation,
             offset,
         };
-        records.push(match record.kind {
-            ConsumerKind::Queue => Record::Settled(SettledRecord {
-                topic: record.topic,
-                consumer: record.consumer.clone(),
-                partition,
-                incarnation: position.incarnation,
-                ranges: vec![(Offset(0), position.offset)],
-                delivered: position.offset,
-                next_rejected: Sequence(0),
-            }),
-            _ => Record::Cursor(CursorRecord {
-                namespace: record.namespace.clone(),
-                consumer: record.consumer.clone(),
-                topic: record.topic,
-                partition,
-                position: Some(position),
-            }),
-        });
+        starts.push((partition, position));
     }
-    Ok(())
+    Ok(starts)
 }

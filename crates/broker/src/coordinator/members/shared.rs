@@ -480,8 +480,8 @@ impl Shared {
         }
         if let SharedKind::Group(group) = &mut self.kind {
             match error {
-                ControlError::Failed(_) => group.restore_certain(&entry.owners),
-                ControlError::Full(_) | ControlError::NotLeader { .. } => {
+                ControlError::Failed(..) => group.restore_certain(&entry.owners),
+                ControlError::Full(..) | ControlError::NotLeader { .. } => {
                     group.restore(&entry.owners);
                 }
             }
@@ -507,6 +507,19 @@ impl Shared {
                 ErrorCode::UnknownConsumer,
                 50,
                 format!("{kind} {consumer:?} is being deleted"),
+            ));
+        }
+        // The ledger does not wait for the table: a cursor that is on its way there would be
+        // answered as moved, of a consumer that is gone.
+        let ahead = &lent.commands.ahead;
+        if !ahead
+            .cursor_partitions(self.record.topic, consumer)
+            .is_empty()
+        {
+            return Err(ErrorReply::retryable(
+                ErrorCode::InvalidConsumer,
+                50,
+                format!("a cursor of {kind} {consumer:?} is being moved"),
             ));
         }
         self.deleting = true;

@@ -106,6 +106,27 @@ impl QueueEntry {
 }
 
 impl SharedEntry {
+    /// A group or queue that has just begun.
+    pub(super) fn new(record: ConsumerRecord) -> Self {
+        let starts = record.starts.iter();
+        let starts = starts.filter(|_| record.kind == ConsumerKind::Queue);
+        let begun = starts.map(|(partition, start)| {
+            let mut entry = QueueEntry {
+                incarnation: start.incarnation,
+                delivered: start.offset,
+                ..QueueEntry::default()
+            };
+            entry.settled.insert(Offset(0), start.offset);
+            (*partition, entry)
+        });
+        Self {
+            queue: begun.collect(),
+            members: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            record,
+        }
+    }
+
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let ConsumerRecord {
             topic, consumer, ..
@@ -134,7 +155,10 @@ impl SharedEntry {
         entry: &QueueEntry,
     ) -> impl Iterator<Item = Record> {
         let ConsumerRecord {
-            topic, consumer, ..
+            topic,
+            consumer,
+            id,
+            ..
         } = &self.record;
         let below = (Offset(0), entry.settled.first_missing());
         let ranges: Vec<_> = std::iter::once(below)
@@ -149,6 +173,7 @@ impl SharedEntry {
                 ranges: ranges.to_vec(),
                 delivered: entry.delivered,
                 next_rejected: entry.next_rejected,
+                consumer_id: *id,
             })
         });
         let settled: Vec<_> = settled.collect();
@@ -162,6 +187,7 @@ impl SharedEntry {
                 end,
                 deliveries: returned.deliveries,
                 not_before: returned.not_before,
+                consumer_id: *id,
             })
         });
         let rejected = entry.rejected.values().cloned().map(Record::Rejected);

@@ -5,7 +5,7 @@ use crate::queue::RangeMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use wire::record::RejectedRecord;
-use wire::{LeaseId, MemberId, Offset, PartitionIndex, Sequence, TopicId};
+use wire::{ConsumerId, LeaseId, MemberId, Offset, PartitionIndex, Sequence, TopicId};
 
 /// Who has an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Whose<'a> {
     pub topic: TopicId,
     /// The queue's name.
     pub consumer: &'a str,
+    /// Which queue of that name.
+    pub consumer_id: ConsumerId,
     /// The partition.
     pub partition: PartitionIndex,
 }

@@ -131,6 +131,7 @@ impl QueuePartition {
                     reason: dead.reason.clone(),
                     time: dead.time,
                     sequence,
+                    consumer_id: whose.consumer_id,
                 };
                 changes.rejected.push((at, record));
             }
@@ -149,6 +150,7 @@ impl QueuePartition {
                     ranges: ranges.to_vec(),
                     delivered,
                     next_rejected: changes.first_rejected,
+                    consumer_id: whose.consumer_id,
                 })
             }));
         }
@@ -162,6 +164,7 @@ impl QueuePartition {
                 end,
                 deliveries: returned.deliveries,
                 not_before: returned.not_before,
+                consumer_id: whose.consumer_id,
             })
         });
         records.extend(returned);

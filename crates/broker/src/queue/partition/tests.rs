@@ -93,6 +93,7 @@ fn whose() -> Whose<'static> {
     Whose {
         topic: TopicId(1),
         consumer: "q",
+        consumer_id: ConsumerId(7),
         partition: PartitionIndex(0),
     }
 }
