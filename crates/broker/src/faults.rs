@@ -41,6 +41,8 @@ pub enum Fault {
     LetterNeedsData,
     /// Take a settlement under a lease that is over.
     ExpiredLease,
+    /// Give out events of a queue that are not as durable yet as their topic promises.
+    PastVisibleEnd,
     /// Settle a dead letter that was not written.
     DropDeadLetter,
     /// Give out events of a key whoever has an earlier one.

@@ -39,7 +39,12 @@ impl Lent<'_> {
     /// The visible end of a partition.
     pub fn visible(&self, storage: StorageId) -> Offset {
         let partition = self.partitions.get(&storage);
-        partition.map_or(Offset(0), |partition| partition.store.visible)
+        partition.map_or(Offset(0), |partition| {
+            match self.ctx.planted(Fault::PastVisibleEnd) {
+                true => partition.store.state().end,
+                false => partition.store.visible,
+            }
+        })
     }
 }
 

@@ -362,6 +362,7 @@ impl Serving {
         let Some(shelf) = queue.partitions.get_mut(&index) else {
             return false;
         };
+        let visible = lent.visible(shelf.storage);
         let Some(partition) = lent.partitions.get_mut(&shelf.storage) else {
             return false;
         };
@@ -370,7 +371,6 @@ impl Serving {
         if staging.reading || staging.retry_at.is_some_and(|at| at > now) {
             return false;
         }
-        let visible = store.visible;
         let Some(waiting) = shelf.state.waiting(visible) else {
             return false;
         };

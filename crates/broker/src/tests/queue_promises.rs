@@ -16,7 +16,8 @@ use wire::{Codec, Offset};
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 6] = [
+const PROMISES: [(Promise, Fault); 7] = [
+    (members_are_given_what_is_safe, Fault::PastVisibleEnd),
     (an_event_is_under_one_lease_at_a_time, Fault::LeaseTwice),
     (a_lease_that_is_over_settles_nothing, Fault::ExpiredLease),
     (a_rejected_event_is_a_dead_letter, Fault::DropDeadLetter),
@@ -61,6 +62,29 @@ fn an_event_is_under_one_lease_at_a_time(mut ground: Ground) -> Result<(), Strin
     let events: BTreeSet<Offset> = given.iter().map(|given| given.lease.first).collect();
     check(events.len() == 8, "something was not given out")?;
     check(given.len() == 8, "an event was given to two")
+}
+
+/// Nothing is given out that a power loss could take away again.
+fn members_are_given_what_is_safe(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let id = world.joined(link, topic, &member(1));
+    world.fill(link, topic, 0, 1, 1);
+    check(world.given(link, id).len() == 1, "nothing is given out")?;
+    world.hold_disk = true;
+    let batch = batch(topic, 5, 0, 1, &["1"]);
+    world.produce(link, topic, &batch);
+    // Written, and not synced.
+    while world.held_operation_count() > 1 {
+        world.release_operation(0);
+    }
+    check(
+        world.given(link, id).len() == 1,
+        "an event is given out that is not synced",
+    )?;
+    world.release_disk();
+    check(world.given(link, id).len() == 2, "an event stays behind")
 }
 
 fn a_lease_that_is_over_settles_nothing(mut ground: Ground) -> Result<(), String> {
