@@ -40,7 +40,8 @@ class Machine:
             real = shutil.which(name)
             assert real is not None
             (self.bin / name).symlink_to(real)
-        for name in ("cc", "c++", "cmake", "make", "pkg-config", "redis-server", "mpicc", "mpiexec"):
+        for name in ("cc", "c++", "cmake", "make", "pkg-config", "redis-server", "mpicc", "mpiexec",
+                     "chromium"):
             self.tool(name, "true")
         self.tool("cargo", "echo cargo 1.99.0")
         self.tool("rustc", "echo rustc 1.99.0")
@@ -101,16 +102,22 @@ def test_what_is_optional_stops_nobody(machine: Machine) -> None:
     machine.lacks("mpicc")
     result = machine.setup()
     assert result.returncode == 0, result.stdout
-    assert "optional: MPI, without which its example is skipped" in result.stdout
+    assert "optional: MPI, without which its example is skipped (mpich libmpich-dev)" in result.stdout
     assert not machine.asked.exists()
+    machine.lacks("chromium")
+    both = machine.setup()
+    assert both.returncode == 0, both.stdout
+    assert "MPI, without which its example is skipped; a browser, " in both.stdout
+    assert "(mpich libmpich-dev chromium)" in both.stdout
 
 
 def test_root_gets_what_is_optional_too(machine: Machine) -> None:
     machine.user(0)
     machine.lacks("mpicc")
+    machine.lacks("chromium")
     result = machine.setup()
     assert result.returncode == 0, result.stdout
-    assert "mpich libmpich-dev" in machine.asked.read_text()
+    assert "mpich libmpich-dev chromium" in machine.asked.read_text()
 
 
 def test_root_gets_what_is_missing(machine: Machine) -> None:
