@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,13 @@ def stored_events(driver: thalweg.Driver, topic: str) -> int:
     return sum(partition.end for partition in driver.open_topic(topic).partitions)
 
 
+def where() -> str:
+    """When and on what this runs."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(time.time()))
+    return (f"{when} UTC; Thalweg {thalweg.__version__}, Python {platform.python_version()}; "
+            f"{os.cpu_count()} processors ({platform.machine()}), Linux {platform.release()}; load {os.getloadavg()[0]:.1f} at the end.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("output", type=Path)
@@ -86,8 +94,8 @@ def main() -> None:
     programs: list[subprocess.Popen[str]] = []
     try:
         with thalweg.Driver(group_file, connect_timeout=60) as driver:
-            driver.create_topic("projections", partitions=1, storage="disk")
-            driver.create_topic("slices", partitions=1, storage="disk")
+            for name in ("projections", "slices"):
+                driver.create_topic(name, partitions=1, storage="disk", durability="synced")
             journals = [output / "detector.journal", output / "reconstruction.journal"]
             programs = [
                 program("acquisition.py", group_file, "--journal", str(journals[0]),
@@ -122,6 +130,8 @@ def main() -> None:
         server.stop()
         shutil.rmtree(scratch, ignore_errors=True)
     facts = {
+        "where": where(),
+        "durability": "synced (survives a power loss)",
         "elapsed_s": round(elapsed, 1),
         "killed_at_projection": killed_at,
         "outage_s": round(outage, 2),

@@ -27,12 +27,16 @@ def psnr_db(picture: np.ndarray, truth: np.ndarray) -> float:
     return float(10 * np.log10(1.0 / max(error, 1e-12)))
 
 
+def picks(count: int) -> list[int]:
+    """Which of so many stages the picture shows."""
+    return [int(pick) for pick in np.linspace(0, count - 1, STAGES).round()]
+
+
 def draw(stages: dict[int, list[np.ndarray]], truth: np.ndarray, path: Path) -> None:
     """One line per slice: some stages from first to last, then the sample."""
     lines = []
     for row, pictures in sorted(stages.items()):
-        picks = np.linspace(0, len(pictures) - 1, STAGES).round().astype(int)
-        line = [pictures[pick] for pick in picks] + [truth[row]]
+        line = [pictures[pick] for pick in picks(len(pictures))] + [truth[row]]
         lines.append(np.hstack([np.clip(picture, 0, 1) for picture in line]))
     Image.fromarray((np.vstack(lines) * 255).astype(np.uint8)).save(path)
 
@@ -67,8 +71,10 @@ def main() -> None:
                     last = metadata
                 event.acknowledge()
     draw(stages, truth, options.output / "picture.png")
+    first = quality[min(quality)]
     summary = {
         "quality": quality,
+        "stages": [first[pick][0] for pick in picks(len(first))],
         "slices_received": sum(map(len, stages.values())),
         "slice_latency_ms_median": round(float(np.median(latencies)), 2),
         "slice_latency_ms_max": round(float(np.max(latencies)), 2),
