@@ -54,7 +54,7 @@ def latency() -> None:
 def sharing() -> None:
     rows = table("2026-11-22-queues-b6ca071", "thousand events/s, shared through a queue")
     drawn = [(row[0].split(", ", 1)[1], [spread(cell) for cell in row[1:5]]) for row in rows[:3]]
-    steps = ["1 and 1", "4 and 4", "16 and 16", "64 and 64"]
+    steps = ["1", "4", "16", "64"]
     title = "Events of 16 KiB through a queue, by producers and consumers"
     plots.lines(PLOTS / "sharing.svg", title, "thousand events/s", steps, drawn)
 

@@ -130,10 +130,10 @@ settings! {
     /// How long the thread that serves the network and all partitions runs at a time where others
     /// want its processor, microseconds: 100 to 100,000.
     ///
-    /// Where programs compute on the processors that the server has, it is given one the sooner when
-    /// something arrives the shorter this is, and no less of it in all. 0 leaves it to the system,
-    /// which gives everybody some milliseconds. Linux before 6.12 takes no notice. Where the system
-    /// refuses it, the server says so in a line and goes on without.
+    /// Where programs compute on the server's processors, a shorter slice lets the server react sooner;
+    /// its total share is unchanged. 0 leaves the slice to the system, which gives some milliseconds.
+    /// Linux before 6.12 ignores the setting. Where the system refuses it, the server says so in a line
+    /// and goes on without.
     slice_us: u32 = 100, "microseconds";
     /// Processors for the thread that serves the network and all partitions, for example `2`.
     ///
