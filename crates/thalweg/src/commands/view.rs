@@ -151,7 +151,7 @@ fn frame(seen: &Seen, after: &str, stretch: &Stretch) -> Answer {
             "incarnation": frame.id.incarnation.0,
             "offset": frame.id.offset.0,
             "age_ms": frame.age().as_millis() as u64,
-            "lag_ms": frame.lag.as_millis() as u64,
+            "lag_ms": frame.lag.map(|lag| lag.as_millis() as u64),
             "bytes": frame.bytes,
             "array": frame.array,
             "metadata": frame.metadata,

@@ -5,7 +5,6 @@
 
 use super::array::Plan;
 use super::picture::Sampled;
-use bytes::Bytes;
 use client::{
     ClientError, ConsumedEvent, DataWanted, Driver, FetchRequest, Target, TopicDescription,
     TopicHandle,
@@ -29,6 +28,8 @@ const RATE_OVER: Duration = Duration::from_secs(5);
 const PARTITIONS_MAX: usize = 64;
 /// So much of an event's metadata is shown.
 const METADATA_BYTES_MAX: usize = 4 << 10;
+/// So much of a sentence about an event.
+const SENTENCE_BYTES_MAX: usize = 512;
 
 /// What is newest in a topic. Shared by all pages.
 pub struct Newest {
@@ -65,8 +66,10 @@ pub struct Frame {
     pub array: Option<String>,
     /// Of all of its data.
     pub bytes: u64,
-    /// From when the server took it until it was read here.
-    pub lag: Duration,
+    /// From when the server took it until it was read here, if that was looked for all the time.
+    pub lag: Option<Duration>,
+    /// How long ago the server had taken it when it was read.
+    age: Duration,
     read: Instant,
     /// The picture, or in a sentence why there is none.
     pub sampled: Result<Sampled, String>,
@@ -75,7 +78,7 @@ pub struct Frame {
 impl Frame {
     /// How long ago the server took it.
     pub fn age(&self) -> Duration {
-        self.lag + self.read.elapsed()
+        self.age + self.read.elapsed()
     }
 }
 
@@ -145,7 +148,9 @@ impl Newest {
             looks.seen.gaps = self.gaps()?;
             looks.gaps = Some(Instant::now());
         }
-        if let Some(frame) = newest(&topic, &described, &mut looks.ends)? {
+        if let Some(mut frame) = newest(&topic, &described, &mut looks.ends)? {
+            // What lay there before anybody looked says nothing of how fast it came.
+            frame.lag = looks.seen.rate.is_some().then_some(frame.age);
             looks.seen.frame = Some(Arc::new(frame));
         }
         Ok(())
@@ -251,7 +256,7 @@ fn newest(
     // Nothing failed that is to be tried again.
     ends.extend(looked_at);
     let now = Timestamp::now().as_nanosecond();
-    let lag = now.saturating_sub(i128::from(event.append_time()));
+    let age = now.saturating_sub(i128::from(event.append_time()));
     let array = metadata.get("dtype").zip(metadata.get("shape"));
     Ok(Some(Frame {
         name: format!(
@@ -262,13 +267,18 @@ fn newest(
             id.offset
         ),
         id,
-        metadata: text(event.metadata_bytes()),
-        array: array.map(|(dtype, shape)| format!("{dtype} {shape}").replace('"', "")),
+        metadata: text(event.metadata(), METADATA_BYTES_MAX),
+        array: array.map(|(dtype, shape)| {
+            let words = format!("{dtype} {shape}").replace('"', "");
+            text(words.as_bytes(), SENTENCE_BYTES_MAX)
+        }),
         bytes: event.data_bytes_total(),
         // The server's clock may be ahead of this one.
-        lag: Duration::from_nanos(u64::try_from(lag).unwrap_or(0)),
+        age: Duration::from_nanos(u64::try_from(age).unwrap_or(0)),
+        lag: None,
         read: Instant::now(),
-        sampled,
+        // What the metadata says may stand in it.
+        sampled: sampled.map_err(|sentence| text(sentence.as_bytes(), SENTENCE_BYTES_MAX)),
     }))
 }
 
@@ -299,11 +309,12 @@ fn read(
     }))
 }
 
-fn text(metadata: Bytes) -> String {
-    let shown = &metadata[..metadata.len().min(METADATA_BYTES_MAX)];
+/// As text, not more than so much of it.
+fn text(bytes: &[u8], bytes_max: usize) -> String {
+    let shown = &bytes[..bytes.len().min(bytes_max)];
     let mut text = String::from_utf8_lossy(shown).into_owned();
-    if shown.len() < metadata.len() {
-        text.push_str(&format!("… ({} bytes)", metadata.len()));
+    if shown.len() < bytes.len() {
+        text.push_str(&format!("… ({} bytes)", bytes.len()));
     }
     text
 }
