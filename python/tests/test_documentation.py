@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import thalweg
@@ -34,6 +36,89 @@ def test_methods_that_the_pages_call_exist() -> None:
         for found in called.finditer(page.read_text())
         if not any(hasattr(one, found[2]) for one in CLASSES[found[1]]) and found[2] not in in_cpp
     ]
+    assert missing == []
+
+
+def pages_with(pattern: str) -> Iterator[tuple[Path, re.Match[str]]]:
+    """Each place of a pattern in a page; the reference that is generated names itself."""
+    for page in DOCS:
+        for found in re.finditer(pattern, page.read_text()):
+            yield page.relative_to(ROOT), found
+
+
+def test_names_of_the_python_package_exist() -> None:
+    missing = [
+        f"{page}: {found[0]}"
+        for page, found in pages_with(r"\bthalweg\.([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?")
+        # Files of that name: thalweg.json, and what the server makes.
+        if found[1] not in ("json", "sock", "service", "so", "pc", "h", "hpp", "yaml", "toml")
+        # Headers of events, and names in C++.
+        and not found[0].startswith(tuple(f"thalweg.{name}" for name in HEADERS))
+        and not has(found[1], found[2])
+    ]
+    assert missing == []
+
+
+HEADERS = sorted(
+    {
+        name
+        for source in (ROOT / "crates").rglob("src/**/*.rs")
+        for name in re.findall(r'"thalweg\.(\w+)"', source.read_text())
+    }
+)
+"""Names of headers that clients and server write, without their prefix."""
+
+
+def has(name: str, attribute: str | None) -> bool:
+    module = ROOT / "python" / "thalweg" / name / str(attribute)
+    if module.is_dir() or module.with_suffix(".py").exists():
+        return True  # it may need another package to be imported
+    try:
+        found = getattr(thalweg, name, None) or importlib.import_module(f"thalweg.{name}")
+    except ImportError:
+        return False
+    return attribute is None or hasattr(found, attribute)
+
+
+def test_functions_of_the_c_interface_exist() -> None:
+    headers = "".join(path.read_text() for path in (ROOT / "include").rglob("*.h"))
+    declared = set(re.findall(r"\bthalweg_\w+", headers))
+    missing = {
+        f"{page}: {found[0]}"
+        for page, found in pages_with(r"\bthalweg_[a-z]\w*[a-z]\b(?!\*)")
+        if found[0] not in declared and not found[0].startswith(("thalweg_mofka", "thalweg_plugin"))
+    }
+    assert sorted(missing) == []
+
+
+def options_of(command: str, reference: str) -> set[str]:
+    """The options of a command, by its section of the generated reference."""
+    section = re.search(rf"^#+ `?thalweg {re.escape(command)}`?$(.*?)(?=^#+ `?thalweg |\Z)", reference, re.M | re.S)
+    assert section is not None, f"the reference has no command {command!r}"
+    return set(re.findall(r"--[a-z][a-z-]*", section[1]))
+
+
+def test_commands_and_options_exist() -> None:
+    reference = "".join((ROOT / "docs" / "reference" / name).read_text() for name in ("cli.md", "cli-bench.md"))
+    commands = set(re.findall(r"^#+ `?thalweg ([a-z][a-z -]*?)`?$", reference, re.M))
+    everywhere = {"--help", "--version", "--json"}
+    settings = (ROOT / "docs" / "reference" / "configuration.md").read_text()
+    of_serve = set(re.findall(r"flag `(--[a-z-]+)", settings))
+    missing = []
+    for page, found in pages_with(r"(?m)(?:^|`)thalweg ((?:[a-z-]+ ?)+)([^\n`|#>&]*)"):
+        words = found[1].split()
+        command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in commands), None)
+        if words[0] == "help":
+            continue
+        if command is None:
+            missing.append(f"{page}: {found[0]}")
+            continue
+        known = options_of(command, reference) | everywhere | (of_serve if command == "serve" else set())
+        missing += [
+            f"{page}: thalweg {command} {option}"
+            for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", found[2])
+            if option not in known
+        ]
     assert missing == []
 
 
