@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +123,15 @@ def test_commands_and_options_exist() -> None:
             if option not in known
         ]
     assert missing == []
+
+
+def test_the_python_reference_is_what_the_docstrings_say() -> None:
+    page = ROOT / "docs" / "reference" / "python.md"
+    command = [sys.executable, ROOT / "scripts" / "python_reference.py"]
+    now = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(now)
+    assert page.read_text() == now, "run it with UPDATE_DOCS=1"
 
 
 def test_the_page_on_storage_lists_each_setting_and_no_other() -> None:
