@@ -66,6 +66,10 @@ impl When {
                 Ok(count) => Self::Last(count),
                 Err(_) => {
                     let ago = Span::from_str(ago).map_err(|_| refuse())?;
+                    // `--5m` and `-5m ago` would be times to come.
+                    if ago.is_negative() {
+                        return Err(refuse());
+                    }
                     let time = now.checked_sub(ago).map_err(|_| refuse())?;
                     Self::Start(Start::Time(nanoseconds(time.timestamp())))
                 }
@@ -150,6 +154,9 @@ mod tests {
             "04:00",
             "99999999999999999999",
             "-1h-",
+            "--5m",
+            "-5m ago",
+            "--7",
             "2026-13-01",
         ] {
             let refused = When::parse_at(text, &now()).unwrap_err();

@@ -27,6 +27,8 @@ const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// The most files that an event may pass from the push to the acknowledgement by the consumer.
 const FILES_MAX: usize = 110;
+/// Fewer than half of what it was are no shorter path, but a trace that says nothing.
+const FILES_MIN: usize = 48;
 
 /// Called at the beginning of each part; never compiled into its caller.
 #[inline(never)]
@@ -223,5 +225,10 @@ fn a_small_event_passes_no_more_files_than_is_said() {
         }
     }
     println!("{} files in all", all.len());
+    assert_eq!(parts.len(), 3, "push, pull and acknowledge were traced");
     assert!(all.len() <= FILES_MAX);
+    assert!(
+        all.len() >= FILES_MIN,
+        "the trace is cut off, or names no files"
+    );
 }

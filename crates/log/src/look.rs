@@ -27,6 +27,10 @@ impl DiskStamp {
     /// Reads the stamp at the start of `bytes`, if it is one of a segment of this salt. An error
     /// is another version's stamp of this segment.
     fn read(bytes: &[u8], salt: u64) -> Result<Option<Self>, DecodeError> {
+        // Where a look for stamps ends, one is cut off anywhere.
+        if bytes.len() < STAMP_BYTES {
+            return Ok(None);
+        }
         let halves = Stamp::read(bytes).and_then(|shared| Ok((shared, LocalStamp::read(bytes)?)));
         match halves {
             Ok((shared, Some(local))) if local.segment_salt == salt => {
@@ -125,4 +129,40 @@ pub(crate) fn stamps(bytes: &[u8], salt: u64) -> impl Iterator<Item = (usize, Di
         }
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SALT: u64 = 7;
+
+    fn stamped(raft_term: u64) -> Vec<u8> {
+        let mut bytes = vec![0; STAMP_BYTES];
+        let shared = Stamp {
+            batch_bytes: 500,
+            raft_term,
+            ..Stamp::default()
+        };
+        shared.write(&mut bytes);
+        let local = LocalStamp {
+            segment_salt: SALT,
+            ..LocalStamp::default()
+        };
+        local.write(&mut bytes);
+        bytes
+    }
+
+    /// Of this version, and of a later one that uses what is reserved.
+    #[test]
+    fn a_stamp_that_is_cut_off_anywhere_is_none() {
+        for raft_term in [0, 1] {
+            let bytes = stamped(raft_term);
+            for length in 0..STAMP_BYTES {
+                assert_eq!(stamps(&bytes[..length], SALT).count(), 0, "{length}");
+            }
+        }
+        assert_eq!(stamps(&stamped(0), SALT).count(), 1);
+        assert_eq!(stamps(&stamped(0), SALT + 1).count(), 0);
+    }
 }

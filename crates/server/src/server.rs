@@ -186,7 +186,9 @@ impl Server {
                 if !slice.is_zero() {
                     report_slice(&log, slice, memory::set_time_slice(slice));
                 }
-                log.scope(|| run(executor, directory, group_file))
+                let ended = log.scope(|| run(executor, directory, group_file));
+                log.flush_all();
+                ended
             })
         })?;
         Ok(Self {

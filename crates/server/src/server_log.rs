@@ -106,11 +106,22 @@ impl ServerLog {
         self.flush_at(Instant::now());
     }
 
+    /// Writes how many lines were left out of each kind: nothing comes any more.
+    pub fn flush_all(&self) {
+        self.flush_begun_before(None);
+    }
+
     fn flush_at(&self, now: Instant) {
+        if let Some(last) = now.checked_sub(WINDOW) {
+            self.flush_begun_before(Some(last));
+        }
+    }
+
+    fn flush_begun_before(&self, last: Option<Instant>) {
         let mut over = Vec::new();
         let mut windows = self.windows.lock().expect("no holder panics here");
         windows.retain(|_, window| {
-            let is_over = now >= window.began + WINDOW;
+            let is_over = last.is_none_or(|last| window.began <= last);
             if is_over {
                 over.extend(window.last.take().map(|line| (line, window.left_out - 1)));
             }
@@ -287,6 +298,14 @@ mod tests {
         assert_eq!(lines, ["full 199 (79 more such lines were left out)"]);
         log.flush_at(began + WINDOW * 4);
         assert!(texts(&records).is_empty());
+        // At the end of the server nothing is left unsaid.
+        for number in 200..300 {
+            log.write_at(&full(number), began + WINDOW * 5);
+        }
+        texts(&records);
+        log.flush_all();
+        let lines = texts(&records);
+        assert_eq!(lines, ["full 299 (79 more such lines were left out)"]);
     }
 
     #[test]
