@@ -39,6 +39,35 @@ fn named_pages(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("docs/") && word.ends_with(".md"))
 }
 
+/// Every Rust file that a page names in code, whole or from some directory on, is there.
+pub fn sources(files: &[File]) -> Vec<String> {
+    let is_there = |name: &str| {
+        let mut all = files.iter().map(|file| file.path.as_str());
+        all.any(|path| path == name || path.ends_with(&format!("/{name}")))
+    };
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|file| file.extension() == "md") {
+        for (number, line) in prose(&file.text) {
+            // Every second piece is a code span; with braces or a star it names several files.
+            let spans = line.split('`').skip(1).step_by(2);
+            for span in spans.filter(|span| !span.contains(['{', '*'])) {
+                let words =
+                    span.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
+                for name in words.filter(|word| word.ends_with(".rs") && word.len() > 3) {
+                    if !is_there(name) {
+                        complaints.push(format!(
+                            "{}:{number}: names {name}, which is not there; name the file that took \
+                             its place",
+                            file.path
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    complaints
+}
+
 /// The rows of docs/promises.md are numbered from 1 on, each with a number of its own.
 pub fn promises(files: &[File]) -> Vec<String> {
     let path = "docs/promises.md";
@@ -212,6 +241,15 @@ mod tests {
         assert!(said[0].starts_with("docs/guide/first.md:1:"));
         assert!(said[1].contains("a heading that docs/format/wire.md does not have"));
         assert!(said[3].contains("leads out of the repository"));
+    }
+
+    #[test]
+    fn a_source_that_a_page_names_is_there() {
+        let page = "`src/a.rs` `fn f`, `a.rs`, `{a,b}.rs` and `gone.rs`\n\n```\n`b.rs`\n```\n";
+        let files = [File::of("x/src/a.rs", ""), File::of("README.md", page)];
+        let said = sources(&files);
+        assert_eq!(said.len(), 1, "{said:#?}");
+        assert!(said[0].starts_with("README.md:1: names gone.rs"));
     }
 
     #[test]

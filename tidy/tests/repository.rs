@@ -91,6 +91,11 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn sources_that_pages_name_are_there() {
+    none(documents::sources(&tree::files()));
+}
+
+#[test]
 fn promises_have_numbers_of_their_own() {
     none(documents::promises(&tree::files()));
 }
