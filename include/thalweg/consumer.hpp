@@ -397,6 +397,17 @@ public:
     /* The gaps that were met since the last call, as JSON. */
     Metadata gaps() { return Metadata(detail::text(thalweg_consumer_gaps, get())); }
 
+    /*
+     * How many events were passed over because there were newer ones, of all partitions
+     * together: with Latest; without it 0. See thalweg_consumer_skipped.
+     */
+    uint64_t skipped() const
+    {
+        uint64_t count = 0;
+        detail::call(thalweg_consumer_skipped, get(), &count);
+        return count;
+    }
+
     thalweg_consumer *handle() const noexcept { return get(); }
 
 private:

@@ -115,6 +115,16 @@ private:
     std::string json_;
 };
 
+/*
+ * Whether only the newest event of each partition comes, for viewers: one that was not pulled
+ * when a newer one arrives is passed over, and counted by Consumer::skipped(). Begins with the
+ * newest event there is, unless Start says otherwise.
+ */
+struct Latest {
+    bool value;
+    explicit constexpr Latest(bool latest = true) : value(latest) {}
+};
+
 /* Where a bounded read ends: behind what is visible when it begins, or sooner. */
 class End {
 public:

@@ -662,7 +662,12 @@ typedef struct thalweg_data_callbacks {
  *            merge_wait_ms (none: partitions take turns; else the events of all
  *              partitions come in the order in which the server appended them,
  *              and one is held back while there may be an older one: until every
- *              partition has one here, or for this long after it arrived).
+ *              partition has one here, or for this long after it arrived),
+ *            latest (false; true: of each partition only the newest event comes. One that
+ *              was not pulled when a newer one arrives is passed over, and counted by
+ *              thalweg_consumer_skipped; one at most waits here, and the last event of a
+ *              quiet topic always comes. Begins with the newest event there is, unless
+ *              start says otherwise. Not with merge_wait_ms).
  * callbacks  NULL, or which data is wanted; copied. `destroy` is called also
  *            if opening fails, unless an argument or the options are refused.
  */
@@ -755,6 +760,15 @@ int32_t thalweg_consumer_reply(thalweg_consumer *consumer, thalweg_event *event,
  * before end are missing, and why. Does not block.
  */
 int32_t thalweg_consumer_gaps(thalweg_consumer *consumer, char **json, thalweg_error *error);
+
+/*
+ * How many events were passed over because there were newer ones, of all partitions
+ * together since the consumer was opened: with the option latest; without it 0. In each
+ * partition these, the events that were pulled and those that were lost are all from where
+ * it began to the last one that was pulled. Does not block.
+ */
+int32_t thalweg_consumer_skipped(thalweg_consumer *consumer, uint64_t *count,
+                                 thalweg_error *error);
 
 /*
  * Ends the subscriptions and frees the handle. Acknowledgements that were not

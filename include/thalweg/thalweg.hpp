@@ -138,6 +138,12 @@ struct ConsumerArguments {
     }
 };
 
+/* Of a consumer that reads for itself. */
+struct IndependentArguments : ConsumerArguments {
+    using ConsumerArguments::take;
+    void take(Latest latest) { object.add("latest", latest.value ? "true" : "false"); }
+};
+
 struct ReadArguments : ConsumerArguments {
     using ConsumerArguments::take;
     void take(const End &end) { object.add("end", end.json()); }
@@ -234,15 +240,15 @@ public:
     /*
      * Opens a consumer, whose cursors are kept under `name`. Options in any
      * order: a DataSelector, a DataAllocator (or what can be called like one),
-     * Targets, Start, BatchSize, MaxNumBatches, ThreadPool, Options.
+     * Targets, Start, Latest, BatchSize, MaxNumBatches, ThreadPool, Options.
      */
     template <class... Arguments>
     Consumer consumer(const std::string &name, const Arguments &...options) const
     {
-        constexpr bool known = detail::takes<detail::ConsumerArguments, Arguments...>;
+        constexpr bool known = detail::takes<detail::IndependentArguments, Arguments...>;
         static_assert(known, "a consumer takes a DataSelector, DataAllocator, Targets, Start, "
-                      "BatchSize, MaxNumBatches, ThreadPool, Options");
-        detail::ConsumerArguments arguments;
+                      "Latest, BatchSize, MaxNumBatches, ThreadPool, Options");
+        detail::IndependentArguments arguments;
         if constexpr (known)
             (arguments.take(options), ...);
         const std::string json = arguments.object.string();

@@ -65,7 +65,7 @@ OTHERS: dict[str, set[str]] = {
     "Driver.close": set(),
     "Driver.seek": {"topic", "consumer"},
     "producer": {"name", "at_budget", "durability", "journal", "ordering"},
-    "consumer": {"name", "partitions", "data", "allocator", "on_gap", "inline_along"},
+    "consumer": {"name", "partitions", "data", "allocator", "on_gap", "inline_along", "latest"},
     "group": {
         "name", "start", "instance", "on_assigned", "on_revoking", "on_lost", "data", "allocator",
         "on_gap", "inline_along",

@@ -99,6 +99,8 @@ def test_a_consumer_keeps_how_it_reads(topic: thalweg.Topic) -> None:
     with topic.consumer("reader", data=only_even, **options) as consumer:
         again = consumer.__reduce__()[1][2]
         assert {name: again[name] for name in options} == options
+    with topic.consumer("viewer", latest=True) as viewer:
+        assert viewer.__reduce__()[1][2]["latest"] is True
 
 
 def test_groups_and_queues_get_another_member(topic: thalweg.Topic) -> None:

@@ -357,6 +357,7 @@ class Topic:
         credit_bytes: int | None = None,
         merge_wait: float | None = None,
         inline_along: bool = False,
+        latest: bool = False,
     ) -> Consumer:
         """Opens a consumer.
 
@@ -394,6 +395,12 @@ class Topic:
           one: until every partition has one here, or for this many seconds (a
           quarter more at most) after it arrived; what comes later still is
           handed out at once. With None partitions take turns.
+        - `latest`: True for viewers: of each partition only the newest event comes. One that
+          has not been pulled when a newer one arrives is passed over, and counted by
+          `Consumer.skipped`; one at most waits here, and the last event of a quiet topic
+          always comes. Large data travels when its event is pulled. Begins with the newest
+          event there is (-1), unless `start` says where the count is to begin. Not with
+          `merge_wait`.
 
         The functions are called on a thread that pulls. Raises
         `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
@@ -881,6 +888,13 @@ class Consumer:
     def gaps(self) -> list[Gap]:
         """What was lost of that which this consumer would have got, as it met it:
         a list of `Gap`. Without `on_gap` each is a `GapWarning`, too.
+        """
+    @property
+    def skipped(self) -> int:
+        """How many events it passed over because there were newer ones, an int, of all partitions
+        together since it was opened: with `latest`; without it 0. In each partition these, the
+        events that were pulled and those that were lost are all from where it began to the last
+        one that was pulled.
         """
     def close(self, timeout: float | None = 120.0) -> None:
         """Waits until all acknowledgements are durable, up to `timeout` seconds,

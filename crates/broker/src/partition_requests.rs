@@ -95,6 +95,14 @@ impl PartitionRequests<'_> {
             key,
             mut subscribe,
         } = request;
+        if subscribe.latest.0 && (member != MemberId(0) || key.is_some()) {
+            return Err(refuse(
+                ErrorCode::InvalidConsumer,
+                "only the newest events, and those of a group's member or of a key, do not go together: a \
+                 member is to see each event, and the newest event may be of another key"
+                    .to_owned(),
+            ));
+        }
         let mut scope = Scope { member: None, key };
         if member != MemberId(0) {
             let consumer = &subscribe.consumer;

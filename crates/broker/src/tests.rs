@@ -13,6 +13,7 @@ mod groups;
 mod hostile;
 mod internal;
 mod later_version;
+mod latest;
 mod line;
 mod listener;
 mod losses;

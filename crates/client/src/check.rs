@@ -188,6 +188,9 @@ impl ConsumerOptions {
                 key.len()
             ));
         }
+        if self.latest {
+            self.check_latest()?;
+        }
         let Some(member) = &self.group else {
             return Ok(());
         };
@@ -202,6 +205,32 @@ impl ConsumerOptions {
             );
         }
         member.check()
+    }
+
+    /// What does not go together with the newest events only.
+    fn check_latest(&self) -> Result<(), ClientError> {
+        if self.group.is_some() {
+            return refuse(
+                "a group's member has no latest: the group is to get each event once, and latest \
+                 passes events over"
+                    .to_owned(),
+            );
+        }
+        if self.key.is_some() {
+            return refuse(
+                "latest and key do not go together: the newest event of a partition may have \
+                 another key, and the newest one of the key is not known"
+                    .to_owned(),
+            );
+        }
+        if self.merge_wait.is_some() {
+            return refuse(
+                "latest and merge_wait do not go together: merge_wait holds events back until \
+                 older ones have come, and latest passes the older ones over"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 }
 

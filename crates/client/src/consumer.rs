@@ -433,6 +433,14 @@ impl Consumer {
         }
     }
 
+    /// How many events this consumer passed over since it was opened, of all partitions
+    /// together, because there were newer ones: see [`ConsumerOptions::latest`], without which it
+    /// is 0. In each partition they are, together with the events that were handed out and those
+    /// that were lost, all from where it began to the last one that was handed out.
+    pub fn skipped(&self) -> u64 {
+        self.slot.get().map_or(0, |open| open.feed.skipped())
+    }
+
     /// Calls `callback` for each gap, on the thread that pulls past it.
     pub fn on_gap(&self, callback: Arc<GapCallback>) {
         if let Ok(open) = self.open() {

@@ -429,6 +429,14 @@ pub struct ConsumerOptions {
     /// What arrives later still is handed out at once. Default: partitions take
     /// turns, and nothing is held back. Not for a group's member.
     pub merge_wait: Option<Duration>,
+    /// Whether only the newest event of each partition is wanted, as by a viewer: one that has
+    /// not been pulled when a newer one arrives is passed over, and counted by
+    /// [`crate::Consumer::skipped`]. At most one event of a partition waits here, and its data
+    /// is read when it is pulled, if it did not come along. The last event of a topic that is
+    /// quiet always comes. `start` says where the count begins; with [`When::Last`] of 1 the
+    /// event that is the last one now is the first that comes. Acknowledging moves the cursor
+    /// past what was skipped. Default no. Not with a group, a key or `merge_wait`.
+    pub latest: bool,
 }
 
 impl DataMode {
@@ -475,6 +483,7 @@ impl Default for ConsumerOptions {
             group: None,
             key: None,
             merge_wait: None,
+            latest: false,
         }
     }
 }
@@ -492,6 +501,7 @@ impl fmt::Debug for ConsumerOptions {
             .field("group", &self.group)
             .field("key", &self.key)
             .field("merge_wait", &self.merge_wait)
+            .field("latest", &self.latest)
             .finish()
     }
 }

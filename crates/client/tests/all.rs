@@ -20,6 +20,7 @@ mod definitions;
 mod draining;
 mod groups;
 mod job_end;
+mod latest;
 mod overflow;
 mod path;
 mod producing;

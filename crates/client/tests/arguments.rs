@@ -231,6 +231,18 @@ fn a_consumers_options_and_partitions_are_checked() {
         ("partition 2 is out of range", |o| {
             o.partitions = Some(vec![2])
         }),
+        ("latest and key do not go together: the newest event", |o| {
+            (o.latest, o.key) = (true, Some(Bytes::from_static(b"camera")));
+        }),
+        (
+            "latest and merge_wait do not go together: merge_wait",
+            |o| {
+                (o.latest, o.merge_wait) = (true, Some(Duration::ZERO));
+            },
+        ),
+        ("a group's member has no latest: the group", |o| {
+            (o.latest, o.group) = (true, Some(GroupMember::default()));
+        }),
     ] {
         let reason = refused(said, with(change));
         assert!(reason.contains(said), "{reason}");

@@ -301,6 +301,20 @@ pub extern "C" fn thalweg_consumer_gaps(
     })
 }
 
+/// How many events were passed over.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_consumer_skipped(
+    consumer: Option<&Consumer>,
+    count: Out<'_, u64>,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let skipped = given("consumer", consumer)?.client.skipped();
+        given("count", count)?.write(skipped);
+        Ok(())
+    })
+}
+
 /// Ends the subscriptions and frees the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_consumer_free(consumer: Option<Box<Consumer>>) {

@@ -387,6 +387,7 @@ pub struct Consumer {
     credit_bytes: Option<u64>,
     acknowledge_interval_ms: Option<u64>,
     merge_wait_ms: Option<u64>,
+    latest: bool,
 }
 
 impl Consumer {
@@ -394,7 +395,10 @@ impl Consumer {
     pub fn to_client(&self) -> Result<ConsumerOptions, Failure> {
         let default = ConsumerOptions::default();
         let start = self.start.as_ref().map(Begin::to_client).transpose()?;
-        let start = start.unwrap_or(default.start);
+        let start = start.unwrap_or(match self.latest {
+            true => When::Last(1),
+            false => default.start,
+        });
         let data = data_mode(self.data.as_deref())?;
         Ok(ConsumerOptions {
             partitions: self.partitions.clone(),
@@ -408,6 +412,7 @@ impl Consumer {
                 default.acknowledge_interval,
             ),
             merge_wait: self.merge_wait_ms.map(Duration::from_millis),
+            latest: self.latest,
             ..default
         })
     }

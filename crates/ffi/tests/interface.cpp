@@ -82,7 +82,18 @@ try {
         require(std::string(error.name()) == thalweg_code_name(error.code()), "a code has a name");
     }
 
-    auto queue = topic.queue("farm");
+    for (int frame = 0; frame < 100; frame++)
+        producer.push("{}").wait(1min);
+    auto latest = topic.consumer("latest", Latest(), Start::Beginning());
+    uint64_t offset = 0, count = 0;
+    for (; offset != id.offset + 100; count++)
+        offset = latest.pull(1min)->id().offset;
+    require(latest.skipped() + count == 101, "what is not handed out is counted");
+    require(topic.consumer("newest", Latest{}).pull(1min)->id().offset == offset,
+            "a viewer begins with the newest event");
+    auto other = driver.createTopic("others");
+    other.producer().push("{}").wait(1min);
+    auto queue = other.queue("farm");
     auto task = queue.pull(1min);
     require(task.has_value(), "the queue has it");
     task->returnToQueue(10ms, "later").get();

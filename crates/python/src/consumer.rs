@@ -42,15 +42,33 @@ pub struct Consumer {
     ahead: Ahead,
     /// How many events to take next, by the size of the last ones.
     ahead_max: AtomicUsize,
-    /// A group's member takes none ahead: a partition may be taken away from
-    /// it, and it is to hear of that with the next pull.
-    in_group: bool,
+    kind: Kind,
+    /// How many events had been passed over when it was closed.
+    skipped_at_close: AtomicU64,
     gaps: Gaps,
     /// What a selector or allocator left behind; `None` if there is neither.
     parsed: Option<Arc<Parsed>>,
     ready: Arc<Ready>,
     /// The process in which `ahead` was filled.
     generation: AtomicU64,
+}
+
+/// What a consumer is besides one that reads for itself alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads for itself; `latest`: the newest events alone.
+    Independent { latest: bool },
+    /// A group's member.
+    Member,
+}
+
+impl Kind {
+    /// Whether events are taken from the client before they are asked for: not for a group's
+    /// member, of whom a partition may be taken away, which is to hear of that with the next
+    /// pull; nor where a newer event may take the place of one that waits.
+    fn takes_ahead(self) -> bool {
+        self == Self::Independent { latest: false }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,12 +82,13 @@ impl Consumer {
         topic: Py<Topic>,
         on_gap: Option<Py<PyAny>>,
         parsed: Option<Arc<Parsed>>,
-        in_group: bool,
+        kind: Kind,
         recipe: Recipe,
     ) -> Self {
         let raw = topic.bind(py).get().is_raw();
         Self {
-            in_group,
+            kind,
+            skipped_at_close: AtomicU64::new(0),
             recipe,
             name: client.name().to_owned(),
             client: Mutex::new(Some(client)),
@@ -183,7 +202,7 @@ impl Consumer {
             };
             let gaps = client.take_gaps();
             let raised = || {
-                let parsed = this.parsed.as_ref().filter(|_| this.in_group);
+                let parsed = this.parsed.as_ref().filter(|_| this.kind == Kind::Member);
                 parsed.is_some_and(|parsed| parsed.has_raised())
             };
             let is_news = is_over || !gaps.is_empty() || raised();
@@ -200,7 +219,7 @@ impl Consumer {
             }
         };
         let is_nothing = events.is_empty() && gaps.is_empty();
-        if !this.in_group
+        if this.kind.takes_ahead()
             && let Some(next) = ahead::fitting(&events)
         {
             this.ahead_max.store(next, Ordering::Relaxed);
@@ -213,7 +232,7 @@ impl Consumer {
         // What callbacks chose can be large: keeping one must not keep others.
         this.ahead.extend(slf, events, this.parsed.is_some())?;
         // What a group's callbacks raise does not fail the client's pull.
-        if this.in_group
+        if this.kind == Kind::Member
             && let Some(raised) = this.parsed.as_ref().and_then(|parsed| parsed.take_raised())
         {
             return Err(raised);
@@ -386,6 +405,18 @@ impl Consumer {
         self.gaps.list(py)
     }
 
+    /// How many events it passed over because there were newer ones, an int, of all partitions
+    /// together since it was opened: with `latest`; without it 0. In each partition these, the
+    /// events that were pulled and those that were lost are all from where it began to the last
+    /// one that was pulled.
+    #[getter]
+    fn skipped(&self) -> u64 {
+        match &*lock(&self.client) {
+            Some(client) => client.skipped(),
+            None => self.skipped_at_close.load(Ordering::Relaxed),
+        }
+    }
+
     /// Waits until all acknowledgements are durable, up to `timeout` seconds,
     /// and ends the subscription. Iteration ends. A second call does nothing.
     #[pyo3(signature = (timeout = 120.0))]
@@ -395,6 +426,8 @@ impl Consumer {
         let Some(client) = lock(&this.client).take() else {
             return Ok(());
         };
+        this.skipped_at_close
+            .store(client.skipped(), Ordering::Relaxed);
         this.closed.store(true, Ordering::Relaxed);
         this.ready.wake_all(py);
         this.ahead.clear(slf);

@@ -2,7 +2,7 @@
 
 use crate::ahead::Group;
 use crate::connection::Connection;
-use crate::consumer::Consumer;
+use crate::consumer::{Consumer, Kind};
 use crate::driver::Driver;
 use crate::event::Event;
 use crate::future::EventId;
@@ -18,7 +18,7 @@ use crate::{describe, error, json, lend, options, wait};
 use client::{
     AtBudget, ClientError, ConsumerOptions, DataMode, GroupMember, GroupOptions, Linger, Ordering,
     ProducerOptions, QueueConsumerOptions, QueueOptions, ReadEnd, ReadOptions, RequesterOptions,
-    TopicHandle,
+    TopicHandle, When,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -321,13 +321,19 @@ impl Topic {
     ///   one: until every partition has one here, or for this many seconds (a
     ///   quarter more at most) after it arrived; what comes later still is
     ///   handed out at once. With None partitions take turns.
+    /// - `latest`: True for viewers: of each partition only the newest event comes. One that
+    ///   has not been pulled when a newer one arrives is passed over, and counted by
+    ///   `Consumer.skipped`; one at most waits here, and the last event of a quiet topic
+    ///   always comes. Large data travels when its event is pulled. Begins with the newest
+    ///   event there is (-1), unless `start` says where the count is to begin. Not with
+    ///   `merge_wait`.
     ///
     /// The functions are called on a thread that pulls. Raises
     /// `InvalidArgument`, `UnknownPartition`, `OutOfRange`, `Timeout`,
     /// `Unreachable`.
     #[pyo3(signature = (name, *, start = None, partitions = None, data = None, allocator = None,
                         on_gap = None, credit_bytes = None, merge_wait = None,
-                        inline_along = false))]
+                        inline_along = false, latest = false))]
     #[allow(clippy::too_many_arguments)]
     fn consumer(
         slf: &Bound<'_, Self>,
@@ -340,6 +346,7 @@ impl Topic {
         credit_bytes: Option<u64>,
         merge_wait: Option<f64>,
         inline_along: bool,
+        latest: bool,
     ) -> PyResult<Consumer> {
         let py = slf.py();
         let recipe = recipe!(
@@ -353,18 +360,22 @@ impl Topic {
             on_gap,
             credit_bytes,
             merge_wait,
-            inline_along
+            inline_along,
+            latest
         );
         let this = slf.get();
         let mut options = ConsumerOptions {
             partitions,
             inline_along,
             merge_wait: wait::seconds("merge_wait", merge_wait)?,
+            latest,
             ..ConsumerOptions::default()
         };
         if let Some(start) = start {
             options.start = options::start(start)?;
             this.check_start(start, options.partitions.as_deref())?;
+        } else if latest {
+            options.start = When::Last(1);
         }
         if let Some(bytes) = credit_bytes {
             options.credit_bytes = bytes;
@@ -380,7 +391,7 @@ impl Topic {
             slf.clone().unbind(),
             on_gap,
             wanted.parsed,
-            false,
+            Kind::Independent { latest },
             recipe,
         ))
     }
@@ -568,7 +579,13 @@ impl Topic {
         let topic = slf.clone().unbind();
         let parsed = Some(parsed);
         Ok(Consumer::new(
-            py, client, topic, on_gap, parsed, true, recipe,
+            py,
+            client,
+            topic,
+            on_gap,
+            parsed,
+            Kind::Member,
+            recipe,
         ))
     }
 

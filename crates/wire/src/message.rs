@@ -1,7 +1,7 @@
 //! What client and server say to each other, apart from batches. Each struct
 //! is the head of one kind of frame; `docs/format/wire.md` says when it is sent.
 
-use crate::codec::{Codec, DecodeError, Reader, Write, record};
+use crate::codec::{Appended, Codec, DecodeError, Reader, Write, record};
 use crate::error::ErrorReply;
 use crate::id::*;
 use crate::record::{Gap, Position};
@@ -443,6 +443,9 @@ record! {
         pub credit: u64,
         /// Whether inline data travels with the batches.
         pub inline_data: bool,
+        /// Whether only the newest events are wanted: when there is credit, it goes on at the
+        /// last visible event, and what is before that is passed over.
+        pub latest: Appended<bool>,
     }
 }
 

@@ -71,11 +71,16 @@ impl Examples {
     }
 
     /// A message to which `field` was appended: `before`, which lacks it, has
-    /// the bytes of before, and is read still.
-    fn appended<T: Codec + PartialEq + Debug>(&mut self, field: &str, before: T, value: T) {
+    /// the bytes of before, and is read still. Empty, the field has so many bytes.
+    fn appended<T: Codec + PartialEq + Debug>(
+        &mut self,
+        (field, field_bytes): (&str, usize),
+        before: T,
+        value: T,
+    ) {
         let name = name_of::<T>();
         let bytes = before.to_bytes();
-        let end = bytes.len() - size_of::<u32>();
+        let end = bytes.len() - field_bytes;
         self.check(&name, &bytes[..end]);
         let back = T::from_bytes("golden", &self.golden[&name]).expect("golden bytes decode");
         assert_eq!(back, before, "{name} without {field}");
@@ -235,13 +240,15 @@ fn messages(examples: &mut Examples) {
         append_time: 1_700_000_000_000_000_000,
         duplicate: true,
     });
-    examples.message(Subscribe {
+    let subscribe = |latest| Subscribe {
         consumer: "viewer".into(),
         partition: PartitionIndex(3),
         start: Start::At(position()),
         credit: 16 << 20,
         inline_data: true,
-    });
+        latest: Appended(latest),
+    };
+    examples.appended(("latest", 1), subscribe(false), subscribe(true));
     examples.message(Subscribed {
         position: position(),
         watermarks: watermarks(),
@@ -374,7 +381,7 @@ fn sharing(examples: &mut Examples) {
         expired: vec![lease()],
         recovering_ms: Appended(recovering_ms),
     };
-    examples.appended("recovering_ms", joined(0), joined(7500));
+    examples.appended(("recovering_ms", 4), joined(0), joined(7500));
     examples.message(Leave {
         consumer: "farm".into(),
         member,
@@ -383,24 +390,25 @@ fn sharing(examples: &mut Examples) {
         recovering_ms: Appended(7500),
         ..assigned()
     };
-    examples.appended("recovering_ms", assigned(), recovering);
+    examples.appended(("recovering_ms", 4), assigned(), recovering);
     examples.message(Release {
         consumer: "farm".into(),
         member,
         partitions: vec![PartitionIndex(3)],
     });
-    let subscribe = Subscribe {
-        consumer: "farm".into(),
-        partition: PartitionIndex(3),
-        start: Start::Cursor,
-        credit: 16 << 20,
-        inline_data: true,
-    };
-    examples.message(SubscribeScoped {
+    let scoped = |latest| SubscribeScoped {
         member,
         key: Some(Bytes::from_static(b"camera-1")),
-        subscribe,
-    });
+        subscribe: Subscribe {
+            consumer: "farm".into(),
+            partition: PartitionIndex(3),
+            start: Start::Cursor,
+            credit: 16 << 20,
+            inline_data: true,
+            latest: Appended(latest),
+        },
+    };
+    examples.appended(("latest", 1), scoped(false), scoped(true));
     examples.message(MoveMemberCursors {
         member,
         moves: MoveCursors {
@@ -425,7 +433,7 @@ fn sharing(examples: &mut Examples) {
             time: 1_700_000_000_000_000_001,
         },
     );
-    examples.appended("gaps", leased(Vec::new()), leased(vec![lost]));
+    examples.appended(("gaps", 4), leased(Vec::new()), leased(vec![lost]));
     let settlement = Settlement {
         lease: lease(),
         how: SettleAs::Reject,

@@ -28,6 +28,8 @@ pub(crate) struct Subscription {
     window: u64,
     credit: i64,
     inline_data: bool,
+    /// Whether it goes on at the last visible event, whenever it can deliver.
+    latest: bool,
     /// Whether a reading is under way.
     reading: bool,
     /// What was read and did not fit the credit.
@@ -43,6 +45,8 @@ pub(crate) struct Subscription {
 struct Staged {
     batches: Vec<Bytes>,
     next: Offset,
+    /// They were not delivered at once: there may be newer ones.
+    have_waited: bool,
 }
 
 impl Subscription {
@@ -67,6 +71,7 @@ impl Subscription {
             window: subscribe.credit,
             credit: i64::try_from(subscribe.credit).unwrap_or(i64::MAX),
             inline_data: subscribe.inline_data,
+            latest: subscribe.latest.0,
             reading: false,
             staged: None,
             search,
@@ -78,11 +83,16 @@ impl Subscription {
     /// Delivers and reads on, as far as that goes now.
     fn advance(&mut self, caller: RequestId, store: &mut Store, ctx: &mut Ctx) {
         if ctx.backpressured.contains(&caller.link) {
+            if let Some(staged) = &mut self.staged {
+                staged.have_waited = true;
+            }
             return;
         }
+        self.drop_outdated(store.visible);
         loop {
-            if let Some(staged) = &self.staged {
+            if let Some(staged) = &mut self.staged {
                 let bytes = staged.batches.iter().map(|batch| batch.len() as u64).sum();
+                staged.have_waited = true;
                 if !self.may_deliver(bytes) {
                     return;
                 }
@@ -118,6 +128,11 @@ impl Subscription {
             if self.position.offset >= end || !self.may_deliver(1) {
                 return;
             }
+            if self.latest {
+                // Each offset below the end is of an event, or of a gap.
+                let last = Offset(end.0 - 1);
+                self.position.offset = self.position.offset.max(last);
+            }
             let credit = u64::try_from(self.credit).unwrap_or(0);
             let read = ReadBatches {
                 from: self.position.offset,
@@ -131,6 +146,16 @@ impl Subscription {
                 return;
             };
             self.found(caller, present, end, found, store, ctx);
+        }
+    }
+
+    /// Where only the newest events are wanted, those that waited for credit are not delivered
+    /// if there are newer ones now. Those that were just read are, or a reader whose events come
+    /// from the disk would get none while others are appended.
+    fn drop_outdated(&mut self, visible: Offset) {
+        let is_outdated = |staged: &mut Staged| staged.have_waited && staged.next < visible;
+        if self.latest {
+            self.staged.take_if(is_outdated);
         }
     }
 
@@ -193,7 +218,11 @@ impl Subscription {
         if batches.is_empty() && !passed {
             self.position.offset = next;
         } else {
-            self.staged = Some(Staged { batches, next });
+            self.staged = Some(Staged {
+                batches,
+                next,
+                have_waited: false,
+            });
         }
     }
 

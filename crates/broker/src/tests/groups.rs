@@ -6,6 +6,7 @@ use super::members::{after_kill, group};
 use crate::node::LinkId;
 use std::time::Duration;
 use wire::batch::{BatchBuilder, EventParts};
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::Position;
@@ -97,6 +98,7 @@ impl World {
                 start,
                 credit: 1 << 20,
                 inline_data: true,
+                latest: Appended(false),
             },
         };
         self.request(link, Method::SubscribeScoped, topic, &request, &[])
@@ -577,6 +579,7 @@ fn a_reader_of_one_key_gets_those_events_alone() {
             start,
             credit: 1 << 20,
             inline_data: true,
+            latest: Appended(false),
         },
     };
     let early = request(Start::Beginning);

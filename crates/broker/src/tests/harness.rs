@@ -578,6 +578,7 @@ impl World {
             start,
             credit: 1 << 20,
             inline_data: true,
+            latest: wire::codec::Appended(false),
         };
         self.request(link, Method::Subscribe, topic, &subscribe, &[])
     }

@@ -7,6 +7,7 @@ use super::members::join;
 use crate::node::LinkId;
 use crate::random::Random;
 use std::time::Duration;
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
@@ -257,6 +258,7 @@ impl Storm {
                         start: self.start(),
                         credit: self.number(),
                         inline_data: self.below(2) == 0,
+                        latest: Appended(self.below(2) == 0),
                     },
                 };
                 self.world

@@ -22,6 +22,7 @@ use crate::verified::Verified;
 use memory::Buffer;
 use net::{NetError, Peer};
 use wire::batch::{Batch, BatchBuilder, EventParts, Origin, Verify};
+use wire::codec::Appended;
 use wire::message::*;
 use wire::record::ConsumerKind;
 use wire::*;
@@ -139,6 +140,7 @@ impl Lines {
             start: Start::Beginning,
             credit: 1 << 20,
             inline_data: true,
+            latest: Appended(false),
         };
         let request = PartitionRequest::Subscribe(SubscribeScoped {
             member: MemberId(0),

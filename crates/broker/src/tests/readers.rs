@@ -4,6 +4,7 @@ use super::harness::*;
 use crate::node::{Input, LinkId};
 use log::testing::Survival;
 use std::time::Duration;
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::record::{Gap, GapReason};
@@ -27,6 +28,7 @@ fn subscribe_with(world: &mut World, link: LinkId, topic: TopicId, bytes: u64) -
         start: Start::Beginning,
         credit: bytes,
         inline_data: true,
+        latest: Appended(false),
     };
     world.request(link, Method::Subscribe, topic, &subscribe, &[])
 }
@@ -490,6 +492,7 @@ fn a_search_by_time_ends_with_its_request() {
         start: Start::Time(time),
         credit: 1 << 20,
         inline_data: true,
+        latest: Appended(false),
     };
     let late = world.request_within(link, Method::Subscribe, topic, &subscribe, &[], 500);
     assert!(world.held_operation_count() > 0, "the search has begun");

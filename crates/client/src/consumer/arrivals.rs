@@ -99,8 +99,24 @@ impl Subscribed {
         });
     }
 
+    /// The last event of a batch that ends at `next`: those from `floor` on, the first that has
+    /// not been handed out, are passed over.
+    fn last_of(&self, next: &Position, floor: Offset) -> Offset {
+        let last = Offset(next.offset.0.saturating_sub(1));
+        self.feed.skip(last.0.saturating_sub(floor.0));
+        last.max(floor)
+    }
+
     fn gap(&mut self, partition: u32, gap: Gap, next: Position) {
         let position = self.positions.get(&partition).copied();
+        if let Some(position) = position
+            && self.feed.options.latest
+            && position.incarnation == gap.incarnation
+        {
+            // What lies before the loss was passed over: its batch, or that of a newer event.
+            self.feed
+                .skip(gap.first.0.saturating_sub(position.offset.0));
+        }
         if gap.reason == GapReason::PowerLoss {
             // The next life kept what was recovered, under the same offsets.
             let offset = position.map_or(gap.first, |position| position.offset);
@@ -145,6 +161,10 @@ impl Arrivals for Subscribed {
                     };
                     self.positions.insert(partition, next);
                     self.carried.remove(&partition);
+                    let floor = match self.feed.options.latest {
+                        true => self.last_of(&next, floor),
+                        false => floor,
+                    };
                     return Ok(Some(Waiting::new(batch, floor)));
                 }
             }

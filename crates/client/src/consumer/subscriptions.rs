@@ -12,6 +12,7 @@ use crate::topic_state::TopicState;
 use bytes::Bytes;
 use memory::Reservation;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use wire::record::{Gap, Position};
 use wire::{Incarnation, PartitionIndex};
@@ -166,6 +167,9 @@ pub(crate) struct Subscriptions {
     acknowledgements: Mutex<Acknowledgements>,
     /// Of the client's own: begins to read data of what has arrived.
     begin_reading: OnceLock<OnReady>,
+    /// Events that were passed over, because there were newer ones. Counts up when the newer one
+    /// is taken, with the puller held; read by anybody, so that no order is needed.
+    skipped: AtomicU64,
 }
 
 /// What the handle of such a consumer and the core share.
@@ -194,13 +198,20 @@ impl Feed<Subscriptions> {
         share: Reservation,
         partition_count: usize,
     ) -> Self {
+        let window = options
+            .credit_bytes
+            .min(share.bytes() / partition_count.max(1) as u64)
+            .max(1);
         let delivery = Subscriptions {
-            window: options
-                .credit_bytes
-                .min(share.bytes() / partition_count.max(1) as u64)
-                .max(1),
+            window: match options.latest {
+                // The next batch is chosen when this one has arrived: more of them under way
+                // would only get old.
+                true => 1,
+                false => window,
+            },
             acknowledgements: Mutex::default(),
             begin_reading: OnceLock::new(),
+            skipped: AtomicU64::new(0),
         };
         let partitions = Partitions {
             merge: options.merge_wait.map(Merge::new),
@@ -241,10 +252,22 @@ impl Feed<Subscriptions> {
         let feed = feeds.arrived.entry(partition).or_default();
         feed.unreported = 0;
         feed.failure = None;
-        (
-            feed.generation,
-            self.delivery.window.saturating_sub(feed.queued_bytes),
-        )
+        let credit = match self.options.latest {
+            // What waits here takes none: a newer one takes its place.
+            true => self.delivery.window,
+            false => self.delivery.window.saturating_sub(feed.queued_bytes),
+        };
+        (feed.generation, credit)
+    }
+
+    /// For the puller: so many events were passed over.
+    pub fn skip(&self, count: u64) {
+        self.delivery.skipped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// How many events were passed over.
+    pub fn skipped(&self) -> u64 {
+        self.delivery.skipped.load(Ordering::Relaxed)
     }
 
     /// For the core: where the subscription begins.
@@ -262,6 +285,9 @@ impl Feed<Subscriptions> {
         let tick = feeds.merge.as_ref().map(Merge::now);
         let feed = feeds.arrived.entry(partition).or_default();
         if feed.generation == generation {
+            if self.options.latest && matches!(arrival, Arrival::Batch { .. }) {
+                feed.keep_gaps();
+            }
             feed.queued_bytes += arrival.bytes();
             feed.arrivals.push_back(arrival);
             feed.ticks.extend(tick);
@@ -281,6 +307,10 @@ impl Feed<Subscriptions> {
     /// with the partition, and where its subscription began if that is news.
     /// None if that is not what is wanted now.
     pub fn take(self: &Arc<Self>, wanted: Wanted) -> Option<(u32, Option<Position>, Arrival)> {
+        if self.options.latest && !wanted.gap {
+            // It may be outdated by the time at which what was taken before has been handed out.
+            return None;
+        }
         let mut feeds = self.lock();
         if !feeds.changes.is_empty() {
             // What comes behind them may be of another time of the same partition.
@@ -307,7 +337,9 @@ impl Feed<Subscriptions> {
         feed.ticks.pop_front();
         let bytes = arrival.bytes();
         feed.queued_bytes -= bytes;
-        feed.unreported += bytes;
+        if !self.options.latest {
+            feed.unreported += bytes;
+        }
         let begins_at = feed.begins_at.take();
         // Half the window, so that the server never runs dry while the answer
         // travels, and few frames are sent.
@@ -427,6 +459,15 @@ impl Feed<Subscriptions> {
     /// For the puller: the next change that is to be reported to it.
     pub fn take_change(&self) -> Option<Change> {
         self.lock().changes.pop_front()
+    }
+}
+
+impl Arrived {
+    /// A newer batch takes the place of those that wait; what was lost is still reported.
+    fn keep_gaps(&mut self) {
+        self.arrivals
+            .retain(|arrival| matches!(arrival, Arrival::Gap { .. }));
+        self.queued_bytes = 0;
     }
 }
 

@@ -1,6 +1,8 @@
 //! Subscriptions of a consumer: opened, opened again from the first event
 //! that did not arrive, given credit. Its cursors are in `cursors`.
 
+mod subscriptions;
+
 use super::cursors::Cursors;
 use super::group::Group;
 use super::membership::End;
@@ -16,12 +18,11 @@ use net::{Message, Received};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use subscriptions::Asked;
 use wire::batch::{Batch, BatchKind, Verify};
-use wire::codec::Codec;
+use wire::codec::{Appended, Codec};
 use wire::frame::FrameKind;
-use wire::message::{
-    Assigned, Credit, Deliver, Method, Start, Subscribe, SubscribeScoped, Subscribed, Unsubscribe,
-};
+use wire::message::{Assigned, Credit, Deliver, Method, Start, Subscribe, Subscribed, Unsubscribe};
 use wire::record::{Gap, Position};
 use wire::{ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, TopicId};
 
@@ -330,7 +331,12 @@ impl ConsumerCore {
         let (generation, credit) = self.feed.begin_subscription(partition);
         subscription.generation = generation;
         subscription.retry_at = None;
-        let subscribe = Subscribe {
+        let asked = match (&self.feed.options, member) {
+            (options, MemberId(0)) if options.latest => Asked::Latest,
+            (options, MemberId(0)) if options.key.is_none() => Asked::All,
+            (options, member) => Asked::Scoped(member, options.key.clone()),
+        };
+        let (method, body) = asked.request(Subscribe {
             consumer: self.feed.name.clone(),
             partition: PartitionIndex(partition),
             start: match subscription.next {
@@ -339,19 +345,8 @@ impl ConsumerCore {
             },
             credit,
             inline_data: self.feed.wants_inline_data,
-        };
-        let key = self.feed.options.key.clone();
-        let (method, body) = match self.group.is_some() || key.is_some() {
-            false => (Method::Subscribe, subscribe.to_bytes()),
-            true => {
-                let scoped = SubscribeScoped {
-                    member,
-                    key,
-                    subscribe,
-                };
-                (Method::SubscribeScoped, scoped.to_bytes())
-            }
-        };
+            latest: Appended(false),
+        });
         let (_, leader_epoch) = self.feed.topic.leadership(partition);
         let request = Request {
             method,
@@ -483,7 +478,11 @@ impl ConsumerCore {
             subscription.next = Some(next);
             Counters::add(&wire.context.mailbox.counters.batches_delivered);
         }
-        if lacks_data {
+        if self.feed.options.latest {
+            // What has arrived waits for a newer one, not for the program: that is to be on its
+            // way. Data of it is read when it is pulled.
+            self.consumed(wire, PartitionIndex(partition), payload.len() as u64);
+        } else if lacks_data {
             self.feed.begin_reading();
         }
         self.feed.notify();
