@@ -113,6 +113,33 @@ def test_a_cursor_is_moved_to_any_place(ten: thalweg.Topic) -> None:
     assert ten.cursors() == []
 
 
+def test_the_lag_of_everybody_who_reads_a_topic(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=2)
+    assert topic.lag() == []
+    with topic.producer() as producer:
+        for n in range(10):
+            producer.push({"n": n}, partition=n % 2)
+    with topic.consumer("viewer", partitions=[1]) as viewer:
+        events = [viewer.pull(60) for _ in range(3)]
+        events[-1].acknowledge()  # type: ignore[union-attr]
+        viewer.flush()
+        # In a partition without a cursor it would begin with the first event.
+        (lag,) = topic.lag()
+        assert lag == thalweg.Lag("viewer", "independent", 1, 7, {0: 5, 1: 2})
+    with topic.queue("farm") as queue:
+        events = [queue.pull(60) for _ in range(10)]
+        for event in events[2:6]:
+            event.acknowledge().result(60)  # type: ignore[union-attr]
+        assert {lag.name: (lag.kind, lag.members, lag.events) for lag in topic.lag()} == {
+            "farm": ("queue", 1, 6),
+            "viewer": ("independent", 0, 7),
+        }
+        del event, events
+    topic.delete()
+    with pytest.raises(thalweg.UnknownTopic):
+        topic.lag()
+
+
 def test_a_topic_is_altered_looked_at_and_deleted_by_itself(
     driver: thalweg.Driver, topic: thalweg.Topic
 ) -> None:

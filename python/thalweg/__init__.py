@@ -36,6 +36,7 @@ from thalweg.descriptions import (
     Cursor,
     Gap,
     Gathered,
+    Lag,
     PartitionDescription,
     TopicDescription,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "Gap",
     "GapWarning",
     "Gathered",
+    "Lag",
     "InvalidArgument",
     "InvalidEvent",
     "InvalidTopic",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, TypeVar, disjoint_base
 
-from thalweg.descriptions import Cursor, Gap, Gathered, PartitionDescription, TopicDescription
+from thalweg.descriptions import Cursor, Gap, Gathered, Lag, PartitionDescription, TopicDescription
 from thalweg.plugins import Plugin
 
 if TYPE_CHECKING:
@@ -598,6 +598,10 @@ class Topic:
         """Deletes the topic with its events, cursors and gaps. Raises `UnknownTopic`."""
     def gaps(self) -> list[Gap]:
         """Every loss recorded for the topic: a list of `Gap`."""
+    def lag(self) -> list[Lag]:
+        """How far each consumer, group and queue of the topic is behind: a list of `Lag`, as `thalweg lag`
+        prints it. Asks the server. Raises `UnknownTopic`, `Timeout`, `Unreachable`.
+        """
     def cursors(self, consumer: str = "") -> list[Cursor]:
         """The cursors of the topic's consumers, or of one: a list of `Cursor`."""
     def seek(

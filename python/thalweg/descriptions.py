@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thalweg._thalweg import Event
 
-__all__ = ["Cursor", "Gap", "Gathered", "PartitionDescription", "TopicDescription"]
+__all__ = ["Cursor", "Gap", "Gathered", "Lag", "PartitionDescription", "TopicDescription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,21 @@ class Cursor:
     incarnation: int
     offset: int
     """The next event to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a consumer, group or queue of a topic is behind."""
+
+    name: str
+    kind: str
+    """``"independent"``, ``"group"`` or ``"queue"``."""
+    members: int
+    """Members that are connected now; of a consumer, programs that read under its name."""
+    events: int
+    """Events that are there and that it has not acknowledged, or not settled."""
+    partitions: dict[int, int]
+    """The same of each partition, by its index."""
 
 
 @dataclass(frozen=True, slots=True)

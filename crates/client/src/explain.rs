@@ -2,6 +2,7 @@
 
 use crate::driver::Driver;
 use crate::error::ClientError;
+use crate::lag::Lag;
 use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -238,7 +239,7 @@ impl Facts {
         let topic = &self.topic.name;
         let (kind, name) = (kind_of(consumer), &consumer.consumer);
         let recovering = self.recovering(consumer);
-        let behind = self.behind(consumer);
+        let behind = Lag::of(consumer, &self.topic.partitions).events;
         if behind == 0 || consumer.partitions.is_empty() {
             if consumer.partitions.is_empty() {
                 return Explanation {
@@ -317,23 +318,6 @@ impl Facts {
             ),
             next: format!("thalweg lag {topic}"),
         }
-    }
-
-    /// Events that a consumer has not acknowledged. In a partition without a cursor it would
-    /// begin with the first.
-    fn behind(&self, consumer: &ConsumerDescription) -> u64 {
-        let partitions = self.topic.partitions.iter().map(|partition| {
-            let mut cursors = consumer.partitions.iter();
-            match cursors.find(|one| one.partition == partition.partition) {
-                Some(cursor) => cursor.lag(),
-                None => partition
-                    .watermarks
-                    .committed
-                    .0
-                    .saturating_sub(partition.first.0),
-            }
-        });
-        partitions.sum()
     }
 
     fn of_queue(&self, queue: &ConsumerDescription) -> Explanation {

@@ -31,6 +31,7 @@ mod future;
 pub mod group_file;
 mod handle;
 pub mod journal;
+mod lag;
 mod losses;
 mod mailbox;
 mod merge;
@@ -66,6 +67,7 @@ pub use explain::Explanation;
 pub use faults::{Fault, plant, plant_panic};
 pub use fetched::FetchedBatches;
 pub use future::{FlushFuture, PushFuture};
+pub use lag::Lag;
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,

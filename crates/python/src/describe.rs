@@ -49,6 +49,21 @@ pub fn warn_of(py: Python<'_>, topic: &str, gap: &Bound<'_, PyAny>) -> PyResult<
     warnings.call_method1("warn", (text, category, 1)).map(drop)
 }
 
+/// A `Lag`.
+pub fn lag<'py>(py: Python<'py>, lag: &client::Lag) -> PyResult<Bound<'py, PyAny>> {
+    let partitions = PyDict::new(py);
+    for (partition, events) in &lag.partitions {
+        partitions.set_item(partition.0, events)?;
+    }
+    class(py, "Lag")?.call1((
+        &lag.name,
+        lag.kind.name(),
+        lag.members,
+        lag.events,
+        partitions,
+    ))
+}
+
 /// A `Cursor`.
 pub fn cursor(py: Python<'_>, cursor: message::Cursor) -> PyResult<Bound<'_, PyAny>> {
     class(py, "Cursor")?.call1((

@@ -839,6 +839,13 @@ impl Topic {
         self._driver().gaps(py, self.name().to_owned())
     }
 
+    /// How far each consumer, group and queue of the topic is behind: a list of `Lag`, as `thalweg lag`
+    /// prints it. Asks the server. Raises `UnknownTopic`, `Timeout`, `Unreachable`.
+    fn lag<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let lags = self.call(py, |handle| handle.lag())?;
+        lags.iter().map(|lag| describe::lag(py, lag)).collect()
+    }
+
     /// The cursors of the topic's consumers, or of one: a list of `Cursor`.
     #[pyo3(signature = (consumer = ""))]
     fn cursors<'py>(slf: &Bound<'py, Self>, consumer: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {

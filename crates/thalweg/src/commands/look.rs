@@ -6,7 +6,6 @@ use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use jiff::Timestamp;
 use serde_json::json;
-use wire::message::{ConsumerDescription, PartitionDescription};
 
 /// Why a consumer gets nothing.
 pub fn why(args: &WhyArgs) -> Result<(), Failure> {
@@ -76,52 +75,34 @@ fn time(nanoseconds: u64) -> String {
 pub fn lag(args: &LagArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
-    let consumers = topic.describe_consumers("").about(&args.topic)?;
-    let partitions = topic.refresh().about(&args.topic)?.partitions;
+    let lags = topic.lag().about(&args.topic)?;
     let mut output = Output::new(args.client.json);
     let mut rows = Vec::new();
-    for consumer in &consumers {
-        let lag = lag_of(consumer, &partitions);
-        let present = consumer.members.iter().filter(|member| member.present);
-        let present = present.count();
+    for lag in &lags {
         if output.is_json() {
-            let cursors: Vec<_> = consumer
-                .partitions
-                .iter()
-                .map(|one| json!({"partition": one.partition.0, "lag": one.lag()}))
+            let partitions = lag.partitions.iter();
+            let partitions: Vec<_> = partitions
+                .map(|(partition, events)| json!({"partition": partition.0, "lag": events}))
                 .collect();
             output.json(&json!({
-                "name": consumer.consumer,
-                "kind": consumer.kind.name(),
-                "lag": lag,
-                "members": present,
-                "partitions": cursors,
+                "name": lag.name,
+                "kind": lag.kind.name(),
+                "lag": lag.events,
+                "members": lag.members,
+                "partitions": partitions,
             }))?;
         }
         rows.push(vec![
-            consumer.consumer.clone(),
-            consumer.kind.name().to_owned(),
-            present.to_string(),
-            lag.to_string(),
+            lag.name.clone(),
+            lag.kind.name().to_owned(),
+            lag.members.to_string(),
+            lag.events.to_string(),
         ]);
     }
     if !output.is_json() {
         output.line(&table(&["name", "kind", "members", "lag"], &rows))?;
     }
     output.flush()
-}
-
-/// Events that a consumer has not acknowledged. In a partition without a cursor that is all
-/// there is: there it would begin with the first.
-fn lag_of(consumer: &ConsumerDescription, partitions: &[PartitionDescription]) -> u64 {
-    let lags = partitions.iter().map(|partition| {
-        let mut cursors = consumer.partitions.iter();
-        match cursors.find(|one| one.partition == partition.partition) {
-            Some(cursor) => cursor.lag(),
-            None => (partition.watermarks.committed.0).saturating_sub(partition.first.0),
-        }
-    });
-    lags.sum()
 }
 
 /// The last events of a topic, and with `--follow` what comes.
