@@ -911,8 +911,9 @@ class Consumer:
     def name(self) -> str:
         """Its name, under which its cursors are kept."""
     def explain(self) -> str:
-        """Why this consumer gets no event now: one sentence, and in a second line the command that
-        looks further, as `thalweg why` says it. Asks the server. Raises `Unreachable`.
+        """Why this consumer gets no event now, or events without data: one sentence, and in a second
+        line the command that looks further, as `thalweg why` says it. Asks the server. Raises
+        `Unreachable`.
         """
     @property
     def topic(self) -> Topic:

@@ -1,6 +1,7 @@
 //! A consumer: events pulled one by one or by the batch, and acknowledged.
 
 mod arrivals;
+mod choices;
 mod subscriptions;
 
 pub(crate) use subscriptions::{Acknowledgements, Arrival, Change, ConsumerFeed, Subscriptions};
@@ -9,6 +10,7 @@ use crate::core::Opening;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, ReplyData};
 use crate::exclusive::{Having, Refused};
+use crate::explain::Explanation;
 use crate::future::PushFuture;
 use crate::handle::{Handle, Pull};
 use crate::mailbox::{CallRequest, Command, Seek};
@@ -20,6 +22,7 @@ use crate::standing::{Patience, Pulled};
 use crate::topic_handle::TopicHandle;
 use crate::when::When;
 use arrivals::Subscribed;
+use choices::Choices;
 use memory::Deadline;
 use memory::fork::ForkSlot;
 use std::fmt;
@@ -38,6 +41,8 @@ pub struct Consumer {
     topic: TopicHandle,
     name: String,
     options: ConsumerOptions,
+    /// What the data selector chose; of one that has none, nothing.
+    choices: Arc<Choices>,
     slot: ForkSlot<Open>,
 }
 
@@ -140,6 +145,11 @@ impl Consumer {
             return Pending::failed(error);
         }
         let (topic, name) = (topic.clone(), name.to_owned());
+        let choices = Arc::new(Choices::default());
+        let options = ConsumerOptions {
+            data: choices.counted(options.data),
+            ..options
+        };
         // Without it no event could be read.
         let serializer = topic.state.serializer().map(drop);
         match serializer.and_then(|()| begin(&topic, &name, &options)) {
@@ -151,6 +161,7 @@ impl Consumer {
                     topic,
                     name,
                     options,
+                    choices,
                     slot,
                 })
             }),
@@ -439,6 +450,20 @@ impl Consumer {
     /// that were lost, all from where it began to the last one that was handed out.
     pub fn skipped(&self) -> u64 {
         self.slot.get().map_or(0, |open| open.feed.skipped())
+    }
+
+    /// Why this consumer gets no event now, or events without data: as [`crate::Driver::explain`], which
+    /// knows what the server knows, and what the data selector has chosen here.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn explain(&self) -> Result<Explanation, ClientError> {
+        let driver = self.topic.driver();
+        driver.explain_to(
+            self.topic.name(),
+            Some(&self.name),
+            self.choices.all_nothing(),
+        )
     }
 
     /// Calls `callback` for each gap, on the thread that pulls past it.

@@ -3,6 +3,7 @@
 use crate::driver::Driver;
 use crate::error::ClientError;
 use crate::lag::Lag;
+use crate::topic_handle::{FetchRequest, TopicHandle};
 use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,9 @@ use wire::message::{
 };
 use wire::record::{ConsumerKind, Gap, Position};
 use wire::{ErrorCode, Offset, PartitionIndex};
+
+/// Last events of so many partitions are asked for at once.
+const FETCHES_AT_ONCE: usize = 64;
 
 /// So many other topics are named where one is not known.
 const NAMES_MAX: usize = 5;
@@ -38,6 +42,17 @@ impl Driver {
     /// # Errors
     /// As any call; a topic or consumer that is not known is an explanation.
     pub fn explain(&self, topic: &str, consumer: Option<&str>) -> Result<Explanation, ClientError> {
+        self.explain_to(topic, consumer, None)
+    }
+
+    /// The same to a consumer that is open here: its data selector was asked so often, and has
+    /// chosen nothing each time.
+    pub(crate) fn explain_to(
+        &self,
+        topic: &str,
+        consumer: Option<&str>,
+        unselected: Option<u64>,
+    ) -> Result<Explanation, ClientError> {
         let status = self.status()?;
         let status: Value = serde_json::from_str(&status).unwrap_or_default();
         let handle = match self.open_topic(topic) {
@@ -53,10 +68,9 @@ impl Driver {
             idle: None,
             status: status_of(&status, &handle.id().to_string()),
             name: consumer.unwrap_or_default().to_owned(),
+            unselected,
         };
-        facts.idle = facts.last_event().and_then(|(partition, at)| {
-            let fetched = handle.fetch(partition, at, 1, Duration::ZERO, false).ok()?;
-            let taken = fetched.events().last()?.append_time();
+        facts.idle = last_taken(&handle, &facts.topic.partitions).and_then(|taken| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
             Some(now.saturating_sub(Duration::from_nanos(taken)))
         });
@@ -68,6 +82,41 @@ impl Driver {
         }
         Ok(facts.explain())
     }
+}
+
+/// When the server took the last event of a topic, nanoseconds since 1970: of the last events of
+/// all partitions, the newest. None if there is no event, or none can be read.
+fn last_taken(topic: &TopicHandle, partitions: &[PartitionDescription]) -> Option<u64> {
+    let with_events = partitions
+        .iter()
+        .filter(|one| one.watermarks.committed > one.first);
+    let last: Vec<_> = with_events
+        .map(|one| FetchRequest {
+            partition: one.partition,
+            from: Position {
+                incarnation: one.incarnation,
+                offset: Offset(one.watermarks.committed.0 - 1),
+            },
+            bytes_max: 1,
+            wait_max: Duration::ZERO,
+            inline_data: false,
+        })
+        .collect();
+    let mut newest = None;
+    for some in last.chunks(FETCHES_AT_ONCE) {
+        let begun: Vec<_> = some
+            .iter()
+            .map(|one| topic.begin_fetch(one.clone()))
+            .collect();
+        for fetch in begun {
+            let taken = fetch.wait().ok().and_then(|fetched| {
+                let last = fetched.events().last()?.append_time();
+                Some(last)
+            });
+            newest = newest.max(taken);
+        }
+    }
+    newest
 }
 
 /// A topic, as the status has it.
@@ -124,21 +173,12 @@ struct Facts {
     status: Value,
     /// Empty if none is asked about.
     name: String,
+    /// Events of which the data selector of the consumer, which is open here, chose nothing, if
+    /// these are all that it was asked about.
+    unselected: Option<u64>,
 }
 
 impl Facts {
-    /// The partition in which the last event may be, and where.
-    fn last_event(&self) -> Option<(PartitionIndex, Position)> {
-        let partitions = self.topic.partitions.iter();
-        let with_events = partitions.filter(|one| one.watermarks.committed > one.first);
-        let last = with_events.max_by_key(|one| one.watermarks.committed)?;
-        let at = Position {
-            incarnation: last.incarnation,
-            offset: Offset(last.watermarks.committed.0 - 1),
-        };
-        Some((last.partition, at))
-    }
-
     fn count(&self) -> u64 {
         let partitions = self.topic.partitions.iter();
         partitions
@@ -153,6 +193,17 @@ impl Facts {
         let topic = &self.topic.name;
         if self.name.is_empty() {
             return self.of_topic();
+        }
+        if let Some(count) = self.unselected {
+            return Explanation {
+                sentence: format!(
+                    "{} of {topic} came to the consumer {}, and its data selector chose nothing of their data, \
+                     so that they came without.",
+                    events(count),
+                    self.name
+                ),
+                next: format!("thalweg tail {topic} -n 1 --data-base64"),
+            };
         }
         match &self.consumer {
             None => Explanation {
@@ -259,26 +310,6 @@ impl Facts {
                 next: format!("thalweg cursor seek {topic} --name {name} --to -1h"),
             };
         }
-        if let Some(gap) = self.lost(|partition, gap| {
-            let cursor = consumer
-                .partitions
-                .iter()
-                .find(|one| one.partition == partition);
-            cursor.is_some_and(|cursor| {
-                cursor.position.incarnation == gap.incarnation && cursor.position.offset < gap.end
-            })
-        }) {
-            return Explanation {
-                sentence: format!(
-                    "Events from offset {} to {} of {topic} are gone ({}) before the {kind} {name} read \
-                     them; it goes on behind them.",
-                    gap.first,
-                    gap.end,
-                    gap.reason.name()
-                ),
-                next: format!("thalweg gaps {topic}"),
-            };
-        }
         if recovering > 0 {
             return waiting_for_members(kind, name, recovering, topic);
         }
@@ -307,6 +338,26 @@ impl Facts {
                     idle.join(", ")
                 ),
                 next: format!("thalweg topic add-partitions {topic}"),
+            };
+        }
+        if let Some(gap) = self.lost(|partition, gap| {
+            let cursor = consumer
+                .partitions
+                .iter()
+                .find(|one| one.partition == partition);
+            cursor.is_some_and(|cursor| {
+                cursor.position.incarnation == gap.incarnation && cursor.position.offset < gap.end
+            })
+        }) {
+            return Explanation {
+                sentence: format!(
+                    "Events from offset {} to {} of {topic} are gone ({}) before the {kind} {name} read \
+                     them; it goes on behind them.",
+                    gap.first,
+                    gap.end,
+                    gap.reason.name()
+                ),
+                next: format!("thalweg gaps {topic}"),
             };
         }
         let who: Vec<_> = present.iter().map(|one| one.client_name.as_str()).collect();

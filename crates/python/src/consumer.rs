@@ -446,11 +446,18 @@ impl Consumer {
         &self.name
     }
 
-    /// Why this consumer gets no event now: one sentence, and in a second line the command that
-    /// looks further, as `thalweg why` says it. Asks the server. Raises `Unreachable`.
+    /// Why this consumer gets no event now, or events without data: one sentence, and in a second
+    /// line the command that looks further, as `thalweg why` says it. Asks the server. Raises
+    /// `Unreachable`.
     fn explain(&self, py: Python<'_>) -> PyResult<String> {
-        let topic = self.topic.bind(py).get();
-        topic.explain(py, Some(self.name.clone()))
+        let client = lock(&self.client).clone();
+        let Some(client) = client else {
+            let topic = self.topic.bind(py).get();
+            return topic.explain(py, Some(self.name.clone()));
+        };
+        wait::interruptible(py, move || {
+            client.explain().map(|explained| explained.to_string())
+        })
     }
 
     /// The topic that it reads.

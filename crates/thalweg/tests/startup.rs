@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A small file system in memory over a rig's directory, as long as it lives.
-struct Tmpfs(PathBuf);
+pub struct Tmpfs(PathBuf);
 
 impl Tmpfs {
     /// `None` where this process may not mount.
-    fn over(rig: &Rig, size: &str) -> Option<Self> {
+    pub fn over(rig: &Rig, size: &str) -> Option<Self> {
         let path = rig.path("");
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"])
@@ -26,7 +26,7 @@ impl Tmpfs {
     }
 
     /// Takes what space there is, to the last byte.
-    fn fill(&self) {
+    pub fn fill(&self) {
         let mut file = std::fs::File::options()
             .create(true)
             .append(true)

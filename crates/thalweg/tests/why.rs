@@ -3,9 +3,11 @@
 
 use crate::rig;
 
+use crate::startup::Tmpfs;
 use client::*;
 use rig::Rig;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Against hangs only.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -242,12 +244,25 @@ fn of_events_that_went_before_they_were_read() {
     for _ in 0..5 {
         fill(&rig, "t", 100);
     }
+    // What is there can be read, if somebody does; what is gone is not waited for.
+    let lag = rig.run(&["lag", "t", "--json"]).json();
+    let behind = lag[0]["lag"].as_u64().unwrap();
+    assert!(behind > 0 && behind < 506, "{lag:?}");
+    let behind = format!("is {behind} events behind in t, and no program reads");
+    why(&rig, &["t", "viewer"], &[&behind, "thalweg consume t"]);
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let open = topic
+        .consumer("viewer", ConsumerOptions::default())
+        .unwrap();
+    assert!(open.pull(Some(WATCHDOG)).unwrap().is_some());
     why(
         &rig,
         &["t", "viewer"],
         &[
             "are gone (retention)",
             "before the consumer viewer read them",
+            "thalweg gaps t",
         ],
     );
     let gaps = rig.run(&["gaps", "t", "--json"]).json();
@@ -261,6 +276,127 @@ fn without_a_server_it_says_so_at_once() {
     let rig = Rig::default();
     let ran = rig.run(&["why", "t"]).exits(5);
     assert!(ran.stderr.contains("thalweg.json"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("next: thalweg doctor "),
+        "{}",
+        ran.stderr
+    );
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    server.kill();
+    let away = rig.run(&["why", "t", "--connect-timeout", "0.5"]);
+    let away = away.exits(5);
+    assert!(
+        away.stderr.contains("next: thalweg doctor "),
+        "{}",
+        away.stderr
+    );
+}
+
+#[test]
+fn of_a_selector_that_chooses_nothing() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let driver = connect(&rig);
+    rig.run(&["topic", "create", "t"]).ok();
+    let topic = driver.open_topic("t").unwrap();
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    for _ in 0..3 {
+        let mut event = Event::new(b"{}");
+        event.data = vec![bytes::Bytes::from_static(b"pixels")];
+        producer.push(event).unwrap();
+    }
+    producer.flush(WATCHDOG).unwrap();
+    let nothing = ConsumerOptions {
+        data: DataMode::Select(Arc::new(|_| Ok(wire::view::DataView::whole(0)))),
+        ..ConsumerOptions::default()
+    };
+    let open = topic.consumer("viewer", nothing).unwrap();
+    for _ in 0..3 {
+        let event = open.pull(Some(WATCHDOG)).unwrap().unwrap();
+        assert!(matches!(event.data(), EventDataRef::None));
+    }
+    let explained = open.explain().unwrap();
+    assert!(
+        explained.sentence.contains(
+            "3 events of t came to the consumer viewer, and its data selector chose nothing"
+        ),
+        "{explained}"
+    );
+    assert_eq!(explained.next, "thalweg tail t -n 1 --data-base64");
+    let shown = rig.run(&["tail", "t", "-n", "1", "--data-base64"]).ok();
+    assert!(shown.contains("cGl4ZWxz"), "{shown}");
+    // One that chooses something now and then has its data.
+    let some = ConsumerOptions {
+        data: DataMode::Select(Arc::new(|event: &EventInfo<'_>| {
+            let wanted = if event.id().offset.0 == 0 { 2 } else { 0 };
+            Ok(wire::view::DataView::whole(wanted))
+        })),
+        ..ConsumerOptions::default()
+    };
+    let open = topic.consumer("other", some).unwrap();
+    let event = open.pull(Some(WATCHDOG)).unwrap().unwrap();
+    assert!(matches!(event.data(), EventDataRef::Inline(_)));
+    let explained = open.explain().unwrap();
+    assert!(!explained.sentence.contains("selector"), "{explained}");
+}
+
+#[test]
+fn of_a_disk_that_is_full() {
+    let rig = Rig::default();
+    let Some(disk) = Tmpfs::over(&rig, "16m") else {
+        return;
+    };
+    let _server = rig.serve(&[]);
+    let line = format!("\"{}\"\n", "x".repeat(1000));
+    rig.run(&["topic", "create", "t"]).ok();
+    rig.run_with(&["produce", "t"], line.repeat(100)).ok();
+    rig.run(&["consume", "t", "-n", "viewer"]).ok();
+    disk.fill();
+    let produce = ["produce", "t", "--timeout", "3"];
+    let ran = rig.run_with(&produce, line.repeat(17_000));
+    assert!(!ran.status.success());
+    for args in [&["t"][..], &["t", "viewer"]] {
+        why(
+            &rig,
+            args,
+            &[
+                "Storage of partition 0 of t is full",
+                "producers are refused and nothing new comes",
+                "thalweg topic alter t --retention",
+            ],
+        );
+    }
+}
+
+/// Of several partitions, the last event is the one that came last, not that of the longest.
+#[test]
+fn of_the_time_at_which_the_last_event_came() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--partitions", "2"]).ok();
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let push = |partition| {
+        let mut event = Event::new(b"{}");
+        event.partition = Some(partition);
+        producer.push(event).unwrap().wait(Some(WATCHDOG)).unwrap();
+    };
+    (0..5).for_each(|_| push(0));
+    let idle = || {
+        let said = rig.run(&["why", "t"]).ok();
+        let (before, _) = said.split_once(" s ago").expect("so many seconds");
+        let seconds: u64 = before.rsplit(' ').next().unwrap().parse().unwrap();
+        seconds
+    };
+    while idle() < 3 {
+        std::thread::yield_now();
+    }
+    let begin = Instant::now();
+    push(1);
+    let idle = idle();
+    assert!(idle <= begin.elapsed().as_secs() + 1, "{idle} s");
 }
 
 #[test]

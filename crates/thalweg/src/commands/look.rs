@@ -2,14 +2,25 @@
 
 use crate::cli::{ConsumeArgs, GapsArgs, LagArgs, TailArgs, WhyArgs};
 use crate::event_json;
-use crate::failure::{About, Failure};
+use crate::failure::{About, Code, Failure};
 use crate::output::{Output, table};
 use jiff::Timestamp;
 use serde_json::json;
 
 /// Why a consumer gets nothing.
 pub fn why(args: &WhyArgs) -> Result<(), Failure> {
-    let driver = args.client.connection.driver()?;
+    let connection = &args.client.connection;
+    let driver = connection.driver().map_err(|failure| match failure {
+        Failure::Told {
+            subject,
+            what,
+            code: code @ Code::NoServer,
+        } => {
+            let next = format!("thalweg doctor {}", connection.subject());
+            Failure::new(code, subject, format!("{what}\nnext: {next}"))
+        }
+        other => other,
+    })?;
     let explained = driver
         .explain(&args.topic, args.name.as_deref())
         .about(&args.topic)?;
