@@ -104,7 +104,9 @@ pub struct Client {
 pub enum TopicCommand {
     /// Make a topic
     Create(TopicCreateArgs),
-    /// List all topics
+    /// List topics
+    ///
+    /// Without those that come with another one: TOPIC.dead of its queues, and TOPIC.replies of requests.
     #[command(visible_alias = "ls")]
     List(TopicListArgs),
     /// Show a topic, its definition and its partitions
@@ -175,6 +177,9 @@ pub struct TopicCreateArgs {
 
 #[derive(Debug, Args)]
 pub struct TopicListArgs {
+    /// List the topics of dead letters and of replies, too
+    #[arg(short, long)]
+    pub all: bool,
     #[command(flatten)]
     pub client: Client,
 }

@@ -441,6 +441,36 @@ fn the_end_of_a_topic_its_lag_and_its_losses() {
 }
 
 #[test]
+fn topics_that_come_with_others_are_listed_when_all_are() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    for name in ["t", "walking.dead"] {
+        rig.run(&["topic", "create", name]).ok();
+    }
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let _queue = topic
+        .queue("farm", QueueConsumerOptions::default())
+        .unwrap();
+    let _requester = topic.requester(RequesterOptions::default()).unwrap();
+    let names = |args: &[&str]| -> Vec<String> {
+        let json = rig.run(&[args, &["--json"]].concat()).json();
+        let name = |topic: &serde_json::Value| topic["name"].as_str().unwrap().to_owned();
+        let listed: Vec<_> = json.iter().map(name).collect();
+        let text = rig.run(args).ok();
+        assert_eq!(text.lines().collect::<Vec<_>>(), listed);
+        listed
+    };
+    assert_eq!(names(&["topic", "list"]), ["t", "walking.dead"]);
+    let all = ["t", "t.dead", "t.replies", "walking.dead"];
+    assert_eq!(names(&["topic", "ls", "--all"]), all);
+    // What is left of a topic that is deleted is found.
+    rig.run(&["topic", "delete", "t", "--yes"]).ok();
+    let left = ["t.dead", "t.replies", "walking.dead"];
+    assert_eq!(names(&["topic", "ls"]), left);
+}
+
+#[test]
 fn nothing_is_deleted_without_a_yes() {
     let rig = Rig::default();
     let _server = rig.serve(&[]);

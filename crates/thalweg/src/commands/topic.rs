@@ -18,6 +18,9 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
                 .about(args.client.connection.subject())?;
             let mut output = Output::new(args.client.json);
             for topic in &topics {
+                if !args.all && is_companion(&topic.name, &topics) {
+                    continue;
+                }
                 output.either(&to_json(topic), &topic.name)?;
             }
             output.flush()
@@ -182,6 +185,15 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
             .map_err(|error| refuse(option, error.to_string()))?;
     }
     Ok(whole)
+}
+
+/// Whether a topic came with another one, of dead letters or of replies. One whose topic is gone, and
+/// one that only has such a name, is like any other.
+fn is_companion(name: &str, topics: &[TopicDescription]) -> bool {
+    let mut whose = [".dead", ".replies"]
+        .iter()
+        .filter_map(|ending| name.strip_suffix(ending));
+    whose.any(|whose| topics.iter().any(|topic| topic.name == whose))
 }
 
 /// A part of a definition: its type, or JSON.
