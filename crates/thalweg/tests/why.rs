@@ -51,7 +51,11 @@ fn of_a_topic_and_those_who_read_it() {
     why(
         &rig,
         &elsewhere,
-        &["namespace \"beam\"", "one in the default namespace"],
+        &[
+            "namespace \"beam\"",
+            "one in the default namespace",
+            "thalweg why --namespace '' t",
+        ],
     );
     why(&rig, &["t"], &["nothing was produced", "thalweg produce t"]);
     fill(&rig, "t", 10);
@@ -101,7 +105,11 @@ fn of_a_topic_and_those_who_read_it() {
     why(
         &rig,
         &["t", "late"],
-        &["has not acknowledged an event yet", "only what comes later"],
+        &[
+            "has not acknowledged an event yet",
+            "only what comes later",
+            "thalweg cursor seek t --name late --to beginning",
+        ],
     );
 
     // What it has not acknowledged is behind, although it has no cursor.
@@ -183,6 +191,7 @@ fn of_a_queue_whose_events_are_with_others_or_that_recovers() {
             "3 events",
             "prefetch",
             " has 3",
+            "thalweg queue describe t --name farm",
         ],
     );
     for event in held {
@@ -212,6 +221,7 @@ fn of_a_queue_whose_events_are_with_others_or_that_recovers() {
         &[
             "The server was started again",
             "gives out nothing for up to",
+            "thalweg queue describe t --name farm",
         ],
     );
 }
