@@ -79,7 +79,7 @@ def main() -> None:
             command = [thalweg.executable(), "serve", f"{directory}/data"]
             command += ["--group-file", str(group_file)]
             if transport == "tcp":
-                command += ["--listen", "tcp://127.0.0.1:0"]
+                command += ["--listen", "tcp://127.0.0.1:0", "--no-unix-socket"]
             server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             try:
                 for mb in options.mb:

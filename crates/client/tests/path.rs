@@ -54,6 +54,7 @@ fn traced() {
     let config = server::Config {
         directory: directory.path().join("data"),
         listen: vec!["tcp://127.0.0.1:0".to_owned()],
+        no_unix_socket: true,
         group_file: Some(directory.path().join("group.json")),
         ..server::Config::default()
     };

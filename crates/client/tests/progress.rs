@@ -17,6 +17,7 @@ fn start(directory: &Path, listen: &str) -> server::Server {
     let config = server::Config {
         directory: directory.join("data"),
         listen: vec![listen.to_owned()],
+        no_unix_socket: true,
         group_file: Some(directory.join("group.json")),
         ..server::Config::default()
     };

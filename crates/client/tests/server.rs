@@ -15,6 +15,7 @@ fn start(directory: &Path, listen: &[&str]) -> server::Server {
     let config = server::Config {
         directory: directory.join("data"),
         listen: listen.iter().map(|text| text.to_string()).collect(),
+        no_unix_socket: !listen.is_empty(),
         group_file: Some(directory.join("group.json")),
         ..server::Config::default()
     };

@@ -93,9 +93,14 @@ settings! {
     directory: PathBuf = PathBuf::from("thalweg-data"), "path";
     /// Addresses to listen at, for example `tcp://127.0.0.1:0` (port 0: the system chooses one).
     ///
-    /// None is a unix socket inside the data directory. `unix:///path` and `shm:///path` are the
-    /// same: who connects chooses between the socket and shared memory.
+    /// Where no address is of a unix socket, there is one besides, inside the data directory (see
+    /// `no_unix_socket`). `unix:///path` and `shm:///path` are the same: who connects chooses
+    /// between the socket and shared memory.
     listen: Vec<String> = Vec::new(), "address";
+    /// Listen at the addresses of `listen` alone, without a unix socket of the data directory's own.
+    ///
+    /// Clients of this host then take TCP, and have no shared memory.
+    no_unix_socket: bool = false, "yes or no";
     /// Where the group file is written, by which clients find the server.
     ///
     /// Empty writes none.
@@ -308,6 +313,10 @@ impl Config {
                 ),
             );
         }
+        if self.no_unix_socket && self.listen.is_empty() {
+            let why = "leaves no address to listen at: give one with --listen".to_owned();
+            return refuse("no_unix_socket", why);
+        }
         for address in &self.listen {
             match address::reach(address) {
                 Ok(Reach::Host) => {}
@@ -450,6 +459,10 @@ mod tests {
             (
                 "directory = [\"a\", \"b\"]",
                 "directory: takes one value, not 2",
+            ),
+            (
+                "no_unix_socket = true",
+                "no_unix_socket: leaves no address to listen at: give one with --listen",
             ),
         ] {
             assert_eq!(config(text).unwrap_err().to_string(), expected);

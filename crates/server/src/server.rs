@@ -435,27 +435,43 @@ fn listen(
             },
             ..ShmOptions::default()
         }));
-    let addresses = match (embedded, config.listen.as_slice()) {
-        (true, _) => vec![format!("inproc://thalweg-{}", directory.instance())],
-        (false, []) => vec![format!(
-            "unix://{}",
-            socket_path(directory, file_system)?.display()
-        )],
-        (false, listen) => listen.to_vec(),
+    // One socket serves both kinds of clients.
+    let scheme = match config.no_shared_memory {
+        true => "unix",
+        false => "shm",
     };
     let listen = |address: String| {
-        // One socket serves both kinds of clients.
-        let scheme = if config.no_shared_memory {
-            "unix"
-        } else {
-            "shm"
-        };
         let local = address::socket_path(&address).map(|path| format!("{scheme}://{path}"));
         transports
             .listen(local.as_ref().unwrap_or(&address))
             .map_err(|source| ServerError::Listen { address, source })
     };
-    addresses.into_iter().map(listen).collect()
+    if embedded {
+        let address = format!("inproc://thalweg-{}", directory.instance());
+        return Ok(vec![listen(address)?]);
+    }
+    let mut listeners = Vec::with_capacity(config.listen.len() + 1);
+    for address in &config.listen {
+        listeners.push(listen(address.clone())?);
+    }
+    // An embedded server's clients are in its process; those of others on this host have a
+    // socket, whatever else is listened at.
+    let of_sockets = |address: &String| address::socket_path(address).is_some();
+    if config.no_unix_socket || config.listen.iter().any(of_sockets) {
+        return Ok(listeners);
+    }
+    let own = socket_path(directory, file_system)
+        .and_then(|path| listen(format!("unix://{}", path.display())));
+    match own {
+        Ok(listener) => listeners.push(listener),
+        // It was not asked for, and the addresses that were are served.
+        Err(error) if !listeners.is_empty() => log.write(&Line::warning(format!(
+            "there is no unix socket beside the addresses of `listen`, and so no shared memory: \
+             {error}"
+        ))),
+        Err(error) => return Err(error),
+    }
+    Ok(listeners)
 }
 
 /// By which addresses clients can reach who listens at `address`.

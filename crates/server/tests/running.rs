@@ -201,6 +201,71 @@ fn an_address_that_is_taken_is_named_and_the_directory_given_back() {
 }
 
 #[test]
+fn a_server_with_tcp_has_its_unix_socket_and_shared_memory_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path());
+    config.listen = vec!["tcp://127.0.0.1:0".to_owned()];
+    let server = Server::start(config.clone(), Arc::new(|_: &str| {})).unwrap();
+    let schemes: Vec<&str> = server
+        .endpoints()
+        .iter()
+        .map(|endpoint| endpoint.split_once("://").unwrap().0)
+        .collect();
+    assert_eq!(schemes, ["tcp", "unix", "shm"]);
+    let topic = "t";
+    for (at, scheme) in schemes.iter().enumerate().take(2) {
+        let endpoint = Endpoint::Address {
+            address: server.endpoints()[at].clone(),
+            token: Some(server.token().to_vec().into()),
+            directory: Some(server.directory()),
+        };
+        let driver = Driver::connect(endpoint, DriverOptions::default()).unwrap();
+        match at {
+            0 => push(&create(&driver, topic, Durability::Written), &[scheme]),
+            _ => push(&driver.open_topic(topic).unwrap(), &[scheme]),
+        }
+        driver.close(WATCHDOG).unwrap();
+    }
+    server.drain(WATCHDOG).unwrap();
+    assert!(!directory.path().join("data/thalweg.sock").exists());
+
+    // Who wants none has none, and a socket that was named stands for it.
+    config.no_unix_socket = true;
+    let server = Server::start(config.clone(), Arc::new(|_: &str| {})).unwrap();
+    assert_eq!(server.endpoints().len(), 1);
+    server.drain(WATCHDOG).unwrap();
+    config.no_unix_socket = false;
+    let named = format!("unix://{}", directory.path().join("s").display());
+    config.listen.push(named.clone());
+    let server = Server::start(config, Arc::new(|_: &str| {})).unwrap();
+    assert_eq!(server.endpoints()[1], named);
+    assert_eq!(server.endpoints().len(), 3, "{:?}", server.endpoints());
+    server.drain(WATCHDOG).unwrap();
+}
+
+#[test]
+fn a_socket_that_cannot_be_is_a_warning_beside_tcp_and_an_error_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path());
+    embedded(directory.path()).drain(WATCHDOG).unwrap();
+    let socket = directory.path().join("data/thalweg.sock");
+    std::fs::write(&socket, "no socket").unwrap();
+    let refused = Server::start(config.clone(), Arc::new(|_: &str| {})).unwrap_err();
+    assert!(refused.to_string().contains("thalweg.sock"), "{refused}");
+    config.listen = vec!["tcp://127.0.0.1:0".to_owned()];
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let kept = lines.clone();
+    let report = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
+    let server = Server::start(config, report).unwrap();
+    assert_eq!(server.endpoints().len(), 1);
+    server.drain(WATCHDOG).unwrap();
+    let lines = lines.lock().unwrap();
+    let told = |line: &String| line.contains("no unix socket") && line.contains("thalweg.sock");
+    assert!(lines.iter().any(told), "{lines:?}");
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "no socket");
+}
+
+#[test]
 fn a_directory_whose_path_is_too_long_for_a_socket_has_it_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     let deep = directory.path().join("d".repeat(120));

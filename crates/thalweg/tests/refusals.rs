@@ -212,7 +212,7 @@ fn a_timeout_that_is_no_number_of_seconds() {
 #[test]
 fn a_stale_group_file() {
     let rig = Rig::default();
-    let server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);
+    let server = rig.serve(&["--listen", "tcp://127.0.0.1:0", "--no-unix-socket"]);
     let address = server.endpoints()[0].clone();
     server.kill();
     assert!(
@@ -235,7 +235,7 @@ fn a_stale_group_file() {
 #[test]
 fn a_foreign_group_file() {
     let rig = Rig::default();
-    let server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);
+    let server = rig.serve(&["--listen", "tcp://127.0.0.1:0", "--no-unix-socket"]);
     let address = server.endpoints()[0].clone();
     let text = std::fs::read_to_string(rig.group_file()).unwrap();
     let mut group: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -244,7 +244,7 @@ impl ServerProcess {
             .arg("--group-file")
             .arg(&group_file);
         command
-            .args(["--listen", &listen])
+            .args(["--listen", &listen, "--no-unix-socket"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = cores.spawn_server(&mut command).about(SUBJECT)?;
