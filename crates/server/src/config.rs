@@ -186,26 +186,32 @@ impl Config {
         Self::SETTINGS.iter().map(|setting| setting.key).collect()
     }
 
-    /// Takes settings from the text of a TOML file.
-    pub fn read_toml(&mut self, text: &str) -> Result<(), ConfigError> {
+    fn setting(key: &str) -> Option<&'static Setting> {
+        Self::SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// Takes settings from the text of a TOML file. Gives the keys that it has.
+    pub fn read_toml(&mut self, text: &str) -> Result<Vec<&'static str>, ConfigError> {
         let table: toml::Table = text
             .parse()
             .map_err(|error: toml::de::Error| ConfigError::Syntax(error.to_string()))?;
+        let mut keys = Vec::with_capacity(table.len());
         for (key, value) in &table {
-            if self.get(key).is_none() {
+            let Some(setting) = Self::setting(key) else {
                 return Err(ConfigError::unknown_key(key, Self::keys()));
-            }
+            };
+            keys.push(setting.key);
             let texts = crate::value::texts_of_toml(value).map_err(|why| ConfigError::Value {
                 key: key.clone(),
                 why,
             })?;
             self.set(key, &texts)?;
         }
-        Ok(())
+        Ok(keys)
     }
 
-    /// Takes settings from a TOML file.
-    pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+    /// Takes settings from a TOML file. Gives the keys that it has.
+    pub fn read_file(&mut self, path: &Path) -> Result<Vec<&'static str>, ConfigError> {
         let in_file = |error: ConfigError| ConfigError::File {
             path: path.to_owned(),
             why: Box::new(error),
@@ -215,11 +221,13 @@ impl Config {
         self.read_toml(&text).map_err(in_file)
     }
 
-    /// Takes settings from environment variables; `lookup` gives the value of one.
+    /// Takes settings from environment variables; `lookup` gives the value of one. Gives the
+    /// keys that were set.
     pub fn read_environment(
         &mut self,
         lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<Vec<&'static str>, ConfigError> {
+        let mut keys = Vec::new();
         for setting in Self::SETTINGS {
             let name = setting.environment();
             let Some(text) = lookup(&name) else { continue };
@@ -236,8 +244,9 @@ impl Config {
                     name,
                     why: Box::new(why),
                 })?;
+            keys.push(setting.key);
         }
-        Ok(())
+        Ok(keys)
     }
 
     /// Checks what each value alone cannot say. To be called once, before the start.
@@ -368,6 +377,44 @@ const REFERENCE_HEAD: &str = "\
 TOML file named by `--config`, and its default. A key that is not listed here is refused. Bytes
 may be written as a number or with a unit: `67108864` or `\"64MiB\"`. In the environment the
 entries of a list are separated by commas.
+
+`thalweg config show` prints each setting with its value and its source, `thalweg config example` a
+file with all of them (it is `packaging/thalweg.toml` in the repository), and `thalweg serve --check`
+says what a start would meet.
+";
+
+/// A configuration file that sets nothing: every setting with its help and its default, commented
+/// out.
+pub fn example() -> String {
+    let mut file = String::from(EXAMPLE_HEAD);
+    for setting in Config::SETTINGS {
+        file.push('\n');
+        for line in setting.help.trim_end().lines() {
+            file.push_str(format!("# {}", line.trim()).trim_end());
+            file.push('\n');
+        }
+        file.push_str(&format!("#{} = {}\n", setting.key, toml_default(setting)));
+    }
+    file
+}
+
+/// The default as a TOML value.
+fn toml_default(setting: &Setting) -> String {
+    let text = (setting.default)();
+    match (setting.is_list, setting.is_switch, text.parse::<u64>()) {
+        (true, ..) if text.is_empty() => "[]".to_owned(),
+        (true, ..) => format!("{:?}", text.split(',').collect::<Vec<_>>()),
+        (_, true, _) | (_, _, Ok(_)) => text,
+        _ => format!("{text:?}"),
+    }
+}
+
+const EXAMPLE_HEAD: &str = "\
+# Settings of `thalweg serve --config FILE`, each with its default. A flag or an environment variable
+# wins over the file. `thalweg serve --check --config FILE` says what is wrong with it, `thalweg config
+# show --config FILE` what holds, and where it comes from.
+#
+# Made from crates/server/src/config.rs by `UPDATE_DOCS=1 cargo test -p thalweg-server`.
 ";
 
 #[cfg(test)]
@@ -516,18 +563,38 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_page_is_up_to_date() {
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, reference()).unwrap();
+    fn the_example_says_every_default_as_it_is() {
+        let text: String = example()
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let mut read = Config::default();
+        let keys = read.read_toml(&text).unwrap();
+        assert_eq!(keys.len(), Config::SETTINGS.len(), "{text}");
+        assert_eq!(read, Config::default());
+        // As it stands it sets nothing.
+        assert!(read.read_toml(&example()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_reference_page_and_the_example_are_up_to_date() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (name, text) in [
+            ("docs/reference/configuration.md", reference()),
+            ("packaging/thalweg.toml", example()),
+        ] {
+            let path = root.join(name);
+            if std::env::var_os("UPDATE_DOCS").is_some() {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, &text).unwrap();
+            }
+            let written = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                written == text,
+                "{name} is out of date: run UPDATE_DOCS=1 cargo test -p thalweg-server"
+            );
         }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            written == reference(),
-            "{} is out of date: run UPDATE_DOCS=1 cargo test -p thalweg-server",
-            path.display()
-        );
     }
 }

@@ -35,6 +35,11 @@ pub fn raise_limit() -> Option<String> {
     })
 }
 
+/// How many files the process may have open at most, once its limit is raised; `None` is no limit.
+pub fn most() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
+}
+
 /// How many descriptors connections may have.
 ///
 /// They are counted, which takes a look at each, only when as many connections

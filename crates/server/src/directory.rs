@@ -4,7 +4,7 @@ use crate::durable_file;
 use crate::error::ServerError;
 use crate::group_file::hex;
 use crate::host::{Host, random_u128};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Read;
@@ -17,9 +17,9 @@ use wire::{DirectoryId, ServerInstance};
 pub const TOKEN_BYTES: usize = 32;
 /// The version of the directory's layout, and of all that is in it, that this code makes.
 const FORMAT: u32 = 3;
-const IDENTITY_FILE: &str = "directory.json";
+pub(crate) const IDENTITY_FILE: &str = "directory.json";
 const TOKEN_FILE: &str = "token";
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// An open data directory. Nobody else has it until it is dropped.
 #[derive(Debug)]
@@ -32,6 +32,17 @@ pub struct DataDirectory {
     lock: File,
     /// What an operator should know of how it was opened.
     cautions: Vec<String>,
+}
+
+/// What there is where a data directory is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looked {
+    /// Nothing: the start makes it.
+    Absent,
+    /// A directory that no server has used yet.
+    Empty,
+    /// A data directory.
+    Known(DirectoryId),
 }
 
 /// Who has a data directory: the content of its lock file.
@@ -57,6 +68,9 @@ impl std::fmt::Display for Owner {
 struct Identity {
     format: u32,
     directory: String,
+    /// Where it was when a server last started on it. Directories of before do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
 }
 
 impl DataDirectory {
@@ -76,7 +90,7 @@ impl DataDirectory {
         let instance = ServerInstance(random_u128());
         let mut cautions = Vec::new();
         let lock = lock(&path, host, instance, take_over, &mut cautions)?;
-        let id = identity(&path)?;
+        let id = identity(&path, &mut cautions)?;
         let token = token(&path)?;
         Ok(Self {
             path,
@@ -86,6 +100,37 @@ impl DataDirectory {
             lock,
             cautions,
         })
+    }
+
+    /// What a start would find at `path`. Changes nothing; the lock is held shared for a moment.
+    ///
+    /// # Errors
+    /// As [`DataDirectory::open`].
+    pub fn look(path: &Path, host: &Host, take_over: bool) -> Result<Looked, ServerError> {
+        match std::fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Looked::Absent);
+            }
+            other => other.map_err(ServerError::file(format!("looking at {}", path.display())))?,
+        };
+        refuse_foreign(path)?;
+        access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+            ServerError::file(format!("writing to {}", path.display()))(error.into())
+        })?;
+        if let Some((_, record)) = try_lock(path, FlockOperation::NonBlockingLockShared, false)? {
+            refuse_elsewhere(path, record, host, take_over)?;
+        }
+        let identity = read_whole_identity(path)?;
+        read_token(path)?;
+        let Some((id, before)) = identity else {
+            return Ok(Looked::Empty);
+        };
+        let path = path.canonicalize();
+        let path = path.map_err(ServerError::file("resolving the directory".to_owned()))?;
+        if before.as_deref() != Some(path.as_path()) {
+            refuse_copy(&path, id, before.as_deref())?;
+        }
+        Ok(Looked::Known(id))
     }
 
     /// Where it is, absolute.
@@ -174,24 +219,30 @@ fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
     }
 }
 
-fn lock(
+/// The lock file, locked, and who had it before, as far as its record says. `None` if it is not
+/// there, and not to be made.
+///
+/// # Errors
+/// [`ServerError::Locked`] if another process has it.
+fn try_lock(
     directory: &Path,
-    host: &Host,
-    instance: ServerInstance,
-    take_over: bool,
-    cautions: &mut Vec<String>,
-) -> Result<File, ServerError> {
+    how: FlockOperation,
+    make: bool,
+) -> Result<Option<(File, Option<Owner>)>, ServerError> {
     let path = directory.join(LOCK_FILE);
     let locking = || ServerError::file(format!("locking {}", path.display()));
-    let mut file = OpenOptions::new()
+    let opened = OpenOptions::new()
         .read(true)
-        .write(true)
-        .create(true)
+        .write(make)
+        .create(make)
         .truncate(false)
         .mode(0o600)
-        .open(&path)
-        .map_err(locking())?;
-    let locked = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        .open(&path);
+    let mut file = match opened {
+        Err(error) if !make && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(locking())?,
+    };
+    let locked = match flock(&file, how) {
         Ok(()) => true,
         Err(rustix::io::Errno::WOULDBLOCK) => false,
         Err(error) => return Err(locking()(error.into())),
@@ -207,19 +258,40 @@ fn lock(
             }),
         });
     }
-    // The lock is ours, so the process that wrote the record on this machine is dead.
-    // Another host's lock may not be visible from here. The boot id says
-    // machines apart that a container's host name does not.
-    if let Some(owner) = record
-        && owner.host != host.name
-        && owner.boot_id != host.boot_id
-        && !take_over
-    {
-        return Err(ServerError::LockedElsewhere {
-            directory: directory.to_owned(),
-            owner: owner.to_string(),
-        });
+    Ok(Some((file, record)))
+}
+
+/// To be asked with the lock held, so that the process that wrote the record on this machine is
+/// dead. Another host's lock may not be visible from here. The boot id says machines apart that
+/// a container's host name does not.
+fn refuse_elsewhere(
+    directory: &Path,
+    record: Option<Owner>,
+    host: &Host,
+    take_over: bool,
+) -> Result<(), ServerError> {
+    match record {
+        Some(owner) if owner.host != host.name && owner.boot_id != host.boot_id && !take_over => {
+            Err(ServerError::LockedElsewhere {
+                directory: directory.to_owned(),
+                owner: owner.to_string(),
+            })
+        }
+        _ => Ok(()),
     }
+}
+
+fn lock(
+    directory: &Path,
+    host: &Host,
+    instance: ServerInstance,
+    take_over: bool,
+    cautions: &mut Vec<String>,
+) -> Result<File, ServerError> {
+    let path = directory.join(LOCK_FILE);
+    let locked = try_lock(directory, FlockOperation::NonBlockingLockExclusive, true)?;
+    let (file, record) = locked.expect("it was made");
+    refuse_elsewhere(directory, record, host, take_over)?;
     let owner = Owner {
         host: host.name.clone(),
         boot_id: host.boot_id.clone(),
@@ -235,27 +307,94 @@ fn lock(
              hosts do not see that it is taken",
             path.display()
         )),
-        other => other.map_err(locking())?,
+        other => other.map_err(ServerError::file(format!("locking {}", path.display())))?,
     }
     Ok(file)
 }
 
-fn identity(directory: &Path) -> Result<DirectoryId, ServerError> {
-    let path = directory.join(IDENTITY_FILE);
-    let Some(text) = read_if_there(&path)? else {
+/// The id of a directory that is locked, which is made if there is none.
+fn identity(directory: &Path, cautions: &mut Vec<String>) -> Result<DirectoryId, ServerError> {
+    let Some((id, path)) = read_whole_identity(directory)? else {
         let id = DirectoryId(random_u128());
-        let identity = Identity {
-            format: FORMAT,
-            directory: id.to_string(),
-        };
-        let mut text = serde_json::to_string(&identity).expect("texts and numbers become JSON");
-        text.push('\n');
-        durable_file::write(&path, text.as_bytes())?;
+        write_identity(directory, id)?;
         durable_file::sync_parent(directory).map_err(ServerError::file(format!(
             "syncing the parent of {}",
             directory.display()
         )))?;
         return Ok(id);
+    };
+    if path.as_deref() != Some(directory) {
+        cautions.extend(refuse_copy(directory, id, path.as_deref())?);
+        match write_identity(directory, id) {
+            // It only says where the directory is, and the next start writes it.
+            Err(ServerError::File { source, .. })
+                if source.kind() == std::io::ErrorKind::StorageFull => {}
+            other => other?,
+        }
+    }
+    Ok(id)
+}
+
+/// Makes `id` the id of a directory.
+pub(crate) fn write_identity(directory: &Path, id: DirectoryId) -> Result<(), ServerError> {
+    let identity = Identity {
+        format: FORMAT,
+        directory: id.to_string(),
+        path: directory.to_str().map(str::to_owned),
+    };
+    let mut text = serde_json::to_string(&identity).expect("texts and numbers become JSON");
+    text.push('\n');
+    durable_file::write(&directory.join(IDENTITY_FILE), text.as_bytes())
+}
+
+/// A directory that a server last started on at `before` may have been moved; or it was copied, and
+/// the original is still there, with the same id. Says so then.
+///
+/// # Errors
+/// If a server has the original: clients would take the one for the other.
+fn refuse_copy(
+    directory: &Path,
+    id: DirectoryId,
+    before: Option<&Path>,
+) -> Result<Option<String>, ServerError> {
+    let Some(before) = before else {
+        return Ok(None);
+    };
+    // It may not be readable from here, and then it is not the one that clients of this user find.
+    let has_id = matches!(read_identity(before), Ok(Some(found)) if found == id);
+    let place = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let is_other = match (place(before), place(directory)) {
+        (Ok(one), Ok(other)) => one != other,
+        _ => false,
+    };
+    if !has_id || !is_other {
+        return Ok(None);
+    }
+    let what = format!(
+        "it is a copy of {}, and has the same id, {id}: clients take the one for the other. \
+         `thalweg backup` makes copies that have an id of their own",
+        before.display()
+    );
+    match try_lock(before, FlockOperation::NonBlockingLockShared, false) {
+        Err(ServerError::Locked { owner, .. }) => Err(ServerError::Directory {
+            directory: directory.to_owned(),
+            why: format!("{what}. A server has the original: {owner}"),
+        }),
+        _ => Ok(Some(format!("{}: {what}", directory.display()))),
+    }
+}
+
+/// The directory's id, if it has one.
+pub(crate) fn read_identity(directory: &Path) -> Result<Option<DirectoryId>, ServerError> {
+    Ok(read_whole_identity(directory)?.map(|(id, _)| id))
+}
+
+/// The id, and where the directory was when a server last started on it.
+fn read_whole_identity(
+    directory: &Path,
+) -> Result<Option<(DirectoryId, Option<PathBuf>)>, ServerError> {
+    let Some(text) = read_if_there(&directory.join(IDENTITY_FILE))? else {
+        return Ok(None);
     };
     let refuse = |why: String| ServerError::Directory {
         directory: directory.to_owned(),
@@ -274,22 +413,30 @@ fn identity(directory: &Path) -> Result<DirectoryId, ServerError> {
         )));
     }
     u128::from_str_radix(&identity.directory, 16)
-        .map(DirectoryId)
+        .map(|id| Some((DirectoryId(id), identity.path.map(PathBuf::from))))
         .map_err(|error| refuse(format!("{IDENTITY_FILE}: the directory's id: {error}")))
 }
 
 fn token(directory: &Path) -> Result<[u8; TOKEN_BYTES], ServerError> {
-    let path = directory.join(TOKEN_FILE);
-    let Some(text) = read_if_there(&path)? else {
-        let mut token = [0; TOKEN_BYTES];
-        getrandom::fill(&mut token).expect("the kernel gives random bytes once it has booted");
-        durable_file::write(&path, format!("{}\n", hex(&token)).as_bytes())?;
+    if let Some(token) = read_token(directory)? {
         return Ok(token);
+    }
+    let mut token = [0; TOKEN_BYTES];
+    getrandom::fill(&mut token).expect("the kernel gives random bytes once it has booted");
+    let path = directory.join(TOKEN_FILE);
+    durable_file::write(&path, format!("{}\n", hex(&token)).as_bytes())?;
+    Ok(token)
+}
+
+fn read_token(directory: &Path) -> Result<Option<[u8; TOKEN_BYTES]>, ServerError> {
+    let Some(text) = read_if_there(&directory.join(TOKEN_FILE))? else {
+        return Ok(None);
     };
-    parse_token(text.trim()).ok_or_else(|| ServerError::Directory {
+    let token = parse_token(text.trim()).ok_or_else(|| ServerError::Directory {
         directory: directory.to_owned(),
         why: format!("{TOKEN_FILE} is not {TOKEN_BYTES} bytes in hexadecimal digits"),
-    })
+    })?;
+    Ok(Some(token))
 }
 
 fn parse_token(text: &str) -> Option<[u8; TOKEN_BYTES]> {
@@ -304,7 +451,7 @@ fn parse_token(text: &str) -> Option<[u8; TOKEN_BYTES]> {
     Some(token)
 }
 
-fn read_if_there(path: &Path) -> Result<Option<String>, ServerError> {
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, ServerError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -375,6 +522,51 @@ mod tests {
         let taken = DataDirectory::open(parent.path(), &host("here"), true).unwrap();
         taken.give_back().unwrap();
         DataDirectory::open(parent.path(), &host("there"), false).unwrap();
+    }
+
+    #[test]
+    fn a_copy_is_told_from_a_directory_that_was_moved() {
+        let parent = tempfile::tempdir().unwrap();
+        let [original, copy, moved] = ["original", "copy", "moved"].map(|n| parent.path().join(n));
+        let open = |path: &Path| DataDirectory::open(path, &host("here"), false);
+        let copied = || {
+            std::fs::create_dir_all(&copy).unwrap();
+            std::fs::copy(original.join(IDENTITY_FILE), copy.join(IDENTITY_FILE)).unwrap();
+        };
+        let running = open(&original).unwrap();
+        let id = running.id();
+        copied();
+        let look = DataDirectory::look(&copy, &host("here"), false);
+        for refused in [look.unwrap_err(), open(&copy).unwrap_err()] {
+            let text = refused.to_string();
+            let original = original.canonicalize().unwrap();
+            assert!(
+                text.contains(&format!("a copy of {}", original.display())),
+                "{text}"
+            );
+            assert!(text.contains("thalweg backup"), "{text}");
+            assert!(
+                text.contains(&format!("process {}", std::process::id())),
+                "{text}"
+            );
+        }
+        running.give_back().unwrap();
+        // Nobody has the original: it may be the copy that is to go on, and the operator hears of it.
+        let second = open(&copy).unwrap();
+        assert_eq!(second.id(), id);
+        assert!(
+            second.cautions()[0].contains("it is a copy of"),
+            "{:?}",
+            second.cautions()
+        );
+        second.give_back().unwrap();
+        assert!(open(&copy).unwrap().cautions().is_empty());
+        // One that was moved is none, and is known at its new place.
+        std::fs::rename(&original, &moved).unwrap();
+        let third = open(&moved).unwrap();
+        assert_eq!((third.id(), third.cautions().len()), (id, 0));
+        let text = std::fs::read_to_string(moved.join(IDENTITY_FILE)).unwrap();
+        assert!(text.contains("/moved\""), "{text}");
     }
 
     #[test]

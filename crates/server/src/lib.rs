@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod check;
 pub mod config;
 mod descriptors;
 mod directory;
@@ -19,6 +20,7 @@ mod file_system;
 mod group_file;
 mod host;
 mod opening;
+mod origin;
 mod placement;
 mod rare_line;
 mod server;
@@ -28,12 +30,14 @@ mod strangers;
 mod system;
 mod value;
 
+pub use check::{Finding, Verdict, check};
 pub use config::Config;
-pub use directory::{DataDirectory, TOKEN_BYTES};
+pub use directory::{DataDirectory, Looked, TOKEN_BYTES};
 pub use error::{ConfigError, ServerError};
 pub use file_system::{FileSystem, measure_sync};
 pub use group_file::{Group, GroupFile};
 pub use host::Host;
+pub use origin::{Origin, Settings};
 pub use placement::Cores;
 pub use server::{DrainHandle, Server};
 pub use server_log::{Level, LevelFilter, LogRecord, ServerLog};

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use wire::{DirectoryId, ServerInstance};
 
 /// The longest path of a unix socket that every system takes.
-const SOCKET_PATH_BYTES_MAX: usize = 100;
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 100;
 
 /// The longest payload of a frame whose sender is not known yet: a `Hello`
 /// has none, and memory is not for everybody who can reach a port.

@@ -1,6 +1,7 @@
 //! The commands and their arguments.
 
 use crate::connection::{Connection, seconds};
+use crate::settings::SettingsArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -25,6 +26,9 @@ pub enum Command {
     /// second signal ends it at once. SIGHUP, SIGUSR1 and SIGUSR2 are reported on standard error and
     /// do nothing else: a server outlives the terminal that it was started from.
     Serve(ServeArgs),
+    /// Show the settings that a server would have, or an example of a file with them
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Create, list, describe and delete topics, and add partitions
     #[command(subcommand)]
     Topic(TopicCommand),
@@ -88,6 +92,26 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write manual pages
     Man(ManArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show each setting of a server with its value, its unit and where it comes from
+    ///
+    /// Takes what `thalweg serve` takes, and shows what it would make of it: of flags, environment,
+    /// configuration file and defaults.
+    Show(ConfigShowArgs),
+    /// Print a configuration file with every setting, its help and its default, all commented out
+    Example,
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigShowArgs {
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Print JSON, one setting a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What every command of a client takes.

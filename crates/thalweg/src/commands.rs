@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod bench;
 pub mod completions;
+pub mod config;
 pub mod consume;
 pub mod cursor;
 pub mod doctor;

@@ -58,6 +58,18 @@ impl Code {
     ];
 }
 
+impl Code {
+    /// With which a server ends that does not start, or did not end well.
+    pub fn of(error: &ServerError) -> Self {
+        match error {
+            ServerError::Config(_) => Self::Usage,
+            ServerError::Locked { .. } | ServerError::LockedElsewhere { .. } => Self::Locked,
+            ServerError::DrainTimeout { .. } => Self::Timeout,
+            _ => Self::Failure,
+        }
+    }
+}
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code as u8)
@@ -137,15 +149,7 @@ impl<T> About<T> for Result<T, ClientError> {
 
 impl<T> About<T> for Result<T, ServerError> {
     fn about(self, subject: impl Into<String>) -> Result<T, Failure> {
-        self.map_err(|error| {
-            let code = match &error {
-                ServerError::Config(_) => Code::Usage,
-                ServerError::Locked { .. } | ServerError::LockedElsewhere { .. } => Code::Locked,
-                ServerError::DrainTimeout { .. } => Code::Timeout,
-                _ => Code::Failure,
-            };
-            Failure::new(code, subject, error)
-        })
+        self.map_err(|error| Failure::new(Code::of(&error), subject, error))
     }
 }
 

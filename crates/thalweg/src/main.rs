@@ -17,6 +17,7 @@ mod output;
 mod progress;
 #[cfg(test)]
 mod reference;
+mod settings;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Config(command) => commands::config::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Topic(args) => commands::topic::run(args).map(|()| ExitCode::SUCCESS),
         Command::Produce(args) => commands::produce::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Consume(args) => commands::consume::run(&args).map(|()| ExitCode::SUCCESS),

@@ -92,7 +92,7 @@ fn describe_connection(page: &mut String, root: &Command) {
             _ => arg.hide(true),
         })
         .override_usage(
-            "every command that follows, but for serve, bench, doctor, completions and man",
+            "every command that follows, but for serve, config, backup, bench, doctor, completions and man",
         );
     push_help(page, "Connection", &mut command);
 }

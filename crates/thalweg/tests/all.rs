@@ -11,6 +11,7 @@ mod first_event;
 mod flood;
 mod large;
 mod many_clients;
+mod operate;
 mod refusals;
 mod sharing;
 mod signals;

@@ -1,22 +1,47 @@
 //! `thalweg serve`.
 
-use crate::failure::{About, Failure};
+use crate::failure::{About, Code, Failure};
 use crate::interrupt::DrainOnSignal;
 use crate::output::{self, Output};
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueEnum, value_parser};
+use crate::settings::SettingsArgs;
+use clap::{Args, ValueEnum};
 use serde_json::json;
-use server::{Config, LevelFilter, LogRecord, Server, ServerLog};
-use std::path::PathBuf;
+use server::{Config, LevelFilter, LogRecord, Server, ServerLog, Verdict};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The settings given as flags; their flags are made from [`Config::SETTINGS`].
-#[derive(Debug, Default)]
+/// What `thalweg serve` takes.
+#[derive(Debug, Args)]
 pub struct ServeArgs {
-    config: Option<PathBuf>,
-    flags: Vec<(&'static str, Vec<String>)>,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Say what a start with these settings would meet, and start nothing
+    ///
+    /// Looks at the settings, the directory, its lock, the addresses, the group file, memory and the
+    /// limit of open files, and changes nothing; the data itself is not read. Exits with the code that
+    /// the start would fail with, 6 where nothing else is wrong than that a server has the directory.
+    #[arg(long)]
+    check: bool,
+    /// Print the line that tells that it is ready, or what --check finds, as JSON
+    #[arg(long)]
     json: bool,
+    /// How lines of the log are written to standard error
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "THALWEG_LOG_FORMAT",
+        hide_env_values = true,
+        default_value = "text"
+    )]
     log_format: LogFormat,
+    /// Which lines: debug adds connections, and trace each message, which makes the server slow
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "THALWEG_LOG_LEVEL",
+        hide_env_values = true,
+        default_value = "info"
+    )]
     log_level: LogLevel,
 }
 
@@ -49,125 +74,12 @@ impl LogLevel {
     }
 }
 
-const POSITION: &str = "DIR";
-
-impl clap::Args for ServeArgs {
-    fn augment_args(command: Command) -> Command {
-        let mut command = command
-            .arg(Arg::new(POSITION).help("The data directory, as --directory"))
-            .arg(
-                Arg::new("config")
-                    .long("config")
-                    .value_name("FILE")
-                    .env("THALWEG_CONFIG")
-                    .hide_env_values(true)
-                    .value_parser(value_parser!(PathBuf))
-                    .help("A TOML file with settings; flags and environment win over it"),
-            )
-            .arg(
-                Arg::new("json")
-                    .long("json")
-                    .action(ArgAction::SetTrue)
-                    .help("Print the line that tells that it is ready as JSON"),
-            )
-            .arg(
-                Arg::new("log-format")
-                    .long("log-format")
-                    .value_name("FORMAT")
-                    .env("THALWEG_LOG_FORMAT")
-                    .hide_env_values(true)
-                    .value_parser(value_parser!(LogFormat))
-                    .default_value("text")
-                    .help("How lines of the log are written to standard error"),
-            )
-            .arg(
-                Arg::new("log-level")
-                    .long("log-level")
-                    .value_name("LEVEL")
-                    .env("THALWEG_LOG_LEVEL")
-                    .hide_env_values(true)
-                    .value_parser(value_parser!(LogLevel))
-                    .default_value("info")
-                    .help(
-                        "Which lines: debug adds connections, and trace each message, which \
-                         makes the server slow",
-                    ),
-            );
-        for setting in Config::SETTINGS {
-            let mut help = setting.help.trim().replace("\n ", "\n");
-            let default = (setting.default)();
-            if !setting.is_switch && !default.is_empty() {
-                help.push_str(&format!("\n\n[default: {default}]"));
-            }
-            help.push_str(&format!("\n\n[env: {}]", setting.environment()));
-            let summary = help.lines().next().unwrap_or_default().trim().to_owned();
-            let arg = Arg::new(setting.key)
-                .long(setting.flag())
-                .help(summary)
-                .long_help(help)
-                .help_heading("Settings");
-            command = command.arg(match (setting.is_switch, setting.is_list) {
-                (true, _) => arg
-                    .action(ArgAction::Append)
-                    .num_args(0..=1)
-                    .require_equals(true)
-                    .default_missing_value("true")
-                    .value_name("YES"),
-                (false, true) => arg
-                    .action(ArgAction::Append)
-                    .value_name(setting.kind.to_ascii_uppercase()),
-                (false, false) => arg.value_name(setting.kind.to_ascii_uppercase()),
-            });
-        }
-        command.mut_arg("directory", |arg| arg.conflicts_with(POSITION))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for ServeArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut args = Self::default();
-        args.update_from_arg_matches(matches)?;
-        Ok(args)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.config = matches.get_one("config").cloned();
-        self.json = matches.get_flag("json");
-        self.log_format = matches.get_one("log-format").copied().unwrap_or_default();
-        self.log_level = matches.get_one("log-level").copied().unwrap_or_default();
-        self.flags.clear();
-        if let Some(directory) = matches.get_one::<String>(POSITION) {
-            self.flags.push(("directory", vec![directory.clone()]));
-        }
-        for setting in Config::SETTINGS {
-            if let Some(texts) = matches.get_many::<String>(setting.key) {
-                self.flags.push((setting.key, texts.cloned().collect()));
-            }
-        }
-        Ok(())
-    }
-}
-
 impl ServeArgs {
-    /// The settings: defaults, then the file, the environment, the flags.
     fn config(
         &self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Config, server::ConfigError> {
-        let mut config = Config::default();
-        if let Some(path) = &self.config {
-            config.read_file(path)?;
-        }
-        config.read_environment(environment)?;
-        for (key, texts) in &self.flags {
-            config.set(key, texts)?;
-        }
-        config.validate()?;
-        Ok(config)
+        self.settings.settings(environment)?.config()
     }
 }
 
@@ -175,6 +87,9 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let config = args
         .config(|name| std::env::var(name).ok())
         .map_err(|error| Failure::usage("settings", error))?;
+    if args.check {
+        return check(&config, args.json);
+    }
     let directory = config.directory.display().to_string();
     let drain_timeout = Duration::from_millis(config.drain_timeout_ms.into());
     // Before the start, so that from the group file on, and all the more from the line that
@@ -205,11 +120,37 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints what a start would meet, and gives the code that it would fail with.
+fn check(config: &Config, json: bool) -> Result<ExitCode, Failure> {
+    let mut output = Output::new(json);
+    let mut code = None;
+    for finding in server::check(config) {
+        let (verdict, what) = match finding.verdict {
+            Verdict::Fine(what) => ("ok", what),
+            Verdict::Caution(what) => ("warning", what),
+            Verdict::Wrong(error) => {
+                // What else is wrong stays wrong when the server that has the directory has ended.
+                let known = code.filter(|code| *code != Code::Locked);
+                code = known.or(Some(Code::of(&error)));
+                ("error", error.to_string())
+            }
+        };
+        let subject = finding.subject;
+        output.either(
+            &json!({"verdict": verdict, "subject": subject, "what": what}),
+            &format!("{verdict:<8} {subject}: {what}"),
+        )?;
+    }
+    output.flush()?;
+    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
+    use std::path::PathBuf;
 
     fn args(words: &[&str]) -> ServeArgs {
         let words = ["thalweg", "serve"].iter().chain(words);

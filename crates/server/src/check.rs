@@ -1,0 +1,324 @@
+//! Whether a server would start with its settings, without one being started.
+
+use crate::address;
+use crate::config::Config;
+use crate::descriptors;
+use crate::directory::{DataDirectory, Looked};
+use crate::error::{ConfigError, ServerError};
+use crate::file_system::{self, FileSystem};
+use crate::host::Host;
+use crate::server::SOCKET_PATH_BYTES_MAX;
+use net::NetError;
+use rustix::fs::{Access, access};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// The share of a file system that may be in use without a word about it, of 100.
+const FULL_PERCENT: u64 = 90;
+/// Fewer open files than this are soon used up by connections and segments.
+const FILES_FEW: u64 = 4096;
+
+/// What was found of one thing that a start needs.
+#[derive(Debug)]
+pub struct Finding {
+    /// What was looked at: the key of a setting, or `memory`, `files`.
+    pub subject: &'static str,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What came of a look.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Nothing is in the way; what was found.
+    Fine(String),
+    /// A start goes on, and an operator should know this.
+    Caution(String),
+    /// A start fails.
+    Wrong(ServerError),
+}
+
+/// Says what a start with these settings would meet. Changes nothing: no file is made, and the data is
+/// not read, of which a start alone can tell what it has lost. A port is bound for a moment, and the lock of
+/// the directory, if there is one, is held shared for a moment.
+pub fn check(config: &Config) -> Vec<Finding> {
+    let mut findings = Findings(Vec::new());
+    if let Err(error) = config.validate() {
+        findings.wrong("settings", error.into());
+        return findings.0;
+    }
+    for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {
+        if let Err(error) = cores.place(|| ()) {
+            let why = error.to_string();
+            let key_text = key.to_owned();
+            findings.wrong(key, ConfigError::Value { key: key_text, why }.into());
+        }
+    }
+    let is_free = findings.directory(config);
+    if is_free {
+        findings.addresses(config);
+    } else {
+        findings.caution(
+            "listen",
+            "not tried: the server that has the directory may listen there".to_owned(),
+        );
+    }
+    if let Some(path) = &config.group_file {
+        findings.group_file(path);
+    }
+    findings.memory(config.memory_bytes_max, memory_bytes());
+    findings.files(descriptors::most());
+    findings.0
+}
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, subject: &'static str, verdict: Verdict) {
+        self.0.push(Finding { subject, verdict });
+    }
+
+    fn fine(&mut self, subject: &'static str, what: String) {
+        self.add(subject, Verdict::Fine(what));
+    }
+
+    fn caution(&mut self, subject: &'static str, what: String) {
+        self.add(subject, Verdict::Caution(what));
+    }
+
+    fn wrong(&mut self, subject: &'static str, error: ServerError) {
+        self.add(subject, Verdict::Wrong(error));
+    }
+
+    /// Whether nobody has it.
+    fn directory(&mut self, config: &Config) -> bool {
+        const SUBJECT: &str = "directory";
+        let path = &config.directory;
+        let looked = DataDirectory::look(path, &Host::this(), config.take_over);
+        let is_free = !matches!(looked, Err(ServerError::Locked { .. }));
+        let lies_in = match looked {
+            Ok(Looked::Absent) => match nearest(path) {
+                Ok(there) => {
+                    self.fine(SUBJECT, format!("{} is made by the start", path.display()));
+                    there
+                }
+                Err(error) => {
+                    self.wrong(SUBJECT, error);
+                    return is_free;
+                }
+            },
+            Ok(Looked::Empty) => {
+                self.fine(SUBJECT, format!("{} is empty", path.display()));
+                path.clone()
+            }
+            Ok(Looked::Known(id)) => {
+                self.fine(SUBJECT, format!("{} has the id {id}", path.display()));
+                path.clone()
+            }
+            Err(error) => {
+                self.wrong(SUBJECT, error);
+                path.clone()
+            }
+        };
+        let Ok(file_system) = FileSystem::of(&lies_in) else {
+            return is_free;
+        };
+        if let Some(caution) = file_system.caution {
+            self.caution(
+                SUBJECT,
+                format!("careful with {}: {caution}", file_system.name),
+            );
+        }
+        if let Some(space) = file_system::space(&lies_in) {
+            let used = space.total_bytes - space.free_bytes;
+            let what = format!(
+                "{} of {} bytes are free on {}",
+                space.free_bytes, space.total_bytes, file_system.name
+            );
+            match used.saturating_mul(100) >= space.total_bytes.saturating_mul(FULL_PERCENT) {
+                true => self.caution(SUBJECT, what),
+                false => self.fine(SUBJECT, what),
+            }
+        }
+        is_free
+    }
+
+    fn addresses(&mut self, config: &Config) {
+        for address in &config.listen {
+            let tried = match address::socket_path(address) {
+                Some(path) => try_socket(Path::new(path)),
+                None => try_tcp(address),
+            };
+            match tried {
+                Ok(()) => self.fine("listen", format!("{address} is free")),
+                Err(source) => {
+                    let address = address.clone();
+                    self.wrong("listen", ServerError::Listen { address, source });
+                }
+            }
+        }
+        let is_socket = |address: &String| address::socket_path(address).is_some();
+        if config.no_unix_socket || config.listen.iter().any(is_socket) {
+            return;
+        }
+        // One whose path is too long, or that a shared file system does not take, lies elsewhere.
+        let path = config.directory.join("thalweg.sock");
+        if !config.directory.is_dir() || path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            return;
+        }
+        let address = format!("unix://{}", path.display());
+        match try_socket(&path) {
+            Ok(()) => self.fine("listen", format!("{address} is free")),
+            Err(source) if config.listen.is_empty() => {
+                self.wrong("listen", ServerError::Listen { address, source });
+            }
+            Err(source) => self.caution("listen", format!("{address}: {source}")),
+        }
+    }
+
+    fn group_file(&mut self, path: &Path) {
+        const SUBJECT: &str = "group_file";
+        let failed = |source| ServerError::File {
+            attempt: format!("writing {}", path.display()),
+            source,
+        };
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let is_other = std::fs::symlink_metadata(path).is_ok_and(|found| {
+            let kind = found.file_type();
+            !kind.is_file() && !kind.is_symlink()
+        });
+        match writable(parent) {
+            Err(error) => self.wrong(SUBJECT, failed(error)),
+            Ok(()) if is_other => {
+                self.wrong(
+                    SUBJECT,
+                    failed(io::Error::other("what is there is no file")),
+                );
+            }
+            Ok(()) => self.fine(SUBJECT, format!("{} can be written", path.display())),
+        }
+    }
+
+    fn memory(&mut self, wanted: u64, there: Option<u64>) {
+        let Some(there) = there else { return };
+        let what =
+            format!("memory_bytes_max is {wanted} of {there} bytes of this host or its group");
+        match wanted > there {
+            true => self.caution(
+                "memory",
+                format!("{what}: the system may end the server when it is used"),
+            ),
+            false => self.fine("memory", what),
+        }
+    }
+
+    fn files(&mut self, most: Option<u64>) {
+        match most {
+            Some(most) if most < FILES_FEW => self.caution(
+                "files",
+                format!(
+                    "this process may have {most} files open: connections are dropped beyond that"
+                ),
+            ),
+            Some(most) => self.fine("files", format!("this process may have {most} files open")),
+            None => self.fine("files", "no limit of open files".to_owned()),
+        }
+    }
+}
+
+/// The directory in which one is made that is not there, if it can be made.
+fn nearest(path: &Path) -> Result<PathBuf, ServerError> {
+    let failed = |source| ServerError::File {
+        attempt: format!("making {}", path.display()),
+        source,
+    };
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    let there = absolute.ancestors().find(|path| path.exists());
+    let there = there.unwrap_or(Path::new("/"));
+    writable(there).map_err(failed)?;
+    Ok(there.to_owned())
+}
+
+fn writable(directory: &Path) -> io::Result<()> {
+    if !std::fs::metadata(directory)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+}
+
+fn try_tcp(address: &str) -> Result<(), NetError> {
+    let authority = address.trim_start_matches("tcp://");
+    match TcpListener::bind(authority) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(NetError::Address(format!("{address}: {error}"))),
+    }
+}
+
+/// As the start does: a socket that a dead server left is replaced, nothing else is.
+fn try_socket(path: &Path) -> Result<(), NetError> {
+    let refuse = |why: String| Err(NetError::Address(format!("{}: {why}", path.display())));
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    if let Err(error) = writable(parent) {
+        return refuse(error.to_string());
+    }
+    match std::fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(found) if !found.file_type().is_socket() => {
+            refuse("what is there is no socket, and stays".to_owned())
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => refuse("a server listens there".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            Err(error) => refuse(error.to_string()),
+        },
+    }
+}
+
+/// How much memory this process can have: what the host has, or less, where its control groups say so.
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.split_whitespace().next()?.parse().ok()?;
+    let mut least = kib << 10;
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let root = Path::new("/sys/fs/cgroup");
+    for group in Path::new(group.unwrap_or_default()).ancestors() {
+        let text = std::fs::read_to_string(root.join(group).join("memory.max"));
+        // `max` is no limit.
+        if let Some(limit) = text.ok().and_then(|text| text.trim().parse().ok()) {
+            least = least.min(limit);
+        }
+    }
+    Some(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_files_are_cautions_when_there_is_too_little() {
+        let mut findings = Findings(Vec::new());
+        findings.memory(10, Some(9));
+        findings.memory(9, Some(9));
+        findings.memory(9, None);
+        findings.files(Some(100));
+        findings.files(None);
+        let cautions: Vec<bool> = findings
+            .0
+            .iter()
+            .map(|finding| matches!(finding.verdict, Verdict::Caution(_)))
+            .collect();
+        assert_eq!(cautions, [true, false, true, false]);
+        assert!(memory_bytes() > Some(0));
+    }
+}

@@ -1,0 +1,165 @@
+//! What an operator does with a server besides running it: settings looked at and checked.
+
+use crate::rig;
+
+use rig::{Rig, files};
+use serde_json::Value;
+
+/// What `serve --check` found, by subject: the verdict and what it says.
+fn findings(lines: &[Value], subject: &str) -> Vec<(String, String)> {
+    let text = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
+    lines
+        .iter()
+        .filter(|line| line["subject"] == subject)
+        .map(|line| (text(line, "verdict"), text(line, "what")))
+        .collect()
+}
+
+#[test]
+fn a_check_says_what_a_start_would_meet_and_changes_nothing() {
+    let rig = Rig::default();
+    let check = |more: &[&str]| rig.run(&[&["serve", "data", "--check", "--json"], more].concat());
+    let lines = check(&[]).json();
+    let found = &findings(&lines, "directory")[0];
+    assert_eq!(found.0, "ok");
+    assert!(found.1.contains("is made by the start"), "{found:?}");
+    assert!(!rig.path("data").exists());
+
+    let server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);
+    let port = server.endpoints()[0].clone();
+    let before = files(&rig.path(""));
+    let ran = check(&[]).exits(6);
+    assert!(
+        ran.stdout.contains(&format!("process {} on", server.pid())),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(files(&rig.path("")), before);
+    // Another directory, whose address is taken.
+    let other = ["serve", "other", "--check", "--listen", &port];
+    let ran = rig.run(&other).exits(1);
+    assert!(ran.stdout.contains("error    listen: "), "{}", ran.stdout);
+    assert!(ran.stdout.contains(&port), "{}", ran.stdout);
+    // What is wrong besides that a server runs is worse than that.
+    let ran = check(&["--group-file", "nowhere/thalweg.json"]).exits(1);
+    assert!(
+        ran.stdout.contains("nowhere/thalweg.json"),
+        "{}",
+        ran.stdout
+    );
+
+    // The server did not notice, and its end leaves what starts again.
+    let (status, log) = server.terminate();
+    assert!(status.success(), "{log}");
+    let before = files(&rig.path(""));
+    let lines = check(&["--listen", &port]).json();
+    assert!(
+        findings(&lines, "listen")
+            .iter()
+            .all(|found| found.0 == "ok"),
+        "{lines:?}"
+    );
+    assert_eq!(files(&rig.path("")), before);
+}
+
+#[test]
+fn a_check_names_what_is_wrong() {
+    let rig = Rig::default();
+    std::fs::write(rig.path("thalweg.toml"), "disk_thread = 2\n").unwrap();
+    let ran = rig.run(&["serve", "--check", "--config", "thalweg.toml"]);
+    assert!(ran.exits(2).stderr.contains("did you mean `disk_threads`?"));
+    std::fs::create_dir(rig.path("thesis")).unwrap();
+    std::fs::write(rig.path("thesis/thesis.tex"), "x").unwrap();
+    let ran = rig.run(&["serve", "thesis", "--check"]).exits(1);
+    assert!(
+        ran.stdout.contains("it is no data directory"),
+        "{}",
+        ran.stdout
+    );
+    let ran = rig.run(&["serve", "data", "--check", "--memory-bytes-max", "1000TiB"]);
+    let text = ran.ok();
+    assert!(text.contains("warning  memory: "), "{text}");
+    let socket = format!("unix://{}", rig.path("thesis/thesis.tex").display());
+    let ran = rig
+        .run(&["serve", "data", "--check", "--listen", &socket])
+        .exits(1);
+    assert!(ran.stdout.contains("is no socket"), "{}", ran.stdout);
+}
+
+#[test]
+fn settings_are_shown_with_where_they_come_from() {
+    let rig = Rig::default();
+    std::fs::write(
+        rig.path("thalweg.toml"),
+        "disk_threads = 2\nheartbeat_ms = 500\n",
+    )
+    .unwrap();
+    let shown = rig
+        .thalweg(&[
+            "config",
+            "show",
+            "--config",
+            "thalweg.toml",
+            "--json",
+            "--spin-us",
+            "5",
+        ])
+        .env("THALWEG_HEARTBEAT_MS", "600")
+        .output()
+        .unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    let rows = rig::json_lines(&String::from_utf8(shown.stdout).unwrap());
+    let row = |key: &str| {
+        let row = rows.iter().find(|row| row["key"] == key).unwrap();
+        let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
+        [text("value"), text("kind"), text("source"), text("from")]
+    };
+    assert_eq!(row("disk_threads"), ["2", "count", "file", "thalweg.toml"]);
+    assert_eq!(
+        row("heartbeat_ms"),
+        ["600", "milliseconds", "environment", "THALWEG_HEARTBEAT_MS"]
+    );
+    assert_eq!(row("spin_us"), ["5", "microseconds", "flag", "--spin-us"]);
+    assert_eq!(row("memory_bytes_max"), ["1GiB", "bytes", "default", "-"]);
+
+    // What cannot hold together is shown, and an error.
+    let ran = rig
+        .run(&["config", "show", "--payload-bytes-max", "2GiB"])
+        .exits(2);
+    assert!(ran.stdout.contains("payload_bytes_max"), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("does not fit into memory_bytes_max"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn the_example_is_a_file_that_a_server_takes_and_that_sets_nothing() {
+    let rig = Rig::default();
+    let example = rig.run(&["config", "example"]).ok();
+    std::fs::write(rig.path("thalweg.toml"), &example).unwrap();
+    let rows = rig
+        .run(&["config", "show", "--config", "thalweg.toml", "--json"])
+        .json();
+    assert!(
+        rows.iter().all(|row| row["source"] == "default"),
+        "{rows:?}"
+    );
+    // A line that is taken in counts.
+    let edited = example.replace("#disk_threads = 4", "disk_threads = 7");
+    assert_ne!(edited, example);
+    std::fs::write(rig.path("thalweg.toml"), edited).unwrap();
+    let shown = rig
+        .run(&["config", "show", "--config", "thalweg.toml"])
+        .ok();
+    let line = shown
+        .lines()
+        .find(|line| line.starts_with("disk_threads"))
+        .unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(
+        words,
+        ["disk_threads", "7", "count", "file", "thalweg.toml"]
+    );
+}
