@@ -41,7 +41,7 @@ setup: ## get this machine ready for tests (called by the others)
 wheel: setup ## build the Python wheel and install it into .venv
 	@scripts/wheel
 
-install: ## the C and C++ library, into PREFIX=/usr/local
+install: ## the command, its manual pages, completions and units, and the C and C++ library, into PREFIX=/usr/local
 	@scripts/install $(or $(PREFIX),/usr/local)
 
 clean: ## remove everything that was built

@@ -36,6 +36,7 @@ impl Draining<'_> {
             return;
         }
         *self.stage = Drain::Finishing;
+        self.ctx.outputs.push_back(Output::Draining);
         let at = self.ctx.now.monotonic + self.ctx.options.limits.drain_timeout;
         self.ctx.timers.insert(at, Timer::Drain);
         self.sessions.drain(self.ctx);

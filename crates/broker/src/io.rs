@@ -171,6 +171,8 @@ pub enum Output {
     Job { job: JobId, work: Job },
     /// A line for the server's log.
     Report(Line),
+    /// A drain has begun, by [`Input::Drain`] or because a client asked for it.
+    Draining,
     /// After [`Input::Drain`]: everything is closed cleanly, the executor may end.
     Drained,
 }

@@ -53,6 +53,7 @@ pub struct Executor<E> {
     inline: VecDeque<(StorageId, OperationToken, Result<Outcome, DiskError>)>,
     /// Empty between calls; its memory is reused.
     done: Vec<Input>,
+    draining: bool,
     drained: bool,
 }
 
@@ -80,6 +81,7 @@ impl<E: Environment> Executor<E> {
             outbox: Vec::new(),
             inline: VecDeque::new(),
             done: Vec::new(),
+            draining: false,
             drained: false,
         };
         executor.carry_out_all();
@@ -104,6 +106,11 @@ impl<E: Environment> Executor<E> {
     /// Ends it, closing nothing. What the node still wanted done is dropped.
     pub fn into_environment(self) -> E {
         self.environment
+    }
+
+    /// Whether a drain has begun, whoever asked for it.
+    pub fn is_draining(&self) -> bool {
+        self.draining
     }
 
     /// Whether the node has closed everything after [`Input::Drain`].
@@ -350,6 +357,7 @@ impl<E: Environment> Executor<E> {
             }
             Output::Job { job, work } => self.environment.start_job(job, work),
             Output::Report(line) => self.environment.report(&line),
+            Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
             network => {
                 if let Output::Send { link, message } = &network {

@@ -22,7 +22,7 @@ use memory::thread::JoinHandle;
 use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use wire::{DirectoryId, ServerInstance};
 
@@ -44,7 +44,37 @@ pub struct Server {
     drain_timeout: Duration,
     handle: DrainHandle,
     counters: Arc<Counters>,
+    ending: Arc<Ending>,
     thread: Option<JoinHandle<Result<(), ServerError>>>,
+}
+
+/// Whether a server has begun to end.
+#[derive(Debug, Default)]
+struct Ending {
+    begun: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Ending {
+    fn begin(&self) {
+        *self.begun.lock().expect("no holder panics here") = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let begun = self.begun.lock().expect("no holder panics here");
+        let begun = self.changed.wait_while(begun, |begun| !*begun);
+        drop(begun.expect("no holder panics here"));
+    }
+}
+
+/// Says that the server ends when it is dropped, however its thread ended.
+struct Ends(Arc<Ending>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.begin();
+    }
 }
 
 /// Asks a server to drain, from any thread.
@@ -181,12 +211,14 @@ impl Server {
         };
         let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
         let slice = Duration::from_micros(config.slice_us.into());
+        let ending = Arc::<Ending>::default();
+        let ends = Ends(ending.clone());
         let thread = place("cores", &config.cores, || {
             memory::thread::spawn("thalweg-node", move || {
                 if !slice.is_zero() {
                     report_slice(&log, slice, memory::set_time_slice(slice));
                 }
-                let ended = log.scope(|| run(executor, directory, group_file));
+                let ended = log.scope(|| run(executor, directory, group_file, ends));
                 log.flush_all();
                 ended
             })
@@ -199,6 +231,7 @@ impl Server {
             drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
             handle: DrainHandle { shutdown, waker },
             counters,
+            ending,
             thread: Some(thread),
         })
     }
@@ -241,6 +274,12 @@ impl Server {
     pub fn drain(mut self, timeout: Duration) -> Result<(), ServerError> {
         self.handle.drain(timeout);
         self.join()
+    }
+
+    /// Waits until it has begun to end: somebody asked for a drain, by a [`DrainHandle`] or as a
+    /// client, or it ended on its own. [`Server::wait`] waits for the rest.
+    pub fn wait_for_drain(&self) {
+        self.ending.wait();
     }
 
     /// Waits until it has ended: drained by a [`DrainHandle`] or a client.
@@ -296,10 +335,11 @@ fn run(
     executor: Executor<System>,
     directory: DataDirectory,
     group_file: Option<GroupFile>,
+    ends: Ends,
 ) -> Result<(), ServerError> {
     // The executor is gone after this, and with it listeners and disk threads:
     // nothing touches the directory any more.
-    let end = system::run(executor).map_err(net_system)?;
+    let end = system::run(executor, || ends.0.begin()).map_err(net_system)?;
     match end {
         // As after a death: group file and owner's record stay behind.
         End::Killed => Ok(()),

@@ -336,11 +336,18 @@ struct Draining {
     timeout: Duration,
 }
 
-/// Runs an executor until it is drained or killed.
-pub fn run(mut executor: Executor<System>) -> Result<End, NetError> {
+/// Runs an executor until it is drained or killed. Calls `drain_begins` when a drain begins,
+/// whoever asked for it.
+pub fn run(mut executor: Executor<System>, drain_begins: impl FnOnce()) -> Result<End, NetError> {
+    let mut drain_begins = Some(drain_begins);
     let mut draining: Option<Draining> = None;
     loop {
         executor.turn();
+        if executor.is_draining()
+            && let Some(begins) = drain_begins.take()
+        {
+            begins();
+        }
         if executor.is_drained() {
             executor.flush_finally();
             return Ok(match executor.node().unclean() {

@@ -184,6 +184,7 @@ fn a_client_can_ask_for_the_end() {
     let driver = connect(&server);
     push(&create(&driver, "t", Durability::Written), &["1"]);
     driver.shutdown_server().unwrap();
+    server.wait_for_drain();
     server.wait().unwrap();
     assert_eq!(read(&connect(&embedded(directory.path())), "t", 1), ["1"]);
 }

@@ -24,7 +24,8 @@ pub enum Command {
     /// Prints one line with the addresses when it is ready, and writes the group file. SIGTERM or
     /// SIGINT drains it: it finishes what it has taken, refuses the rest and closes its data. A
     /// second signal ends it at once. SIGHUP, SIGUSR1 and SIGUSR2 are reported on standard error and
-    /// do nothing else: a server outlives the terminal that it was started from.
+    /// do nothing else: a server outlives the terminal that it was started from. A service manager
+    /// that sets NOTIFY_SOCKET is told when it serves and when it drains.
     Serve(ServeArgs),
     /// Show the settings that a server would have, or an example of a file with them
     #[command(subcommand)]

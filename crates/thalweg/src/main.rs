@@ -13,6 +13,7 @@ mod event_json;
 mod examination;
 mod failure;
 mod interrupt;
+mod notify;
 mod output;
 mod progress;
 #[cfg(test)]

@@ -2,8 +2,11 @@
 
 use crate::rig;
 
-use rig::{Rig, signal};
+use rig::{Rig, WATCHDOG, signal, wait};
 use rustix::process::Signal;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Stdio;
 
 /// Each start is another chance for a signal to come at a bad moment.
 const ROUNDS: u32 = 50;
@@ -59,4 +62,87 @@ fn a_server_outlives_its_standard_error() {
     rig.run(&["topic", "create", "t"]).ok();
     let (status, _) = server.terminate();
     assert_eq!(status.code(), Some(0));
+}
+
+/// What a server tells a service manager until it has ended, drained by a signal after it said
+/// that it is ready.
+fn told(rig: &Rig, socket: &UnixDatagram, name: &str) -> Vec<String> {
+    socket.set_read_timeout(Some(WATCHDOG)).unwrap();
+    let mut server = rig
+        .thalweg(&["serve", "data"])
+        .env("NOTIFY_SOCKET", name)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut messages = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let bytes = socket.recv(&mut buffer).expect("the server says something");
+        let message = String::from_utf8(buffer[..bytes].to_vec()).unwrap();
+        let (ready, stopping) = (
+            message.starts_with("READY=1\n"),
+            message.starts_with("STOPPING=1\n"),
+        );
+        messages.push(message);
+        if ready {
+            assert!(rig.group_file().exists());
+            rig.run(&["topic", "list"]).ok();
+            signal(server.id(), Signal::TERM);
+        }
+        if stopping {
+            break;
+        }
+    }
+    assert!(wait(&mut server).success());
+    messages
+}
+
+#[test]
+fn a_service_manager_is_told_when_a_server_serves_and_when_it_drains() {
+    let rig = Rig::default();
+    let path = rig.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let messages = told(&rig, &socket, path.to_str().unwrap());
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert_eq!(messages[0], "STATUS=opening data");
+    assert!(
+        messages[1].contains("\nSTATUS=serving data at unix://"),
+        "{messages:?}"
+    );
+    assert_eq!(
+        messages[2],
+        "STOPPING=1\nSTATUS=draining, for at most 30 s\nEXTEND_TIMEOUT_USEC=45000000"
+    );
+    // An abstract socket, as in containers; the name is of this test alone.
+    let name = path.to_str().unwrap().as_bytes();
+    let socket = SocketAddr::from_abstract_name(name).unwrap();
+    let socket = UnixDatagram::bind_addr(&socket).unwrap();
+    let messages = told(&rig, &socket, &format!("@{}", path.display()));
+    assert!(
+        messages
+            .iter()
+            .any(|message| message.starts_with("READY=1\n"))
+    );
+}
+
+#[test]
+fn a_service_manager_that_is_gone_does_not_keep_a_server_from_serving() {
+    for name in ["/nowhere/notify", "relative", "@nobody-listens-here"] {
+        let rig = Rig::default();
+        let mut server = rig
+            .thalweg(&["serve", "data"])
+            .env("NOTIFY_SOCKET", name)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let list = ["topic", "list", "--connect-timeout", "100"];
+        rig.run(&list).ok();
+        signal(server.id(), Signal::TERM);
+        assert!(wait(&mut server).success());
+        let mut log = String::new();
+        std::io::Read::read_to_string(&mut server.stderr.take().unwrap(), &mut log).unwrap();
+        assert!(log.contains("NOTIFY_SOCKET"), "{log}");
+    }
 }

@@ -274,6 +274,7 @@ impl World {
                     self.job_done(job, result);
                 }
                 Output::Report(line) => self.lines.push(line.text),
+                Output::Draining => {}
                 Output::Drained => self.drained = true,
             }
         }

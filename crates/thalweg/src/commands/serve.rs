@@ -2,6 +2,7 @@
 
 use crate::failure::{About, Code, Failure};
 use crate::interrupt::DrainOnSignal;
+use crate::notify::Notifier;
 use crate::output::{self, Output};
 use crate::settings::SettingsArgs;
 use clap::{Args, ValueEnum};
@@ -9,6 +10,9 @@ use serde_json::json;
 use server::{Config, LevelFilter, LogRecord, Server, ServerLog, Verdict};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// How long the end may take beyond the drain, before a service manager loses its patience.
+const CLOSING: Duration = Duration::from_secs(15);
 
 /// What `thalweg serve` takes.
 #[derive(Debug, Args)]
@@ -100,6 +104,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         LogFormat::Json => output::log_json,
     };
     let log = ServerLog::new(args.log_level.filter(), write);
+    let manager = Notifier::from_environment();
+    manager.status(&format!("opening {directory}"));
     let server = Server::start(config, log).about(&directory)?;
     signals.server_runs(server.drain_handle(), drain_timeout);
     let mut output = Output::new(args.json);
@@ -116,6 +122,12 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     )?;
     output.flush()?;
     drop(output);
+    manager.ready(&format!("serving {directory} at {}", endpoints.join(" ")));
+    server.wait_for_drain();
+    manager.stopping(
+        &format!("draining, for at most {} s", drain_timeout.as_secs_f64()),
+        drain_timeout + CLOSING,
+    );
     server.wait().about(&directory)?;
     Ok(ExitCode::SUCCESS)
 }
