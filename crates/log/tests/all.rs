@@ -8,6 +8,7 @@ mod faults;
 mod full_memory;
 mod golden;
 mod later_version;
+mod live_copy;
 mod lost_end;
 mod memory_retention;
 mod opening;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod backup;
 mod check;
 pub mod config;
 mod descriptors;
@@ -30,6 +31,7 @@ mod strangers;
 mod system;
 mod value;
 
+pub use backup::{Backup, back_up};
 pub use check::{Finding, Verdict, check};
 pub use config::Config;
 pub use directory::{DataDirectory, Looked, TOKEN_BYTES};

@@ -79,6 +79,13 @@ pub enum Command {
     /// Reads every batch of the topics and verifies it, and compares producers' journals, gap
     /// records and cursors with it. Exits with 3 if anything is lost, doubled or unexplained.
     Audit(AuditArgs),
+    /// Copy a data directory, also while a server has it, into one that a server can start on
+    ///
+    /// The copy holds every event that was stored when the backup began, and some that came during it. It
+    /// is opened once, and what it holds is printed. It has an id and a token of its own; starting a server on
+    /// it is the restore. Topics in memory are in it without their events. The server is not asked and goes
+    /// on meanwhile; none may start on the directory during the backup.
+    Backup(BackupArgs),
     /// Measure the event path beside the limits of the machine
     ///
     /// Starts a server of its own, on a directory of its own.
@@ -619,6 +626,17 @@ pub struct AuditArgs {
     pub journal: Vec<PathBuf>,
     #[command(flatten)]
     pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The data directory to copy
+    pub from: PathBuf,
+    /// Where to: a directory that is empty or not there
+    pub to: PathBuf,
+    /// Print JSON: a line for each topic, and one for the whole
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -54,6 +54,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::View(args) => commands::view::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Audit(args) => commands::audit::run(&args),
+        Command::Backup(args) => commands::backup::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(command) => commands::bench::run(command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => commands::doctor::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),

@@ -42,6 +42,23 @@ impl Progress {
         Self { bar }
     }
 
+    /// Of partitions, of which it is not known how many there are.
+    pub fn partitions(what: &str) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+        let template = "{msg} {spinner} {human_pos} partitions{prefix}";
+        let style = ProgressStyle::with_template(template).expect("the template is constant");
+        let bar = ProgressBar::with_draw_target(None, target).with_style(style);
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(TICK);
+        Self { bar }
+    }
+
+    /// So many partitions with so many bytes are done.
+    pub fn at(&self, partitions: u64, bytes: u64) {
+        self.bar.set_prefix(format!(", {bytes} bytes"));
+        self.bar.set_position(partitions);
+    }
+
     /// It has come this much further.
     pub fn add(&self, count: u64) {
         self.bar.inc(count);

@@ -4,6 +4,7 @@
 mod rig;
 
 mod audit;
+mod backup;
 mod bench;
 mod commands;
 mod doctor;

@@ -1,0 +1,232 @@
+//! Backups of data directories, and starts on them.
+
+use crate::rig;
+
+use rig::{Rig, signal, wait};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Lines of numbers, as metadata.
+fn numbers(range: std::ops::Range<u64>) -> String {
+    range.map(|number| format!("{number}\n")).collect()
+}
+
+/// The metadata of each event that a consumer gets now. A gap that it meets is where a life has
+/// ended, and has lost nothing.
+fn consume(rig: &Rig, topic: &str, name: &str) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for line in rig.run(&["consume", topic, "-n", name]).json() {
+        match line["metadata"].as_u64() {
+            Some(number) => numbers.push(number),
+            None => assert!(
+                line["type"] == "gap" && line["first"] == line["end"],
+                "{line}"
+            ),
+        }
+    }
+    numbers
+}
+
+/// Ends a load, however its test ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_backup_beside_a_load_has_all_that_was_acknowledged_and_goes_on() {
+    const BEFORE: u64 = 5000;
+    const MEANWHILE: u64 = 2000;
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    let small = ["--storage-config", r#"{"segment_bytes": 30000}"#];
+    for (topic, durability) in [("w", "written"), ("s", "synced"), ("short", "written")] {
+        let definition = format!(r#"{{"durability": "{durability}"}}"#);
+        let create = ["topic", "create", topic, "--definition", &definition];
+        rig.run(&[&create[..], &small].concat()).ok();
+        rig.run_with(&["produce", topic], numbers(0..BEFORE)).ok();
+    }
+    rig.run(&["topic", "alter", "short", "--retention", "100KiB"])
+        .ok();
+    assert_eq!(consume(&rig, "w", "done").len() as u64, BEFORE);
+    rig.run(&["consume", "s", "-n", "half", "--max", "2500"])
+        .ok();
+
+    let over = AtomicBool::new(false);
+    let copies: Vec<Rig> = std::thread::scope(|scope| {
+        let (rig, over) = (&rig, &over);
+        for topic in ["w", "s", "short"] {
+            scope.spawn(move || {
+                let mut next = BEFORE;
+                while !over.load(Ordering::Relaxed) {
+                    let lines = numbers(next..next + MEANWHILE);
+                    // Each time in another epoch of the same producer.
+                    let name = ["produce", topic, "--name", "load"];
+                    rig.run_with(&name, lines).ok();
+                    next += MEANWHILE;
+                }
+            });
+        }
+        let _ends = Ends(over);
+        // Its cursor moves on all the while, also beyond what a backup has of the topic.
+        let mut follower = rig
+            .thalweg(&[
+                "consume",
+                "w",
+                "-n",
+                "done",
+                "--follow",
+                "--reconnect-timeout",
+                "5",
+            ])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let copies = (0..5).map(|round| {
+            let copy = Rig::default();
+            let to = copy.path("data");
+            let lines = rig
+                .run(&["backup", "data", to.to_str().unwrap(), "--json"])
+                .json();
+            let whole = lines.last().unwrap();
+            assert_eq!(whole["topics"], 3, "round {round}: {lines:?}");
+            let of = |topic: &str| lines.iter().find(|line| line["topic"] == topic).unwrap();
+            for topic in ["w", "s"] {
+                assert!(of(topic)["events"].as_u64() >= Some(BEFORE), "{lines:?}");
+            }
+            copy
+        });
+        let copies = copies.collect();
+        over.store(true, Ordering::Relaxed);
+        signal(follower.id(), Signal::INT);
+        assert!(wait(&mut follower).success());
+        copies
+    });
+
+    for copy in &copies {
+        // The original still has its server: the copy is another directory.
+        let restored = copy.serve(&[]);
+        for topic in ["w", "s"] {
+            let found = consume(copy, topic, "fresh");
+            let expected: Vec<u64> = (0..found.len() as u64).collect();
+            assert!(
+                found == expected && found.len() as u64 >= BEFORE,
+                "{topic}: {}",
+                found.len()
+            );
+        }
+        // What is pushed to the copy reaches whoever was ahead of it.
+        let rest = consume(copy, "w", "done");
+        copy.run_with(&["produce", "w"], numbers(1_000_000..1_000_100))
+            .ok();
+        let new: Vec<u64> = (1_000_000..1_000_100).collect();
+        assert_eq!(
+            consume(copy, "w", "done"),
+            new,
+            "after {} events",
+            rest.len()
+        );
+        assert_eq!(consume(copy, "s", "half").first(), Some(&2500));
+        // The producer's next epoch is new to the partition as well: nothing of it is taken for known.
+        let load = ["produce", "s", "--name", "load"];
+        copy.run_with(&load, numbers(2_000_000..2_000_100)).ok();
+        let new: Vec<u64> = (2_000_000..2_000_100).collect();
+        assert_eq!(consume(copy, "s", "half"), new);
+        copy.run(&["audit"]).exits(0);
+        let (status, log) = restored.terminate();
+        assert!(status.success(), "{log}");
+        // And again, without a word about losses.
+        let restored = copy.serve(&[]);
+        copy.run_with(&["produce", "s"], "7\n").ok();
+        let (status, log) = restored.terminate();
+        assert!(status.success() && !log.contains("lost"), "{log}");
+    }
+    rig.run(&["audit"]).exits(0);
+    let (status, log) = server.terminate();
+    assert!(status.success(), "{log}");
+}
+
+#[test]
+fn a_backup_of_a_directory_at_rest_has_an_id_and_a_token_of_its_own() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t", "--partitions", "3"]).ok();
+    rig.run(&["topic", "create", "m", "--storage", "memory"])
+        .ok();
+    rig.run_with(&["produce", "t"], numbers(0..100)).ok();
+    server.terminate();
+    let copy = Rig::default();
+    let to = copy.path("data");
+    let text = rig.run(&["backup", "data", to.to_str().unwrap()]).ok();
+    assert!(
+        text.contains("2 topics, 4 partitions, 100 events"),
+        "{text}"
+    );
+    for name in ["directory.json", "token"] {
+        let of = |rig: &Rig| std::fs::read(rig.path("data").join(name)).unwrap();
+        assert_ne!(of(&rig), of(&copy), "{name}");
+    }
+    // A second one needs another place.
+    let refused = rig.run(&["backup", "data", to.to_str().unwrap()]).exits(1);
+    assert!(
+        refused.stderr.contains("is not empty"),
+        "{}",
+        refused.stderr
+    );
+    let _both = (rig.serve(&[]), copy.serve(&[]));
+    assert_eq!(consume(&copy, "t", "c").len(), 100);
+}
+
+#[test]
+fn what_is_no_data_directory_is_not_copied_and_a_backup_lies_outside() {
+    let rig = Rig::default();
+    std::fs::create_dir(rig.path("thesis")).unwrap();
+    let refused = rig.run(&["backup", "thesis", "copy"]).exits(1);
+    assert!(
+        refused.stderr.contains("it is no data directory"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!rig.path("copy").exists());
+    rig.serve(&[]).terminate();
+    let refused = rig.run(&["backup", "data", "data/copy"]).exits(1);
+    assert!(
+        refused.stderr.contains("lies in the directory"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn a_copy_by_hand_does_not_start_beside_its_original() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([rig.path("data"), rig.path("copy")])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let refused = rig.run(&["serve", "copy"]).exits(1);
+    for words in [
+        "it is a copy of",
+        "thalweg backup",
+        &format!("process {}", server.pid()),
+    ] {
+        assert!(
+            refused.stderr.contains(words),
+            "{words}: {}",
+            refused.stderr
+        );
+    }
+    let checked = rig.run(&["serve", "copy", "--check"]).exits(1);
+    assert!(
+        checked.stdout.contains("it is a copy of"),
+        "{}",
+        checked.stdout
+    );
+}
