@@ -1,4 +1,4 @@
-"""The code of the guide, of how-to pages, of a program's page and of the README runs as it stands there.
+"""The code of the guide, of how-to and operations pages, of a program's page and of the README runs as it stands there.
 
 `run_page.py` says what a page may contain. Every page gets an interpreter, an
 empty directory and, if it starts one, a server of its own.
@@ -21,6 +21,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    *sorted((ROOT / "docs" / "operations").glob("*.md")),
     ROOT / "docs" / "programs" / "tomography.md",
 ]
 
