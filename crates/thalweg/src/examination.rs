@@ -230,6 +230,10 @@ impl Examination<'_> {
         }
         let mut covered = stored;
         covered.extend(gaps.iter().map(|gap| gap.first.0..gap.end.0));
+        // What an earlier life had lost or dropped stays away in those that kept its offsets.
+        let earlier = facts.gaps.iter().map(|gap| (gap, gap.first.0..gap.end.0));
+        let earlier = earlier.filter(|(gap, range)| self.is_kept(gap.incarnation, range));
+        covered.extend(earlier.map(|(_, range)| range));
         for hole in holes(covered, 0..facts.end.0) {
             let what = "no event is there, and no gap says why".to_owned();
             self.find(FindingKind::Unexplained, now, hole, what);
@@ -715,6 +719,25 @@ mod tests {
         // What was kept is not excused by the loss of the rest.
         facts.batches.remove(0);
         assert!(kinds(&facts).contains(&FindingKind::Lost));
+    }
+
+    #[test]
+    fn what_retention_dropped_before_a_power_loss_stays_explained() {
+        let mut facts = sound();
+        facts.incarnation = Incarnation(2);
+        facts.cursors.clear();
+        facts.batches.remove(0);
+        facts.first = Offset(10);
+        facts.gaps = vec![
+            gap(0, 10, GapReason::Retention),
+            gap(30, 30, GapReason::PowerLoss),
+        ];
+        assert_eq!(examine(&facts).findings, []);
+        // It is not where the life took its offsets with it, nor without its gap.
+        facts.gaps[1].reason = GapReason::MemoryLost;
+        assert!(kinds(&facts).contains(&FindingKind::Unexplained));
+        facts.gaps = vec![gap(30, 30, GapReason::PowerLoss)];
+        assert!(kinds(&facts).contains(&FindingKind::Unexplained));
     }
 
     #[test]
