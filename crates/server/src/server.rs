@@ -218,7 +218,7 @@ impl Server {
                 if !slice.is_zero() {
                     report_slice(&log, slice, memory::set_time_slice(slice));
                 }
-                let ended = log.scope(|| run(executor, directory, group_file, ends));
+                let ended = log.scope(|| run(executor, directory, group_file, ends, &log));
                 log.flush_all();
                 ended
             })
@@ -336,10 +336,24 @@ fn run(
     directory: DataDirectory,
     group_file: Option<GroupFile>,
     ends: Ends,
+    log: &ServerLog,
 ) -> Result<(), ServerError> {
     // The executor is gone after this, and with it listeners and disk threads:
     // nothing touches the directory any more.
-    let end = system::run(executor, || ends.0.begin()).map_err(net_system)?;
+    let mut drained_from = Instant::now();
+    let drain_begins = || {
+        drained_from = Instant::now();
+        let line = "drain: nothing new is taken, what was taken is answered";
+        log.write_each(&Line::info(line.to_owned()));
+        ends.0.begin();
+    };
+    let end = system::run(executor, drain_begins).map_err(net_system)?;
+    if matches!(end, End::Drained) {
+        let took = drained_from.elapsed().as_secs_f64();
+        log.write_each(&Line::info(format!(
+            "drained in {took:.1} s: everything is closed"
+        )));
+    }
     match end {
         // As after a death: group file and owner's record stay behind.
         End::Killed => Ok(()),

@@ -146,3 +146,24 @@ fn a_service_manager_that_is_gone_does_not_keep_a_server_from_serving() {
         assert!(log.contains("NOTIFY_SOCKET"), "{log}");
     }
 }
+
+#[test]
+fn the_log_says_when_a_drain_begins_and_ends() {
+    let rig = Rig::default();
+    let mut server = rig
+        .thalweg(&["serve", "data"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let list = ["topic", "list", "--connect-timeout", "100"];
+    rig.run(&list).ok();
+    signal(server.id(), Signal::TERM);
+    assert!(wait(&mut server).success());
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut server.stderr.take().unwrap(), &mut log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let at = |words: &str| lines.iter().position(|line| line.contains(words));
+    let (begins, ends) = (at("drain: nothing new is taken"), at("drained in"));
+    assert!(begins.is_some() && begins < ends, "{log}");
+}
