@@ -192,7 +192,7 @@ impl Facts {
         }
         let topic = &self.topic.name;
         if self.name.is_empty() {
-            return self.of_topic();
+            return self.held_up().unwrap_or_else(|| self.of_topic());
         }
         if let Some(count) = self.unselected {
             return Explanation {
@@ -213,7 +213,8 @@ impl Facts {
                     self.name,
                     events(self.count())
                 ),
-                next: format!("thalweg consume {topic} --name {}", self.name),
+                // Not without --no-ack: what asks why must not move the cursor of whom it asks about.
+                next: format!("thalweg consume {topic} --name {} --no-ack", self.name),
             },
             Some(consumer) => match consumer.kind {
                 ConsumerKind::Queue => self.of_queue(consumer),
@@ -257,6 +258,28 @@ impl Facts {
         None
     }
 
+    /// Producers of a topic that keeps what consumers have not acknowledged, and is at its bound.
+    fn held_up(&self) -> Option<Explanation> {
+        let topic = &self.topic.name;
+        let partitions = self.status["partitions"].as_array().into_iter().flatten();
+        let count = |what: &str| -> u64 {
+            let partitions = partitions.clone();
+            partitions
+                .filter_map(|one| one["overflow"][what].as_u64())
+                .sum()
+        };
+        let (kept, refused) = (count("waiting_events"), count("refused_events"));
+        (kept > 0 && refused > 0).then(|| Explanation {
+            sentence: format!(
+                "Producers of {topic} were refused {}, for it keeps the {} that a consumer in \
+                 keep_until_acknowledged has not acknowledged.",
+                events(refused),
+                events(kept)
+            ),
+            next: format!("thalweg lag {topic}"),
+        })
+    }
+
     fn of_topic(&self) -> Explanation {
         let topic = &self.topic.name;
         let partitions = &self.topic.partitions;
@@ -295,9 +318,9 @@ impl Facts {
             if consumer.partitions.is_empty() {
                 return Explanation {
                     sentence: format!(
-                        "The {kind} {name} reads {topic} and has not acknowledged an event yet{}; begun with start \
-                         \"latest\", it gets only what comes later.",
-                        self.last_came(", of which the last came ")
+                        "The {kind} {name} reads {topic} and has not acknowledged an event yet{}: its program has not \
+                         called acknowledge, or it began with start \"latest\" and gets only what comes later.",
+                        self.last_came("; the last one came ")
                     ),
                     next: format!("thalweg cursor seek {topic} --name {name} --to beginning"),
                 };
@@ -320,7 +343,7 @@ impl Facts {
                     "The {kind} {name} is {} behind in {topic}, and no program reads under that name now.",
                     events(behind)
                 ),
-                next: format!("thalweg consume {topic} --name {name}"),
+                next: format!("thalweg consume {topic} --name {name} --no-ack"),
             };
         }
         let idle: Vec<_> = present
@@ -405,10 +428,7 @@ impl Facts {
                         _ => "a worker gets them as soon as it has room for more",
                     }
                 ),
-                next: match present {
-                    0 => format!("thalweg queue drain {topic} --name {name}"),
-                    _ => describe,
-                },
+                next: describe,
             };
         }
         if leased > 0 {

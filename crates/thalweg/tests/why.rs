@@ -237,7 +237,45 @@ fn of_a_queue_that_nobody_works_off() {
     why(
         &rig,
         &["t", "farm"],
-        &["ready", "no member", "no worker asks", "queue drain t"],
+        &["ready", "no member", "no worker asks", "queue describe t"],
+    );
+}
+
+/// The command that is named moves no cursor: whoever follows it takes nothing from whom it asks
+/// about.
+#[test]
+fn the_command_that_is_named_takes_nothing() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    fill(&rig, "t", 3);
+    rig.run(&["consume", "t", "-n", "away", "--max", "1"]).ok();
+    for name in ["new", "away"] {
+        let said = rig.run(&["why", "t", name]).ok();
+        let (_, next) = said.trim_end().split_once("\nnext: thalweg ").unwrap();
+        rig.run(&next.split(' ').collect::<Vec<_>>()).ok();
+    }
+    let lag = rig.run(&["lag", "t", "--json"]).json();
+    assert_eq!(lag.len(), 1, "{lag:?}");
+    assert_eq!(
+        (&lag[0]["name"], &lag[0]["lag"]),
+        (&"away".into(), &2.into())
+    );
+}
+
+#[test]
+fn of_producers_that_are_refused_because_somebody_is_behind() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let definition = r#"{"retention":{"count":2},"keep_until_acknowledged":["slow"],"overflow":{"type":"reject"}}"#;
+    rig.run(&["topic", "create", "t", "--definition", definition])
+        .ok();
+    fill(&rig, "t", 2);
+    rig.run_with(&["produce", "t"], "3\n").exits(1);
+    why(
+        &rig,
+        &["t"],
+        &["refused 1 event", "keeps the 2 events", "thalweg lag t"],
     );
 }
 
