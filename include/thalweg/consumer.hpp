@@ -411,7 +411,8 @@ public:
     thalweg_consumer *handle() const noexcept { return get(); }
 
 private:
-    thalweg_consumer *get() const noexcept { return handle_->get(); }
+    /* Null after a move: the call then throws, as those of other handles do. */
+    thalweg_consumer *get() const noexcept { return handle_ ? handle_->get() : nullptr; }
 
     [[noreturn]] void fail(const thalweg_error &error)
     {

@@ -110,6 +110,14 @@ try {
     queue.windDown(0s);
     queue.close(1min);
     consumer.flush(1min);
+    // What was moved from is refused, as of every handle.
+    auto moved = topic.consumer("moved");
+    const auto taken = std::move(moved);
+    try {
+        moved.pull(0ms);
+        require(false, "nothing is behind it");
+    } catch (const InvalidArgument &) {
+    }
     driver.close(1min);
     std::cout << "durations, and what is printed\n";
     return 0;
