@@ -34,8 +34,9 @@ static uint16_t pixel(size_t frame, size_t row, size_t column)
 // Returns the offset of the first frame: 0, or what an earlier run left behind.
 static uint64_t produce(const TopicHandle &topic)
 {
-    auto producer = topic.producer(BatchSize::Adaptive(), MaxNumBatches{4}, Ordering::Strict);
+    // What is lent stands before the producer, whose end may still send it.
     std::vector<std::vector<uint16_t>> frames;
+    auto producer = topic.producer(BatchSize::Adaptive(), MaxNumBatches{4}, Ordering::Strict);
     std::vector<Future<EventID>> futures;
     for (size_t frame = 0; frame < FRAMES; frame++) {
         std::vector<uint16_t> pixels(HEIGHT * WIDTH);

@@ -52,8 +52,9 @@ static void ask(Driver &driver)
     auto second = topic.queue("workers");
     std::thread one([&] { work(first, stop); }), two([&] { work(second, stop); });
 
-    auto requester = topic.requester();
+    // What is lent stands before the requester, whose end may still send it.
     std::vector<std::vector<double>> inputs;
+    auto requester = topic.requester();
     std::vector<Future<Event>> replies;
     for (size_t task = 0; task < TASKS; task++) {
         inputs.emplace_back(CELLS, static_cast<double>(task));
