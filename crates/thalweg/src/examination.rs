@@ -168,7 +168,7 @@ struct Examination<'a> {
     verdict: Verdict,
 }
 
-impl Examination<'_> {
+impl<'a> Examination<'a> {
     fn find(
         &mut self,
         kind: FindingKind,
@@ -203,16 +203,12 @@ impl Examination<'_> {
                 );
             }
         }
-        let gaps: Vec<&Gap> = facts
-            .gaps
-            .iter()
-            .filter(|gap| gap.incarnation == now)
-            .collect();
+        let gaps = self.gaps();
         for gap in &gaps {
             let range = gap.first.0..gap.end.0;
             if gap.reason == GapReason::Damaged {
                 let what = "stored bytes are damaged; a gap records it".to_owned();
-                self.find(FindingKind::Lost, now, range.clone(), what);
+                self.find(FindingKind::Lost, gap.incarnation, range.clone(), what);
             }
             for batch in stored.iter().filter(|batch| overlap(batch, &range)) {
                 let both = batch.start.max(range.start)..batch.end.min(range.end);
@@ -230,10 +226,6 @@ impl Examination<'_> {
         }
         let mut covered = stored;
         covered.extend(gaps.iter().map(|gap| gap.first.0..gap.end.0));
-        // What an earlier life had lost or dropped stays away in those that kept its offsets.
-        let earlier = facts.gaps.iter().map(|gap| (gap, gap.first.0..gap.end.0));
-        let earlier = earlier.filter(|(gap, range)| self.is_kept(gap.incarnation, range));
-        covered.extend(earlier.map(|(_, range)| range));
         for hole in holes(covered, 0..facts.end.0) {
             let what = "no event is there, and no gap says why".to_owned();
             self.find(FindingKind::Unexplained, now, hole, what);
@@ -280,7 +272,7 @@ impl Examination<'_> {
                     false => FindingKind::Disordered,
                 };
                 self.find(kind, facts.incarnation, batch.range(), what);
-            } else if !self.has_gap(facts.incarnation, &between) {
+            } else if !self.has_gap(&between) {
                 self.find(FindingKind::Lost, facts.incarnation, between, what);
             }
         }
@@ -295,11 +287,20 @@ impl Examination<'_> {
         self.facts.batches.iter().filter(same).count() > 1
     }
 
+    /// The gaps of the life, and those of earlier lives whose offsets it kept: what was lost or
+    /// dropped there stays away.
+    fn gaps(&self) -> Vec<&'a Gap> {
+        let holds = |gap: &&Gap| {
+            gap.incarnation == self.facts.incarnation
+                || self.is_kept(gap.incarnation, &(gap.first.0..gap.end.0))
+        };
+        self.facts.gaps.iter().filter(holds).collect()
+    }
+
     /// Whether a gap lies in `range`, be it one of unknown length.
-    fn has_gap(&self, incarnation: Incarnation, range: &Range<u64>) -> bool {
-        self.facts.gaps.iter().any(|gap| {
-            gap.incarnation == incarnation && gap.first.0 <= range.end && range.start <= gap.end.0
-        })
+    fn has_gap(&self, range: &Range<u64>) -> bool {
+        let mut gaps = self.gaps().into_iter();
+        gaps.any(|gap| gap.first.0 <= range.end && range.start <= gap.end.0)
     }
 
     /// No event was acknowledged at two places, no place for two events.
@@ -738,6 +739,45 @@ mod tests {
         assert!(kinds(&facts).contains(&FindingKind::Unexplained));
         facts.gaps = vec![gap(30, 30, GapReason::PowerLoss)];
         assert!(kinds(&facts).contains(&FindingKind::Unexplained));
+    }
+
+    #[test]
+    fn what_is_damaged_of_an_earlier_life_is_a_loss_in_the_next() {
+        let mut facts = sound();
+        facts.incarnation = Incarnation(2);
+        facts.cursors.clear();
+        facts.journal.clear();
+        facts.batches.remove(1);
+        facts.gaps = vec![
+            gap(10, 20, GapReason::Damaged),
+            gap(30, 30, GapReason::PowerLoss),
+        ];
+        // Once, with the life and the offsets of the gap: that explains the sequence numbers.
+        let damaged = Finding {
+            kind: FindingKind::Lost,
+            partition: PartitionIndex(0),
+            incarnation: NOW,
+            first: 10,
+            end: 20,
+            what: "stored bytes are damaged; a gap records it".to_owned(),
+        };
+        assert_eq!(examine(&facts).findings, [damaged]);
+        // At the end no sequence number tells of it.
+        facts.gaps[0] = gap(20, 30, GapReason::Damaged);
+        facts.batches = vec![batch(0, 0), batch(10, 10)];
+        assert_eq!(kinds(&facts), [FindingKind::Lost]);
+        // Nor does one of a life that damage ended.
+        facts.end = Offset(20);
+        facts.gaps = vec![gap(20, 20, GapReason::Damaged)];
+        assert_eq!(kinds(&facts), [FindingKind::Lost]);
+        // What is not stored under the offsets of the next life is no damage of that.
+        facts.batches.clear();
+        facts.end = Offset(0);
+        facts.gaps = vec![
+            gap(0, 10, GapReason::Damaged),
+            gap(20, 20, GapReason::MemoryLost),
+        ];
+        assert_eq!(examine(&facts).findings, []);
     }
 
     #[test]

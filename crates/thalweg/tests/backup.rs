@@ -2,10 +2,12 @@
 
 use crate::rig;
 
-use rig::{Rig, signal, wait};
+use rig::{Rig, json_lines, signal, wait};
 use rustix::process::Signal;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Lines of numbers, as metadata.
 fn numbers(range: std::ops::Range<u64>) -> String {
@@ -179,6 +181,74 @@ fn a_backup_of_a_directory_at_rest_has_an_id_and_a_token_of_its_own() {
     );
     let _both = (rig.serve(&[]), copy.serve(&[]));
     assert_eq!(consume(&copy, "t", "c").len(), 100);
+}
+
+/// The log of the partition that `rig` has, and its bytes.
+fn log_with_events(rig: &Rig) -> (PathBuf, Vec<u8>) {
+    let mut logs = rig::files(&rig.path("data").join("partitions"));
+    logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let logs = logs.into_iter().map(|path| {
+        let bytes = std::fs::read(&path).unwrap();
+        (path, bytes)
+    });
+    logs.max_by_key(|(_, bytes)| bytes.len()).unwrap()
+}
+
+#[test]
+fn an_audit_finds_damage_in_a_backup_as_in_its_original() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    rig.run_with(&["produce", "t", "--batch-count", "10"], numbers(0..3000))
+        .ok();
+    server.terminate();
+    for truncate in [true, false] {
+        let copy = Rig::default();
+        let to = copy.path("data");
+        rig.run(&["backup", "data", to.to_str().unwrap()]).ok();
+        let (log, mut bytes) = log_with_events(&copy);
+        let middle = bytes.len() / 2;
+        match truncate {
+            true => bytes.truncate(middle),
+            false => bytes[middle..middle + 4]
+                .iter_mut()
+                .for_each(|b| *b ^= 0xff),
+        }
+        std::fs::write(log, bytes).unwrap();
+
+        let _server = copy.serve(&[]);
+        // Whoever reads it first is told, and so the gap is recorded.
+        let read = copy.run(&["consume", "t", "-n", "c"]).json();
+        let told = read.iter().filter(|line| line["reason"] == "damaged");
+        let told: Vec<_> = told.map(|gap| (&gap["first"], &gap["end"])).collect();
+        assert_eq!(told.len(), 1, "truncated: {truncate}: {told:?}");
+        wait_for_gap(&copy);
+        let lines = json_lines(&copy.run(&["audit", "--json"]).exits(3).stdout);
+        let found = lines.iter().filter(|line| line["type"] == "finding");
+        let found: Vec<_> = found.collect();
+        assert_eq!(found.len(), 1, "truncated: {truncate}: {found:?}");
+        let [finding] = found[..] else { unreachable!() };
+        assert_eq!(
+            (&finding["kind"], (&finding["first"], &finding["end"])),
+            (&"lost".into(), told[0]),
+            "truncated: {truncate}: {finding}"
+        );
+        let gaps = copy.run(&["gaps", "t", "--json"]).json();
+        let gap = gaps.iter().find(|gap| gap["reason"] == "damaged").unwrap();
+        assert_eq!(finding["incarnation"], gap["incarnation"], "{finding}");
+    }
+}
+
+/// Waits until a gap of damage is recorded, which whoever met it does not wait for.
+fn wait_for_gap(rig: &Rig) {
+    let is_there = || {
+        let gaps = rig.run(&["gaps", "t", "--json"]).json();
+        gaps.iter().any(|gap| gap["reason"] == "damaged")
+    };
+    let deadline = Instant::now() + rig::WATCHDOG;
+    while !is_there() {
+        assert!(Instant::now() < deadline, "no gap is recorded");
+    }
 }
 
 #[test]
