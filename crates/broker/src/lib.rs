@@ -53,6 +53,7 @@ pub use options::open_in_turn;
 pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
 pub use report::{Line, Severity};
 pub use request::Request;
+pub use start::look;
 pub use verified::Verified;
 
 #[cfg(test)]

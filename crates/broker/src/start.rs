@@ -129,6 +129,19 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     Ok((opened, report))
 }
 
+/// What a start with these options would tell an operator of the table's log and of the ledger: each
+/// a line. Blocks, and changes nothing; the partitions of topics are not opened.
+///
+/// # Errors
+/// As [`crate::Node::open`].
+pub fn look(options: &NodeOptions, now: Now) -> Result<Vec<String>, NodeError> {
+    let mut report = StartReport::default();
+    let known = Remembered::read(options.disk.as_ref(), &options.directory, now.unix_ns)?;
+    let survey = Survey::take(options, now)?;
+    examine(options, &survey, &known, now, &mut report)?;
+    Ok(report.lines)
+}
+
 /// A node that is being opened.
 struct Opening {
     ctx: Ctx,

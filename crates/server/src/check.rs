@@ -8,6 +8,10 @@ use crate::error::{ConfigError, ServerError};
 use crate::file_system::{self, FileSystem};
 use crate::host::Host;
 use crate::server::SOCKET_PATH_BYTES_MAX;
+use crate::storages::Storages;
+use crate::system;
+use broker::NodeOptions;
+use log::{Disk, OsDisk};
 use net::NetError;
 use rustix::fs::{Access, access};
 use std::io;
@@ -15,6 +19,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// The share of a file system that may be in use without a word about it, of 100.
 const FULL_PERCENT: u64 = 90;
@@ -41,9 +47,9 @@ pub enum Verdict {
     Wrong(ServerError),
 }
 
-/// Says what a start with these settings would meet. Changes nothing: no file is made, and the data is
-/// not read, of which a start alone can tell what it has lost. A port is bound for a moment, and the lock of
-/// the directory, if there is one, is held shared for a moment.
+/// Says what a start with these settings would meet. Changes nothing: no file is made. Of the data the
+/// records of topics and consumers are read; what events are lost a start alone can tell. A port is bound
+/// for a moment, and the lock of the directory, if there is one, is held shared for a moment.
 pub fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     if let Err(error) = config.validate() {
@@ -97,7 +103,8 @@ impl Findings {
     fn directory(&mut self, config: &Config) -> bool {
         const SUBJECT: &str = "directory";
         let path = &config.directory;
-        let looked = DataDirectory::look(path, &Host::this(), config.take_over);
+        let host = Host::this();
+        let looked = DataDirectory::look(path, &host, config.take_over);
         let is_free = !matches!(looked, Err(ServerError::Locked { .. }));
         let lies_in = match looked {
             Ok(Looked::Absent) => match nearest(path) {
@@ -116,6 +123,7 @@ impl Findings {
             }
             Ok(Looked::Known(id)) => {
                 self.fine(SUBJECT, format!("{} has the id {id}", path.display()));
+                self.records(config, &host);
                 path.clone()
             }
             Err(error) => {
@@ -144,6 +152,28 @@ impl Findings {
             }
         }
         is_free
+    }
+
+    /// What the directory knows of topics and consumers, of which a start is refused that would lose it.
+    fn records(&mut self, config: &Config, host: &Host) {
+        const SUBJECT: &str = "directory";
+        // As the start has it, whose messages have this path.
+        let directory = config.directory.canonicalize();
+        let directory = directory.unwrap_or_else(|_| config.directory.clone());
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk::new());
+        let kinds = match Storages::new().into_kinds(&disk) {
+            Ok(kinds) => kinds,
+            Err(error) => return self.wrong(SUBJECT, error),
+        };
+        let mut options = NodeOptions::new(directory, disk, kinds);
+        options.boot_id = host.boot_id.clone();
+        options.accept_loss = config.accept_loss;
+        match broker::look(&options, system::now(Instant::now())) {
+            Ok(lines) => lines
+                .into_iter()
+                .for_each(|line| self.caution(SUBJECT, line)),
+            Err(error) => self.wrong(SUBJECT, ServerError::Node(error.to_string())),
+        }
     }
 
     fn addresses(&mut self, config: &Config) {

@@ -63,6 +63,42 @@ fn a_check_says_what_a_start_would_meet_and_changes_nothing() {
 }
 
 #[test]
+fn a_check_refuses_what_a_start_refuses_of_the_records() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    rig.run(&["topic", "create", "t"]).ok();
+    rig.run_with(&["produce", "t"], "1\n2\n").ok();
+    rig.run(&["consume", "t", "-n", "c", "--max", "1"]).ok();
+    server.terminate();
+    let check = |more: &[&str]| rig.run(&[&["serve", "data", "--check"], more].concat());
+    check(&[]).ok();
+    for (name, log) in [("internal", "internal"), ("ledgers", "ledgers/0")] {
+        std::fs::rename(rig.path("data").join(name), rig.path("away")).unwrap();
+        let before = files(&rig.path(""));
+        let ran = check(&[]).exits(1);
+        let what = format!("`{log}` is missing or empty: it had ");
+        assert!(ran.stdout.contains(&what), "{}", ran.stdout);
+        // Where the loss is accepted, the start goes on, and so does the check.
+        let accepted = check(&["--accept-loss"]).exits(0);
+        assert!(accepted.stdout.contains(&what), "{}", accepted.stdout);
+        assert_eq!(files(&rig.path("")), before);
+        // In the words of the start, with what to do about it.
+        let refused = rig.run(&["serve", "data"]).exits(1);
+        let told = refused.stderr.lines();
+        let told: Vec<&str> = told
+            .skip_while(|line| !line.contains("is refused"))
+            .collect();
+        assert!(told.len() > 2, "{}", refused.stderr);
+        for line in &told[1..] {
+            assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
+        }
+        std::fs::rename(rig.path("away"), rig.path("data").join(name)).unwrap();
+    }
+    check(&[]).ok();
+    rig.serve(&[]).terminate();
+}
+
+#[test]
 fn a_check_names_what_is_wrong() {
     let rig = Rig::default();
     std::fs::write(rig.path("thalweg.toml"), "disk_thread = 2\n").unwrap();

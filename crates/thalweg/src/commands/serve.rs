@@ -21,9 +21,10 @@ pub struct ServeArgs {
     settings: SettingsArgs,
     /// Say what a start with these settings would meet, and start nothing
     ///
-    /// Looks at the settings, the directory, its lock, the addresses, the group file, memory and the
-    /// limit of open files, and changes nothing; the data itself is not read. Exits with the code that
-    /// the start would fail with, 6 where nothing else is wrong than that a server has the directory.
+    /// Looks at the settings, the directory, its lock, its records of topics and consumers, the
+    /// addresses, the group file, memory and the limit of open files, and changes nothing; events are
+    /// not read. Exits with the code that the start would fail with, 6 where nothing else is wrong than
+    /// that a server has the directory.
     #[arg(long)]
     check: bool,
     /// Print the line that tells that it is ready, or what --check finds, as JSON
