@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,35 @@ def test_a_name_is_taken_once(driver: thalweg.Driver, name: str) -> None:
     with pytest.raises(thalweg.TopicExists, match=name) as raised:
         driver.create_topic(name, storage="memory")
     assert raised.value.code == "topic exists"
-    assert driver.create_topic(name, partitions=7, exist_ok=True).id == first.id
+    assert driver.create_topic(name, exist_ok=True).id == first.id
+
+
+def test_a_topic_that_is_there_and_differs_is_warned_of(
+    driver: thalweg.Driver, name: str
+) -> None:
+    given: dict[str, Any] = {
+        "partitions": 2,
+        "storage": "memory",
+        "retention": "5GB,7d",
+        "validator": "json",
+        "durability": "memory",
+        "partition_selector": {"type": "field_hash", "field": "a"},
+    }
+    first = driver.create_topic(name, **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert driver.create_topic(name, **given, exist_ok=True).id == first.id
+        assert driver.create_topic(name, exist_ok=True).id == first.id
+    with pytest.warns(UserWarning, match=r"topic\.alter") as caught:
+        again = driver.create_topic(name, partitions=7, retention="6GB", exist_ok=True)
+    assert again.id == first.id
+    (warning,) = caught
+    assert warning.filename == __file__
+    text = str(warning.message)
+    assert name in text
+    assert "retention (asked " in text
+    assert "partitions (asked 7, there 2)" in text
+    assert "validator" not in text
 
 
 def test_partitions_are_added_to_a_live_topic(driver: thalweg.Driver, name: str) -> None:

@@ -190,6 +190,8 @@ class Driver:
         - `data_block_bytes`: how much data one checksum covers, 4096 by default.
         - `validate_on_server`: whether the server checks metadata, too.
         - `exist_ok`: if there is a topic of that name, it is opened as it is.
+          A `UserWarning` names what differs of what was given; `Topic.alter`
+          changes it.
 
         Raises `TopicExists`, and `InvalidTopic` with the reason; nothing is
         made then.

@@ -275,6 +275,45 @@ fn part<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     Ok(Some(part.into_any()))
 }
 
+/// Warns where a topic that was there is not what `create_topic` asked for: of
+/// `keys` of the definition `asked`, and of the number of partitions if given.
+fn warn_of_differences(
+    py: Python<'_>,
+    handle: &client::TopicHandle,
+    asked: &str,
+    keys: &[String],
+    partitions: Option<usize>,
+) -> PyResult<()> {
+    let loads = py.import("json")?.getattr("loads")?;
+    let asked = loads.call1((asked,))?;
+    let there = loads.call1((handle.definition_now().to_json(),))?;
+    let mut differ = Vec::new();
+    for key in keys {
+        let asked = asked.call_method1("get", (key,))?;
+        let there = there.call_method1("get", (key,))?;
+        if !asked.eq(&there)? {
+            let (asked, there) = (asked.repr()?, there.repr()?);
+            differ.push(format!("{key} (asked {asked}, there {there})"));
+        }
+    }
+    let there = handle.partitions().len();
+    if let Some(asked) = partitions.filter(|&asked| asked != there) {
+        differ.push(format!("partitions (asked {asked}, there {there})"));
+    }
+    if differ.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "topic {:?} was there and is opened as it is, which differs in {}; topic.alter(...) \
+         changes retention and what else can be changed, topic.add_partitions(...) adds partitions",
+        handle.name().to_string(),
+        differ.join(", ")
+    );
+    let message = std::ffi::CString::new(message.replace('\0', "\\0"))?;
+    let category = py.get_type::<pyo3::exceptions::PyUserWarning>();
+    PyErr::warn(py, &category, &message, 1)
+}
+
 /// Whether a dict is a validator, and not a schema: none of these is a type
 /// of JSON's.
 fn is_validator(given: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -487,6 +526,8 @@ impl Driver {
     /// - `data_block_bytes`: how much data one checksum covers, 4096 by default.
     /// - `validate_on_server`: whether the server checks metadata, too.
     /// - `exist_ok`: if there is a topic of that name, it is opened as it is.
+    ///   A `UserWarning` names what differs of what was given; `Topic.alter`
+    ///   changes it.
     ///
     /// Raises `TopicExists`, and `InvalidTopic` with the reason; nothing is
     /// made then.
@@ -553,20 +594,27 @@ impl Driver {
         if let Some(bytes) = data_block_bytes {
             definition.set_item("data_block_bytes", bytes)?;
         }
-        definition.set_item("validate_on_server", validate_on_server)?;
+        if validate_on_server {
+            definition.set_item("validate_on_server", true)?;
+        }
+        let keys: Vec<String> = definition.keys().extract()?;
         let definition = json::text(definition.as_any(), "the definition", "InvalidTopic")?;
         let definition = topic::Definition::from_json(&definition)
             .map_err(|reason| error::new(py, "InvalidTopic", reason.to_string()))?;
-        let handle = self.make(py, move |driver| {
+        let asked = definition.to_json();
+        let (handle, was_there) = self.make(py, move |driver| {
             match driver.create_topic(&name, &definition, &storages) {
                 Err(ClientError::Server(reply))
                     if exist_ok && reply.code == wire::ErrorCode::TopicExists =>
                 {
-                    driver.open_topic(&name)
+                    driver.open_topic(&name).map(|handle| (handle, true))
                 }
-                made => made,
+                made => made.map(|handle| (handle, false)),
             }
         })?;
+        if was_there {
+            warn_of_differences(py, &handle, &asked, &keys, partitions)?;
+        }
         Ok(self.topic(handle))
     }
 
