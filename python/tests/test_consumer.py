@@ -152,6 +152,29 @@ def test_metadata_is_parsed_when_asked_for(topic: thalweg.Topic) -> None:
     assert third.metadata is None
 
 
+def test_metadata_that_is_not_json_holds_up_no_selector_and_no_table(
+    driver: thalweg.Driver, name: str
+) -> None:
+    topic = driver.create_topic(name, storage="memory")
+    with topic.producer() as producer:
+        producer.push({"a": 1}, b"first")
+        producer.push("not json", b"second")
+        producer.push({"a": 3}, b"third")
+    with topic.consumer("viewer", data=lambda metadata, data: data) as consumer:
+        first, second, third = (pull(consumer) for _ in range(3))
+    assert (bytes(first.data), bytes(third.data)) == (b"first", b"third")
+    assert second.metadata_bytes == b"not json"
+    with pytest.raises(thalweg.InvalidArgument, match="not JSON"):
+        second.metadata  # noqa: B018
+    frame = topic.read().to_pandas()
+    assert frame["_metadata"][1] == b"not json"
+    assert [frame["a"][0], frame["a"][2]] == [1, 3]
+    assert topic.read().to_arrow()["_metadata"].to_pylist() == [None, b"not json", None]
+    checked = driver.create_topic(f"{name}-checked", storage="memory", validator="json")
+    with checked.producer() as producer, pytest.raises(thalweg.InvalidEvent, match="not JSON"):
+        producer.push("not json").result()
+
+
 def test_a_raw_topic_has_bytes(driver: thalweg.Driver, name: str) -> None:
     topic = driver.create_topic(name, storage="memory", serializer="raw")
     with topic.producer() as producer:

@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 # Columns that are no metadata. Those in the second line are there if an event has one.
 _PLACES = ("_partition", "_offset", "_append_time")
 _OPTIONAL = ("_time", "_key", "_data")
-# Metadata that is no object with fields.
+# Metadata that is no object with fields; as bytes if it is not JSON.
 _WHOLE = "_metadata"
+
+
+def _metadata(event: Event) -> Any:
+    try:
+        return event.metadata
+    except InvalidArgument:
+        return event.metadata_bytes
 
 
 def _rows(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any], Event]]:
     for event in events:
-        metadata = event.metadata
+        metadata = _metadata(event)
         if metadata is None:
             metadata = {}
         elif not isinstance(metadata, Mapping):
@@ -77,7 +84,7 @@ def _flat(metadata: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def _is_array(event: Event) -> bool:
-    metadata = event.metadata
+    metadata = _metadata(event)
     return isinstance(metadata, Mapping) and {"dtype", "shape"} <= metadata.keys()
 
 

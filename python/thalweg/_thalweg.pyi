@@ -660,7 +660,8 @@ class Producer:
         """Sends one event and returns its future at once.
 
         `metadata` is a dict (or anything else that has a JSON form), a str of
-        JSON, bytes as they are, or None for none; an array or a table is data, and
+        JSON, bytes as they are, or None for none; that a str or bytes are JSON is
+        checked only by a topic with a validator, such as `validator="json"`; an array or a table is data, and
         a NaN or an infinity, which JSON has not, is refused. `data` is anything with the
         buffer protocol, such as bytes or a numpy array in C order, or a list
         of such: then the event's data is their concatenation. Data is copied

@@ -202,9 +202,12 @@ fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
     Arc::new(move |info: &EventInfo<'_>| {
         parsed.run(|py| {
             let whole = DataView(wire::view::DataView::whole(info.data_bytes_total()));
-            let chosen = parsed
-                .callable(py, number)?
-                .call1((parsed.metadata(py, info)?, whole))?;
+            // No selector can judge what is not JSON, now or later: the event is
+            // given out without data, and its `metadata` raises.
+            let Ok(metadata) = parsed.metadata(py, info) else {
+                return Ok(wire::view::DataView::none());
+            };
+            let chosen = parsed.callable(py, number)?.call1((metadata, whole))?;
             if chosen.is_none() {
                 return Ok(wire::view::DataView::none());
             }
