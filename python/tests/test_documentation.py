@@ -104,11 +104,16 @@ def options_of(command: str, reference: str) -> set[str]:
 def test_commands_and_options_exist() -> None:
     reference = "".join((ROOT / "docs" / "reference" / name).read_text() for name in ("cli.md", "cli-bench.md"))
     commands = set(re.findall(r"^#+ `?thalweg ([a-z][a-z -]*?)`?$", reference, re.M))
-    everywhere = {"--help", "--version", "--json"}
+    connection = re.search(r"^## Connection$(.*?)^## ", reference, re.M | re.S)
+    assert connection is not None
+    everywhere = {"--help", "--version", "--json", *re.findall(r"--[a-z][a-z-]*", connection[1])}
     settings = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     of_serve = set(re.findall(r"flag `(--[a-z-]+)", settings))
+    # What all benchmarks have in common stands before them.
+    of_bench = set(re.findall(r"--[a-z][a-z-]*", (ROOT / "docs" / "reference" / "cli-bench.md").read_text()))
+    more = {"serve": of_serve, "bench": of_bench}
     missing = []
-    for page, found in pages_with(r"(?m)(?:^|`)thalweg ((?:[a-z-]+ ?)+)([^\n`|#>&]*)"):
+    for page, found in pages_with(r"(?m)(?:^|`)thalweg ((?:[a-z][a-z-]* ?)+)([^\n`|#>&]*)"):
         words = found[1].split()
         command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in commands), None)
         if words[0] == "help":
@@ -116,7 +121,7 @@ def test_commands_and_options_exist() -> None:
         if command is None:
             missing.append(f"{page}: {found[0]}")
             continue
-        known = options_of(command, reference) | everywhere | (of_serve if command == "serve" else set())
+        known = options_of(command, reference) | everywhere | more.get(words[0], set())
         missing += [
             f"{page}: thalweg {command} {option}"
             for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", found[2])
