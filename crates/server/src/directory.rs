@@ -28,6 +28,8 @@ pub struct DataDirectory {
     id: DirectoryId,
     instance: ServerInstance,
     token: [u8; TOKEN_BYTES],
+    /// Whether `directory.json` says that it is elsewhere: it was moved, or is a copy.
+    is_elsewhere: bool,
     /// Holds the lock for as long as it is open.
     lock: File,
     /// What an operator should know of how it was opened.
@@ -90,11 +92,12 @@ impl DataDirectory {
         let instance = ServerInstance(random_u128());
         let mut cautions = Vec::new();
         let lock = lock(&path, host, instance, take_over, &mut cautions)?;
-        let id = identity(&path, &mut cautions)?;
+        let (id, is_elsewhere) = identity(&path, &mut cautions)?;
         let token = token(&path)?;
         Ok(Self {
             path,
             id,
+            is_elsewhere,
             instance,
             token,
             lock,
@@ -131,6 +134,23 @@ impl DataDirectory {
             refuse_copy(&path, id, before.as_deref())?;
         }
         Ok(Looked::Known(id))
+    }
+
+    /// Notes where the directory is now. To be called when the start has gone through: one that is
+    /// refused changes nothing.
+    pub fn keep_path(&self) -> Result<(), ServerError> {
+        if !self.is_elsewhere {
+            return Ok(());
+        }
+        match write_identity(&self.path, self.id) {
+            // It only says where the directory is, and the next start writes it.
+            Err(ServerError::File { source, .. })
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Where it is, absolute.
@@ -312,8 +332,12 @@ fn lock(
     Ok(file)
 }
 
-/// The id of a directory that is locked, which is made if there is none.
-fn identity(directory: &Path, cautions: &mut Vec<String>) -> Result<DirectoryId, ServerError> {
+/// The id of a directory that is locked, which is made if there is none, and whether it is known
+/// at another place.
+fn identity(
+    directory: &Path,
+    cautions: &mut Vec<String>,
+) -> Result<(DirectoryId, bool), ServerError> {
     let Some((id, path)) = read_whole_identity(directory)? else {
         let id = DirectoryId(random_u128());
         write_identity(directory, id)?;
@@ -321,18 +345,13 @@ fn identity(directory: &Path, cautions: &mut Vec<String>) -> Result<DirectoryId,
             "syncing the parent of {}",
             directory.display()
         )))?;
-        return Ok(id);
+        return Ok((id, false));
     };
-    if path.as_deref() != Some(directory) {
+    let is_elsewhere = path.as_deref() != Some(directory);
+    if is_elsewhere {
         cautions.extend(refuse_copy(directory, id, path.as_deref())?);
-        match write_identity(directory, id) {
-            // It only says where the directory is, and the next start writes it.
-            Err(ServerError::File { source, .. })
-                if source.kind() == std::io::ErrorKind::StorageFull => {}
-            other => other?,
-        }
     }
-    Ok(id)
+    Ok((id, is_elsewhere))
 }
 
 /// Makes `id` the id of a directory.
@@ -559,12 +578,17 @@ mod tests {
             "{:?}",
             second.cautions()
         );
+        // Until a start has gone through, nothing is changed.
+        let kept = std::fs::read(original.join(IDENTITY_FILE)).unwrap();
+        assert_eq!(std::fs::read(copy.join(IDENTITY_FILE)).unwrap(), kept);
+        second.keep_path().unwrap();
         second.give_back().unwrap();
         assert!(open(&copy).unwrap().cautions().is_empty());
         // One that was moved is none, and is known at its new place.
         std::fs::rename(&original, &moved).unwrap();
         let third = open(&moved).unwrap();
         assert_eq!((third.id(), third.cautions().len()), (id, 0));
+        third.keep_path().unwrap();
         let text = std::fs::read_to_string(moved.join(IDENTITY_FILE)).unwrap();
         assert!(text.contains("/moved\""), "{text}");
     }

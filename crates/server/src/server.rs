@@ -172,6 +172,7 @@ impl Server {
             started,
             &log,
         )?;
+        directory.keep_path()?;
         let mut reactor = Reactor::new().map_err(net_system)?;
         reactor.set_spin(Duration::from_micros(config.spin_us.into()));
         let waker = reactor.waker();
