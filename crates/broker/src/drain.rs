@@ -60,15 +60,19 @@ impl Draining<'_> {
             Drain::ClosingPartitions
                 if self.partitions.is_empty()
                     && self.ctx.jobs.is_empty()
-                    && self.coordinator.commands.log().is_idle()
-                    && !self.start.keep(self.coordinator.commands.log(), self.ctx) =>
+                    && self.coordinator.commands.log().is_idle() =>
             {
                 *self.stage = Drain::ClosingInternal;
                 self.coordinator.commands.controller().close();
                 self.ctx.dirty.controller = true;
                 true
             }
-            Drain::ClosingInternal if self.coordinator.commands.log().is_closed() => {
+            // Noted when it is closed: before that a power loss may take what was only written.
+            Drain::ClosingInternal
+                if self.coordinator.commands.log().is_closed()
+                    && self.ctx.jobs.is_empty()
+                    && !self.start.keep(self.coordinator.commands.log(), self.ctx) =>
+            {
                 *self.stage = Drain::Done;
                 let failure = self.coordinator.commands.failure();
                 *self.unclean = failure.or(self.unclean.take());

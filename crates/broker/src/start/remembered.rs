@@ -134,7 +134,8 @@ impl Remembered {
         self.damage.iter().filter(|damage| !damage.accepted)
     }
 
-    /// Before table and ledger are closed: remembers how far they came. Whether that is under way.
+    /// When table and ledger are closed, and so synced: remembers how far they came. Whether that is
+    /// under way.
     pub fn keep(&mut self, controller: &dyn Controller, ctx: &mut Ctx) -> bool {
         let ends = Home::ALL.map(|home| controller.end(home).0);
         if self.is_ending || ends == self.ends {

@@ -506,3 +506,35 @@ fn cursors_outlive_the_table() {
     let link = world.connect();
     assert_eq!(world.cursor(link, topic), Some(at(1, 2)));
 }
+
+/// The power goes at any moment of a drain: what it has noted of how far the logs came is there
+/// at the start, also where what was recorded had to survive a kill only.
+#[test]
+fn a_power_loss_amid_a_drain_is_no_lost_ledger() {
+    let written = r#"{"durability":"written"}"#;
+    let drained = |stop: Option<u64>| {
+        let mut ground = Ground::new();
+        let mut world = ground.start();
+        let link = world.connect();
+        let topic = world.create(link, "t", written, &["disk"]).unwrap().topic;
+        world.stored(link, topic, (5, 0), &["a", "b"]);
+        let moved = world.move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+        assert_eq!(world.error(link, moved), None);
+        let first = ground.disk.operation_count();
+        if let Some(stop) = stop {
+            let fault = log::testing::Fault::Stop(0);
+            ground.disk.fail_at(first + stop, fault);
+        }
+        world.input(Input::Drain);
+        let count = ground.disk.operation_count() - first;
+        drop(world);
+        ground.power_loss(log::testing::Survival::Nothing);
+        (count, ground)
+    };
+    let (count, _) = drained(None);
+    for stop in 0..count {
+        let (_, mut ground) = drained(Some(stop));
+        let error = ground.try_start().err();
+        assert!(error.is_none(), "stop {stop} of {count}: {error:?}");
+    }
+}
