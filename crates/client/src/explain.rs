@@ -213,7 +213,7 @@ impl Facts {
                     self.name,
                     events(self.count())
                 ),
-                // Not without --no-ack: what asks why must not move the cursor of whom it asks about.
+                // Not without --no-ack: the question must not move the cursor of the consumer that it is about.
                 next: format!("thalweg consume {topic} --name {} --no-ack", self.name),
             },
             Some(consumer) => match consumer.kind {

@@ -32,7 +32,7 @@ pub enum CopyFor {
     /// that no offset of a life names two events, and a position behind that end, which somebody may
     /// have, leads to the new life.
     AnotherHistory {
-        /// Up to where whoever opens the copy knows what was removed: see [`removed_from`]. What was
+        /// Up to where the copy, when it is opened, knows what was removed: see [`removed_from`]. What was
         /// removed from there on is reported when it is opened.
         removed_since: Offset,
     },
@@ -40,7 +40,7 @@ pub enum CopyFor {
     SameHistory,
 }
 
-/// The first offset before the last removal, up to where removals have been recorded by whoever has the
+/// The first offset before the last removal, up to where removals have been recorded by the server that has the
 /// partition; `None` if no partition is there. Blocks.
 ///
 /// # Errors

@@ -108,7 +108,7 @@ impl<E: Environment> Executor<E> {
         self.environment
     }
 
-    /// Whether a drain has begun, whoever asked for it.
+    /// Whether a drain has begun, by a signal or by a client's request.
     pub fn is_draining(&self) -> bool {
         self.draining
     }

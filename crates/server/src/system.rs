@@ -337,7 +337,7 @@ struct Draining {
 }
 
 /// Runs an executor until it is drained or killed. Calls `drain_begins` when a drain begins,
-/// whoever asked for it.
+/// by a signal or by a client's request.
 pub fn run(mut executor: Executor<System>, drain_begins: impl FnOnce()) -> Result<End, NetError> {
     let mut drain_begins = Some(drain_begins);
     let mut draining: Option<Draining> = None;

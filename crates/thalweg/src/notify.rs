@@ -12,13 +12,13 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 /// A manager that does not read is waited for no longer than this.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Who is told, if anybody is.
+/// The socket of the service manager, if there is one.
 pub struct Notifier {
     manager: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Notifier {
-    /// By the environment. A socket that cannot be used is reported, and nobody is told then.
+    /// By the environment. A socket that cannot be used is reported, and then left alone.
     pub fn from_environment() -> Self {
         let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
             return Self { manager: None };
@@ -26,7 +26,7 @@ impl Notifier {
         let manager = open(name.as_bytes()).map_err(|error| {
             let name = name.display();
             report(&format!(
-                "{VARIABLE}: {name}: {error}: the service manager is told nothing"
+                "{VARIABLE}: {name}: {error}: the service manager hears nothing"
             ));
         });
         Self {

@@ -121,7 +121,7 @@ fn a_backup_beside_a_load_has_all_that_was_acknowledged_and_goes_on() {
                 found.len()
             );
         }
-        // What is pushed to the copy reaches whoever was ahead of it.
+        // What is pushed to the copy reaches consumers that were ahead of it.
         let rest = consume(copy, "w", "done");
         copy.run_with(&["produce", "w"], numbers(1_000_000..1_000_100))
             .ok();
@@ -217,7 +217,7 @@ fn an_audit_finds_damage_in_a_backup_as_in_its_original() {
         std::fs::write(log, bytes).unwrap();
 
         let _server = copy.serve(&[]);
-        // Whoever reads it first is told, and so the gap is recorded.
+        // The first reader gets an error, and so the gap is recorded.
         let read = copy.run(&["consume", "t", "-n", "c"]).json();
         let told = read.iter().filter(|line| line["reason"] == "damaged");
         let told: Vec<_> = told.map(|gap| (&gap["first"], &gap["end"])).collect();
@@ -239,7 +239,7 @@ fn an_audit_finds_damage_in_a_backup_as_in_its_original() {
     }
 }
 
-/// Waits until a gap of damage is recorded, which whoever met it does not wait for.
+/// Waits until a gap of damage is recorded, which the reader that met it does not wait for.
 fn wait_for_gap(rig: &Rig) {
     let is_there = || {
         let gaps = rig.run(&["gaps", "t", "--json"]).json();

@@ -126,32 +126,11 @@ fn a_service_manager_is_told_when_a_server_serves_and_when_it_drains() {
     );
 }
 
-#[test]
-fn a_service_manager_that_is_gone_does_not_keep_a_server_from_serving() {
-    for name in ["/nowhere/notify", "relative", "@nobody-listens-here"] {
-        let rig = Rig::default();
-        let mut server = rig
-            .thalweg(&["serve", "data"])
-            .env("NOTIFY_SOCKET", name)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let list = ["topic", "list", "--connect-timeout", "100"];
-        rig.run(&list).ok();
-        signal(server.id(), Signal::TERM);
-        assert!(wait(&mut server).success());
-        let mut log = String::new();
-        std::io::Read::read_to_string(&mut server.stderr.take().unwrap(), &mut log).unwrap();
-        assert!(log.contains("NOTIFY_SOCKET"), "{log}");
-    }
-}
-
-#[test]
-fn the_log_says_when_a_drain_begins_and_ends() {
-    let rig = Rig::default();
+/// What a server says that is started, used once, and ended. An empty `notify` names no socket.
+fn log_of_a_run(rig: &Rig, notify: &str) -> String {
     let mut server = rig
         .thalweg(&["serve", "data"])
+        .env("NOTIFY_SOCKET", notify)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -162,6 +141,22 @@ fn the_log_says_when_a_drain_begins_and_ends() {
     assert!(wait(&mut server).success());
     let mut log = String::new();
     std::io::Read::read_to_string(&mut server.stderr.take().unwrap(), &mut log).unwrap();
+    log
+}
+
+#[test]
+fn a_service_manager_that_is_gone_does_not_keep_a_server_from_serving() {
+    for name in ["/nowhere/notify", "relative", "@nobody-listens-here"] {
+        let rig = Rig::default();
+        let log = log_of_a_run(&rig, name);
+        assert!(log.contains("NOTIFY_SOCKET"), "{log}");
+    }
+}
+
+#[test]
+fn the_log_says_when_a_drain_begins_and_ends() {
+    let rig = Rig::default();
+    let log = log_of_a_run(&rig, "");
     let lines: Vec<&str> = log.lines().collect();
     let at = |words: &str| lines.iter().position(|line| line.contains(words));
     let (begins, ends) = (at("drain: nothing new is taken"), at("drained in"));

@@ -241,8 +241,8 @@ fn of_a_queue_that_nobody_works_off() {
     );
 }
 
-/// The command that is named moves no cursor: whoever follows it takes nothing from whom it asks
-/// about.
+/// The command that is named moves no cursor: a user who follows it takes nothing from the
+/// consumer that the question is about.
 #[test]
 fn the_command_that_is_named_takes_nothing() {
     let rig = Rig::default();

@@ -103,19 +103,7 @@ fn dead_letters_of_a_queue_made_anew_are_no_duplicates() {
         let letters = world.dead_letters(link);
         assert_eq!(letters.len(), round + 1);
         assert_eq!(letters[round].0, text);
-        let leave = Leave {
-            consumer: "q".into(),
-            member: MemberId(1),
-        };
-        world
-            .call::<Empty>(link, Method::Leave, topic, &leave)
-            .unwrap();
-        let name = ConsumerName {
-            consumer: "q".into(),
-        };
-        world
-            .call::<Empty>(link, Method::DeleteConsumer, topic, &name)
-            .unwrap();
+        world.end_queue(link, topic, 1);
     }
 }
 

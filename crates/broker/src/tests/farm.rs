@@ -51,6 +51,21 @@ impl World {
         }
     }
 
+    /// The queue's last member leaves, and the queue is deleted.
+    pub fn end_queue(&mut self, link: LinkId, topic: TopicId, member: u128) {
+        let leave = Leave {
+            consumer: "q".into(),
+            member: MemberId(member),
+        };
+        self.call::<Empty>(link, Method::Leave, topic, &leave)
+            .unwrap();
+        let name = ConsumerName {
+            consumer: "q".into(),
+        };
+        self.call::<Empty>(link, Method::DeleteConsumer, topic, &name)
+            .unwrap();
+    }
+
     /// All that a membership was given so far, in order.
     pub fn given(&self, link: LinkId, id: u64) -> Vec<Given> {
         let frames = self.frames(link, id);

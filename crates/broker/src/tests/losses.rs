@@ -128,6 +128,20 @@ fn assert_whole(world: &mut World) {
     }
 }
 
+/// However often it is tried, the start is refused for a loss, in these words, and changes nothing.
+fn assert_refused(ground: &mut Ground, words: &str, what: &str) {
+    let before = files(ground);
+    for start in 1..=3 {
+        let error = ground.try_start().err();
+        assert!(
+            matches!(&error, Some(NodeError::Loss(text)) if text.contains(words)),
+            "{what}, start {start}: {error:?}"
+        );
+        assert!(before == files(ground), "{what}: start {start} changed it");
+        ground.kill();
+    }
+}
+
 type Damage = fn(&Ground, &BTreeMap<PathBuf, Vec<u8>>);
 
 /// What is done to `internal`; each is given what it held before the topics were made.
@@ -179,16 +193,7 @@ fn a_lost_or_older_internal_partition_is_refused_and_its_topics_can_be_rebuilt()
     for (what, damage) in DAMAGES {
         for cleanly in [true, false] {
             let mut ground = damaged(damage, cleanly);
-            let before = files(&ground);
-            for start in 1..=3 {
-                let error = ground.try_start().err();
-                assert!(
-                    matches!(&error, Some(NodeError::Loss(text)) if text.contains("--accept-loss")),
-                    "{what}, start {start}: {error:?}"
-                );
-                assert!(before == files(&ground), "{what}: start {start} changed it");
-                ground.kill();
-            }
+            assert_refused(&mut ground, "--accept-loss", what);
             ground.accept_loss = true;
             let mut world = ground.start();
             assert_whole(&mut world);
@@ -466,16 +471,7 @@ fn a_lost_or_older_ledger_is_refused_and_the_topics_stay() {
             true => remove_all(&ground, "/data/ledgers/0"),
             false => restore(&ground, "/data/ledgers/0", &older),
         }
-        let before = files(&ground);
-        for _ in 0..2 {
-            let error = ground.try_start().err();
-            assert!(
-                matches!(&error, Some(NodeError::Loss(text)) if text.contains("`ledgers/0` is")),
-                "{what}: {error:?}"
-            );
-            assert!(before == files(&ground), "{what}: the start changed it");
-            ground.kill();
-        }
+        assert_refused(&mut ground, "`ledgers/0` is", what);
         ground.accept_loss = true;
         let mut world = ground.start();
         assert_whole(&mut world);

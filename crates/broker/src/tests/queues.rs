@@ -567,19 +567,7 @@ fn a_deleted_queue_begins_afresh() {
     world.fill(link, topic, 0, 2, 2);
     let given = world.given(link, id);
     world.settled(link, topic, (1, 1), vec![done(given[0].lease)]);
-    let leave = Leave {
-        consumer: "q".into(),
-        member: MemberId(1),
-    };
-    world
-        .call::<Empty>(link, Method::Leave, topic, &leave)
-        .unwrap();
-    let name = ConsumerName {
-        consumer: "q".into(),
-    };
-    world
-        .call::<Empty>(link, Method::DeleteConsumer, topic, &name)
-        .unwrap();
+    world.end_queue(link, topic, 1);
     let id = world.joined(link, topic, &member(1));
     assert_eq!(world.numbers(link, id), [0, 1]);
 }

@@ -319,7 +319,7 @@ impl RecordLog {
             self.fail(&reason);
             return;
         }
-        // Whoever waits for what is done may submit more, built on what is
+        // A caller that waits for what is done may submit more, built on what is
         // gathered: should that be refused, it is refused with it.
         if !self.done.is_empty() {
             return;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many connections are answered at once; what is more is told to come again.
+/// So many connections are answered at once; further ones are refused, to be tried again.
 const CONNECTIONS_MAX: usize = 16;
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 8 << 10;
