@@ -62,10 +62,11 @@ impl DiskLog {
                 .data_files
                 .get(&segment.base)
                 .map_or(0, |data| data.end);
-            bytes = bytes.saturating_sub(segment.end + data);
+            let own = segment.end + data;
+            bytes = bytes.saturating_sub(own);
             let too_many_bytes = keep
                 .bytes
-                .is_some_and(|most| bytes + segment.end + data > most);
+                .is_some_and(|most| bytes + own > most && self.leaves_enough(most, own, bytes));
             let too_many = keep
                 .count
                 .is_some_and(|most| self.end.0 - next.base.0 >= most);
@@ -88,6 +89,30 @@ impl DiskLog {
         if let Some(offset) = discard_to {
             self.remove_segments_before(offset, GapReason::Discarded);
         }
+    }
+
+    /// Whether a limit of `most` bytes may take a segment of `own` bytes that `behind`
+    /// bytes of files follow. A segment that was begun under a higher limit, or under
+    /// none, may be all that there is: it stays until what follows it is as much as the
+    /// limit keeps. Without space on the disk it goes, for otherwise nothing would be
+    /// taken any more.
+    fn leaves_enough(&self, most: u64, own: u64, behind: u64) -> bool {
+        if self.space.is_none() || self.space.none_for_data {
+            return true;
+        }
+        // Files that go, or are there to be written again, hold nothing that is kept.
+        let first = self.segments.front().map_or(self.end, |first| first.base);
+        let leaving: u64 = self
+            .data_files
+            .range(..first)
+            .map(|(_, data)| data.end)
+            .sum();
+        let spares = self.retain.spare_bytes + self.retain.data_spare_bytes;
+        let least = match own > segment_size::longest_for(most) {
+            true => most,
+            false => most / 2,
+        };
+        behind.saturating_sub(spares + leaving) >= least
     }
 
     /// When the oldest sealed segment will be too old.

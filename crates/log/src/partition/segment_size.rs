@@ -120,6 +120,12 @@ impl DiskLog {
     }
 }
 
+/// No segment that was begun under a limit of so many bytes is longer, but for one with
+/// a large batch: appends that end it may take it beyond its part.
+pub(super) fn longest_for(limit: u64) -> u64 {
+    2 * part(limit, 0, SEGMENT_BYTES_MIN)
+}
+
 /// What of `limit` a segment is to hold, where `held` is there.
 fn part(limit: u64, held: u64, least: u64) -> u64 {
     (limit / PARTS).max(held / SEGMENTS_HELD).max(least)
