@@ -89,6 +89,51 @@ fn a_connection_lost_at_any_message_leaves_the_newest_event() {
     }
 }
 
+/// A gap takes no credit, and gives none back: the fake server holds consumers to that.
+#[test]
+fn a_loss_makes_no_more_room_for_what_comes() {
+    for of_memory in [false, true] {
+        let mut world = World::new();
+        let topic = world.topic(1);
+        fill(&mut world, &topic, 0..10, 3, 5);
+        let consumer = open(&mut world, &topic, latest(Start::Beginning.into()));
+        settle(&mut world);
+        pull(&mut world, &consumer).unwrap().unwrap();
+        match of_memory {
+            true => world.server.lose_memory("events", 0),
+            false => world.server.lose_power("events", 0, 10),
+        }
+        settle(&mut world);
+        fill(&mut world, &topic, 10..20, 3, 5);
+        settle(&mut world);
+        let event = pull(&mut world, &consumer).unwrap().unwrap();
+        assert_eq!(number(&event), 19);
+        assert_eq!(consumer.skipped() + 2, 20, "of memory: {of_memory}");
+    }
+}
+
+/// What a power loss spared is read in the next incarnation, and counted there alone.
+#[test]
+fn unread_events_that_a_power_loss_spared_are_skipped_once() {
+    let mut world = World::new();
+    let topic = world.topic(1);
+    fill(&mut world, &topic, 0..10, 3, 5);
+    let consumer = open(&mut world, &topic, latest(Start::Cursor.into()));
+    settle(&mut world);
+    let event = pull(&mut world, &consumer).unwrap().unwrap();
+    consumer.acknowledge(event.id()).unwrap();
+    let flush = consumer.begin_flush_acknowledgements(MINUTE);
+    world.wait(flush).unwrap();
+    drop(consumer);
+    fill(&mut world, &topic, 10..20, 3, 5);
+    world.server.lose_power("events", 0, 10);
+    let consumer = open(&mut world, &topic, latest(Start::Cursor.into()));
+    settle(&mut world);
+    let event = pull(&mut world, &consumer).unwrap().unwrap();
+    assert_eq!(number(&event), 19);
+    assert_eq!(consumer.skipped() + 1, 10);
+}
+
 fn create(driver: &Driver) -> TopicHandle {
     let definition = Definition::builder().validator(topic::ValidatorKind::None);
     let storage = PartitionStorage {

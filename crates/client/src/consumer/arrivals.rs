@@ -114,8 +114,12 @@ impl Subscribed {
             && position.incarnation == gap.incarnation
         {
             // What lies before the loss was passed over: its batch, or that of a newer event.
-            self.feed
-                .skip(gap.first.0.saturating_sub(position.offset.0));
+            // What the next incarnation kept of it, and is read there, is counted there.
+            let before = match gap.keeps_what_came_before() {
+                true => gap.first.min(next.offset),
+                false => gap.first,
+            };
+            self.feed.skip(before.0.saturating_sub(position.offset.0));
         }
         if gap.reason == GapReason::PowerLoss {
             // The next life kept what was recovered, under the same offsets.

@@ -36,7 +36,7 @@ pub(crate) enum Arrival {
 }
 
 impl Arrival {
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match self {
             Self::Batch { bytes, .. } => bytes.len() as u64,
             // Gaps come without taking credit.

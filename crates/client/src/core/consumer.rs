@@ -460,6 +460,7 @@ impl ConsumerCore {
         let payload = message.payload.freeze();
         let mut at = 0usize;
         let mut lacks_data = false;
+        let mut charged = 0;
         for bytes in deliver.batch_bytes {
             let end = usize::try_from(bytes)
                 .ok()
@@ -470,6 +471,8 @@ impl ConsumerCore {
             at = end;
             let (arrival, next) =
                 arrival(deliver.incarnation, batch).map_err(|error| place(&error))?;
+            // Gaps come without taking credit.
+            charged += arrival.as_ref().map_or(bytes, Arrival::bytes);
             if let Some(arrival) = arrival {
                 lacks_data |= arrival.lacks_data();
                 self.feed
@@ -481,7 +484,7 @@ impl ConsumerCore {
         if self.feed.options.latest {
             // What has arrived waits for a newer one, not for the program: that is to be on its
             // way. Data of it is read when it is pulled.
-            self.consumed(wire, PartitionIndex(partition), payload.len() as u64);
+            self.consumed(wire, PartitionIndex(partition), charged);
         } else if lacks_data {
             self.feed.begin_reading();
         }

@@ -18,6 +18,9 @@ pub(super) struct Subscription {
     position: u64,
     incarnation: u64,
     pub(super) credit: i64,
+    /// Of one of the newest events alone, whose batches take no credit while they wait: the
+    /// credit with which it began. More is never given back than was taken.
+    pub(super) granted: Option<i64>,
     inline_data: bool,
 }
 
@@ -73,6 +76,7 @@ impl FakeServer {
                     position: position.offset.0,
                     incarnation: position.incarnation.0,
                     credit: subscribe.credit as i64,
+                    granted: subscribe.latest.0.then_some(subscribe.credit as i64),
                     inline_data: subscribe.inline_data,
                 };
                 conn.subscriptions.insert(id, subscription);

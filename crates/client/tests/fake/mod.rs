@@ -270,6 +270,10 @@ impl FakeServer {
                 let credit = Credit::from_bytes("credit", &message.head).unwrap();
                 if let Some(subscription) = conn.subscriptions.get_mut(&message.id) {
                     subscription.credit += credit.bytes as i64;
+                    if let Some(granted) = subscription.granted {
+                        let now = subscription.credit;
+                        assert!(now <= granted, "a credit of {granted} bytes grew to {now}");
+                    }
                 }
             }
             FrameKind::Cancel => {}
