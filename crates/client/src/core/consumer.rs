@@ -1,8 +1,6 @@
 //! Subscriptions of a consumer: opened, opened again from the first event
 //! that did not arrive, given credit. Its cursors are in `cursors`.
 
-mod subscriptions;
-
 use super::cursors::Cursors;
 use super::group::Group;
 use super::membership::End;
@@ -18,11 +16,12 @@ use net::{Message, Received};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use subscriptions::Asked;
 use wire::batch::{Batch, BatchKind, Verify};
 use wire::codec::{Appended, Codec};
 use wire::frame::FrameKind;
-use wire::message::{Assigned, Credit, Deliver, Method, Start, Subscribe, Subscribed, Unsubscribe};
+use wire::message::{
+    Assigned, Credit, Deliver, Method, Start, Subscribe, SubscribeScoped, Subscribed, Unsubscribe,
+};
 use wire::record::{Gap, Position};
 use wire::{ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex, TopicId};
 
@@ -331,12 +330,7 @@ impl ConsumerCore {
         let (generation, credit) = self.feed.begin_subscription(partition);
         subscription.generation = generation;
         subscription.retry_at = None;
-        let asked = match (&self.feed.options, member) {
-            (options, MemberId(0)) if options.latest => Asked::Latest,
-            (options, MemberId(0)) if options.key.is_none() => Asked::All,
-            (options, member) => Asked::Scoped(member, options.key.clone()),
-        };
-        let (method, body) = asked.request(Subscribe {
+        let subscribe = Subscribe {
             consumer: self.feed.name.clone(),
             partition: PartitionIndex(partition),
             start: match subscription.next {
@@ -345,8 +339,19 @@ impl ConsumerCore {
             },
             credit,
             inline_data: self.feed.wants_inline_data,
-            latest: Appended(false),
-        });
+            latest: Appended(self.feed.options.latest),
+        };
+        let (method, body) = match (member, &self.feed.options.key) {
+            (MemberId(0), None) => (Method::Subscribe, subscribe.to_bytes()),
+            (member, key) => {
+                let scoped = SubscribeScoped {
+                    member,
+                    key: key.clone(),
+                    subscribe,
+                };
+                (Method::SubscribeScoped, scoped.to_bytes())
+            }
+        };
         let (_, leader_epoch) = self.feed.topic.leadership(partition);
         let request = Request {
             method,
