@@ -139,7 +139,7 @@ impl DiskKind {
         open: &OpenPartition,
         names: &[String],
     ) -> Result<bool, DiskError> {
-        if read_checkpoint(disk, open)?.is_some() {
+        if read_checkpoint(disk, &open.directory)?.is_some() {
             return Ok(false);
         }
         let first_log = SegmentFile::Log.path(&open.directory, Offset(0));

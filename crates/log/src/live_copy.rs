@@ -11,6 +11,7 @@
 use crate::blocking::Blocking;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, SLOT_BYTES, SLOT_DISTANCE};
 use crate::disk::{Disk, DiskError, DiskErrorKind};
+use crate::recovery::read_checkpoint;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader};
 use crate::storage::StorageError;
 use bytes::Bytes;
@@ -56,7 +57,8 @@ pub fn removed_from(disk: &dyn Disk, directory: &Path) -> Result<Option<Offset>,
 /// Gives the bytes that were copied; `None` if no partition is there, or not yet, or no longer.
 ///
 /// # Errors
-/// If something cannot be read or written, or retention removes segments faster than they are copied.
+/// If something cannot be read or written, if a log is missing that the checkpoint speaks of, which is damage or
+/// a partition that is just being removed, or if retention removes segments faster than they are copied.
 pub fn copy_live(
     disk: &dyn Disk,
     from: &Path,
@@ -70,16 +72,32 @@ pub fn copy_live(
         copied_bytes: 0,
         logs: BTreeMap::new(),
     };
-    let copied = copy.run(copy_for);
-    match copied {
-        Ok(Some(true)) => Ok(Some(copy.copied_bytes)),
-        Ok(Some(false)) => Err(StorageError::Failed(format!(
+    match copy
+        .run(copy_for)
+        .map_err(|error| StorageError::from(&error))?
+    {
+        Ran::Copied => Ok(Some(copy.copied_bytes)),
+        Ran::Absent => Ok(None),
+        Ran::Overtaken => Err(StorageError::Failed(format!(
             "{}: segments are removed faster than they are copied, {PASSES_MAX} times",
             from.display()
         ))),
-        Ok(None) => Ok(None),
-        Err(error) => Err(StorageError::from(&error)),
+        Ran::Lacks(log) => Err(StorageError::Failed(format!(
+            "{} is missing, or is no log: the checkpoint beside it says that it is there",
+            log.display()
+        ))),
     }
+}
+
+/// What became of a copy.
+enum Ran {
+    Copied,
+    /// There is no partition.
+    Absent,
+    /// Nothing that was copied is left, each time.
+    Overtaken,
+    /// Nothing has been removed, and yet this log is not there.
+    Lacks(PathBuf),
 }
 
 struct LiveCopy<'a> {
@@ -116,26 +134,42 @@ impl Log {
 }
 
 impl LiveCopy<'_> {
-    /// `None` if there is no partition; `false` if nothing that was copied is left, each time.
-    fn run(&mut self, copy_for: CopyFor) -> Result<Option<bool>, DiskError> {
+    fn run(&mut self, copy_for: CopyFor) -> Result<Ran, DiskError> {
         let Some(mut known) = self.checkpoint()? else {
-            return Ok(None);
+            return Ok(Ran::Absent);
         };
         self.disk.create_directory(self.to)?;
+        let mut stood_still = false;
         for _ in 0..PASSES_MAX {
             self.pass(&known)?;
             let Some(now) = self.checkpoint()? else {
-                return Ok(None);
+                return Ok(Ran::Absent);
             };
             let copied = self.keep(&known, &now)?;
             if let Some(checkpoint) = copied {
                 self.write_checkpoint(checkpoint, copy_for)?;
                 self.disk.sync_directory(self.to)?;
-                return Ok(Some(true));
+                return Ok(Ran::Copied);
             }
+            // Files that retention removes go when a later checkpoint is durable.
+            let stands_still = now == known;
+            if stands_still && stood_still {
+                return Ok(Ran::Lacks(self.lacking(&known)));
+            }
+            stood_still = stands_still;
             known = now;
         }
-        Ok(Some(false))
+        Ok(Ran::Overtaken)
+    }
+
+    /// The log for want of which the copy cannot be used.
+    fn lacking(&self, known: &Checkpoint) -> PathBuf {
+        let has = |base| self.logs.get(&base).is_some_and(|log| log.is_copied());
+        let lacking = match has(known.first) {
+            true => known.segment,
+            false => known.first,
+        };
+        SegmentFile::Log.path(self.from, lacking)
     }
 
     fn checkpoint(&self) -> Result<Option<Checkpoint>, DiskError> {
@@ -294,27 +328,6 @@ impl LiveCopy<'_> {
         self.disk.write(file, checkpoint.slot_position(), bytes)?;
         self.disk.sync(file)?;
         self.disk.close(file)
-    }
-}
-
-fn read_checkpoint(disk: Blocking<'_>, directory: &Path) -> Result<Option<Checkpoint>, DiskError> {
-    let path = directory.join(CHECKPOINT_NAME);
-    let read = || {
-        let file = disk.open(path.clone())?;
-        let mut bytes = disk.read(file, 0, 2 * SLOT_DISTANCE as usize)?;
-        if !Checkpoint::is_whole(&bytes) {
-            // One is just being written: the other slot is the one before it, which will do, too.
-            bytes = disk.read(file, 0, 2 * SLOT_DISTANCE as usize)?;
-        }
-        disk.close(file)?;
-        Ok(bytes)
-    };
-    let Some(bytes) = if_there(read())? else {
-        return Ok(None);
-    };
-    match Checkpoint::of_another_version(&bytes) {
-        Some(other) => Err(DiskError::refused(&path, other.to_string())),
-        None => Ok(Checkpoint::newest(&bytes)),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::storage::{OpenPartition, Recovery, StorageError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 use wire::batch::{Batch, BatchKind, Header, STAMP_BYTES, Verify};
 use wire::record::{Gap, GapReason};
 use wire::{Durability, Incarnation, Offset};
@@ -105,18 +106,20 @@ pub(crate) fn recover(
 ) -> Result<Recovered, StorageError> {
     let failed = |error: DiskError| StorageError::from(&error);
     let names = disk.list(&open.directory).map_err(failed)?;
-    let checkpoint = read_checkpoint(disk, open).map_err(failed)?;
+    let checkpoint = read_checkpoint(disk, &open.directory).map_err(failed)?;
     let mut walk = Walk::new(disk, open, settings, checkpoint);
     walk.find_segments(&names).map_err(failed)?;
     let tail = walk.run().map_err(failed)?;
     walk.settle(&names, tail).map_err(failed)
 }
 
+/// The newest checkpoint of the partition in a directory, which may be in use: `None` if there is none.
 pub(crate) fn read_checkpoint(
     disk: Blocking<'_>,
-    open: &OpenPartition,
+    directory: &Path,
 ) -> Result<Option<Checkpoint>, DiskError> {
-    let file = match disk.open(open.directory.join(CHECKPOINT_NAME)) {
+    let path = directory.join(CHECKPOINT_NAME);
+    let file = match disk.open(path.clone()) {
         Ok(file) => file,
         Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -125,13 +128,12 @@ pub(crate) fn read_checkpoint(
     let read = || disk.read(file, 0, 2 * SLOT_DISTANCE as usize);
     let mut bytes = read()?;
     if !Checkpoint::is_whole(&bytes) {
-        // A crash may have torn a slot; a bit that flipped on the way here
-        // must not make an older one count.
+        // A crash may have torn a slot, or one is just being written: then the other slot is
+        // the one before it. A bit that flipped on the way here must not make an older one count.
         bytes = read()?;
     }
     disk.close(file)?;
     if let Some(other) = Checkpoint::of_another_version(&bytes) {
-        let path = open.directory.join(CHECKPOINT_NAME);
         return Err(DiskError::refused(&path, other.to_string()));
     }
     Ok(Checkpoint::newest(&bytes))

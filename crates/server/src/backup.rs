@@ -14,10 +14,14 @@ use log::{CopyFor, OsDisk, copy_live, removed_from};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 use wire::{DirectoryId, Offset};
 
 /// How often partitions that were made meanwhile are looked for.
 const ROUNDS_MAX: u32 = 64;
+/// How long a partition that cannot be copied may be one whose topic is just being deleted.
+const DELETION_TIMEOUT: Duration = Duration::from_secs(2);
+const DELETION_POLL: Duration = Duration::from_millis(20);
 
 /// What a backup has copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,26 +80,21 @@ pub fn back_up(
             "it is not empty: a backup has a directory of its own",
         ));
     }
+    let owner = Owner::of(&from)?;
     let mut copying = Copying {
         from,
         to,
         disk: OsDisk::new(),
+        owner,
+        names: BTreeMap::new(),
         partitions: BTreeSet::new(),
         passed_over: BTreeSet::new(),
+        deleted: BTreeSet::new(),
         removed: BTreeMap::new(),
         bytes: 0,
         progress,
     };
-    let owner = copying.owner()?;
     copying.copy()?;
-    let now = copying.owner()?;
-    if now != owner && !now.trim().is_empty() {
-        return Err(ServerError::Directory {
-            directory: copying.from,
-            why: "a server started on it while it was copied: begin again, with an empty directory"
-                .to_owned(),
-        });
-    }
     let id = DirectoryId(random_u128());
     directory::write_identity(&copying.to, id)?;
     Ok(Backup {
@@ -106,14 +105,45 @@ pub fn back_up(
     })
 }
 
+/// Who has the directory, and when that was written: each start of a server writes it, and each orderly end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    text: String,
+    written: Option<SystemTime>,
+}
+
+impl Owner {
+    fn of(directory: &Path) -> Result<Self, ServerError> {
+        let path = directory.join(LOCK_FILE);
+        let text = directory::read_if_there(&path)?.unwrap_or_default();
+        let written = match std::fs::metadata(&path).and_then(|found| found.modified()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            other => {
+                Some(other.map_err(ServerError::file(format!("looking at {}", path.display())))?)
+            }
+        };
+        Ok(Self { text, written })
+    }
+
+    fn is_nobody(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+}
+
 struct Copying<F> {
     from: PathBuf,
     to: PathBuf,
     disk: OsDisk,
+    /// Who had the directory when that was looked at last.
+    owner: Owner,
+    /// The names of topics, by their ids.
+    names: BTreeMap<String, String>,
     /// Directories of partitions that are copied.
     partitions: BTreeSet<String>,
     /// Those that are of another kind of storage than `disk`.
     passed_over: BTreeSet<String>,
+    /// Those that were there and whose topics were deleted meanwhile.
+    deleted: BTreeSet<String>,
     /// Up to where the ledgers, as they are copied, know what was removed of each partition.
     removed: BTreeMap<String, Offset>,
     bytes: u64,
@@ -121,13 +151,25 @@ struct Copying<F> {
 }
 
 impl<F: FnMut(usize, u64)> Copying<F> {
-    fn owner(&self) -> Result<String, ServerError> {
-        let text = directory::read_if_there(&self.from.join(LOCK_FILE))?;
-        Ok(text.unwrap_or_default())
+    /// What a start changes is not in the order in which this reads: no server may have started since it was
+    /// looked last. One that was there may end.
+    fn refuse_start(&mut self) -> Result<(), ServerError> {
+        let now = Owner::of(&self.from)?;
+        let has_ended = !self.owner.is_nobody() && now.is_nobody();
+        if now == self.owner || has_ended {
+            self.owner = now;
+            return Ok(());
+        }
+        Err(ServerError::Directory {
+            directory: self.from.clone(),
+            why: "a server started on it while it was copied: begin again, with an empty directory"
+                .to_owned(),
+        })
     }
 
     fn copy(&mut self) -> Result<(), ServerError> {
         self.copy_small("start.json")?;
+        self.note_names()?;
         for name in ["partitions", "topics", "ledgers"] {
             make_private(&self.to.join(name))?;
         }
@@ -163,7 +205,7 @@ impl<F: FnMut(usize, u64)> Copying<F> {
     fn copy_partitions(&mut self) -> Result<usize, ServerError> {
         let before = self.partitions.len();
         for name in list(&self.from.join("partitions"))? {
-            if self.partitions.contains(&name) {
+            if self.partitions.contains(&name) || self.deleted.contains(&name) {
                 continue;
             }
             // Topic, partition, kind of storage.
@@ -176,9 +218,22 @@ impl<F: FnMut(usize, u64)> Copying<F> {
             let copy_for = CopyFor::AnotherHistory {
                 removed_since: removed.unwrap_or(Offset(0)),
             };
-            if self.copy_partition(&path, copy_for)? {
-                self.partitions.insert(name);
-                (self.progress)(self.partitions.len(), self.bytes);
+            match self.copy_partition(&path, copy_for) {
+                Ok(true) => {
+                    self.partitions.insert(name);
+                    (self.progress)(self.partitions.len(), self.bytes);
+                }
+                // Of a topic that was there, one that is removed; else perhaps one that is just made.
+                Ok(false) => {
+                    if self.names.contains_key(&topic_file(&name)) && self.is_deleted(&name) {
+                        self.deleted.insert(name);
+                    }
+                }
+                Err(_) if self.is_deleted(&name) => {
+                    remove(&self.to.join(&path))?;
+                    self.deleted.insert(name);
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(self.partitions.len() - before)
@@ -196,6 +251,7 @@ impl<F: FnMut(usize, u64)> Copying<F> {
         let (from, to) = (self.from.join(path), self.to.join(path));
         remove(&to)?;
         let copied = copy_live(&self.disk, &from, &to, copy_for);
+        self.refuse_start()?;
         match copied.map_err(|error| ServerError::Node(error.to_string()))? {
             Some(bytes) => {
                 self.bytes += bytes;
@@ -206,6 +262,34 @@ impl<F: FnMut(usize, u64)> Copying<F> {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether a partition's topic is deleted, or is within a while: files of partitions go one by one.
+    fn is_deleted(&self, name: &str) -> bool {
+        let topic = self.from.join("topics").join(topic_file(name));
+        let partition = self.from.join("partitions").join(name);
+        let deadline = Instant::now() + DELETION_TIMEOUT;
+        while topic.exists() && partition.exists() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(DELETION_POLL);
+        }
+        true
+    }
+
+    fn note_names(&mut self) -> Result<(), ServerError> {
+        for file in list(&self.from.join("topics"))? {
+            let text = directory::read_if_there(&self.from.join("topics").join(&file))?;
+            let text = text.unwrap_or_default();
+            let line = text.lines().next().unwrap_or_default();
+            // One that is damaged has no name here; the start on the copy tells of it.
+            let document: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+            if let Some(name) = document["name"].as_str() {
+                self.names.insert(file, name.to_owned());
+            }
+        }
+        Ok(())
     }
 
     /// Copies a file that is replaced whole when it changes.
@@ -222,11 +306,22 @@ impl<F: FnMut(usize, u64)> Copying<F> {
             .iter()
             .map(|name| format!("partitions/{name}: only the storage kind disk is copied"))
             .collect();
+        left_out.extend(self.deleted.iter().map(|name| {
+            let topic = self.names.get(&topic_file(name));
+            let topic = topic.map_or_else(String::new, |topic| format!(" {topic}"));
+            format!("partitions/{name}: its topic{topic} was deleted meanwhile")
+        }));
         if !list(&self.from.join("lost+found"))?.is_empty() {
             left_out.push("lost+found: no record names what lies there".to_owned());
         }
         Ok(left_out)
     }
+}
+
+/// The name of the file of a partition's topic.
+fn topic_file(partition: &str) -> String {
+    let topic = partition.split('-').next().unwrap_or_default();
+    format!("{topic}.json")
 }
 
 /// The names in a directory; none if it is not there.

@@ -239,6 +239,133 @@ fn an_audit_finds_damage_in_a_backup_as_in_its_original() {
     }
 }
 
+#[test]
+fn a_backup_of_a_damaged_partition_says_what_it_lacks() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    let small = ["--storage-config", r#"{"segment_bytes": 30000}"#];
+    rig.run(&[&["topic", "create", "t"][..], &small].concat())
+        .ok();
+    rig.run_with(&["produce", "t", "--batch-count", "10"], numbers(0..3000))
+        .ok();
+    server.terminate();
+    let mut logs = rig::files(&rig.path("data").join("partitions"));
+    logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.sort();
+    assert!(logs.len() > 3, "{logs:?}");
+    std::fs::remove_file(&logs[1]).unwrap();
+    let copy = Rig::default();
+    let to = copy.path("data");
+    let backup = ["backup", "data", to.to_str().unwrap(), "--json"];
+    let told = rig.run(&backup).exits(3);
+    assert!(
+        told.stderr.contains("events are missing: t/0: ") && told.stderr.contains("(damaged)"),
+        "{}",
+        told.stderr
+    );
+    let events = json_lines(&told.stdout)[0]["events"].as_u64().unwrap();
+    let _server = copy.serve(&[]);
+    let read = copy.run(&["consume", "t", "-n", "c"]).json();
+    let read = read.iter().filter(|line| line["metadata"].is_u64()).count();
+    assert_eq!(events, read as u64);
+
+    // One in which the events end.
+    let log = logs.last().unwrap();
+    std::fs::remove_file(log).unwrap();
+    let away = copy.path("away");
+    let refused = rig
+        .run(&["backup", "data", away.to_str().unwrap()])
+        .exits(1);
+    let words = format!("{} is missing", log.file_name().unwrap().to_str().unwrap());
+    assert!(refused.stderr.contains(&words), "{}", refused.stderr);
+    assert!(!away.join("directory.json").exists());
+}
+
+/// The directories of partitions that a backup has, and what it says that it has not.
+fn back_up(rig: &Rig, meanwhile: impl Fn()) -> Result<(Vec<PathBuf>, Vec<String>), String> {
+    let copy = tempfile::tempdir().unwrap();
+    let to = copy.path().join("data");
+    let backup = server::back_up(&rig.path("data"), &to, |partitions, _| {
+        if partitions == 1 {
+            meanwhile();
+        }
+    });
+    let backup = backup.map_err(|error| error.to_string())?;
+    let partitions = std::fs::read_dir(to.join("partitions")).unwrap();
+    let partitions = partitions.map(|entry| entry.unwrap().path()).collect();
+    Ok((partitions, backup.left_out))
+}
+
+#[test]
+fn a_topic_that_is_deleted_during_a_backup_is_left_out_with_a_line() {
+    const TOPICS: [&str; 3] = ["a", "b", "c"];
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    for topic in TOPICS {
+        rig.run(&["topic", "create", topic]).ok();
+        rig.run_with(&["produce", topic], numbers(0..100)).ok();
+    }
+    let deleting = || {
+        for topic in TOPICS {
+            rig.run(&["topic", "delete", topic, "--yes"]).ok();
+        }
+    };
+    let (partitions, left_out) = back_up(&rig, deleting).unwrap();
+    // Which one came first depends on their ids.
+    assert_eq!((partitions.len(), left_out.len()), (1, 2), "{left_out:?}");
+    for line in left_out {
+        let is_told = |topic: &&str| line.contains(&format!("topic {topic} was deleted"));
+        assert!(TOPICS.iter().any(|topic| is_told(&topic)), "{line}");
+    }
+    drop(server);
+}
+
+/// Files of partitions go one by one.
+#[test]
+fn a_topic_whose_deletion_is_under_way_is_left_out_too() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    for topic in ["a", "b"] {
+        rig.run(&["topic", "create", topic]).ok();
+        rig.run_with(&["produce", topic], numbers(0..100)).ok();
+    }
+    server.terminate();
+    let deleting = || {
+        let data = rig.path("data");
+        for path in rig::files(&data.join("partitions")) {
+            if path.extension().is_some_and(|extension| extension == "log") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        for path in rig::files(&data.join("topics")) {
+            std::fs::remove_file(path).unwrap();
+        }
+    };
+    let (partitions, left_out) = back_up(&rig, deleting).unwrap();
+    assert_eq!((partitions.len(), left_out.len()), (1, 1), "{left_out:?}");
+    assert!(
+        left_out[0].contains("was deleted meanwhile"),
+        "{left_out:?}"
+    );
+}
+
+#[test]
+fn a_server_that_starts_during_a_backup_ends_it_though_it_is_gone_again() {
+    let rig = Rig::default();
+    let server = rig.serve(&[]);
+    for topic in ["a", "b"] {
+        rig.run(&["topic", "create", topic]).ok();
+    }
+    // One that was there may end.
+    let server = std::cell::Cell::new(Some(server));
+    let ending = || drop(server.take().unwrap().terminate());
+    let (partitions, _) = back_up(&rig, ending).unwrap();
+    assert_eq!(partitions.len(), 2);
+    let starting = || drop(rig.serve(&[]).terminate());
+    let refused = back_up(&rig, starting).unwrap_err();
+    assert!(refused.contains("a server started on it"), "{refused}");
+}
+
 /// Waits until a gap of damage is recorded, which the reader that met it does not wait for.
 fn wait_for_gap(rig: &Rig) {
     let is_there = || {
