@@ -82,6 +82,9 @@ impl Frame {
     }
 }
 
+/// A partition that has moved on, and where its last event lies.
+type Moved = (PartitionIndex, Position);
+
 #[derive(Default)]
 struct Looks {
     /// None if it is to be opened again.
@@ -90,10 +93,14 @@ struct Looks {
     id: Option<TopicId>,
     /// When the server was asked.
     last: Option<Instant>,
+    /// When it had answered then, or was found to be away.
+    ended: Option<Instant>,
     /// When it was asked for gaps.
     gaps: Option<Instant>,
     /// Where the event lies that was the last of each partition.
     ends: BTreeMap<PartitionIndex, Position>,
+    /// The partition that is looked at first, if it has moved on.
+    turn: PartitionIndex,
     /// How many events there were at looks before.
     counts: VecDeque<(Instant, u64)>,
     seen: Seen,
@@ -117,12 +124,14 @@ impl Newest {
 
     /// What is newest now, or was a moment ago.
     pub fn look(&self) -> Seen {
+        let asked = Instant::now();
         let mut looks = self.looks.lock().expect("no holder panics");
-        if looks.last.is_some_and(|last| last.elapsed() < LOOK_EVERY) {
+        if looks.is_fresh(asked) {
             return looks.seen.clone();
         }
         looks.last = Some(Instant::now());
         let looked = self.look_now(&mut looks);
+        looks.ended = Some(Instant::now());
         looks.seen.away = looked.err().map(|error| {
             // A topic that was made anew is another one.
             if !error.is_retryable() {
@@ -148,7 +157,7 @@ impl Newest {
             looks.seen.gaps = self.gaps()?;
             looks.gaps = Some(Instant::now());
         }
-        if let Some(mut frame) = newest(&topic, &described, &mut looks.ends)? {
+        if let Some(mut frame) = newest(&topic, &described, looks)? {
             // What lay there before anybody looked says nothing of how fast it came.
             frame.lag = looks.seen.rate.is_some().then_some(frame.age);
             looks.seen.frame = Some(Arc::new(frame));
@@ -172,6 +181,24 @@ impl Newest {
 }
 
 impl Looks {
+    /// Whether what was seen is good for somebody who asked then. Who has waited for a look of
+    /// another asks no more: where the server is away, each would wait for its answer in turn.
+    fn is_fresh(&self, asked: Instant) -> bool {
+        self.ended.is_some_and(|ended| ended >= asked)
+            || self.last.is_some_and(|last| last.elapsed() < LOOK_EVERY)
+    }
+
+    /// Which of the partitions that have moved on are looked at now: those whose turn it is.
+    fn in_turn(&mut self, mut moved: Vec<Moved>) -> Vec<Moved> {
+        let turn = moved.partition_point(|(partition, _)| *partition < self.turn);
+        moved.rotate_left(turn);
+        moved.truncate(PARTITIONS_MAX);
+        if let Some((last, _)) = moved.last() {
+            self.turn = PartitionIndex(last.0 + 1);
+        }
+        moved
+    }
+
     /// The topic was opened: again, or another one under its name.
     fn begin(&mut self, topic: TopicHandle) {
         if self.id.replace(topic.id()) != Some(topic.id()) {
@@ -203,7 +230,7 @@ impl Looks {
 fn newest(
     topic: &TopicHandle,
     described: &TopicDescription,
-    ends: &mut BTreeMap<PartitionIndex, Position>,
+    looks: &mut Looks,
 ) -> Result<Option<Frame>, ClientError> {
     let moved = described.partitions.iter().filter_map(|partition| {
         let last = Position {
@@ -211,10 +238,11 @@ fn newest(
             offset: Offset(partition.watermarks.committed.0.checked_sub(1)?),
         };
         let is_there = last.offset >= partition.first;
-        let is_known = ends.get(&partition.partition) == Some(&last);
+        let is_known = looks.ends.get(&partition.partition) == Some(&last);
         (is_there && !is_known).then_some((partition.partition, last))
     });
-    let moved: Vec<_> = moved.take(PARTITIONS_MAX).collect();
+    let moved = moved.collect();
+    let moved = looks.in_turn(moved);
     let fetches = moved.iter().map(|(partition, last)| {
         topic.begin_fetch(FetchRequest {
             partition: *partition,
@@ -242,7 +270,7 @@ fn newest(
     }
     // A partition that can't be read is no reason not to see the others.
     let Some(event) = found.into_iter().max_by_key(ConsumedEvent::append_time) else {
-        ends.extend(looked_at);
+        looks.ends.extend(looked_at);
         return failed;
     };
     let id = event.id();
@@ -254,7 +282,7 @@ fn newest(
         Err(sentence) => Err(sentence),
     };
     // Nothing failed that is to be tried again.
-    ends.extend(looked_at);
+    looks.ends.extend(looked_at);
     let now = Timestamp::now().as_nanosecond();
     let age = now.saturating_sub(i128::from(event.append_time()));
     let array = metadata.get("dtype").zip(metadata.get("shape"));
@@ -317,4 +345,46 @@ fn text(bytes: &[u8], bytes_max: usize) -> String {
         text.push_str(&format!("… ({} bytes)", bytes.len()));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Incarnation;
+
+    /// While the server was away for ten seconds, others have come: none asks it again for that.
+    #[test]
+    fn who_waited_for_a_look_gets_what_it_saw() {
+        let now = Instant::now();
+        let before = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+        let looks = Looks {
+            last: Some(before(10)),
+            ended: Some(now),
+            ..Looks::default()
+        };
+        assert!(looks.is_fresh(before(5)));
+        assert!(!looks.is_fresh(now + Duration::from_millis(1)));
+        assert!(!Looks::default().is_fresh(now));
+    }
+
+    #[test]
+    fn every_partition_has_its_turn_however_many_move_on() {
+        let mut looks = Looks::default();
+        let position = Position {
+            incarnation: Incarnation(1),
+            offset: Offset(0),
+        };
+        let moved = || (0..150).map(|index| (PartitionIndex(index), position));
+        let mut seen = vec![0; 150];
+        for _ in 0..3 {
+            for (partition, _) in looks.in_turn(moved().collect()) {
+                seen[partition.0 as usize] += 1;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+        // Of few, each is looked at each time, and once.
+        let few = looks.in_turn(moved().take(3).collect());
+        assert_eq!(few.len(), 3);
+        assert_eq!(looks.in_turn(Vec::new()).len(), 0);
+    }
 }
