@@ -50,6 +50,19 @@ impl UnixSocket {
         })
     }
 
+    /// Whether a server could listen at `path`, as far as what is there says: nothing, or a
+    /// socket that a dead server left. Changes nothing; never waits.
+    ///
+    /// # Errors
+    /// [`NetError::Address`], saying what is in the way.
+    pub fn probe(path: &Path) -> Result<(), NetError> {
+        let address = socket_address(path)?;
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            _ => refuse_living(path, &address),
+        }
+    }
+
     /// Connects to the socket at `path`; never waits.
     ///
     /// # Errors
@@ -140,8 +153,7 @@ fn failed(path: &Path, doing: &str, error: impl std::fmt::Display) -> NetError {
 /// Binds and listens at `path`. A socket that a dead server left there is
 /// replaced; a living server's, or any other file, is not.
 fn bind_alone(path: &Path) -> Result<OwnedFd, NetError> {
-    let address = SocketAddrUnix::new(path)
-        .map_err(|error| failed(path, "the path of a socket has at most 107 bytes", error))?;
+    let address = socket_address(path)?;
     // Of two servers that find the same dead socket only one may replace it:
     // the other would remove its new one. So this is done under a lock of the
     // directory.
@@ -158,7 +170,9 @@ fn bind_alone(path: &Path) -> Result<OwnedFd, NetError> {
     match rustix::net::bind(&socket, &address) {
         Ok(()) => {}
         Err(rustix::io::Errno::ADDRINUSE) => {
-            remove_dead_socket(path, &address)?;
+            refuse_living(path, &address)?;
+            std::fs::remove_file(path)
+                .map_err(|error| failed(path, "removing a dead socket", error))?;
             rustix::net::bind(&socket, &address)
                 .map_err(|error| failed(path, "binding again", error))?;
         }
@@ -193,7 +207,14 @@ fn new_socket(path: &Path) -> Result<OwnedFd, NetError> {
     Ok(socket)
 }
 
-fn remove_dead_socket(path: &Path, address: &SocketAddrUnix) -> Result<(), NetError> {
+fn socket_address(path: &Path) -> Result<SocketAddrUnix, NetError> {
+    SocketAddrUnix::new(path)
+        .map_err(|error| failed(path, "the path of a socket has at most 107 bytes", error))
+}
+
+/// Refuses what is there if it is no socket, or one at which a server listens: such a server has
+/// taken the connection, or has no place for it.
+fn refuse_living(path: &Path, address: &SocketAddrUnix) -> Result<(), NetError> {
     let file = std::fs::symlink_metadata(path)
         .map_err(|error| failed(path, "looking at what is there", error))?;
     if !file.file_type().is_socket() {
@@ -201,11 +222,44 @@ fn remove_dead_socket(path: &Path, address: &SocketAddrUnix) -> Result<(), NetEr
     }
     let probe = new_socket(path)?;
     match rustix::net::connect(&probe, address) {
-        Err(rustix::io::Errno::CONNREFUSED) => {}
+        Err(rustix::io::Errno::CONNREFUSED) => Ok(()),
         Ok(()) | Err(rustix::io::Errno::AGAIN) => {
-            return Err(failed(path, "binding", "a server answers there"));
+            Err(failed(path, "binding", "a server answers there"))
         }
-        Err(error) => return Err(failed(path, "asking who is there", error)),
+        Err(error) => Err(failed(path, "asking who is there", error)),
     }
-    std::fs::remove_file(path).map_err(|error| failed(path, "removing a dead socket", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_says_what_a_bind_would_meet_and_waits_for_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        UnixSocket::probe(&path).unwrap();
+        // One that takes no connection, and has no place for another to wait.
+        let listener = new_socket(&path).unwrap();
+        let address = socket_address(&path).unwrap();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let waiting = std::iter::from_fn(|| {
+            let socket = new_socket(&path).unwrap();
+            rustix::net::connect(&socket, &address)
+                .ok()
+                .map(|()| socket)
+        });
+        let waiting: Vec<OwnedFd> = waiting.collect();
+        let refused = UnixSocket::probe(&path).unwrap_err().to_string();
+        assert!(refused.contains("a server answers there"), "{refused}");
+        // A dead one.
+        drop((waiting, listener));
+        UnixSocket::probe(&path).unwrap();
+        assert!(path.exists());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "thesis").unwrap();
+        let refused = UnixSocket::probe(&path).unwrap_err().to_string();
+        assert!(refused.contains("no socket"), "{refused}");
+    }
 }

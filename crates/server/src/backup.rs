@@ -64,12 +64,8 @@ pub fn back_up(
         why: why.to_owned(),
     };
     let resolving = || ServerError::file(format!("resolving {}", to.display()));
-    let absolute = std::path::absolute(to).map_err(resolving())?;
-    let there = absolute.ancestors().find(|path| path.exists());
-    let there = there
-        .unwrap_or(&absolute)
-        .canonicalize()
-        .map_err(resolving())?;
+    let there = directory::nearest(to).and_then(|there| there.canonicalize());
+    let there = there.map_err(resolving())?;
     if there.starts_with(&from) {
         return Err(refuse("it lies in the directory that is to be copied"));
     }

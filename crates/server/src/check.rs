@@ -3,7 +3,7 @@
 use crate::address;
 use crate::config::Config;
 use crate::descriptors;
-use crate::directory::{DataDirectory, Looked};
+use crate::directory::{self, DataDirectory, Looked};
 use crate::error::{ConfigError, ServerError};
 use crate::file_system::{self, FileSystem};
 use crate::host::Host;
@@ -12,12 +12,10 @@ use crate::storages::Storages;
 use crate::system;
 use broker::NodeOptions;
 use log::{Disk, OsDisk};
-use net::NetError;
+use net::{NetError, UnixSocket};
 use rustix::fs::{Access, access};
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -107,7 +105,7 @@ impl Findings {
         let looked = DataDirectory::look(path, &host, config.take_over);
         let is_free = !matches!(looked, Err(ServerError::Locked { .. }));
         let lies_in = match looked {
-            Ok(Looked::Absent) => match nearest(path) {
+            Ok(Looked::Absent) => match to_be_made_in(path) {
                 Ok(there) => {
                     self.fine(SUBJECT, format!("{} is made by the start", path.display()));
                     there
@@ -121,8 +119,11 @@ impl Findings {
                 self.fine(SUBJECT, format!("{} is empty", path.display()));
                 path.clone()
             }
-            Ok(Looked::Known(id)) => {
+            Ok(Looked::Known { id, caution }) => {
                 self.fine(SUBJECT, format!("{} has the id {id}", path.display()));
+                if let Some(caution) = caution {
+                    self.caution(SUBJECT, caution);
+                }
                 self.records(config, &host);
                 path.clone()
             }
@@ -134,11 +135,8 @@ impl Findings {
         let Ok(file_system) = FileSystem::of(&lies_in) else {
             return is_free;
         };
-        if let Some(caution) = file_system.caution {
-            self.caution(
-                SUBJECT,
-                format!("careful with {}: {caution}", file_system.name),
-            );
+        if let Some(caution) = file_system.warning() {
+            self.caution(SUBJECT, caution);
         }
         if let Some(space) = file_system::space(&lies_in) {
             let used = space.total_bytes - space.free_bytes;
@@ -157,9 +155,7 @@ impl Findings {
     /// What the directory knows of topics and consumers, of which a start is refused that would lose it.
     fn records(&mut self, config: &Config, host: &Host) {
         const SUBJECT: &str = "directory";
-        // As the start has it, whose messages have this path.
-        let directory = config.directory.canonicalize();
-        let directory = directory.unwrap_or_else(|_| config.directory.clone());
+        let directory = canonical(&config.directory);
         let disk: Arc<dyn Disk> = Arc::new(OsDisk::new());
         let kinds = match Storages::new().into_kinds(&disk) {
             Ok(kinds) => kinds,
@@ -195,7 +191,7 @@ impl Findings {
             return;
         }
         // One whose path is too long, or that a shared file system does not take, lies elsewhere.
-        let path = config.directory.join("thalweg.sock");
+        let path = canonical(&config.directory).join("thalweg.sock");
         if !config.directory.is_dir() || path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             return;
         }
@@ -262,17 +258,21 @@ impl Findings {
     }
 }
 
+/// A directory as the start has it, whose messages and addresses have this path.
+fn canonical(directory: &Path) -> PathBuf {
+    let path = directory.canonicalize();
+    path.unwrap_or_else(|_| directory.to_owned())
+}
+
 /// The directory in which one is made that is not there, if it can be made.
-fn nearest(path: &Path) -> Result<PathBuf, ServerError> {
+fn to_be_made_in(path: &Path) -> Result<PathBuf, ServerError> {
     let failed = |source| ServerError::File {
         attempt: format!("making {}", path.display()),
         source,
     };
-    let absolute = std::path::absolute(path).map_err(failed)?;
-    let there = absolute.ancestors().find(|path| path.exists());
-    let there = there.unwrap_or(Path::new("/"));
-    writable(there).map_err(failed)?;
-    Ok(there.to_owned())
+    let there = directory::nearest(path).map_err(failed)?;
+    writable(&there).map_err(failed)?;
+    Ok(there)
 }
 
 fn writable(directory: &Path) -> io::Result<()> {
@@ -292,22 +292,9 @@ fn try_tcp(address: &str) -> Result<(), NetError> {
 
 /// As the start does: a socket that a dead server left is replaced, nothing else is.
 fn try_socket(path: &Path) -> Result<(), NetError> {
-    let refuse = |why: String| Err(NetError::Address(format!("{}: {why}", path.display())));
     let parent = path.parent().unwrap_or(Path::new("/"));
-    if let Err(error) = writable(parent) {
-        return refuse(error.to_string());
-    }
-    match std::fs::symlink_metadata(path) {
-        Err(_) => Ok(()),
-        Ok(found) if !found.file_type().is_socket() => {
-            refuse("what is there is no socket, and stays".to_owned())
-        }
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => refuse("a server listens there".to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-            Err(error) => refuse(error.to_string()),
-        },
-    }
+    writable(parent).map_err(|error| NetError::Address(format!("{}: {error}", path.display())))?;
+    UnixSocket::probe(path)
 }
 
 /// How much memory this process can have: what the host has, or less, where its control groups say so.

@@ -37,14 +37,19 @@ pub struct DataDirectory {
 }
 
 /// What there is where a data directory is to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Looked {
     /// Nothing: the start makes it.
     Absent,
     /// A directory that no server has used yet.
     Empty,
     /// A data directory.
-    Known(DirectoryId),
+    Known {
+        /// Its permanent identity.
+        id: DirectoryId,
+        /// That it is a copy whose original is still there, with the same id.
+        caution: Option<String>,
+    },
 }
 
 /// Who has a data directory: the content of its lock file.
@@ -130,10 +135,11 @@ impl DataDirectory {
         };
         let path = path.canonicalize();
         let path = path.map_err(ServerError::file("resolving the directory".to_owned()))?;
-        if before.as_deref() != Some(path.as_path()) {
-            refuse_copy(&path, id, before.as_deref())?;
-        }
-        Ok(Looked::Known(id))
+        let caution = match before.as_deref() == Some(path.as_path()) {
+            true => None,
+            false => refuse_copy(&path, id, before.as_deref())?,
+        };
+        Ok(Looked::Known { id, caution })
     }
 
     /// Notes where the directory is now. To be called when the start has gone through: one that is
@@ -207,6 +213,13 @@ pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
         .mode(0o700)
         .create(path)
         .map_err(ServerError::file(format!("making {}", path.display())))
+}
+
+/// Of what leads to `path`, which may not be there, the last directory that is.
+pub(crate) fn nearest(path: &Path) -> std::io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    let there = absolute.ancestors().find(|path| path.exists());
+    Ok(there.unwrap_or(&absolute).to_owned())
 }
 
 /// Makes sure that nobody else gets into a directory, made by whomever.

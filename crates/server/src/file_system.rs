@@ -167,6 +167,12 @@ impl FileSystem {
         )
     }
 
+    /// What an operator should know of it.
+    pub fn warning(&self) -> Option<String> {
+        let caution = self.caution?;
+        Some(format!("careful with {}: {caution}", self.name))
+    }
+
     /// Whether a unix socket can be made there.
     pub fn takes_sockets(&self) -> bool {
         self.caution != SHARED

@@ -395,8 +395,8 @@ fn report_storage(log: &ServerLog, path: &Path, file_system: FileSystem) {
             "{directory} lies on {name}; what a sync takes is not known: {error}"
         ))),
     }
-    if let Some(caution) = file_system.caution {
-        log.write(&Line::warning(format!("careful with {name}: {caution}")));
+    if let Some(caution) = file_system.warning() {
+        log.write(&Line::warning(caution));
     }
 }
 

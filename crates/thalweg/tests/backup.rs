@@ -426,4 +426,13 @@ fn a_copy_by_hand_does_not_start_beside_its_original() {
         "{}",
         checked.stdout
     );
+    // Where no server has the original a start goes on, and says so; so does the check.
+    server.terminate();
+    let checked = rig.run(&["serve", "copy", "--check"]).ok();
+    let caution = |line: &&str| line.starts_with("warning  directory: ");
+    let cautions: Vec<_> = checked.lines().filter(caution).collect();
+    assert!(
+        cautions.iter().any(|line| line.contains("it is a copy of")),
+        "{checked}"
+    );
 }

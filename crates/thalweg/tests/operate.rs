@@ -52,6 +52,15 @@ fn a_check_says_what_a_start_would_meet_and_changes_nothing() {
     let (status, log) = server.terminate();
     assert!(status.success(), "{log}");
     let before = files(&rig.path(""));
+    // Its socket has the path that a start gives it, however the directory is named.
+    let named = rig.run(&["serve", "./data/../data", "--check"]).ok();
+    let socket = rig
+        .path("data")
+        .canonicalize()
+        .unwrap()
+        .join("thalweg.sock");
+    let line = format!("unix://{} is free", socket.display());
+    assert!(named.contains(&line), "{named}");
     let lines = check(&["--listen", &port]).json();
     assert!(
         findings(&lines, "listen")
