@@ -175,6 +175,33 @@ def test_metadata_that_is_not_json_holds_up_no_selector_and_no_table(
         producer.push("not json").result()
 
 
+def test_a_lack_of_memory_is_not_taken_for_metadata_that_is_not_json(
+    shared_server: Any, topic: thalweg.Topic, run_script: Any
+) -> None:
+    with topic.producer() as producer:
+        producer.push({"a": 1}, b"first")
+    code = """
+import sys, thalweg, thalweg._json
+understood, thalweg._json.loads = thalweg._json.loads, None
+failures = [MemoryError("no memory left")]
+def loads(text):
+    if b'"a"' in text and failures:
+        raise failures.pop()
+    return understood(text)
+thalweg._json.loads = loads
+topic = thalweg.Driver(sys.argv[1]).open_topic(sys.argv[2])
+consumer = topic.consumer("viewer", data=lambda metadata, data: data)
+try:
+    print(consumer.pull(timeout=60))
+except MemoryError as lack:
+    print(lack)
+print(bytes(consumer.pull(timeout=60).data))
+"""
+    done = run_script(code, shared_server.group_file, topic.name)
+    assert done.stdout == "no memory left\nb'first'\n", done.stderr
+
+
+
 def test_a_raw_topic_has_bytes(driver: thalweg.Driver, name: str) -> None:
     topic = driver.create_topic(name, storage="memory", serializer="raw")
     with topic.producer() as producer:

@@ -1,6 +1,7 @@
 //! Metadata of Python as bytes, and back.
 
 use crate::error;
+use pyo3::exceptions::{PyRecursionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
@@ -167,6 +168,13 @@ pub fn loads<'py>(
         .bind(py)
         .call1((PyBytes::new(py, bytes),))
         .map_err(|reason| {
+            // What is nested too deep is never understood, either; anything else, as a lack of
+            // memory or Ctrl-C, says nothing of the bytes.
+            let is_of_bytes = reason.is_instance_of::<PyValueError>(py)
+                || reason.is_instance_of::<PyRecursionError>(py);
+            if !is_of_bytes {
+                return reason;
+            }
             let message = format!("{} is not JSON: {}", what(), reason.value(py));
             let refusal = error::new(py, "InvalidArgument", message);
             refusal.set_cause(py, Some(reason));

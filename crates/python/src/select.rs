@@ -6,6 +6,7 @@ use crate::view::DataView;
 use crate::{error, lend};
 use client::{ConsumedEvent, DataAllocator, DataMode, DataSelector, EventInfo, PartitionsCallback};
 use memory::Target;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use pyo3::{PyTraverseError, PyVisit};
@@ -204,8 +205,11 @@ fn selector(callable: Py<PyAny>, parsed: Arc<Parsed>) -> Arc<DataSelector> {
             let whole = DataView(wire::view::DataView::whole(info.data_bytes_total()));
             // No selector can judge what is not JSON, now or later: the event is
             // given out without data, and its `metadata` raises.
-            let Ok(metadata) = parsed.metadata(py, info) else {
-                return Ok(wire::view::DataView::none());
+            let metadata = match parsed.metadata(py, info) {
+                Err(refusal) if refusal.is_instance_of::<PyValueError>(py) => {
+                    return Ok(wire::view::DataView::none());
+                }
+                other => other?,
             };
             let chosen = parsed.callable(py, number)?.call1((metadata, whole))?;
             if chosen.is_none() {
