@@ -3,18 +3,16 @@
 use crate::driver::Driver;
 use crate::error::ClientError;
 use crate::lag::Lag;
-use crate::topic_handle::{FetchRequest, TopicHandle};
+use crate::last_events::last_position;
+use crate::topic_handle::TopicHandle;
 use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::message::{
     ConsumerDescription, ConsumerPartition, PartitionDescription, TopicDescription,
 };
-use wire::record::{ConsumerKind, Gap, Position};
-use wire::{ErrorCode, Offset, PartitionIndex};
-
-/// Last events of so many partitions are asked for at once.
-const FETCHES_AT_ONCE: usize = 64;
+use wire::record::{ConsumerKind, Gap};
+use wire::{ErrorCode, PartitionIndex};
 
 /// So many other topics are named where one is not known.
 const NAMES_MAX: usize = 5;
@@ -87,36 +85,12 @@ impl Driver {
 /// When the server took the last event of a topic, nanoseconds since 1970: of the last events of
 /// all partitions, the newest. None if there is no event, or none can be read.
 fn last_taken(topic: &TopicHandle, partitions: &[PartitionDescription]) -> Option<u64> {
-    let with_events = partitions
+    let last = partitions
         .iter()
-        .filter(|one| one.watermarks.committed > one.first);
-    let last: Vec<_> = with_events
-        .map(|one| FetchRequest {
-            partition: one.partition,
-            from: Position {
-                incarnation: one.incarnation,
-                offset: Offset(one.watermarks.committed.0 - 1),
-            },
-            bytes_max: 1,
-            wait_max: Duration::ZERO,
-            inline_data: false,
-        })
-        .collect();
-    let mut newest = None;
-    for some in last.chunks(FETCHES_AT_ONCE) {
-        let begun: Vec<_> = some
-            .iter()
-            .map(|one| topic.begin_fetch(one.clone()))
-            .collect();
-        for fetch in begun {
-            let taken = fetch.wait().ok().and_then(|fetched| {
-                let last = fetched.events().last()?.append_time();
-                Some(last)
-            });
-            newest = newest.max(taken);
-        }
-    }
-    newest
+        .filter_map(|one| Some((one.partition, last_position(one)?)));
+    let last: Vec<_> = last.collect();
+    let events = topic.last_events(&last).into_iter().flatten().flatten();
+    events.map(|event| event.append_time()).max()
 }
 
 /// A topic, as the status has it.
@@ -194,19 +168,8 @@ impl Facts {
         if self.name.is_empty() {
             return self.held_up().unwrap_or_else(|| self.of_topic());
         }
-        if let Some(count) = self.unselected {
-            return Explanation {
-                sentence: format!(
-                    "{} of {topic} came to the consumer {}, and its data selector chose nothing of their data, \
-                     so that they came without.",
-                    events(count),
-                    self.name
-                ),
-                next: format!("thalweg tail {topic} -n 1 --data-base64"),
-            };
-        }
         match &self.consumer {
-            None => Explanation {
+            None => self.unselected().unwrap_or_else(|| Explanation {
                 sentence: format!(
                     "Nobody reads {topic} under the name {}, and it has no cursor: a new name begins \
                      with the first of the {} there.",
@@ -215,12 +178,28 @@ impl Facts {
                 ),
                 // Not without --no-ack: the question must not move the cursor of the consumer that it is about.
                 next: format!("thalweg consume {topic} --name {} --no-ack", self.name),
-            },
+            }),
             Some(consumer) => match consumer.kind {
                 ConsumerKind::Queue => self.of_queue(consumer),
                 _ => self.of_cursors(consumer),
             },
         }
+    }
+
+    /// That the data selector of the consumer, which is open here, chose nothing. Where events
+    /// are lost or go to others, that is the graver cause.
+    fn unselected(&self) -> Option<Explanation> {
+        let topic = &self.topic.name;
+        let count = self.unselected?;
+        Some(Explanation {
+            sentence: format!(
+                "{} of {topic} came to the consumer {}, and its data selector chose nothing of their data, \
+                 so that they came without.",
+                events(count),
+                self.name
+            ),
+            next: format!("thalweg tail {topic} -n 1 --data-base64"),
+        })
     }
 
     /// A partition that can take or give nothing.
@@ -315,6 +294,9 @@ impl Facts {
         let recovering = self.recovering(consumer);
         let behind = Lag::of(consumer, &self.topic.partitions).events;
         if behind == 0 || consumer.partitions.is_empty() {
+            if let Some(unselected) = self.unselected() {
+                return unselected;
+            }
             if consumer.partitions.is_empty() {
                 return Explanation {
                     sentence: format!(
@@ -382,6 +364,9 @@ impl Facts {
                 ),
                 next: format!("thalweg gaps {topic}"),
             };
+        }
+        if let Some(unselected) = self.unselected() {
+            return unselected;
         }
         let who: Vec<_> = present.iter().map(|one| one.client_name.as_str()).collect();
         Explanation {

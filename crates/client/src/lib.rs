@@ -32,6 +32,7 @@ pub mod group_file;
 mod handle;
 pub mod journal;
 mod lag;
+mod last_events;
 mod losses;
 mod mailbox;
 mod merge;
@@ -68,6 +69,7 @@ pub use faults::{Fault, plant, plant_panic};
 pub use fetched::FetchedBatches;
 pub use future::{FlushFuture, PushFuture};
 pub use lag::Lag;
+pub use last_events::last_position;
 pub use mailbox::Counters;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,

@@ -33,11 +33,11 @@ fn why(rig: &Rig, args: &[&str], words: &[&str]) {
         !sentence.contains('\n') && sentence.ends_with('.'),
         "{said}"
     );
-    // The command is one that there is.
-    let next: Vec<&str> = next.split_whitespace().skip(1).collect();
-    let commands = next.iter().take_while(|word| !word.starts_with('-'));
-    let command: Vec<&str> = commands.copied().take(1).collect();
-    rig.run(&[command.as_slice(), &["--help"]].concat()).ok();
+    // The command is one that there is, with all of its options.
+    let next = next.strip_prefix("thalweg ").unwrap();
+    let words = next.split_whitespace().map(|word| word.trim_matches('\''));
+    let next: Vec<&str> = words.chain(["--help"]).collect();
+    rig.run(&next).ok();
 }
 
 #[test]
@@ -317,6 +317,40 @@ fn of_events_that_went_before_they_were_read() {
     assert_eq!(gaps[0]["reason"], "retention");
     assert_eq!(gaps[0]["first"], 0);
     assert!(rig.run(&["gaps", "t"]).ok().contains("retention"));
+}
+
+/// That events are lost is graver than that a selector chose nothing of the others.
+#[test]
+fn of_events_that_went_before_a_selector_chose_nothing() {
+    let rig = Rig::default();
+    let _server = rig.serve(&[]);
+    let keep = ["topic", "create", "t", "--retention", r#"{"count":64}"#];
+    rig.run(&keep).ok();
+    fill(&rig, "t", 10);
+    rig.run(&["consume", "t", "-n", "viewer", "--max", "4"])
+        .ok();
+    let driver = connect(&rig);
+    let topic = driver.open_topic("t").unwrap();
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    for _ in 0..5 {
+        for _ in 0..100 {
+            producer
+                .push(Event::new(b"{}").with_data(b"pixels".to_vec()))
+                .unwrap();
+        }
+        producer.flush(WATCHDOG).unwrap();
+    }
+    let nothing = ConsumerOptions {
+        data: DataMode::Select(Arc::new(|_| Ok(wire::view::DataView::whole(0)))),
+        ..ConsumerOptions::default()
+    };
+    let open = topic.consumer("viewer", nothing).unwrap();
+    assert!(open.pull(Some(WATCHDOG)).unwrap().is_some());
+    let explained = open.explain().unwrap();
+    assert!(
+        explained.sentence.contains("are gone (retention)"),
+        "{explained}"
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@
 use super::array::Plan;
 use super::picture::Sampled;
 use client::{
-    ClientError, ConsumedEvent, DataWanted, Driver, FetchRequest, Target, TopicDescription,
-    TopicHandle,
+    ClientError, ConsumedEvent, DataWanted, Driver, Target, TopicDescription, TopicHandle,
+    last_position,
 };
 use jiff::Timestamp;
 use memory::Buffer;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::record::Position;
-use wire::{EventId, Offset, PartitionIndex, TopicId};
+use wire::{EventId, PartitionIndex, TopicId};
 
 /// The server is asked no more often, however many pages there are.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -233,37 +233,21 @@ fn newest(
     looks: &mut Looks,
 ) -> Result<Option<Frame>, ClientError> {
     let moved = described.partitions.iter().filter_map(|partition| {
-        let last = Position {
-            incarnation: partition.incarnation,
-            offset: Offset(partition.watermarks.committed.0.checked_sub(1)?),
-        };
-        let is_there = last.offset >= partition.first;
+        let last = last_position(partition)?;
         let is_known = looks.ends.get(&partition.partition) == Some(&last);
-        (is_there && !is_known).then_some((partition.partition, last))
+        (!is_known).then_some((partition.partition, last))
     });
     let moved = moved.collect();
     let moved = looks.in_turn(moved);
-    let fetches = moved.iter().map(|(partition, last)| {
-        topic.begin_fetch(FetchRequest {
-            partition: *partition,
-            from: *last,
-            // The batch that the event is in comes, whatever its length.
-            bytes_max: 1,
-            wait_max: Duration::ZERO,
-            inline_data: false,
-        })
-    });
-    let fetches: Vec<_> = fetches.collect();
+    let events = topic.last_events(&moved);
     let mut found: Vec<ConsumedEvent> = Vec::new();
     let mut looked_at = Vec::new();
     let mut failed = Ok(None);
-    for ((partition, last), fetch) in moved.into_iter().zip(fetches) {
-        match fetch.wait() {
-            Ok(fetched) => {
-                looked_at.push((partition, last));
-                // It may have gone by now.
-                let mut events = fetched.events();
-                found.extend(events.find(|event| event.id().offset == last.offset));
+    for (moved, event) in moved.into_iter().zip(events) {
+        match event {
+            Ok(event) => {
+                looked_at.push(moved);
+                found.extend(event);
             }
             Err(error) => failed = Err(error),
         }
@@ -350,7 +334,7 @@ fn text(bytes: &[u8], bytes_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::Incarnation;
+    use wire::{Incarnation, Offset};
 
     /// While the server was away for ten seconds, others have come: none asks it again for that.
     #[test]
