@@ -315,13 +315,16 @@ impl StatusText {
                 {
                     Some(slot) => {
                         let cursor = view.cursor(topic, &consumer, next);
+                        let mut behind = 0;
                         if let Some((kind, cursor)) = &cursor {
-                            self.row(&cursor_status(*kind, cursor, slot.open().is_some()));
+                            let lag = view.lag(slot, cursor);
+                            behind = lag.unwrap_or_else(|| cursor.lag());
+                            self.row(&cursor_status(*kind, cursor, lag));
                         }
                         At::Cursors {
                             consumer,
                             next: next + 1,
-                            lag: before + cursor.map_or(0, |(_, cursor)| cursor.lag()),
+                            lag: before + behind,
                             others,
                         }
                     }

@@ -193,6 +193,14 @@ fn what_retention_drops_is_told() {
         .unwrap();
     let topic = topic.topic;
     let behind = subscribe_with(&mut world, link, topic, 0);
+    let slow = MoveCursors {
+        consumer: "slow".into(),
+        how: CursorMove::Acknowledge,
+        positions: vec![(PartitionIndex(0), at(1, 0))],
+    };
+    world
+        .call::<Empty>(link, Method::MoveCursors, topic, &slow)
+        .unwrap();
     let text = "x".repeat(400);
     for sequence in 0..100 {
         world.stored(link, topic, (5, sequence), &[&text]);
@@ -201,6 +209,12 @@ fn what_retention_drops_is_told() {
     }
     let first = world.describe(link, "t").unwrap().partitions[0].first;
     assert!(first.0 > 50, "nothing was dropped before {first}");
+    // Nobody is behind by events that are gone.
+    let status = world.node.status();
+    let consumers = status["topics"][0]["consumers"].as_array().unwrap();
+    let slow = consumers.iter().find(|one| one["name"] == "slow").unwrap();
+    assert_eq!(slow["lag"], 100 - first.0, "{slow}");
+    assert_eq!(slow["cursors"][0]["lag"], 100 - first.0, "{slow}");
     let lost = |list: &[Gap]| -> Vec<(u64, u64, GapReason)> {
         list.iter()
             .map(|gap| (gap.first.0, gap.end.0, gap.reason))

@@ -250,6 +250,14 @@ impl<'a> View<'a> {
         shared.recovering_ms(awaited, self.ctx.now.monotonic)
     }
 
+    /// How many events of a partition a consumer has still to finish: no more than are there.
+    /// `None` if the partition is not open.
+    pub fn lag(&self, slot: &Slot, cursor: &ConsumerPartition) -> Option<u64> {
+        let store = &self.partitions.get(&slot.open()?)?.store;
+        let there = store.visible.0.saturating_sub(store.state().first.0);
+        Some(cursor.lag().min(there))
+    }
+
     /// Where a consumer goes on in a partition, and its kind. `None` if it has no cursor there.
     pub fn cursor(
         &self,
@@ -277,13 +285,13 @@ impl<'a> View<'a> {
 pub(crate) fn cursor_status(
     kind: ConsumerKind,
     cursor: &ConsumerPartition,
-    is_open: bool,
+    lag: Option<u64>,
 ) -> Value {
     let mut status = json!({
         "partition": cursor.partition.0,
         "incarnation": cursor.position.incarnation.0,
         "offset": cursor.position.offset.0,
-        "lag": is_open.then(|| cursor.lag()),
+        "lag": lag,
     });
     if kind == ConsumerKind::Queue {
         status["settled"] = json!(cursor.settled);

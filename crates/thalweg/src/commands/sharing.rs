@@ -4,7 +4,9 @@ use crate::cli::{GroupCommand, QueueCommand, RedriveArgs, SharedArgs, SharedList
 use crate::event_json::event_line;
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
-use client::{ConsumedEvent, Driver, Event, ProducerOptions, QueueConsumerOptions, TopicHandle};
+use client::{
+    ConsumedEvent, Driver, Event, Lag, ProducerOptions, QueueConsumerOptions, TopicHandle,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use topic::QueueOptions;
@@ -43,11 +45,13 @@ fn list(kind: ConsumerKind, args: &SharedListArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
     let consumers = topic.describe_consumers("").about(&args.topic)?;
+    let partitions = topic.refresh().about(&args.topic)?.partitions;
     let mut output = Output::new(args.client.json);
     let mut rows = Vec::new();
     for consumer in consumers.iter().filter(|consumer| consumer.kind == kind) {
+        let lag = Lag::of(consumer, &partitions);
         if output.is_json() {
-            output.json(&to_json(consumer))?;
+            output.json(&to_json(consumer, &lag))?;
         }
         let sum = |of: fn(&ConsumerPartition) -> u64| {
             let all: u64 = consumer.partitions.iter().map(of).sum();
@@ -57,7 +61,7 @@ fn list(kind: ConsumerKind, args: &SharedListArgs) -> Result<(), Failure> {
         rows.push(vec![
             consumer.consumer.clone(),
             format!("{} of {}", present.count(), consumer.members.len()),
-            sum(ConsumerPartition::lag),
+            lag.events.to_string(),
             sum(|partition| partition.leased),
             sum(|partition| partition.dead),
         ]);
@@ -94,9 +98,11 @@ fn describe(kind: ConsumerKind, args: &SharedArgs) -> Result<(), Failure> {
     let driver = args.client.connection.driver()?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
     let consumer = described(kind, &topic, &args.name)?;
+    let partitions = topic.refresh().about(&args.topic)?.partitions;
+    let lag = Lag::of(&consumer, &partitions);
     let mut output = Output::new(args.client.json);
     if output.is_json() {
-        output.json(&to_json(&consumer))?;
+        output.json(&to_json(&consumer, &lag))?;
         return output.flush();
     }
     output.line(&format!("name     {}", consumer.consumer))?;
@@ -117,7 +123,7 @@ fn describe(kind: ConsumerKind, args: &SharedArgs) -> Result<(), Failure> {
                 partition.partition.to_string(),
                 partition.position.offset.to_string(),
                 partition.end.to_string(),
-                partition.lag().to_string(),
+                lag_of(&lag, partition).to_string(),
             ];
             row.extend(match kind {
                 ConsumerKind::Queue => [
@@ -168,7 +174,15 @@ fn describe(kind: ConsumerKind, args: &SharedArgs) -> Result<(), Failure> {
     output.flush()
 }
 
-fn to_json(consumer: &ConsumerDescription) -> Value {
+/// How far it is behind in a partition: no further than there are events.
+fn lag_of(lag: &Lag, partition: &ConsumerPartition) -> u64 {
+    let mut partitions = lag.partitions.iter();
+    let found = partitions.find(|(index, _)| *index == partition.partition);
+    // One that was added since the topic was looked at.
+    found.map_or_else(|| partition.lag(), |(_, lag)| *lag)
+}
+
+fn to_json(consumer: &ConsumerDescription, lag: &Lag) -> Value {
     let members = consumer.members.iter().map(|member| {
         let partitions: Vec<u32> = member.partitions.iter().map(|index| index.0).collect();
         json!({
@@ -188,7 +202,7 @@ fn to_json(consumer: &ConsumerDescription) -> Value {
             "incarnation": partition.position.incarnation.0,
             "position": partition.position.offset.0,
             "end": partition.end.0,
-            "lag": partition.lag(),
+            "lag": lag_of(lag, partition),
             "settled": partition.settled,
             "leased": partition.leased,
             "returned": partition.returned,
