@@ -176,6 +176,12 @@ def test_a_topic_that_is_there_and_differs_is_warned_of(
     assert "retention (asked " in text
     assert "partitions (asked 7, there 2)" in text
     assert "validator" not in text
+    # What differs may be large, and is not told whole.
+    properties = {f"property {number}": {"type": "string"} for number in range(500)}
+    schema = {"type": "object", "properties": properties}
+    with pytest.warns(UserWarning, match="validator") as caught:
+        driver.create_topic(name, validator=schema, exist_ok=True)
+    assert len(str(caught[0].message)) < 1000
 
 
 def test_partitions_are_added_to_a_live_topic(driver: thalweg.Driver, name: str) -> None:

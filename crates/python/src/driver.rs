@@ -292,7 +292,7 @@ fn warn_of_differences(
         let asked = asked.call_method1("get", (key,))?;
         let there = there.call_method1("get", (key,))?;
         if !asked.eq(&there)? {
-            let (asked, there) = (asked.repr()?, there.repr()?);
+            let (asked, there) = (shortened(&asked)?, shortened(&there)?);
             differ.push(format!("{key} (asked {asked}, there {there})"));
         }
     }
@@ -312,6 +312,16 @@ fn warn_of_differences(
     let message = std::ffi::CString::new(message.replace('\0', "\\0"))?;
     let category = py.get_type::<pyo3::exceptions::PyUserWarning>();
     PyErr::warn(py, &category, &message, 1)
+}
+
+/// What Python says an object is, no longer than a warning has room for: a schema may be large.
+fn shortened(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    const CHARACTERS_MAX: usize = 200;
+    let text = object.repr()?.to_string();
+    let Some((end, _)) = text.char_indices().nth(CHARACTERS_MAX) else {
+        return Ok(text);
+    };
+    Ok(format!("{}…", &text[..end]))
 }
 
 /// Whether a dict is a validator, and not a schema: none of these is a type
