@@ -433,8 +433,8 @@ pub struct ConsumerOptions {
     /// not been pulled when a newer one arrives is passed over, and counted by
     /// [`crate::Consumer::skipped`]. At most one event of a partition waits here, and its data
     /// is read when it is pulled, if it did not come along. The last event of a topic that is
-    /// quiet always comes. `start` says where the count begins; with [`When::Last`] of 1 the
-    /// event that is the last one now is the first that comes. Acknowledging moves the cursor
+    /// quiet always comes. `start` says where the count begins; with [`When::Last`] of 1, as in
+    /// [`ConsumerOptions::newest`], the event that is the last one now is the first that comes. Acknowledging moves the cursor
     /// past what was skipped. Default no. Not with a group, a key or `merge_wait`.
     pub latest: bool,
 }
@@ -484,6 +484,18 @@ impl Default for ConsumerOptions {
             key: None,
             merge_wait: None,
             latest: false,
+        }
+    }
+}
+
+impl ConsumerOptions {
+    /// Of the newest events alone, as for a viewer: [`ConsumerOptions::latest`] is set, and the
+    /// event that is the last one now is the first that comes.
+    pub fn newest() -> Self {
+        Self {
+            latest: true,
+            start: When::Last(1),
+            ..Self::default()
         }
     }
 }

@@ -393,12 +393,12 @@ pub struct Consumer {
 impl Consumer {
     /// All but the callbacks.
     pub fn to_client(&self) -> Result<ConsumerOptions, Failure> {
-        let default = ConsumerOptions::default();
+        let default = match self.latest {
+            true => ConsumerOptions::newest(),
+            false => ConsumerOptions::default(),
+        };
         let start = self.start.as_ref().map(Begin::to_client).transpose()?;
-        let start = start.unwrap_or(match self.latest {
-            true => When::Last(1),
-            false => default.start,
-        });
+        let start = start.unwrap_or(default.start);
         let data = data_mode(self.data.as_deref())?;
         Ok(ConsumerOptions {
             partitions: self.partitions.clone(),

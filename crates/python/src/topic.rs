@@ -18,7 +18,7 @@ use crate::{describe, error, json, lend, options, wait};
 use client::{
     AtBudget, ClientError, ConsumerOptions, DataMode, GroupMember, GroupOptions, Linger, Ordering,
     ProducerOptions, QueueConsumerOptions, QueueOptions, ReadEnd, ReadOptions, RequesterOptions,
-    TopicHandle, When,
+    TopicHandle,
 };
 use memory::Target;
 use pyo3::prelude::*;
@@ -364,18 +364,19 @@ impl Topic {
             latest
         );
         let this = slf.get();
+        let default = match latest {
+            true => ConsumerOptions::newest(),
+            false => ConsumerOptions::default(),
+        };
         let mut options = ConsumerOptions {
             partitions,
             inline_along,
             merge_wait: wait::seconds("merge_wait", merge_wait)?,
-            latest,
-            ..ConsumerOptions::default()
+            ..default
         };
         if let Some(start) = start {
             options.start = options::start(start)?;
             this.check_start(start, options.partitions.as_deref())?;
-        } else if latest {
-            options.start = When::Last(1);
         }
         if let Some(bytes) = credit_bytes {
             options.credit_bytes = bytes;
