@@ -119,9 +119,9 @@ impl Findings {
                 self.fine(SUBJECT, format!("{} is empty", path.display()));
                 path.clone()
             }
-            Ok(Looked::Known { id, caution }) => {
+            Ok(Looked::Known { id, cautions }) => {
                 self.fine(SUBJECT, format!("{} has the id {id}", path.display()));
-                if let Some(caution) = caution {
+                for caution in cautions {
                     self.caution(SUBJECT, caution);
                 }
                 self.records(config, &host);

@@ -47,8 +47,9 @@ pub enum Looked {
     Known {
         /// Its permanent identity.
         id: DirectoryId,
-        /// That it is a copy whose original is still there, with the same id.
-        caution: Option<String>,
+        /// What an operator should know of it: that it is a copy whose original is still there,
+        /// with the same id; that others can read its token.
+        cautions: Vec<String>,
     },
 }
 
@@ -99,6 +100,7 @@ impl DataDirectory {
         let lock = lock(&path, host, instance, take_over, &mut cautions)?;
         let (id, is_elsewhere) = identity(&path, &mut cautions)?;
         let token = token(&path)?;
+        cautions.extend(shared_token(&path));
         Ok(Self {
             path,
             id,
@@ -135,11 +137,12 @@ impl DataDirectory {
         };
         let path = path.canonicalize();
         let path = path.map_err(ServerError::file("resolving the directory".to_owned()))?;
-        let caution = match before.as_deref() == Some(path.as_path()) {
+        let copy = match before.as_deref() == Some(path.as_path()) {
             true => None,
             false => refuse_copy(&path, id, before.as_deref())?,
         };
-        Ok(Looked::Known { id, caution })
+        let cautions = copy.into_iter().chain(shared_token(&path)).collect();
+        Ok(Looked::Known { id, cautions })
     }
 
     /// Notes where the directory is now. To be called when the start has gone through: one that is
@@ -460,6 +463,19 @@ fn token(directory: &Path) -> Result<[u8; TOKEN_BYTES], ServerError> {
     Ok(token)
 }
 
+/// That others than the owner of a directory may have its token, by which clients are let in.
+fn shared_token(directory: &Path) -> Option<String> {
+    let path = directory.join(TOKEN_FILE);
+    let mode = std::fs::metadata(&path).ok()?.mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "{} has the mode {mode:04o}: others than its user may have the token by which clients \
+             are let in. Its mode is to be 0600; removed, it is made anew by the next start",
+            path.display()
+        )
+    })
+}
+
 fn read_token(directory: &Path) -> Result<Option<[u8; TOKEN_BYTES]>, ServerError> {
     let Some(text) = read_if_there(&directory.join(TOKEN_FILE))? else {
         return Ok(None);
@@ -526,6 +542,25 @@ mod tests {
         let second = DataDirectory::open(&path, &host("here"), false).unwrap();
         assert_eq!((second.id(), *second.token()), (before.0, before.1));
         assert_ne!(second.instance(), before.2);
+    }
+
+    #[test]
+    fn a_token_that_others_can_read_is_warned_of() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let opened = DataDirectory::open(&path, &host("here"), false).unwrap();
+        assert_eq!(opened.cautions(), [""; 0]);
+        opened.give_back().unwrap();
+        let readable = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(path.join(TOKEN_FILE), readable).unwrap();
+        let Looked::Known { cautions, .. } =
+            DataDirectory::look(&path, &host("here"), false).unwrap()
+        else {
+            panic!("it is a data directory");
+        };
+        assert!(cautions[0].contains("the mode 0644"), "{cautions:?}");
+        let opened = DataDirectory::open(&path, &host("here"), false).unwrap();
+        assert_eq!(opened.cautions(), cautions);
     }
 
     #[test]

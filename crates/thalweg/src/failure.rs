@@ -14,7 +14,7 @@ pub enum Code {
     Failure = 1,
     /// The arguments or settings cannot be right.
     Usage = 2,
-    /// `audit` found something that is lost, doubled or unexplained.
+    /// `audit` found something that is lost, doubled or unexplained; or `backup` did.
     Findings = 3,
     /// A deadline passed.
     Timeout = 4,
@@ -42,7 +42,7 @@ impl Code {
         ),
         (
             Self::Findings as u8,
-            "`audit` found something that is lost, doubled or unexplained",
+            "`audit` found something that is lost, doubled or unexplained; `backup` copied what lacks events, or cannot be opened",
         ),
         (
             Self::Timeout as u8,

@@ -25,6 +25,17 @@ fn fill(rig: &Rig, topic: &str, count: usize) {
 /// What `why` says, in which all of `words` stand, and the command that it names runs.
 fn why(rig: &Rig, args: &[&str], words: &[&str]) {
     let said = rig.run(&[&["why"], args].concat()).ok();
+    check(rig, args, words, &said);
+}
+
+/// The same of a topic that is not there, for which the command fails.
+fn why_unknown(rig: &Rig, args: &[&str], words: &[&str]) {
+    let said = rig.run(&[&["why"], args].concat()).exits(1);
+    assert_eq!(said.stdout, "");
+    check(rig, args, words, &said.stderr);
+}
+
+fn check(rig: &Rig, args: &[&str], words: &[&str], said: &str) {
     for word in words {
         assert!(said.contains(word), "{args:?}: {word:?} is not in {said}");
     }
@@ -44,11 +55,11 @@ fn why(rig: &Rig, args: &[&str], words: &[&str]) {
 fn of_a_topic_and_those_who_read_it() {
     let rig = Rig::default();
     let _server = rig.serve(&[]);
-    why(&rig, &["t"], &["no topic t", "has none", "topic list"]);
+    why_unknown(&rig, &["t"], &["no topic t", "has none", "topic list"]);
     rig.run(&["topic", "create", "t"]).ok();
-    why(&rig, &["tt"], &["no topic tt", "there are t."]);
+    why_unknown(&rig, &["tt"], &["no topic tt", "there are t."]);
     let elsewhere = ["--namespace", "beam", "t"];
-    why(
+    why_unknown(
         &rig,
         &elsewhere,
         &[

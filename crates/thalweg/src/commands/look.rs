@@ -24,12 +24,20 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
     let explained = driver
         .explain(&args.topic, args.name.as_deref())
         .about(&args.topic)?;
+    let is_known = driver.topic_exists(&args.topic).about(&args.topic)?;
     let mut output = Output::new(args.client.json);
-    output.either(
-        &json!({"sentence": explained.sentence, "next": explained.next}),
-        &explained.to_string(),
-    )?;
-    output.flush()
+    if is_known || output.is_json() {
+        output.either(
+            &json!({"sentence": explained.sentence, "next": explained.next}),
+            &explained.to_string(),
+        )?;
+        output.flush()?;
+    }
+    match is_known {
+        true => Ok(()),
+        // As other commands of a topic that is not there.
+        false => Err(Failure::new(Code::Failure, &args.topic, explained)),
+    }
 }
 
 /// Every loss recorded for a topic.
