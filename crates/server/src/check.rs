@@ -28,7 +28,7 @@ const FILES_FEW: u64 = 4096;
 /// What was found of one thing that a start needs.
 #[derive(Debug)]
 pub struct Finding {
-    /// What was looked at: the key of a setting, or `memory`, `files`.
+    /// What was looked at: the key of a setting, or `memory`, `files`, `environment`.
     pub subject: &'static str,
     /// What came of it.
     pub verdict: Verdict,

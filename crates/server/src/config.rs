@@ -181,6 +181,15 @@ mod bounds {
     pub const SLICE_US_MAX: u32 = 100_000;
 }
 
+/// What follows `THALWEG_` in variables that commands and plugins read, and that are no settings.
+const OTHER_VARIABLES: &[&str] = &[
+    "config",
+    "log_format",
+    "log_level",
+    "namespace",
+    "plugin_path",
+];
+
 impl Config {
     fn keys() -> Vec<&'static str> {
         Self::SETTINGS.iter().map(|setting| setting.key).collect()
@@ -219,6 +228,26 @@ impl Config {
         let text =
             std::fs::read_to_string(path).map_err(|error| in_file(ConfigError::Read(error)))?;
         self.read_toml(&text).map_err(in_file)
+    }
+
+    /// Says of each of these variables of the environment that is no setting, and is written nearly
+    /// as one: it is left alone, which its author may not know.
+    pub fn misspelt_environment(names: impl Iterator<Item = String>) -> Vec<String> {
+        let said = names.filter_map(|name| {
+            let key = name.strip_prefix("THALWEG_")?.to_ascii_lowercase();
+            let is_known = Self::setting(&key).is_some() || OTHER_VARIABLES.contains(&&*key);
+            match ConfigError::unknown_key(&key, Self::keys()) {
+                ConfigError::UnknownKey {
+                    nearest: Some(nearest),
+                    ..
+                } if !is_known => {
+                    let meant = Self::setting(nearest)?.environment();
+                    Some(format!("{name} is no setting; did you mean {meant}?"))
+                }
+                _ => None,
+            }
+        });
+        said.collect()
     }
 
     /// Takes settings from environment variables; `lookup` gives the value of one. Gives the
@@ -559,6 +588,21 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "THALWEG_DISK_THREADS: disk_threads: x is no whole number from 0 on"
+        );
+    }
+
+    #[test]
+    fn a_variable_that_is_nearly_a_setting_is_named() {
+        let names = [
+            "THALWEG_DISK_THREAD",
+            "THALWEG_DISK_THREADS",
+            "THALWEG_LOG_LEVEL",
+            "THALWEG_SOMETHING_ELSE",
+            "PATH",
+        ];
+        assert_eq!(
+            Config::misspelt_environment(names.map(str::to_owned).into_iter()),
+            ["THALWEG_DISK_THREAD is no setting; did you mean THALWEG_DISK_THREADS?"]
         );
     }
 

@@ -68,6 +68,11 @@ impl ServerLog {
         Dispatch::new(Writer { level, write }).into()
     }
 
+    /// Writes a warning that belongs to no part of the server, as of its settings.
+    pub fn warn(&self, text: String) {
+        self.write(&Line::warning(text));
+    }
+
     /// Writes a line, unless there were too many of its kind.
     pub fn write(&self, line: &Line) {
         self.write_at(line, Instant::now());

@@ -129,6 +129,13 @@ fn a_check_names_what_is_wrong() {
         .run(&["serve", "data", "--check", "--listen", &socket])
         .exits(1);
     assert!(ran.stdout.contains("is no socket"), "{}", ran.stdout);
+    // A variable that nobody reads, as its author may not know.
+    let mut checked = rig.thalweg(&["serve", "data", "--check"]);
+    let checked = checked.env("THALWEG_DISK_THREAD", "2").output().unwrap();
+    let text = String::from_utf8(checked.stdout).unwrap();
+    let meant =
+        "environment: THALWEG_DISK_THREAD is no setting; did you mean THALWEG_DISK_THREADS?";
+    assert!(text.contains(&format!("warning  {meant}")), "{text}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::output::{self, Output};
 use crate::settings::SettingsArgs;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use server::{Config, LevelFilter, LogRecord, Server, ServerLog, Verdict};
+use server::{Config, Finding, LevelFilter, LogRecord, Server, ServerLog, Verdict};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -92,8 +92,10 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let config = args
         .config(|name| std::env::var(name).ok())
         .map_err(|error| Failure::usage("settings", error))?;
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let misspelt = Config::misspelt_environment(names);
     if args.check {
-        return check(&config, args.json);
+        return check(&config, misspelt, args.json);
     }
     let directory = config.directory.display().to_string();
     let drain_timeout = Duration::from_millis(config.drain_timeout_ms.into());
@@ -105,6 +107,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         LogFormat::Json => output::log_json,
     };
     let log = ServerLog::new(args.log_level.filter(), write);
+    misspelt.into_iter().for_each(|what| log.warn(what));
     let manager = Notifier::from_environment();
     manager.status(&format!("opening {directory}"));
     let server = Server::start(config, log).about(&directory)?;
@@ -134,10 +137,14 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Prints what a start would meet, and gives the code that it would fail with.
-fn check(config: &Config, json: bool) -> Result<ExitCode, Failure> {
+fn check(config: &Config, misspelt: Vec<String>, json: bool) -> Result<ExitCode, Failure> {
     let mut output = Output::new(json);
     let mut code = None;
-    for finding in server::check(config) {
+    let misspelt = misspelt.into_iter().map(|what| Finding {
+        subject: "environment",
+        verdict: Verdict::Caution(what),
+    });
+    for finding in misspelt.chain(server::check(config)) {
         let (verdict, what) = match finding.verdict {
             Verdict::Fine(what) => ("ok", what),
             Verdict::Caution(what) => ("warning", what),
