@@ -17,6 +17,7 @@ use memory::{Allocation, Target};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use wire::codec::Codec;
@@ -57,16 +58,37 @@ fn check_endpoint(endpoint: &Endpoint, options: &DriverOptions) -> Result<(), Cl
             path.display()
         )));
     }
+    if let Some(address) = host_and_port(path).filter(|_| !path.exists()) {
+        return Err(ClientError::Invalid(format!(
+            "there is no group file {address}; as the address of a server it is tcp://{address}"
+        )));
+    }
     match GroupFile::read(path) {
         Err(reason) if options.connect_timeout.is_none() => Err(ClientError::Unreachable {
             address: endpoint.to_string(),
-            reason: format!(
-                "{reason}. Give the path of the file that the server writes when it starts, or a \
-                 connect_timeout to wait for it"
-            ),
+            reason: match is_denied(path) {
+                true => reason,
+                false => format!(
+                    "{reason}. Give the path of the file that the server writes when it starts, \
+                     or a connect_timeout to wait for it"
+                ),
+            },
         }),
         _ => Ok(()),
     }
+}
+
+fn is_denied(path: &Path) -> bool {
+    let opened = std::fs::File::open(path);
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+/// The text of a path that is a host and a port, as `127.0.0.1:7000`.
+fn host_and_port(path: &Path) -> Option<&str> {
+    let text = path.to_str()?;
+    let (host, port) = text.rsplit_once(':')?;
+    let is_port = port.parse::<u16>().is_ok();
+    (is_port && !host.is_empty() && !host.contains('/')).then_some(text)
 }
 
 impl Driver {

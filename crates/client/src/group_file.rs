@@ -54,14 +54,14 @@ impl Host {
 impl GroupFile {
     /// Reads the file at `path`; says why it cannot.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?;
+        let bytes = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
         if bytes.len() > GROUP_FILE_BYTES_MAX {
             return Err(format!(
                 "{} bytes are too many for a group file",
                 bytes.len()
             ));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
         Self::parse(&text)
     }
 
@@ -219,6 +219,16 @@ fn bytes_of_hex(text: &str) -> Result<Vec<u8>, String> {
         .collect()
 }
 
+fn unreadable(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => format!(
+            "{error}: this user may not read it. A server writes its group file, which lets in \
+             everybody who has it, for its own user alone"
+        ),
+        _ => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,5 +294,13 @@ mod tests {
             let error = GroupFile::parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_this_user_may_not_read_is_told_as_that() {
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        assert!(unreadable(&denied).contains("this user may not read it"));
+        let absent = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert_eq!(unreadable(&absent), absent.to_string());
     }
 }

@@ -99,6 +99,25 @@ fn a_drivers_options_are_checked_before_anybody_is_asked() {
 }
 
 #[test]
+fn a_host_and_a_port_are_no_group_file() {
+    for (given, is_meant) in [
+        ("127.0.0.1:7000", true),
+        ("node-7:7000", true),
+        ("thalweg.json", false),
+        ("run/a:7000", false),
+    ] {
+        let options = DriverOptions {
+            connect_timeout: None,
+            ..DriverOptions::default()
+        };
+        let error = Driver::connect(Endpoint::GroupFile(given.into()), options).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(text.contains(&format!("tcp://{given}")), is_meant, "{text}");
+        assert_eq!(matches!(error, ClientError::Invalid(_)), is_meant, "{text}");
+    }
+}
+
+#[test]
 fn a_producers_options_are_checked() {
     let rig = rig();
     let topic = open(&rig, "events", 1);
