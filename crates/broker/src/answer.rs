@@ -66,6 +66,18 @@ pub enum Answer {
     Settled(Settled),
     /// To `ExtendLeases`.
     LeasesExtended(LeasesExtended),
+    /// To `OpenRun`.
+    RunOpened(RunOpened),
+    /// To `AttendRun`.
+    RunEnded(RunEnded),
+    /// To `AdmitStep`.
+    StepAdmitted(StepAdmitted),
+    /// To `AwaitStep`.
+    StepDecided(StepDecided),
+    /// To `JoinReaders`.
+    ReadersJoined(ReadersJoined),
+    /// To `NextStep`, and the batches of records as they are stored.
+    StepGiven(StepGiven, Vec<Bytes>),
     /// To `Status`: JSON, the same text for all who asked at once.
     Status(Bytes),
 }

@@ -17,7 +17,7 @@ use crate::timers::Timers;
 use net::BulkToken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use wire::ErrorReply;
+use wire::{ErrorReply, TopicId};
 
 /// See the module. An object of the node is handed `&mut Ctx` beside `&mut self`, so that its
 /// methods reach nothing else.
@@ -53,6 +53,7 @@ pub(crate) struct Dirty {
     pub partitions: BTreeSet<StorageId>,
     pub controller: bool,
     pub queues: BTreeSet<SharedId>,
+    pub streams: BTreeSet<TopicId>,
 }
 
 impl Ctx {

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use topic::{Definition, QueueOptions, Retention};
-use wire::message::Lease;
+use wire::message::{Lease, MoveCursors};
 use wire::record::{Gap, PartitionRecord, Position};
 use wire::{
     ErrorReply, Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
@@ -112,6 +112,9 @@ pub(crate) enum Effect {
     Fence(StorageId, ProducerId, ProducerEpoch),
     /// A request to open a producer is answered with what each partition expects of it.
     ProducerOpened(RequestId, TopicId, ProducerId, ProducerEpoch),
+    /// A group of readers of steps has done with what is before its cursor; the caller is answered
+    /// when that is durable.
+    MoveCursors(RequestId, TopicId, MoveCursors),
     /// A request is answered with the description of a topic.
     Describe(RequestId, TopicId),
 }
@@ -184,6 +187,8 @@ pub(crate) enum ReadFor {
     LetterOpen { append: u64 },
     /// A chunk of a dead letter's data.
     LetterData { append: u64 },
+    /// Records or parts of a stream of steps.
+    Steps { topic: TopicId, what: StepsRead },
     /// Where the data of an event of a `ReadData` call is.
     Open { call: u64, event: usize },
     /// A part of a chunk of a `ReadData` call.
@@ -192,6 +197,17 @@ pub(crate) enum ReadFor {
         chunk: usize,
         part: usize,
     },
+}
+
+/// What a stream of steps reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StepsRead {
+    /// Records, at a start.
+    Records,
+    /// Parts of this partition.
+    Parts(PartitionIndex),
+    /// The records of a turn of a group of readers.
+    Turn { group: u64, turn: u64 },
 }
 
 /// What a reading found.

@@ -7,6 +7,18 @@ pub enum Fault {
     AckEarly,
     /// Show events before they are as durable as the topic promises.
     VisibleEarly,
+    /// Count parts of a step that are not as durable yet as their topic promises.
+    StepsEarly,
+    /// Take a step for complete when the part of one rank has not come.
+    StepsShort,
+    /// Forget at a start which steps have records.
+    StepsForgotten,
+    /// Count parts of a rank's life that has ended.
+    FencedPart,
+    /// Drop the attributes of a step that is discarded.
+    DiscardAttributes,
+    /// Move the cursor of a group of readers when the first rank has done.
+    CursorAtFirstRelease,
     /// Let an acknowledgement move a cursor back.
     CursorBack,
     /// Answer a cursor's move before it is durable.

@@ -1,7 +1,7 @@
 //! Who a client is, and what it may.
 
 use crate::refusal::{Refused, refuse};
-use crate::request::{CoordinatorRequest, PartitionRequest, QueueRequest, Request};
+use crate::request::{CoordinatorRequest, PartitionRequest, QueueRequest, Request, StepsRequest};
 use wire::{ErrorCode, SessionId};
 
 /// Who a client is, as it has proved to the listener that it came by.
@@ -47,7 +47,22 @@ impl Verb {
     pub fn of(request: &Request) -> Self {
         use CoordinatorRequest as Coordinator;
         match request {
-            Request::Partition(_, PartitionRequest::Produce(..)) => Self::Write,
+            Request::Partition(_, PartitionRequest::Produce(..))
+            | Request::Steps(
+                _,
+                StepsRequest::OpenRun(_)
+                | StepsRequest::AttendRun(_)
+                | StepsRequest::AdmitStep(_)
+                | StepsRequest::AwaitStep(_)
+                | StepsRequest::CloseRun(_),
+            ) => Self::Write,
+            Request::Steps(
+                _,
+                StepsRequest::JoinReaders(_)
+                | StepsRequest::AttendReaders(_)
+                | StepsRequest::NextStep(_)
+                | StepsRequest::ReleaseStep(_),
+            ) => Self::Read,
             Request::Partition(
                 _,
                 PartitionRequest::Subscribe(_)

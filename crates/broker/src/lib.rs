@@ -37,6 +37,7 @@ mod small_file;
 mod space;
 mod start;
 mod status;
+mod steps;
 mod timers;
 mod verified;
 mod view;

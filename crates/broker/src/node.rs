@@ -19,16 +19,17 @@ use crate::drain_stage::Drain;
 use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
 use crate::ids::{Bulk, Membership, Purpose, RequestId, SharedId};
 use crate::options::{NodeError, NodeOptions, StartReport};
-use crate::partition::{Partition, Partitions};
-use crate::partition_requests::{Forgotten, PartitionRequests, forget};
+use crate::partition::{Partition, Partitions, feed_starved};
+use crate::partition_requests::{Forgotten, PartitionRequests, end_reading, forget};
 use crate::queue::{self, Leases, Letters, Queue};
 use crate::read_data::Reads;
 use crate::refusal::{Refused, unknown_topic};
-use crate::request::{ClientInput, QueueRequest, Request};
-use crate::session::{Asked, OpenRequest, Sessions, Work};
+use crate::request::{ClientInput, CoordinatorRequest, QueueRequest, Request};
+use crate::session::{Asked, Heard, OpenRequest, Sessions, Work};
 use crate::space::Below;
 use crate::start::{self, Remembered};
 use crate::status::{NodeStatus, StatusAnswers, StatusText};
+use crate::steps::{self, Streams};
 use crate::timers::Timer;
 use crate::view::View;
 use bytes::Bytes;
@@ -36,9 +37,9 @@ use net::Received;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::frame::{BULK_CHUNK_BYTES, FrameKind};
+use wire::frame::FrameKind;
 use wire::message::Method;
-use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex, TopicId};
+use wire::{ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state
 /// machine. See [`crate::node`] for how it is driven.
@@ -51,6 +52,7 @@ pub struct Node {
     pub(crate) queues: BTreeMap<SharedId, Queue>,
     pub(crate) leases: Leases,
     pub(crate) letters: Letters,
+    streams: Streams,
     pub(crate) partitions: Partitions,
     pub(crate) reads: Reads,
     pub(crate) drain: Drain,
@@ -69,8 +71,8 @@ impl Node {
     /// Opens a node on its data directory. Blocks.
     ///
     /// # Errors
-    /// If the table's log or the ledger cannot be read. A partition that cannot be
-    /// opened is no error: it is described as failed, and the rest serves.
+    /// If the table's log or the ledger cannot be read. A partition that cannot be opened is
+    /// no error: it is described as failed, and the rest serves.
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
         let (opened, report) = start::open(options, now)?;
         let mut node = Self {
@@ -80,6 +82,7 @@ impl Node {
             queues: BTreeMap::new(),
             leases: Leases::default(),
             letters: Letters::default(),
+            streams: Streams::default(),
             partitions: opened.partitions,
             reads: Reads::default(),
             drain: Drain::default(),
@@ -90,6 +93,10 @@ impl Node {
             below: Below::default(),
         };
         node.at_members(|members, lent| members.open(lent));
+        node.ctx
+            .dirty
+            .streams
+            .extend(node.coordinator.topics.of_steps());
         Ok((node, report))
     }
 
@@ -242,13 +249,9 @@ impl Node {
 
     fn message(&mut self, link: LinkId, message: Received) {
         let is_heartbeat = message.kind == FrameKind::Heartbeat;
-        let Some(heard) = self.sessions.heard(link, is_heartbeat, &self.ctx) else {
+        let Some(heard) = self.hear(link, is_heartbeat) else {
             return;
         };
-        if heard.silent_members {
-            let memberships = self.sessions.members_heard(link);
-            self.at_members(|members, lent| members.heard(link, &memberships, lent));
-        }
         let message = match heard.is_open {
             true => match self.sessions.defer(link, message, &self.ctx) {
                 Some(message) => message,
@@ -262,14 +265,20 @@ impl Node {
         self.take(link, message);
     }
 
-    /// Something has come of a client of another protocol.
-    fn client(&mut self, link: LinkId, input: ClientInput) {
-        let Some(heard) = self.sessions.heard(link, false, &self.ctx) else {
-            return;
-        };
+    /// A client was heard of, whose members may have been taken for silent.
+    fn hear(&mut self, link: LinkId, is_heartbeat: bool) -> Option<Heard> {
+        let heard = self.sessions.heard(link, is_heartbeat, &self.ctx)?;
         if heard.silent_members {
             let memberships = self.sessions.members_heard(link);
             self.at_members(|members, lent| members.heard(link, &memberships, lent));
+        }
+        Some(heard)
+    }
+
+    /// Something has come of a client of another protocol.
+    fn client(&mut self, link: LinkId, input: ClientInput) {
+        if self.hear(link, false).is_none() {
+            return;
         }
         self.catch_up();
         if let Some((caller, asked)) = self.sessions.take_decoded(link, input, &mut self.ctx) {
@@ -333,6 +342,9 @@ impl Node {
                 self.coordinate(|coordinator, around| coordinator.ask(caller, request, around))
             }
             Request::Queue(topic, request) => self.queue_request(caller, topic, request),
+            Request::Steps(topic, request) => {
+                self.at_streams(|streams, around| streams.ask(caller, topic, request, around))
+            }
             Request::Describe(request) => {
                 let namespace = self.sessions.namespace(caller.link);
                 let answer = self.view().answer(namespace, &request)?;
@@ -390,12 +402,13 @@ impl Node {
             if !self.sessions.waits(caller) {
                 continue;
             }
-            let error = ErrorReply::retryable(
-                ErrorCode::DeadlinePassed,
-                0,
-                format!("{:?} was not done in the time given", request.method),
-            );
-            self.refuse_request(caller, error);
+            let why = match request.work {
+                Some(Work::Steps(topic)) => self.streams.why(topic, caller, self.ctx.now.monotonic),
+                _ => None,
+            };
+            let error = request.too_late(why);
+            self.ctx.refuse(caller, error);
+            self.route();
             self.drop_work(caller, request);
         }
         self.sessions.watch_deadlines(link, &mut self.ctx);
@@ -423,7 +436,13 @@ impl Node {
         let Some(work) = request.work else {
             return;
         };
-        let forgotten = self.at(work.storage(), |partition, ctx| {
+        if let Work::Steps(topic) = work {
+            self.at_streams(|streams, around| streams.forget(topic, caller, around));
+        }
+        let Some(storage) = work.storage() else {
+            return;
+        };
+        let forgotten = self.at(storage, |partition, ctx| {
             forget(work, caller, partition, ctx)
         });
         if forgotten == Some(Forgotten::Subscription)
@@ -431,12 +450,6 @@ impl Node {
         {
             session.subscriptions.remove(&caller.id);
         }
-    }
-
-    /// Answers a request with an error.
-    fn refuse_request(&mut self, caller: RequestId, error: ErrorReply) {
-        self.ctx.refuse(caller, error);
-        self.route();
     }
 
     /// Calls a partition, and routes what the act asks of others. `None` if the partition is
@@ -471,6 +484,21 @@ impl Node {
         let done = act(queue, &mut lent);
         self.route();
         Some(done)
+    }
+
+    /// Calls the streams of steps, and routes what the act asks of others.
+    fn at_streams<R>(&mut self, act: impl FnOnce(&mut Streams, steps::Around<'_>) -> R) -> R {
+        let around = steps::Around {
+            ctx: &mut self.ctx,
+            sessions: &mut self.sessions,
+            partitions: &mut self.partitions,
+            commands: &self.coordinator.commands,
+            topics: &self.coordinator.topics,
+            drain: self.drain,
+        };
+        let done = act(&mut self.streams, around);
+        self.route();
+        done
     }
 
     /// Lets everything take effect that has happened to a queue.
@@ -520,6 +548,9 @@ impl Node {
             Timer::Queue(id) => {
                 self.at_queue(id, |queue, lent| queue.timer_came(lent.ctx));
             }
+            Timer::Steps(topic) => {
+                self.at_streams(|streams, around| streams.timer_came(topic, around));
+            }
             Timer::Drain => self.drain_impatiently(),
         }
     }
@@ -563,6 +594,8 @@ impl Node {
                 self.advance_commands();
             } else if let Some(id) = self.ctx.dirty.queues.pop_first() {
                 self.advance_queue(id);
+            } else if let Some(topic) = self.ctx.dirty.streams.pop_first() {
+                self.at_streams(|streams, around| streams.advance(topic, around));
             } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
                 break;
             }
@@ -606,6 +639,9 @@ impl Node {
             Effect::Visible(topic) => {
                 let queues = self.coordinator.members.queues_of(topic);
                 self.ctx.dirty.queues.extend(queues);
+                if self.coordinator.topics.is_of_steps(topic) {
+                    self.ctx.dirty.streams.insert(topic);
+                }
             }
             Effect::Lost(key, present, gap) => {
                 let queues = self.coordinator.members.queues_of(key.topic);
@@ -618,12 +654,12 @@ impl Node {
             }
             Effect::Read(reader, found) => self.was_read(reader, found),
             Effect::Copy(storage, place, how) => {
-                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                self.letters.copied(storage, place, how, partitions, ctx);
+                let (letters, partitions, ctx) = self.letters();
+                letters.copied(storage, place, how, partitions, ctx);
             }
             Effect::Failed(storage, error) => {
-                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                self.letters.fail(storage, &error, partitions, ctx);
+                let (letters, partitions, ctx) = self.letters();
+                letters.fail(storage, &error, partitions, ctx);
             }
             Effect::MembershipBegun {
                 caller,
@@ -650,7 +686,8 @@ impl Node {
                 partition,
                 error,
             } => {
-                self.end_reading(link, member, partition, &error);
+                let open = (&self.sessions, &mut self.partitions);
+                end_reading(open, link, (member, partition), &error, &mut self.ctx);
             }
             Effect::Queue(id, notice) => self.queue_notice(id, notice),
             Effect::Install(storage, new) => {
@@ -663,6 +700,7 @@ impl Node {
             }
             Effect::Remove(storage, why) => {
                 self.at(storage, |partition, ctx| {
+                    ctx.dirty.streams.insert(partition.store.key.topic);
                     if let Some(error) = why {
                         partition.end_readers(&error, ctx);
                         partition.fail(&error, ctx);
@@ -679,38 +717,14 @@ impl Node {
                 let opened = self.view().producer_opened(topic, producer, epoch);
                 self.ctx.answer(caller, Answer::ProducerOpened(opened));
             }
+            Effect::MoveCursors(caller, topic, moves) => {
+                let moves = CoordinatorRequest::MoveCursors(topic, moves);
+                self.ask(caller, Asked::Request(moves.into()));
+            }
             Effect::Describe(caller, topic) => match self.view().description(topic) {
                 Some(description) => self.ctx.answer(caller, Answer::Topic(description)),
                 None => self.ctx.refuse(caller, unknown_topic(topic)),
             },
-        }
-    }
-
-    /// Ends what a member reads on a connection: all, or one partition.
-    fn end_reading(
-        &mut self,
-        link: LinkId,
-        member: (SharedId, MemberId),
-        partition: Option<PartitionIndex>,
-        error: &ErrorReply,
-    ) {
-        let Some(session) = self.sessions.get(link) else {
-            return;
-        };
-        let is_ended = |caller: RequestId, storage: StorageId| {
-            let open = self.partitions.get(&storage)?;
-            let subscription = open.subscriptions.get(caller)?;
-            let wanted = partition.is_none_or(|partition| open.store.key.partition == partition);
-            (wanted && subscription.scope.member == Some(member)).then_some((caller, storage))
-        };
-        let subscriptions = session.subscriptions.iter();
-        let ended: Vec<_> = subscriptions
-            .filter_map(|(id, storage)| is_ended(RequestId { link, id: *id }, *storage))
-            .collect();
-        for (caller, storage) in ended {
-            self.at(storage, |partition, ctx| {
-                partition.subscriptions.end(caller, error.clone(), ctx);
-            });
         }
     }
 
@@ -744,20 +758,9 @@ impl Node {
                     members.queue_joined(id, who, leases, recovering_ms, lent);
                 });
             }
-            QueueNotice::Present(member) => {
-                self.at_queue(id, |queue, lent| queue.member_present(member, lent.ctx));
-            }
-            QueueNotice::Away(member) => {
-                self.at_queue(id, |queue, lent| queue.member_away(member, lent.ctx));
-            }
-            QueueNotice::Gone {
-                member,
-                counted,
-                error,
-            } => {
-                self.at_queue(id, |queue, lent| {
-                    queue.member_gone(member, counted, &error, lent.ctx);
-                });
+            notice
+            @ (QueueNotice::Present(_) | QueueNotice::Away(_) | QueueNotice::Gone { .. }) => {
+                self.at_queue(id, |queue, lent| queue.hear_of_member(&notice, lent.ctx));
             }
             QueueNotice::Recorded(result) => self.queue_recorded(id, result),
         }
@@ -903,35 +906,40 @@ impl Node {
                 self.at_queue(id, |queue, lent| queue.letter_read(partition, found, lent));
             }
             (ReadFor::LetterOpen { append }, WasRead::Event(data)) => {
-                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                self.letters.data_opened(append, data, partitions, ctx);
+                let (letters, partitions, ctx) = self.letters();
+                letters.data_opened(append, data, partitions, ctx);
             }
             (ReadFor::LetterData { append }, WasRead::Data(pieces)) => {
-                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                self.letters.data_read(append, pieces, partitions, ctx);
+                let (letters, partitions, ctx) = self.letters();
+                letters.data_read(append, pieces, partitions, ctx);
             }
-            (ReadFor::Open { call, event }, WasRead::Event(data)) => {
+            (ReadFor::Open { .. } | ReadFor::Data { .. }, found) => {
                 let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                self.reads.event_opened(call, event, data, partitions, ctx);
+                self.reads.was_read(reader, found, partitions, ctx);
             }
-            (ReadFor::Data { call, chunk, part }, WasRead::Data(pieces)) => {
-                let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                self.reads
-                    .part_read(call, chunk, part, pieces, partitions, ctx);
+            (ReadFor::Steps { topic, what }, found) => {
+                self.at_streams(|streams, around| streams.was_read(topic, what, found, around));
             }
             // A storage gives what it was asked for.
             _ => {}
         }
     }
 
-    /// An append of the server itself, a dead letter, is stored or was refused.
+    /// Dead letters on their way, and what they are lent.
+    fn letters(&mut self) -> (&mut Letters, &mut Partitions, &mut Ctx) {
+        (&mut self.letters, &mut self.partitions, &mut self.ctx)
+    }
+
+    /// An append of the server itself, a dead letter or a record of steps, is stored or was refused.
     fn own_append_done(&mut self, append: u64, result: &Result<(), ErrorReply>) {
+        if self.at_streams(|streams, around| streams.appended(append, result, around)) {
+            return;
+        }
         let Some((id, index)) = self.letters.end(append) else {
             return;
         };
-        self.at_queue(id, |queue, lent| match result {
-            Ok(()) => queue.letter_stored(index, append, lent.ctx),
-            Err(error) => queue.letter_failed(index, &error.message, lent.ctx),
+        self.at_queue(id, |queue, lent| {
+            queue.letter_ended(index, append, result, lent.ctx)
         });
     }
 
@@ -964,20 +972,9 @@ impl Node {
     /// Lets transfers go on that waited for the budget, in turn. Says
     /// whether any did.
     fn feed_starved_transfers(&mut self) -> bool {
-        let most = BULK_CHUNK_BYTES as u64;
-        while self.ctx.data.may_fetch(most) {
-            let Some((transfer, storage)) = self.ctx.incoming.next(most) else {
-                return false;
-            };
-            // Otherwise it has nothing more to ask for.
-            let fed = self.at(storage, |partition, ctx| {
-                partition.feed_transfer(transfer, ctx)
-            });
-            if fed == Some(true) {
-                return true;
-            }
-        }
-        false
+        let fed = feed_starved(&mut self.partitions, &mut self.ctx);
+        self.route();
+        fed
     }
 
     fn advance_commands(&mut self) {

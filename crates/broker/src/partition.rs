@@ -39,7 +39,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Reading, Store};
 use subscription::Subscriptions;
-use topic::{Definition, Retention};
+use topic::{Definition, Retention, TopicKind};
+use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::{Fetch, Subscribe};
 use wire::record::{GapReason, Position};
 use wire::{Durability, ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId};
@@ -556,10 +557,31 @@ pub(crate) fn durability_about(partitions: &Partitions, storages: &[StorageId]) 
 
 /// What a topic's retention is to the storage of one of its partitions.
 pub(crate) fn storage_retention(definition: &Definition, bound: Retention) -> log::Retention {
+    // A step leaves whole: the stream lets go of its record and its parts.
+    let bound = match definition.kind() {
+        TopicKind::Steps => Retention::default(),
+        TopicKind::Events => bound,
+    };
     log::Retention {
         bytes: bound.bytes,
         age_ns: bound.age_ms.map(|ms| ms.saturating_mul(1_000_000)),
         count: bound.count,
         discards: definition.overflow().drops_oldest(),
     }
+}
+
+/// Lets transfers go on that waited for the budget, in turn. Says whether any did.
+pub(crate) fn feed_starved(partitions: &mut Partitions, ctx: &mut Ctx) -> bool {
+    let most = BULK_CHUNK_BYTES as u64;
+    while ctx.data.may_fetch(most) {
+        let Some((transfer, storage)) = ctx.incoming.next(most) else {
+            return false;
+        };
+        // Otherwise it has nothing more to ask for.
+        let partition = partitions.get_mut(&storage);
+        if partition.is_some_and(|partition| partition.feed_transfer(transfer, ctx)) {
+            return true;
+        }
+    }
+    false
 }

@@ -6,7 +6,7 @@ use crate::coordinator::gaps::beginning;
 use crate::coordinator::producers::check_epoch;
 use crate::ctx::Ctx;
 use crate::drain_stage::Drain;
-use crate::ids::{PartitionKey, RequestId, SharedId};
+use crate::ids::{LinkId, PartitionKey, RequestId, SharedId};
 use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
 use crate::partition::{Partition, Partitions};
@@ -18,7 +18,7 @@ use crate::session::{Sessions, Work};
 use crate::verified::Verified;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
-use wire::{ErrorCode, MemberId, TopicId};
+use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex, TopicId};
 
 /// What a request to a partition is lent of the node.
 pub(crate) struct PartitionRequests<'a> {
@@ -65,6 +65,7 @@ impl PartitionRequests<'_> {
         let (id, index) = (target.topic, produce.partition);
         let namespace = self.sessions.namespace(caller.link);
         let (topic, storage) = self.coordinator.topics.partition(namespace, id, index)?;
+        topic.check_takes_events(index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
@@ -162,6 +163,7 @@ impl PartitionRequests<'_> {
         let index = subscribe.partition;
         let namespace = self.sessions.namespace(caller.link);
         let (served, storage) = self.coordinator.topics.partition(namespace, topic, index)?;
+        served.check_gives_events(index)?;
         if !subscribe.consumer.is_empty() {
             topic::check_consumer_name(&subscribe.consumer)
                 .map_err(|error| refuse(ErrorCode::LimitExceeded, error.to_string()))?;
@@ -261,6 +263,7 @@ impl PartitionRequests<'_> {
             .coordinator
             .topics
             .partition(namespace, target.topic, index)?;
+        topic.check_gives_events(index)?;
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
@@ -294,7 +297,31 @@ pub(crate) fn forget(
         Work::Subscribe(_) if partition.subscriptions.forget_search(caller) => {
             return Forgotten::Subscription;
         }
-        Work::Subscribe(_) => {}
+        Work::Subscribe(_) | Work::Steps(_) => {}
     }
     Forgotten::Other
+}
+
+/// Ends what a member reads on a connection: all, or one partition. Effects are routed by the caller.
+pub(crate) fn end_reading(
+    (sessions, partitions): (&Sessions, &mut Partitions),
+    link: LinkId,
+    (member, partition): ((SharedId, MemberId), Option<PartitionIndex>),
+    error: &ErrorReply,
+    ctx: &mut Ctx,
+) {
+    let Some(session) = sessions.get(link) else {
+        return;
+    };
+    for (id, storage) in &session.subscriptions {
+        let caller = RequestId { link, id: *id };
+        let Some(open) = partitions.get_mut(storage) else {
+            continue;
+        };
+        let is_wanted = partition.is_none_or(|partition| open.store.key.partition == partition);
+        let subscription = open.subscriptions.get(caller);
+        if is_wanted && subscription.is_some_and(|one| one.scope.member == Some(member)) {
+            open.subscriptions.end(caller, error.clone(), ctx);
+        }
+    }
 }

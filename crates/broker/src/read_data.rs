@@ -3,7 +3,7 @@
 
 use crate::answer::Answer;
 use crate::ctx::Ctx;
-use crate::effects::ReadFor;
+use crate::effects::{ReadFor, WasRead};
 use crate::flow::Asks;
 use crate::ids::{Bulk, LinkId, RequestId};
 use crate::io::Output;
@@ -77,8 +77,28 @@ impl Reads {
         Ok(())
     }
 
+    /// What was read for a call has come.
+    pub fn was_read(
+        &mut self,
+        reader: ReadFor,
+        found: WasRead,
+        partitions: &mut Partitions,
+        ctx: &mut Ctx,
+    ) {
+        match (reader, found) {
+            (ReadFor::Open { call, event }, WasRead::Event(data)) => {
+                self.event_opened(call, event, data, partitions, ctx);
+            }
+            (ReadFor::Data { call, chunk, part }, WasRead::Data(pieces)) => {
+                self.part_read(call, chunk, part, pieces, partitions, ctx);
+            }
+            // A storage gives what it was asked for.
+            _ => {}
+        }
+    }
+
     /// It is known where the data of an event is.
-    pub fn event_opened(
+    fn event_opened(
         &mut self,
         id: u64,
         event: usize,
@@ -183,7 +203,7 @@ impl Reads {
     }
 
     /// A part of a chunk was read. The last one sends the chunk on its way.
-    pub fn part_read(
+    fn part_read(
         &mut self,
         id: u64,
         number: usize,

@@ -57,6 +57,8 @@ pub enum Request {
     Coordinator(CoordinatorRequest),
     /// By a queue of a topic.
     Queue(TopicId, QueueRequest),
+    /// By a stream of steps, which is a topic.
+    Steps(TopicId, StepsRequest),
     /// Answered by the view of the whole node, which changes nothing.
     Describe(DescribeRequest),
     /// The state of the server, for people and monitors.
@@ -136,6 +138,41 @@ pub enum QueueRequest {
     ExtendLeases(ExtendLeases),
 }
 
+/// A request of a rank that writes or reads steps.
+#[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "each is the method of its name in `wire::message::Method`"
+)]
+pub enum StepsRequest {
+    OpenRun(OpenRun),
+    AttendRun(AttendRun),
+    AdmitStep(AdmitStep),
+    AwaitStep(AwaitStep),
+    CloseRun(CloseRun),
+    JoinReaders(JoinReaders),
+    AttendReaders(AttendReaders),
+    NextStep(NextStep),
+    ReleaseStep(ReleaseStep),
+}
+
+impl StepsRequest {
+    /// The method by which Thalweg's own protocol asks for it.
+    pub fn method(&self) -> Method {
+        match self {
+            Self::OpenRun(_) => Method::OpenRun,
+            Self::AttendRun(_) => Method::AttendRun,
+            Self::AdmitStep(_) => Method::AdmitStep,
+            Self::AwaitStep(_) => Method::AwaitStep,
+            Self::CloseRun(_) => Method::CloseRun,
+            Self::JoinReaders(_) => Method::JoinReaders,
+            Self::AttendReaders(_) => Method::AttendReaders,
+            Self::NextStep(_) => Method::NextStep,
+            Self::ReleaseStep(_) => Method::ReleaseStep,
+        }
+    }
+}
+
 impl Request {
     /// The method by which Thalweg's own protocol asks for it.
     pub fn method(&self) -> Method {
@@ -148,6 +185,7 @@ impl Request {
                 PartitionRequest::Fetch(_) => Method::Fetch,
                 PartitionRequest::ReadData(_) => Method::ReadData,
             },
+            Self::Steps(_, request) => request.method(),
             Self::Queue(_, QueueRequest::Settle(_)) => Method::Settle,
             Self::Queue(_, QueueRequest::ExtendLeases(_)) => Method::ExtendLeases,
             Self::Describe(DescribeRequest::ListTopics) => Method::ListTopics,

@@ -30,4 +30,6 @@ mod readers;
 mod recovering;
 mod sessions;
 mod status;
+mod steps;
+mod steps_storm;
 mod topics;

@@ -3,6 +3,7 @@
 use crate::ids::{LinkId, RequestId, SharedId, StorageId};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use wire::TopicId;
 
 /// What a timer is for. Whoever handles one looks whether it is still due:
 /// timers are hints and may come too early, never too late.
@@ -24,6 +25,8 @@ pub(crate) enum Timer {
     Shared(SharedId),
     /// Leases, delays and retries of a queue.
     Queue(SharedId),
+    /// Ranks, retries and limits of a stream of steps.
+    Steps(TopicId),
     /// The end of a drain's patience.
     Drain,
 }

@@ -429,6 +429,7 @@ impl Consumer {
             body: body.to_bytes(),
             targets: Vec::new(),
             timeout,
+            grace: Duration::ZERO,
             what,
             promise,
         };

@@ -9,7 +9,7 @@ use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
 use crate::promise::{Pending, Promise, Reply};
 use crate::received_checksums::{ReadBack, ReceivedChecksums};
-use crate::session::Session;
+use crate::session::{Call, Session};
 use crate::split_read::{self, Part};
 use crate::topic_state::TopicState;
 use memory::fork::ForkSlot;
@@ -24,6 +24,10 @@ use wire::codec::Codec;
 use wire::message::*;
 use wire::record::Gap;
 use wire::{ErrorCode, PartitionIndex, SessionId, TopicId};
+
+/// How much longer than the server a call waits that the server is to answer at its deadline.
+const GRACE_MIN: Duration = Duration::from_millis(500);
+const GRACE_MAX: Duration = Duration::from_secs(2);
 
 /// A connection to one server, shared by all topics, producers and consumers
 /// that are opened through it. Cheap to clone; can be used from any thread.
@@ -204,6 +208,35 @@ impl Driver {
         }
     }
 
+    /// A call of which the server says in time what keeps it: it has `timeout` for its answer, and
+    /// that has `grace` more to arrive: by default a little.
+    pub(crate) fn begin_call_that_waits<T>(
+        &self,
+        (timeout, grace): (Duration, Option<Duration>),
+        method: Method,
+        topic: TopicId,
+        body: &impl Codec,
+        what: String,
+        convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
+    ) -> Pending<T> {
+        let grace = grace.unwrap_or((timeout / 4).clamp(GRACE_MIN, GRACE_MAX));
+        match self.session() {
+            Err(error) => Pending::failed(error),
+            Ok(session) => session.begin(
+                Call {
+                    timeout: timeout.saturating_add(grace),
+                    grace,
+                    method,
+                    topic,
+                    body: body.to_bytes(),
+                    targets: Vec::new(),
+                    what,
+                },
+                convert,
+            ),
+        }
+    }
+
     pub(crate) fn begin_read_data(
         &self,
         topic: &TopicState,
@@ -308,6 +341,13 @@ impl Driver {
             .map(|session| session.mailbox.liveness.address())
             .unwrap_or_default();
         self.inner.options.transports.allocate(&address, bytes)
+    }
+
+    /// [`Driver::alloc_buffer`], and `None` in place of ordinary memory: for somebody who has
+    /// memory of his own that is used again.
+    pub fn try_alloc_buffer(&self, bytes: usize) -> Option<Allocation> {
+        let address = self.session().ok()?.mailbox.liveness.address();
+        self.inner.options.transports.try_allocate(&address, bytes)
     }
 
     /// Whether there is a topic of that name.

@@ -52,6 +52,7 @@ mod runtime;
 mod session;
 mod split_read;
 mod standing;
+mod steps;
 mod threads;
 mod topic_handle;
 mod topic_state;
@@ -85,6 +86,7 @@ pub use reader::{Bounds, Read, ReadEnd, ReadOptions, Reader};
 pub use replier::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER};
 pub use requester::{Gather, Gathered, Requester, RequesterOptions};
 pub use standing::{Patience, Pulled};
+pub use steps::{STANDING_TIMEOUT, StepsFetched};
 pub use topic_handle::{FetchRequest, TopicHandle};
 pub use when::When;
 

@@ -26,6 +26,8 @@ pub(crate) struct CallRequest {
     /// For [`Method::ReadData`]: memory to lend, whose regions end the body.
     pub targets: Vec<Target>,
     pub timeout: Duration,
+    /// How long before that the server is to have answered, if only to say what keeps it.
+    pub grace: Duration,
     /// What is asked for, for errors.
     pub what: String,
     pub promise: Promise,

@@ -60,6 +60,18 @@ pub(crate) struct Session {
     caller_runs: Option<Arc<CallerRuns>>,
 }
 
+/// What is asked of the server, by a call.
+pub(crate) struct Call {
+    pub timeout: Duration,
+    /// As [`CallRequest::grace`].
+    pub grace: Duration,
+    pub method: Method,
+    pub topic: TopicId,
+    pub body: Vec<u8>,
+    pub targets: Vec<Target>,
+    pub what: String,
+}
+
 impl Session {
     /// Connects, on a thread of its own.
     pub fn connect(endpoint: &Endpoint, options: &DriverOptions) -> Result<Self, ClientError> {
@@ -175,6 +187,33 @@ impl Session {
         what: String,
         convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
     ) -> Pending<T> {
+        let call = Call {
+            timeout,
+            grace: Duration::ZERO,
+            method,
+            topic,
+            body,
+            targets,
+            what,
+        };
+        self.begin(call, convert)
+    }
+
+    /// [`Session::begin_call`], of a call that is there already.
+    pub fn begin<T>(
+        &self,
+        call: Call,
+        convert: impl FnOnce(Reply) -> Result<T, ClientError> + Send + 'static,
+    ) -> Pending<T> {
+        let Call {
+            timeout,
+            grace,
+            method,
+            topic,
+            body,
+            targets,
+            what,
+        } = call;
         if body.len() > BODY_BYTES_MAX {
             return Pending::failed(ClientError::Invalid(format!(
                 "asking for {} takes {} bytes; a request has {BODY_BYTES_MAX} at most",
@@ -190,6 +229,7 @@ impl Session {
             body,
             targets,
             timeout,
+            grace,
             what,
             promise,
         }));

@@ -110,6 +110,7 @@ fn class_of(code: ErrorCode) -> &'static str {
         | ErrorCode::OutOfSequence
         | ErrorCode::ProducerExpired
         | ErrorCode::CursorBackwards
-        | ErrorCode::UnknownConsumer => "ServerError",
+        | ErrorCode::UnknownConsumer
+        | ErrorCode::RunEnded => "ServerError",
     }
 }

@@ -88,6 +88,28 @@ pub struct Definition {
     metadata_bytes_max: u32,
     data_block_bytes: u32,
     validate_on_server: bool,
+    kind: TopicKind,
+}
+
+/// What a topic keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TopicKind {
+    /// Events, each by itself.
+    #[default]
+    Events,
+    /// Steps: records in partition 0, which refer to parts in the others. Written by ranks of a
+    /// program, seen whole.
+    Steps,
+}
+
+impl TopicKind {
+    /// The word for it in a definition.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Steps => "steps",
+        }
+    }
 }
 
 /// How much is kept, of each partition or of all together: what exceeds any of the
@@ -236,6 +258,11 @@ impl Definition {
         self.validate_on_server
     }
 
+    /// What the topic keeps.
+    pub fn kind(&self) -> TopicKind {
+        self.kind
+    }
+
     /// The plugins that a client of the topic needs, each with its key.
     pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &PluginRef)> {
         [
@@ -260,6 +287,10 @@ impl Definition {
                     "{} boundaries are for {ranges} partitions; the topic would have {count}",
                     ranges + 1
                 ),
+            )),
+            _ if self.kind == TopicKind::Steps && count == 1 => Err(DefinitionError::new(
+                "kind",
+                "steps need two partitions or more: one for records, the others for parts",
             )),
             _ => Ok(()),
         }
@@ -293,6 +324,7 @@ impl Default for Definition {
             metadata_bytes_max: METADATA_BYTES_MAX_DEFAULT,
             data_block_bytes: DATA_BLOCK_BYTES_DEFAULT,
             validate_on_server: false,
+            kind: TopicKind::Events,
         }
     }
 }
@@ -366,12 +398,22 @@ impl DefinitionBuilder {
         self
     }
 
+    /// What the topic keeps; events by default. A topic of steps has no validator, serializer,
+    /// partition selector, overflow and names to wait for: its streams have their own.
+    pub fn kind(mut self, kind: TopicKind) -> Self {
+        self.definition.kind = kind;
+        self
+    }
+
     /// The definition.
     ///
     /// # Errors
     /// The first setting that is out of its range.
     pub fn build(self) -> Result<Definition, DefinitionError> {
-        let definition = self.definition;
+        let mut definition = self.definition;
+        if definition.kind == TopicKind::Steps {
+            settle_steps(&mut definition)?;
+        }
         let Retention {
             bytes,
             total_bytes,
@@ -453,6 +495,36 @@ fn check_overflow(definition: &Definition) -> Result<(), DefinitionError> {
     };
     let reason = format!("{:?} needs {needs}", overflow.name());
     Err(DefinitionError::new("overflow", reason))
+}
+
+/// Of a topic of steps it is known what its events are, where they go and when they leave: nobody
+/// chooses that.
+fn settle_steps(definition: &mut Definition) -> Result<(), DefinitionError> {
+    let default = Definition::default();
+    let selectors = [&default.partition_selector, &SelectorKind::Explicit];
+    let serializers = [&default.serializer, &SerializerKind::Raw];
+    let chosen = [
+        ("validator", definition.validator != default.validator),
+        (
+            "partition_selector",
+            !selectors.contains(&&definition.partition_selector),
+        ),
+        ("serializer", !serializers.contains(&&definition.serializer)),
+        ("overflow", definition.overflow != default.overflow),
+        (
+            "keep_until_acknowledged",
+            !definition.keep_until_acknowledged.is_empty(),
+        ),
+    ];
+    if let Some((key, _)) = chosen.iter().find(|(_, is_chosen)| *is_chosen) {
+        return Err(DefinitionError::new(
+            *key,
+            "is not to be chosen for a topic of steps",
+        ));
+    }
+    definition.partition_selector = SelectorKind::Explicit;
+    definition.serializer = SerializerKind::Raw;
+    Ok(())
 }
 
 fn check_range(key: &str, (min, max): (u64, u64), found: u64) -> Result<(), DefinitionError> {

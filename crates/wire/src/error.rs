@@ -101,6 +101,9 @@ error_codes! {
     /// The lease has expired, or was given up.
     LeaseExpired = 68, "lease expired";
 
+    /// The run of steps is over: closed, broken, or taken over by another life of its program.
+    RunEnded = 70, "run has ended";
+
     /// The storage is full.
     StorageFull = 80, "storage is full";
     /// The storage failed; the partition takes nothing until it is reopened.

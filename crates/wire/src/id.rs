@@ -76,6 +76,18 @@ id!(
 );
 
 id!(
+    /// One life of a writer program of a stream of steps, from its opening to its end. From 1; 0 is none.
+    Run(u64), "{}"
+);
+id!(
+    /// A step's place in its run, from 0.
+    Step(u64), "{}"
+);
+id!(
+    /// A process or thread of a program that works in parallel, from 0.
+    Rank(u32), "{}"
+);
+id!(
     /// One member of a group or queue; chosen by its client at random. 0 is none.
     MemberId(u128), "{:032x}"
 );

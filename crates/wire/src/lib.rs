@@ -14,6 +14,7 @@ pub mod frame;
 pub mod id;
 pub mod message;
 pub mod record;
+pub mod step;
 pub mod view;
 
 pub use codec::{Codec, DecodeError};

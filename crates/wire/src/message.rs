@@ -9,8 +9,10 @@ use crate::view::Segment;
 use bytes::Bytes;
 
 mod sharing;
+mod steps;
 
 pub use sharing::*;
+pub use steps::*;
 
 /// The version of the protocol that this code speaks. Batches travel in it, so that it goes up
 /// with [`crate::batch::FORMAT_VERSION`].
@@ -151,11 +153,29 @@ pub enum Method {
     ListGaps = 65,
     /// nothing → nothing; the server drains and ends.
     Shutdown = 66,
+    /// [`OpenRun`] → [`RunOpened`]; its record is durable when answered.
+    OpenRun = 80,
+    /// [`AttendRun`] → [`RunEnded`], when the run is over for the asker.
+    AttendRun = 81,
+    /// [`AdmitStep`] → [`StepAdmitted`], when there is room for the step.
+    AdmitStep = 82,
+    /// [`AwaitStep`] → [`StepDecided`], when the step's record is durable.
+    AwaitStep = 83,
+    /// [`CloseRun`] → nothing.
+    CloseRun = 84,
+    /// [`JoinReaders`] → [`ReadersJoined`].
+    JoinReaders = 85,
+    /// [`AttendReaders`] → nothing, when somebody else has the asker's place.
+    AttendReaders = 86,
+    /// [`NextStep`] → [`StepGiven`], records as payload.
+    NextStep = 87,
+    /// [`ReleaseStep`] → nothing; the cursor is durable when the last rank has its answer.
+    ReleaseStep = 88,
 }
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 35] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -182,6 +202,15 @@ impl Method {
         Self::Status,
         Self::ListGaps,
         Self::Shutdown,
+        Self::OpenRun,
+        Self::AttendRun,
+        Self::AdmitStep,
+        Self::AwaitStep,
+        Self::CloseRun,
+        Self::JoinReaders,
+        Self::AttendReaders,
+        Self::NextStep,
+        Self::ReleaseStep,
     ];
 }
 

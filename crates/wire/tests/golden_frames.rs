@@ -543,6 +543,99 @@ fn frame(kind: FrameKind) -> (u8, u64, Vec<u8>, &'static [u8]) {
     }
 }
 
+/// The messages of ranks that write and read steps.
+fn steps(examples: &mut Examples) {
+    let (run, step, rank) = (Run(3), Step(17), Rank(2));
+    let (producer, epoch) = (ProducerId(11), ProducerEpoch(4));
+    let (reader, member, turn) = ("viewer".to_owned(), MemberId(77), 9);
+    let position = Position {
+        incarnation: Incarnation(1),
+        offset: Offset(40),
+    };
+    examples.message(OpenRun {
+        writer: "sim".into(),
+        ranks: 4,
+        rank,
+        producer,
+        epoch,
+        session_timeout_ms: 30_000,
+        readers_min: 1,
+        queue_steps: 3,
+        queue_bytes: 1 << 30,
+        when_full: WhenFull::Discard,
+    });
+    examples.message(RunOpened {
+        run,
+        next: step,
+        before: Run(2),
+        attributes: vec![wire::step::Attribute {
+            name: "dt".into(),
+            dtype: "<f8".into(),
+            is_list: false,
+            value: Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0xf0, 0x3f]),
+        }],
+    });
+    examples.message(AttendRun {
+        run,
+        rank,
+        producer,
+        epoch,
+    });
+    examples.message(RunEnded {
+        reason: "rank 1 of 4 is gone for 30 s".into(),
+    });
+    examples.message(AdmitStep { run, rank, step });
+    examples.message(StepAdmitted { discarded: true });
+    examples.message(AwaitStep { run, step });
+    examples.message(StepDecided {
+        position,
+        discarded: "2 steps are queued".into(),
+    });
+    examples.message(CloseRun {
+        run,
+        rank,
+        producer,
+        epoch,
+        steps: 18,
+    });
+    examples.message(JoinReaders {
+        reader: reader.clone(),
+        ranks: 2,
+        rank: Rank(1),
+        member,
+        start: StepStart::Run(run),
+        latest: true,
+        session_timeout_ms: 10_000,
+        turn,
+        seen: Some(position),
+    });
+    examples.message(ReadersJoined { turn });
+    examples.message(AttendReaders {
+        reader: reader.clone(),
+        rank: Rank(1),
+        member,
+    });
+    examples.message(NextStep {
+        reader: reader.clone(),
+        rank: Rank(1),
+        member,
+        turn,
+    });
+    examples.message(StepGiven {
+        turn,
+        position,
+        skipped: 5,
+        lost: 0,
+        batch_bytes: vec![512, 1024],
+    });
+    examples.message(ReleaseStep {
+        reader,
+        rank: Rank(1),
+        member,
+        turn,
+    });
+}
+
 fn frames(examples: &mut Examples) {
     for kind in FrameKind::ALL {
         let (flags, id, head, payload) = frame(*kind);
@@ -575,6 +668,7 @@ fn the_bytes_of_version_2_are_what_they_were() {
     };
     frames(&mut examples);
     messages(&mut examples);
+    steps(&mut examples);
     let Examples {
         golden,
         missing,

@@ -8,13 +8,17 @@ use wire::frame::{
 use wire::message::Method;
 use wire::{Codec, ErrorCode};
 
-const PAGE: &str = include_str!("../../../docs/format/wire.md");
-const SOURCES: [&str; 5] = [
+const PAGE: &str = concat!(
+    include_str!("../../../docs/format/wire.md"),
+    include_str!("../../../docs/format/wire-steps.md"),
+);
+const SOURCES: [&str; 6] = [
     include_str!("../src/message.rs"),
     include_str!("../src/error.rs"),
     include_str!("../src/record.rs"),
     include_str!("../src/view.rs"),
     include_str!("../src/message/sharing.rs"),
+    include_str!("../src/message/steps.rs"),
 ];
 
 /// The cells of the page's tables, a row each.
@@ -134,13 +138,17 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
         "String" => return ("text".into(), "4 + n".into()),
         "Bytes" => return ("bytes".into(), "4 + n".into()),
         "u8" | "bool" | "Role" | "Durability" | "CursorMove" | "GapReason" | "ConsumerKind"
-        | "SettleAs" => return fixed(1),
+        | "SettleAs" | "WhenFull" => return fixed(1),
         "u16" | "Method" | "ErrorCode" => return fixed(2),
-        "u32" | "PartitionIndex" | "ProducerEpoch" => return fixed(4),
-        "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" => return fixed(8),
+        "u32" | "PartitionIndex" | "ProducerEpoch" | "Rank" => return fixed(4),
+        "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" | "Run" | "Step" => {
+            return fixed(8);
+        }
         "u128" | "TopicId" | "ProducerId" | "GroupId" | "DirectoryId" | "ServerInstance"
         | "SessionId" | "MemberId" => return fixed(16),
-        "Start" => return (kind.into(), "1, 9 or 17".into()),
+        "Start" | "StepStart" => return (kind.into(), "1, 9 or 17".into()),
+        // It is on the page of steps.
+        "Attribute" => return (kind.into(), "varies".into()),
         _ => {}
     }
     if let Some(item) = inner("Appended<") {

@@ -7,7 +7,7 @@ use log::StorageKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use topic::Definition;
+use topic::{Definition, TopicKind};
 use wire::record::{PartitionRecord, TopicRecord};
 use wire::{Durability, ErrorCode, PartitionIndex, TopicId};
 
@@ -57,6 +57,34 @@ impl Topic {
         }
     }
 
+    /// Refuses events of clients where the server writes records.
+    pub fn check_takes_events(&self, partition: PartitionIndex) -> Result<(), Refused> {
+        match self.definition.kind() == TopicKind::Steps && partition == PartitionIndex(0) {
+            false => Ok(()),
+            true => Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!(
+                    "partition 0 of {:?} has the records of steps, which the server writes: write steps by their API",
+                    self.name
+                ),
+            )),
+        }
+    }
+
+    /// Refuses to give parts of steps as events: nobody is to see a part without its step.
+    pub fn check_gives_events(&self, partition: PartitionIndex) -> Result<(), Refused> {
+        match self.definition.kind() == TopicKind::Steps && partition > PartitionIndex(0) {
+            false => Ok(()),
+            true => Err(refuse(
+                ErrorCode::InvalidConsumer,
+                format!(
+                    "partition {partition} of {:?} has parts of steps: read steps by their API, or the records in partition 0",
+                    self.name
+                ),
+            )),
+        }
+    }
+
     /// What is said of a partition that was opened and has closed.
     pub fn closed(&self, partition: PartitionIndex) -> Refused {
         refuse(
@@ -97,6 +125,18 @@ impl Topics {
 
     pub fn remove(&mut self, id: TopicId) -> Option<Topic> {
         self.all.remove(&id)
+    }
+
+    /// Whether a topic is there that is of steps.
+    pub fn is_of_steps(&self, id: TopicId) -> bool {
+        let topic = self.all.get(&id);
+        topic.is_some_and(|topic| topic.definition.kind() == TopicKind::Steps)
+    }
+
+    /// The topics of steps.
+    pub fn of_steps(&self) -> impl Iterator<Item = TopicId> {
+        let ids = self.all.keys().copied();
+        ids.filter(|id| self.is_of_steps(*id))
     }
 
     pub fn len(&self) -> usize {

@@ -9,7 +9,7 @@ use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
 use crate::verified::{Verified, damaged};
 use memory::Buffer;
-use wire::batch::{Columns, ExternalLayout, Header};
+use wire::batch::{Batch, Columns, ExternalLayout, Header, Verify};
 use wire::message::{Produce, Region};
 use wire::{Durability, ErrorCode, Sequence, TopicId};
 
@@ -40,6 +40,21 @@ pub(crate) struct ProduceCall {
 }
 
 impl ValidBatch {
+    /// A batch that was built here, as one that was checked, and where its external data goes.
+    pub fn own(batch: &[u8], durability: Durability) -> (Self, ExternalLayout) {
+        let batch = Batch::read(Buffer::copy_of(batch), Verify::Headers);
+        let batch = batch.expect("it was sealed just now");
+        let layout = batch.columns().expect("it was sealed just now").external;
+        let batch = Self {
+            external_bytes: layout.events.iter().map(|(_, _, bytes)| bytes).sum(),
+            header: batch.header,
+            header_crc: batch.header_crc,
+            bytes: batch.into_bytes(),
+            durability,
+        };
+        (batch, layout)
+    }
+
     /// What it takes of a storage, about.
     pub fn bytes_stored(&self) -> u64 {
         self.header

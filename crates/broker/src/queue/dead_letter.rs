@@ -19,11 +19,10 @@ use crate::refusal::fenced;
 use bytes::Bytes;
 use log::producers::Verdict;
 use log::{Found, ReadBatches, StorageError};
-use memory::Buffer;
-use wire::batch::{Batch, BatchBuilder, EventParts, ExternalLayout, Headers, Origin, Verify};
+use wire::batch::{BatchBuilder, EventParts, ExternalLayout, Headers, Origin};
 use wire::{
-    Codec, Durability, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId,
-    Sequence, TopicId,
+    Codec, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence,
+    TopicId,
 };
 
 /// Where a dead letter comes from.
@@ -230,7 +229,7 @@ fn append_letter(
     let Some(batch) = dead_batch(&staged, &origins, dead, lost, origin, block_bytes) else {
         return Err(format!("event {} is not in its batch", letter.at));
     };
-    let (batch, layout) = sealed(&batch, durability);
+    let (batch, layout) = ValidBatch::own(&batch, durability);
     let source = (shelf.storage, letter.at);
     let append = lent.letters.begin(queue.id, index, lent.ctx);
     shelf.letter = Some(Letter {
@@ -248,21 +247,6 @@ fn append_letter(
         lent.letters.end(append);
         format!("topic {target:?}: {}", error.message)
     })
-}
-
-/// A batch that was built here, as one that was checked, and where its external data goes.
-fn sealed(batch: &[u8], durability: Durability) -> (ValidBatch, ExternalLayout) {
-    let batch = Batch::read(Buffer::copy_of(batch), Verify::Headers);
-    let batch = batch.expect("it was sealed just now");
-    let layout = batch.columns().expect("it was sealed just now").external;
-    let batch = ValidBatch {
-        external_bytes: layout.events.iter().map(|(_, _, bytes)| bytes).sum(),
-        header: batch.header,
-        header_crc: batch.header_crc,
-        bytes: batch.into_bytes(),
-        durability,
-    };
-    (batch, layout)
 }
 
 /// Stores a dead letter, unless it is stored already; its data is copied from `source`.

@@ -10,6 +10,7 @@ use crate::coordinator::controller::ControlError;
 use crate::coordinator::members::shared::Shared;
 use crate::coordinator::table::Table;
 use crate::ctx::Ctx;
+use crate::effects::QueueNotice;
 use crate::ids::{RequestId, SharedId};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
@@ -158,8 +159,22 @@ impl Queue {
         self.letters.letter_read(index, found, &mut self.core, lent);
     }
 
+    /// A dead letter is as durable as its topic promises, or can't be written.
+    pub fn letter_ended(
+        &mut self,
+        index: PartitionIndex,
+        append: u64,
+        result: &Result<(), ErrorReply>,
+        ctx: &mut Ctx,
+    ) {
+        match result {
+            Ok(()) => self.letter_stored(index, append, ctx),
+            Err(error) => self.letter_failed(index, &error.message, ctx),
+        }
+    }
+
     /// A dead letter is as durable as its topic promises.
-    pub fn letter_stored(&mut self, index: PartitionIndex, append: u64, ctx: &mut Ctx) {
+    fn letter_stored(&mut self, index: PartitionIndex, append: u64, ctx: &mut Ctx) {
         self.letters
             .letter_stored(index, append, &mut self.core, ctx);
     }
@@ -170,7 +185,7 @@ impl Queue {
     }
 
     /// A dead letter can't be written now.
-    pub fn letter_failed(&mut self, index: PartitionIndex, error: &str, ctx: &mut Ctx) {
+    fn letter_failed(&mut self, index: PartitionIndex, error: &str, ctx: &mut Ctx) {
         self.letters
             .letter_failed(index, error, &mut self.core, ctx);
     }
@@ -197,7 +212,7 @@ impl Queue {
     }
 
     /// A member is there to be given events: it has joined, or was heard of again.
-    pub fn member_present(&mut self, member: MemberId, ctx: &mut Ctx) {
+    fn member_present(&mut self, member: MemberId, ctx: &mut Ctx) {
         self.serving.members_changed = true;
         self.member_has_room(member, ctx);
     }
@@ -209,7 +224,7 @@ impl Queue {
     }
 
     /// A member is not there to be given anything, but keeps what it has.
-    pub fn member_away(&mut self, member: MemberId, ctx: &mut Ctx) {
+    fn member_away(&mut self, member: MemberId, ctx: &mut Ctx) {
         self.serving.members_changed = true;
         self.serving.ready.remove(&member);
         self.core.touch(ctx);
@@ -217,13 +232,7 @@ impl Queue {
 
     /// A member is gone: what it had waits again. `counted` says whether that
     /// counts as a delivery; `error` is for those of its settlements that are not answered.
-    pub fn member_gone(
-        &mut self,
-        member: MemberId,
-        counted: bool,
-        error: &ErrorReply,
-        ctx: &mut Ctx,
-    ) {
+    fn member_gone(&mut self, member: MemberId, counted: bool, error: &ErrorReply, ctx: &mut Ctx) {
         self.awaited.forget(member);
         self.serving.members_changed = true;
         self.serving.service_rates.remove(&member);
@@ -238,6 +247,23 @@ impl Queue {
             ctx.refuse(caller, error.clone());
         }
         queue.touch(ctx);
+    }
+
+    /// Something has happened to a member.
+    pub fn hear_of_member(&mut self, notice: &QueueNotice, ctx: &mut Ctx) {
+        match notice {
+            QueueNotice::Present(member) => self.member_present(*member, ctx),
+            QueueNotice::Away(member) => self.member_away(*member, ctx),
+            QueueNotice::Gone {
+                member,
+                counted,
+                error,
+            } => self.member_gone(*member, *counted, error, ctx),
+            QueueNotice::Made { .. }
+            | QueueNotice::Deleted
+            | QueueNotice::Joined { .. }
+            | QueueNotice::Recorded(_) => {}
+        }
     }
 
     /// When the queue is to be looked at again.

@@ -2,7 +2,8 @@
 
 use crate::refusal::{Refused, malformed, refuse};
 use crate::request::{
-    CoordinatorRequest, DescribeRequest, PartitionRequest, QueueRequest, Request, Target,
+    CoordinatorRequest, DescribeRequest, PartitionRequest, QueueRequest, Request, StepsRequest,
+    Target,
 };
 use crate::verified::Verified;
 use memory::Buffer;
@@ -43,6 +44,7 @@ pub(super) fn request(
         leader_epoch: head.leader_epoch,
     };
     let partition = |request| Request::Partition(target, request);
+    let steps = |request| Request::Steps(topic, request);
     Ok(match head.method {
         Method::Produce => {
             let produce = read(from)?;
@@ -60,6 +62,15 @@ pub(super) fn request(
         Method::ReadData => partition(PartitionRequest::ReadData(read(from)?)),
         Method::Settle => Request::Queue(topic, QueueRequest::Settle(read(from)?)),
         Method::ExtendLeases => Request::Queue(topic, QueueRequest::ExtendLeases(read(from)?)),
+        Method::OpenRun => steps(StepsRequest::OpenRun(read(from)?)),
+        Method::AttendRun => steps(StepsRequest::AttendRun(read(from)?)),
+        Method::AdmitStep => steps(StepsRequest::AdmitStep(read(from)?)),
+        Method::AwaitStep => steps(StepsRequest::AwaitStep(read(from)?)),
+        Method::CloseRun => steps(StepsRequest::CloseRun(read(from)?)),
+        Method::JoinReaders => steps(StepsRequest::JoinReaders(read(from)?)),
+        Method::AttendReaders => steps(StepsRequest::AttendReaders(read(from)?)),
+        Method::NextStep => steps(StepsRequest::NextStep(read(from)?)),
+        Method::ReleaseStep => steps(StepsRequest::ReleaseStep(read(from)?)),
         Method::Status => Request::Status,
         Method::Shutdown => Request::Shutdown,
         Method::CreateTopic => Coordinator::CreateTopic(read(from)?).into(),

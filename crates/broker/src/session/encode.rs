@@ -43,6 +43,15 @@ pub(super) fn answer(id: u64, answer: Answer) -> Message {
         Answer::Joined(joined) => long(id, &joined),
         Answer::Settled(settled) => long(id, &settled),
         Answer::LeasesExtended(extended) => long(id, &extended),
+        Answer::RunOpened(opened) => long(id, &opened),
+        Answer::RunEnded(ended) => reply(id, ended.to_bytes()),
+        Answer::StepAdmitted(admitted) => reply(id, admitted.to_bytes()),
+        Answer::StepDecided(decided) => reply(id, decided.to_bytes()),
+        Answer::ReadersJoined(joined) => reply(id, joined.to_bytes()),
+        Answer::StepGiven(given, batches) => Message {
+            payload: batches,
+            ..in_bulk(reply(id, given.to_bytes()))
+        },
         Answer::Status(json) => status(id, json),
     }
 }

@@ -7,7 +7,7 @@ use crate::timers::Timer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::message::Method;
-use wire::{ErrorCode, ProducerId};
+use wire::{ErrorCode, ErrorReply, ProducerId, TopicId};
 
 /// What a partition keeps of a request that is not answered, and which one.
 #[derive(Debug, Clone, Copy)]
@@ -16,13 +16,18 @@ pub(crate) enum Work {
     /// A subscription whose beginning may have to be looked for.
     Subscribe(StorageId),
     Fetch(StorageId),
+    /// What a rank waits for of a stream of steps.
+    Steps(TopicId),
 }
 
 impl Work {
-    /// Of which partition that is.
-    pub fn storage(self) -> StorageId {
+    /// Of which partition that is, if of one.
+    pub fn storage(self) -> Option<StorageId> {
         match self {
-            Self::Produce(storage, _) | Self::Subscribe(storage) | Self::Fetch(storage) => storage,
+            Self::Produce(storage, _) | Self::Subscribe(storage) | Self::Fetch(storage) => {
+                Some(storage)
+            }
+            Self::Steps(_) => None,
         }
     }
 }
@@ -48,6 +53,18 @@ pub(super) struct Begin {
     /// Bytes of events that it brings.
     pub payload_bytes: u64,
     pub is_quiet: bool,
+}
+
+impl OpenRequest {
+    /// What it is refused with when its caller has waited for long enough, and what it waited for.
+    pub fn too_late(&self, why: Option<String>) -> Refused {
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        ErrorReply::retryable(
+            ErrorCode::DeadlinePassed,
+            0,
+            format!("{:?} was not done in the time given{why}", self.method),
+        )
+    }
 }
 
 /// The unanswered requests of one connection.

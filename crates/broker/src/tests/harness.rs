@@ -338,6 +338,19 @@ impl World {
         self.pump();
     }
 
+    /// Carries out what is held back, and what follows from it, but for syncs.
+    pub fn release_all_but_syncs(&mut self) {
+        let is_sync = |operation: &Operation| {
+            matches!(
+                operation,
+                Operation::SyncData { .. } | Operation::SyncDirectory { .. }
+            )
+        };
+        while let Some(index) = self.held.iter().position(|held| !is_sync(&held.2)) {
+            self.release_operation(index);
+        }
+    }
+
     pub fn release_reads(&mut self) {
         self.hold_reads = false;
         for (link, token, read) in std::mem::take(&mut self.held_reads) {

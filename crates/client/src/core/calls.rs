@@ -11,9 +11,9 @@ use memory::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::ErrorReply;
 use wire::codec::Codec;
 use wire::message::{Method, Region};
+use wire::{ErrorCode, ErrorReply};
 
 /// The calls of the API that are not answered.
 #[derive(Default)]
@@ -62,11 +62,36 @@ fn is_repeatable(method: Method) -> bool {
         | Method::ExtendLeases
         | Method::DescribeConsumers
         | Method::Status
+        | Method::OpenRun
+        | Method::AttendRun
+        | Method::AdmitStep
+        | Method::AwaitStep
+        | Method::CloseRun
+        | Method::JoinReaders
+        | Method::AttendReaders
+        | Method::NextStep
+        | Method::ReleaseStep
         | Method::ListGaps => true,
         Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
             false
         }
     }
+}
+
+/// Whether a rank asks for something of a stream of steps.
+fn is_of_steps(method: Method) -> bool {
+    matches!(
+        method,
+        Method::OpenRun
+            | Method::AttendRun
+            | Method::AdmitStep
+            | Method::AwaitStep
+            | Method::CloseRun
+            | Method::JoinReaders
+            | Method::AttendReaders
+            | Method::NextStep
+            | Method::ReleaseStep
+    )
 }
 
 impl Calls {
@@ -112,7 +137,10 @@ impl Calls {
                 method: call.request.method,
                 topic: call.request.topic,
                 leader_epoch: 0,
-                remaining: call.deadline.saturating_sub(wire.now()),
+                remaining: call
+                    .deadline
+                    .saturating_sub(call.request.grace)
+                    .saturating_sub(wire.now()),
                 body: &body,
                 payload: Vec::new(),
                 is_quiet: false,
@@ -150,7 +178,7 @@ impl Calls {
         call.id = None;
         call.take_back(wire);
         match outcome {
-            Err(error) if error.retryable && call.may_retry(wire.now(), &error) => {
+            Err(error) if call.is_for_now(&error) && call.may_retry(wire.now(), &error) => {
                 let at = call.retry_at.expect("set where a retry is allowed");
                 wire.context.arm(at, Timer::Call(key));
                 None
@@ -161,7 +189,8 @@ impl Calls {
                     .timers
                     .remove(&(call.deadline, Timer::Call(key)));
                 let seek = self.over(wire, &call);
-                call.end(outcome.map_err(ClientError::Server));
+                let outcome = outcome.map_err(|error| call.refused(error));
+                call.end(outcome);
                 seek
             }
         }
@@ -268,6 +297,37 @@ impl Call {
         for region in self.lent.drain(..) {
             // A link always gives back what it was lent.
             self.request.targets.extend(link.reclaim(&region));
+        }
+    }
+
+    /// Whether the server refuses for now. A server that ends is followed by another one: who
+    /// waits for steps waits for that.
+    fn is_for_now(&self, error: &ErrorReply) -> bool {
+        match is_of_steps(self.request.method) {
+            true => retry::is_for_now(error) && !self.is_out_of_time(error),
+            false => error.retryable,
+        }
+    }
+
+    fn is_out_of_time(&self, error: &ErrorReply) -> bool {
+        !self.request.grace.is_zero() && error.code == ErrorCode::DeadlinePassed
+    }
+
+    /// A server that was to answer at a deadline, and says what keeps it, is no other than one that
+    /// did not answer.
+    fn refused(&self, error: ErrorReply) -> ClientError {
+        if !self.is_out_of_time(&error) {
+            return ClientError::Server(error);
+        }
+        let seconds = self.request.timeout.saturating_sub(self.request.grace);
+        let seconds = seconds.as_secs_f64();
+        // The server names the request first, as those see it who do not know what it is for.
+        let why = match error.message.split_once(" in the time given: ") {
+            Some((_, why)) => why,
+            None => &error.message,
+        };
+        ClientError::Timeout {
+            what: format!("{} ({seconds:.1} s): {why}", self.request.what),
         }
     }
 

@@ -4,7 +4,7 @@ use super::Retention;
 use super::{
     DATA_BLOCK_BYTES_RANGE, DEFINITION_BYTES_MAX, DEFINITION_VERSION, Definition,
     DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, ONE_IN_RANGE, RETENTION_RANGE,
-    RETRY_AFTER_MS_RANGE, unknown_type,
+    RETRY_AFTER_MS_RANGE, TopicKind, unknown_type,
 };
 use crate::field::FieldPath;
 use crate::overflow::{Overflow, RETRY_AFTER_MS_DEFAULT};
@@ -71,6 +71,7 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         "metadata_bytes_max",
         "data_block_bytes",
         "validate_on_server",
+        "kind",
     ])?;
     let mut builder = Definition::builder();
     if let Some(object) = root.object("validator")? {
@@ -115,6 +116,14 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
     }
     if let Some(yes) = root.boolean("validate_on_server")? {
         builder = builder.validate_on_server(yes);
+    }
+    match root.string("kind")? {
+        None | Some("events") => {}
+        Some("steps") => builder = builder.kind(TopicKind::Steps),
+        Some(other) => {
+            let reason = unknown_type(other, &["events", "steps"]);
+            return Err(DefinitionError::new("kind", reason));
+        }
     }
     Ok(builder)
 }

@@ -1,6 +1,6 @@
 //! A definition to JSON: all keys in a fixed order, the type of each part first.
 
-use super::{DEFINITION_VERSION, Definition, Retention};
+use super::{DEFINITION_VERSION, Definition, Retention, TopicKind};
 use crate::overflow::Overflow;
 use crate::plugin::PluginRef;
 use crate::selector::{MissingFromHash, MissingFromRange, Outside, SelectorKind};
@@ -27,6 +27,8 @@ impl Serialize for Definition {
             metadata_bytes_max: u32,
             data_block_bytes: u32,
             validate_on_server: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            kind: Option<&'static str>,
         }
         Stored {
             version: DEFINITION_VERSION,
@@ -40,6 +42,7 @@ impl Serialize for Definition {
             metadata_bytes_max: self.metadata_bytes_max,
             data_block_bytes: self.data_block_bytes,
             validate_on_server: self.validate_on_server,
+            kind: (self.kind == TopicKind::Steps).then_some(self.kind.name()),
         }
         .serialize(serializer)
     }

@@ -1,0 +1,753 @@
+//! Who writes a stream: the run that is open, and who waits for it to end.
+
+use super::core::Core;
+use super::core::RANKS_MAX;
+use super::event::Event;
+use super::groups::Groups;
+use super::intake::{FoundParts, Intakes};
+use super::lent::Lent;
+use super::records::{self, Entry, Waiter};
+use super::run::{Admission, CompleteStep, OpenRun, Presence};
+use crate::answer::Answer;
+use crate::faults::Fault;
+use crate::ids::RequestId;
+use crate::refusal::{Refused, refuse};
+use bytes::Bytes;
+use std::time::Duration;
+use wire::message::{
+    AdmitStep, AttendRun, AwaitStep, CloseRun, OpenRun as OpenRequest, RunEnded, RunOpened,
+    StepAdmitted, WhenFull,
+};
+use wire::step::{Attribute, Part, PartPlace, RecordKind, STEP_VERSION, StepTable};
+use wire::{
+    ErrorCode, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank, Run, Step,
+};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Writers {
+    run: Option<OpenRun>,
+    /// The last run that was opened.
+    last_run: Run,
+    /// Who waits for the open run to be closed.
+    closers: Vec<RequestId>,
+    /// Who waits for it to end, to open another one.
+    openings: Vec<(RequestId, OpenRequest)>,
+}
+
+impl Writers {
+    /// The run that is open.
+    pub fn open(&self) -> Option<Run> {
+        self.run.as_ref().map(|run| run.run)
+    }
+
+    /// A rank opens a run, or joins the one that is open.
+    pub fn open_run(
+        &mut self,
+        caller: RequestId,
+        open: OpenRequest,
+        (core, intakes): (&mut Core, &Intakes),
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        if lent.is_draining {
+            return Err(crate::refusal::draining());
+        }
+        if open.ranks == 0 || open.ranks > RANKS_MAX || open.rank.0 >= open.ranks {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!(
+                    "rank {} of {}; a program has 1 to {RANKS_MAX} ranks",
+                    open.rank, open.ranks
+                ),
+            ));
+        }
+        check_producer(
+            (core, &open.writer),
+            open.rank,
+            (open.producer, open.epoch),
+            lent,
+        )?;
+        let now = lent.ctx.now.monotonic;
+        if let Some(run) = &mut self.run {
+            let is_same = run.writer == open.writer && run.ranks.len() == open.ranks as usize;
+            let has_closed = is_same && run.ranks[open.rank.0 as usize].closed.is_some();
+            if has_closed || run.is_closing() {
+                // Another run: it begins when this one has ended.
+                self.openings.push((caller, open));
+                return Ok(());
+            }
+            if !is_same && !run.is_deserted() {
+                return Err(refuse(
+                    ErrorCode::InvalidConsumer,
+                    format!(
+                        "run {} of {} is open: {:?} writes it with {} ranks, {:?} with {} is to wait until it has ended",
+                        run.run,
+                        core.name,
+                        run.writer,
+                        run.ranks.len(),
+                        open.writer,
+                        open.ranks
+                    ),
+                ));
+            }
+            if !is_same {
+                let reason = format!(
+                    "{:?} opened another run when nobody wrote this one",
+                    open.writer
+                );
+                self.break_run(&reason, (core, intakes), lent);
+            }
+        }
+        if self.run.is_none() {
+            self.begin_run(&open, (core, intakes));
+        }
+        let before = Run(self.last_run.0 - 1);
+        let Some(run) = &mut self.run else {
+            return Ok(());
+        };
+        run.set_options(&open);
+        if let Some(rank) = run.rank(open.rank)
+            && let Presence::Present(other) = rank.presence
+            && rank.epoch != open.epoch
+        {
+            let reason = format!(
+                "rank {} was opened again by another life of {:?}",
+                open.rank, open.writer
+            );
+            rank.presence = Presence::Away(now);
+            lent.ctx
+                .answer(other, Answer::RunEnded(RunEnded { reason }));
+        }
+        let epoch = match lent.ctx.planted(Fault::FencedPart) {
+            true => ProducerEpoch(0),
+            false => open.epoch,
+        };
+        run.reopened(open.rank, epoch, now);
+        let answer = Answer::RunOpened(RunOpened {
+            run: run.run,
+            next: run.next,
+            before,
+            attributes: run.attributes.values().cloned().collect(),
+        });
+        if let Some(answer) = core.records.wait_for_opening(run.run, caller, answer) {
+            lent.ctx.answer(caller, answer);
+        }
+        Ok(())
+    }
+
+    /// A new run: its record is the next one.
+    fn begin_run(&mut self, open: &OpenRequest, (core, intakes): (&mut Core, &Intakes)) {
+        self.last_run = Run(self.last_run.0 + 1);
+        let timeout = Duration::from_millis(open.session_timeout_ms.into());
+        let run = OpenRun::new(
+            self.last_run,
+            open.writer.clone(),
+            open.ranks,
+            Step(0),
+            timeout,
+        );
+        let table = table(intakes, RecordKind::Opened, &run, run.next, String::new());
+        core.records
+            .push(table, (Vec::new(), Vec::new()), Vec::new());
+        self.run = Some(run);
+    }
+
+    /// A rank says that it is there.
+    pub fn attend_run(
+        &mut self,
+        caller: RequestId,
+        attend: &AttendRun,
+        core: &mut Core,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        let Some(run) = self.run.as_mut().filter(|run| run.run == attend.run) else {
+            let reason = end_of(core, attend.run);
+            lent.ctx
+                .answer(caller, Answer::RunEnded(RunEnded { reason }));
+            return Ok(());
+        };
+        let (writer, rank) = (run.writer.clone(), attend.rank);
+        check_producer((core, &writer), rank, (attend.producer, attend.epoch), lent)?;
+        let Some(state) = self.run.as_mut().and_then(|run| run.rank(rank)) else {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!("there is no rank {rank}"),
+            ));
+        };
+        state.epoch = attend.epoch;
+        let before = std::mem::replace(&mut state.presence, Presence::Present(caller));
+        if let Presence::Present(other) = before
+            && other != caller
+        {
+            let reason = format!("rank {rank} attends elsewhere");
+            lent.ctx
+                .answer(other, Answer::RunEnded(RunEnded { reason }));
+        }
+        Ok(())
+    }
+
+    /// A rank asks whether it may write a step.
+    pub fn admit(
+        &mut self,
+        caller: RequestId,
+        admit: &AdmitStep,
+        core: &mut Core,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        let AdmitStep { run, step, .. } = *admit;
+        if self.run.as_ref().is_none_or(|open| open.run != run) {
+            return Err(ended(core, run));
+        }
+        let Some(open) = &mut self.run else {
+            return Ok(());
+        };
+        if step < open.next {
+            let discarded = false;
+            lent.ctx
+                .answer(caller, Answer::StepAdmitted(StepAdmitted { discarded }));
+            return Ok(());
+        }
+        open.admissions.push(Admission { caller, step });
+        Ok(())
+    }
+
+    /// A step is waited for.
+    pub fn await_step(
+        &mut self,
+        caller: RequestId,
+        wait: &AwaitStep,
+        core: &mut Core,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        let AwaitStep { run, step } = *wait;
+        if let Some(entry) = core.records.of_step(run, step) {
+            let incarnation = lent.incarnation(core.topic);
+            lent.ctx
+                .answer(caller, records::decided(entry, incarnation));
+            return Ok(());
+        }
+        if core.records.wait_for(run, step, caller) {
+            return Ok(());
+        }
+        match &mut self.run {
+            Some(open) if open.run == run => {
+                open.awaited.push((caller, step));
+                Ok(())
+            }
+            _ => Err(ended(core, run)),
+        }
+    }
+
+    /// A rank has written its last step.
+    pub fn close_run(
+        &mut self,
+        caller: RequestId,
+        close: &CloseRun,
+        core: &mut Core,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        let is_open = self.run.as_ref().is_some_and(|run| run.run == close.run);
+        if !is_open {
+            // It may be asked again, when its answer was lost.
+            return match end_of(core, close.run).is_empty() {
+                true => {
+                    lent.ctx.answer(caller, Answer::Done);
+                    Ok(())
+                }
+                false => Err(ended(core, close.run)),
+            };
+        }
+        let writer = self
+            .run
+            .as_ref()
+            .map_or_else(String::new, |run| run.writer.clone());
+        check_producer(
+            (core, &writer),
+            close.rank,
+            (close.producer, close.epoch),
+            lent,
+        )?;
+        let Some(run) = &mut self.run else {
+            return Ok(());
+        };
+        let Some(rank) = run.rank(close.rank) else {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!("there is no rank {}", close.rank),
+            ));
+        };
+        rank.closed = Some(close.steps);
+        match run.is_closing() {
+            true => self.closers.push(caller),
+            false => lent.ctx.answer(caller, Answer::Done),
+        }
+        Ok(())
+    }
+
+    /// Parts were found, or it was found that some are lost.
+    pub fn take_parts(
+        &mut self,
+        found: Vec<FoundParts>,
+        (core, intakes): (&mut Core, &Intakes),
+        lent: &mut Lent<'_>,
+    ) {
+        for found in found {
+            match found {
+                FoundParts::Events(index, incarnation, events) => {
+                    for event in events {
+                        let taken = self.take_part((index, incarnation), event, core, lent);
+                        if let Err(reason) = taken {
+                            self.break_run(&reason, (core, intakes), lent);
+                        }
+                    }
+                }
+                FoundParts::Lost(reason) => self.break_run(&reason, (core, intakes), lent),
+            }
+        }
+    }
+
+    fn take_part(
+        &mut self,
+        (index, incarnation): (PartitionIndex, Incarnation),
+        event: Event,
+        core: &Core,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), String> {
+        let part = match Part::read(&event.metadata, event.data_bytes) {
+            Ok(part) => part,
+            Err(error) => {
+                lent.ctx.report(format!(
+                    "{}/{index}: what is at offset {} is no part of a step: {error}",
+                    core.name, event.offset
+                ));
+                return Ok(());
+            }
+        };
+        let Some(run) = self.run.as_mut().filter(|run| run.run == part.run) else {
+            return Ok(());
+        };
+        let name = producer_name(&run.writer, part.rank);
+        let known = lent.commands.producer(core.topic, &name);
+        let is_careless = lent.ctx.planted(Fault::FencedPart);
+        // A part of a life that has ended counts for nothing, unless its step is complete.
+        let is_of_rank = known.is_some_and(|known| {
+            known.producer == event.producer && (known.epoch == event.epoch || is_careless)
+        });
+        if !is_of_rank {
+            return Ok(());
+        }
+        let place = PartPlace {
+            partition: index,
+            incarnation,
+            offset: event.offset,
+            bytes: event.data_bytes,
+        };
+        let epoch = if is_careless {
+            ProducerEpoch(0)
+        } else {
+            event.epoch
+        };
+        let bytes = event.metadata.len() as u64;
+        run.part(part, place, (epoch, bytes), lent.ctx.now.monotonic)
+    }
+
+    /// Steps that are complete get their records, in order.
+    pub fn commit(&mut self, (core, intakes): (&mut Core, &Intakes), lent: &mut Lent<'_>) {
+        let short = usize::from(lent.ctx.planted(Fault::StepsShort));
+        while let Some(complete) = self.run.as_mut().and_then(|run| run.take_complete(short)) {
+            self.commit_step(complete, (core, intakes), lent);
+        }
+    }
+
+    fn commit_step(
+        &mut self,
+        complete: CompleteStep,
+        (core, intakes): (&mut Core, &Intakes),
+        lent: &mut Lent<'_>,
+    ) {
+        let Some(mut run) = self.run.take() else {
+            return;
+        };
+        let CompleteStep {
+            step,
+            parts,
+            places,
+        } = complete;
+        let changed = match parts.iter().any(|part| part.discarded)
+            && lent.ctx.planted(Fault::DiscardAttributes)
+        {
+            true => Vec::new(),
+            false => run.learn(&parts),
+        };
+        let decided = run.admitted.remove(&step).flatten();
+        run.admitted.retain(|known, _| *known > step);
+        let merged = match parts.iter().any(|part| part.discarded) {
+            true => Err(decided.unwrap_or_else(|| "its writer dropped it".to_owned())),
+            false => wire::step::merge(&parts).map_err(|error| error.0),
+        };
+        let (kind, reason, merged) = match merged {
+            Ok(merged) => (RecordKind::Step, String::new(), merged),
+            Err(reason) => (RecordKind::Discarded, reason, (Vec::new(), Bytes::new())),
+        };
+        let mut table = table(intakes, kind, &run, step, reason);
+        (table.variables, table.columns) = merged;
+        if kind == RecordKind::Step {
+            table.parts = places;
+        }
+        let (waiters, awaited) = run
+            .awaited
+            .drain(..)
+            .partition::<Vec<_>, _>(|(_, wanted)| *wanted == step);
+        run.awaited = awaited;
+        let waiters = waiters
+            .into_iter()
+            .map(|(caller, _)| Waiter::Step(caller))
+            .collect();
+        let all = run.attributes.values().cloned().collect();
+        core.records.push(table, (all, changed), waiters);
+        self.run = Some(run);
+    }
+
+    /// All ranks have closed the run, and all steps that all have written have records.
+    fn finish_run(&mut self, (core, intakes): (&mut Core, &Intakes), lent: &mut Lent<'_>) {
+        let Some(mut run) = self.run.take() else {
+            return;
+        };
+        let table = table(intakes, RecordKind::Closed, &run, run.next, run.uneven());
+        let closers = std::mem::take(&mut self.closers);
+        let waiters = closers
+            .into_iter()
+            .map(|caller| Waiter::Of(caller, Answer::Done));
+        let all = run.attributes.values().cloned().collect();
+        core.records
+            .push(table, (all, Vec::new()), waiters.collect());
+        let (attending, waiting) = run.take_callers();
+        for caller in attending {
+            let reason = String::new();
+            lent.ctx
+                .answer(caller, Answer::RunEnded(RunEnded { reason }));
+        }
+        let error = refuse(
+            ErrorCode::RunEnded,
+            format!("run {} of {} was closed", run.run, core.name),
+        );
+        waiting
+            .into_iter()
+            .for_each(|caller| lent.ctx.refuse(caller, error.clone()));
+        core.touch(lent);
+    }
+
+    /// The run has ended without being closed.
+    fn break_run(
+        &mut self,
+        reason: &str,
+        (core, intakes): (&mut Core, &Intakes),
+        lent: &mut Lent<'_>,
+    ) {
+        let Some(mut run) = self.run.take() else {
+            return;
+        };
+        lent.ctx.report(format!(
+            "run {} of {} is broken: {reason}",
+            run.run, core.name
+        ));
+        let (attending, mut waiting) = run.take_callers();
+        waiting.append(&mut self.closers);
+        for caller in attending {
+            let reason = reason.to_owned();
+            lent.ctx
+                .answer(caller, Answer::RunEnded(RunEnded { reason }));
+        }
+        let error = refuse(
+            ErrorCode::RunEnded,
+            format!("run {} of {} is broken: {reason}", run.run, core.name),
+        );
+        waiting
+            .into_iter()
+            .for_each(|caller| lent.ctx.refuse(caller, error.clone()));
+        // Its parts that have no record are of no use any more.
+        run.forget_parts();
+        let table = table(
+            intakes,
+            RecordKind::Broken,
+            &run,
+            run.next,
+            reason.to_owned(),
+        );
+        let all = run.attributes.values().cloned().collect();
+        core.records.push(table, (all, Vec::new()), Vec::new());
+        core.touch(lent);
+    }
+
+    /// Says of steps whether they may be written: once a step, for all of its ranks.
+    pub fn decide_admissions(&mut self, groups: &Groups, core: &Core, lent: &mut Lent<'_>) {
+        let Some(run) = &mut self.run else {
+            return;
+        };
+        let is_met = run.next > Step(0) || groups.complete_count() >= run.readers_min as usize;
+        let mut steps: Vec<Step> = run.admissions.iter().map(|one| one.step).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        for step in steps {
+            if step < run.next {
+                run.admitted.insert(step, None);
+            }
+            if run.admitted.contains_key(&step) {
+                continue;
+            }
+            if !is_met {
+                break;
+            }
+            let under_way = run
+                .admitted
+                .values()
+                .filter(|decided| decided.is_none())
+                .count() as u64;
+            let drafts = core.records.step_drafts();
+            let full = groups.all.iter().find_map(|(name, group)| {
+                let (steps, bytes) = group.backlog(&core.records);
+                let (steps, is_many) = (steps + under_way + drafts, run.queue_steps > 0);
+                let is_full = (is_many && steps >= run.queue_steps)
+                    || (run.queue_bytes > 0 && bytes >= run.queue_bytes);
+                is_full.then(|| {
+                    let place = group.place(&core.records);
+                    format!("{steps} steps of {bytes} bytes are queued: readers {name:?} have not released {place}")
+                })
+            });
+            match (full, run.when_full) {
+                (None, _) => run.admitted.insert(step, None),
+                (Some(why), WhenFull::Discard) => run.admitted.insert(step, Some(why)),
+                (Some(_), WhenFull::Block) => break,
+            };
+        }
+        let admitted = &run.admitted;
+        let (decided, waiting) = run
+            .admissions
+            .drain(..)
+            .partition::<Vec<_>, _>(|one| admitted.contains_key(&one.step));
+        run.admissions = waiting;
+        for Admission { caller, step } in decided {
+            let discarded = run.admitted.get(&step).is_some_and(Option::is_some);
+            lent.ctx
+                .answer(caller, Answer::StepAdmitted(StepAdmitted { discarded }));
+        }
+        let next = run.next;
+        run.admitted.retain(|step, _| *step >= next);
+    }
+
+    /// What a request waits for, for people; `None` if it is not known here.
+    pub fn why(
+        &self,
+        caller: RequestId,
+        (groups, core): (&Groups, &Core),
+        now: Duration,
+    ) -> Option<String> {
+        let run = self.run.as_ref()?;
+        if let Some((_, step)) = run.awaited.iter().find(|(one, _)| *one == caller) {
+            return Some(run.why(*step, now));
+        }
+        let closes = self.closers.contains(&caller);
+        let opens = self.openings.iter().any(|(one, _)| *one == caller);
+        if closes || opens {
+            return Some(format!(
+                "run {} is open: {}",
+                run.run,
+                run.why(run.next, now)
+            ));
+        }
+        run.admissions.iter().find(|one| one.caller == caller)?;
+        let attached = groups.complete_count();
+        if run.next == Step(0) && attached < run.readers_min as usize {
+            return Some(format!(
+                "{attached} of {} groups of readers have attached",
+                run.readers_min
+            ));
+        }
+        let slowest = groups
+            .all
+            .iter()
+            .max_by_key(|(_, group)| group.backlog(&core.records));
+        let (name, group) = slowest?;
+        let (steps, bytes) = group.backlog(&core.records);
+        Some(format!(
+            "{steps} steps of {bytes} bytes are queued: readers {name:?} have not released {}",
+            group.place(&core.records)
+        ))
+    }
+
+    /// Ends the run if all have closed it, or a rank is gone. Those who wait for that open theirs.
+    pub fn end_overdue(&mut self, (core, intakes): (&mut Core, &Intakes), lent: &mut Lent<'_>) {
+        let now = lent.ctx.now.monotonic;
+        if let Some(run) = &self.run {
+            let (gone, _) = run.overdue(now);
+            match run.steps_of_all() {
+                Some(steps) if run.next.0 >= steps => self.finish_run((core, intakes), lent),
+                _ if !gone.is_empty() => {
+                    let named = gone
+                        .iter()
+                        .take(8)
+                        .map(u32::to_string)
+                        .collect::<Vec<_>>()
+                        .join(", ");
+                    let reason = format!(
+                        "{} {named} of {} {} gone for {} s; {}",
+                        if gone.len() == 1 { "rank" } else { "ranks" },
+                        run.ranks.len(),
+                        if gone.len() == 1 { "is" } else { "are" },
+                        run.session_timeout.as_secs_f64(),
+                        run.why(run.next, now)
+                    );
+                    self.break_run(&reason, (core, intakes), lent);
+                }
+                _ => {}
+            }
+        }
+        for (caller, open) in std::mem::take(&mut self.openings) {
+            if let Err(error) = self.open_run(caller, open, (core, intakes), lent) {
+                lent.ctx.refuse(caller, error);
+            }
+        }
+    }
+
+    /// What a record says of the run that is open.
+    pub fn recall(&mut self, entry: &Entry, (writer, ranks): (String, u32), lent: &Lent<'_>) {
+        self.last_run = self.last_run.max(entry.run);
+        let next = match entry.kind {
+            _ if lent.ctx.planted(Fault::StepsForgotten) => Step(0),
+            RecordKind::Step | RecordKind::Discarded => Step(entry.step.0 + 1),
+            RecordKind::Opened => entry.step,
+            RecordKind::Closed | RecordKind::Broken => {
+                self.run = None;
+                return;
+            }
+        };
+        match self.run.as_mut().filter(|run| run.run == entry.run) {
+            Some(run) => run.next = next,
+            None => {
+                let timeout = lent.ctx.options.limits.heartbeat * 4;
+                let ranks = ranks.clamp(1, RANKS_MAX);
+                let mut run = OpenRun::new(entry.run, writer, ranks, next, timeout);
+                // Whoever wrote it has as long to come back as anybody who was away.
+                for rank in &mut run.ranks {
+                    rank.presence = Presence::Away(lent.ctx.now.monotonic);
+                }
+                self.run = Some(run);
+            }
+        }
+    }
+
+    /// Attributes that a record has.
+    pub fn recall_attributes(&mut self, run: Run, attributes: Vec<Attribute>) {
+        if let Some(open) = self.run.as_mut().filter(|open| open.run == run) {
+            let attributes = attributes.into_iter();
+            open.attributes
+                .extend(attributes.map(|one| (one.name.clone(), one)));
+        }
+    }
+
+    /// When a rank will have been away for too long.
+    pub fn next_overdue(&self, now: Duration) -> Option<Duration> {
+        self.run.as_ref()?.overdue(now).1
+    }
+
+    /// A caller is gone, or waits no more.
+    pub fn forget(&mut self, caller: RequestId, now: Duration) {
+        self.openings.retain(|(one, _)| *one != caller);
+        self.closers.retain(|one| *one != caller);
+        if let Some(run) = &mut self.run {
+            run.forget(caller, now);
+        }
+    }
+
+    /// Everybody who waits or attends; no run is left.
+    pub fn take_callers(&mut self) -> Vec<RequestId> {
+        let mut callers = std::mem::take(&mut self.closers);
+        callers.extend(self.openings.drain(..).map(|(caller, _)| caller));
+        if let Some(mut run) = self.run.take() {
+            let (attending, waiting) = run.take_callers();
+            callers.extend(attending.into_iter().chain(waiting));
+        }
+        callers
+    }
+}
+
+/// Why a run is over.
+fn end_of(core: &Core, run: Run) -> String {
+    let ends = core
+        .records
+        .entries
+        .iter()
+        .rev()
+        .filter(|entry| entry.run == run);
+    let mut ends =
+        ends.filter(|entry| matches!(entry.kind, RecordKind::Closed | RecordKind::Broken));
+    match ends.next() {
+        Some(entry) if entry.kind == RecordKind::Closed => String::new(),
+        Some(entry) if !entry.reason.is_empty() => entry.reason.clone(),
+        _ => format!("run {run} of {} is over", core.name),
+    }
+}
+
+fn ended(core: &Core, run: Run) -> Refused {
+    let why = match end_of(core, run) {
+        closed if closed.is_empty() => "it was closed".to_owned(),
+        why => why,
+    };
+    refuse(
+        ErrorCode::RunEnded,
+        format!("run {run} of {}: {why}", core.name),
+    )
+}
+
+/// Refuses who does not write by the producer of the rank's name, in its present life.
+fn check_producer(
+    (core, writer): (&Core, &str),
+    rank: Rank,
+    who: (ProducerId, ProducerEpoch),
+    lent: &Lent<'_>,
+) -> Result<(), Refused> {
+    let name = producer_name(writer, rank);
+    let known = lent.commands.producer(core.topic, &name);
+    match known {
+        Some(known) if (known.producer, known.epoch) == who => Ok(()),
+        Some(known) if known.producer == who.0 => Err(crate::refusal::fenced(known.epoch, who.1)),
+        _ => Err(refuse(
+            ErrorCode::InvalidEvent,
+            format!(
+                "producer {} is not {name:?}, by which rank {rank} of {writer:?} writes",
+                who.0
+            ),
+        )),
+    }
+}
+
+/// A record's table, but for what is of a step.
+fn table(
+    intakes: &Intakes,
+    kind: RecordKind,
+    run: &OpenRun,
+    step: Step,
+    reason: String,
+) -> StepTable {
+    StepTable {
+        version: STEP_VERSION,
+        kind,
+        writer: run.writer.clone(),
+        run: run.run,
+        step,
+        ranks: run.ranks.len() as u32,
+        reason,
+        is_full: false,
+        full_at: Offset(0),
+        attributes: Vec::new(),
+        parts: Vec::new(),
+        done: intakes.done(run),
+        variables: Vec::new(),
+        columns: Bytes::new(),
+    }
+}
+
+/// The producer by which a rank writes.
+fn producer_name(writer: &str, rank: Rank) -> String {
+    format!("{writer}/{rank}")
+}

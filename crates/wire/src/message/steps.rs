@@ -1,0 +1,257 @@
+//! What ranks of writers and readers of steps say (the stream, a topic, is in the request's head).
+//! The states that this is about are on the page `docs/concept/steps.md`.
+
+use crate::codec::{Codec, DecodeError, Reader, Write, record};
+use crate::id::*;
+use crate::record::Position;
+use crate::step::Attribute;
+
+/// What happens to a step for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum WhenFull {
+    /// Its writers wait.
+    #[default]
+    Block = 0,
+    /// It is dropped as a whole, and a record says so.
+    Discard = 1,
+}
+
+impl Codec for WhenFull {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self as u8);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u8()? {
+            0 => Ok(Self::Block),
+            1 => Ok(Self::Discard),
+            other => Err(from.refuse("when full", u64::from(other))),
+        }
+    }
+}
+
+record! {
+    /// A rank opens a run, joins one that is open, or takes its own place in one again.
+    pub struct OpenRun {
+        /// Name of the writing program. A run that is open goes on under the same name alone.
+        pub writer: String,
+        pub ranks: u32,
+        pub rank: Rank,
+        /// The named producer by which the rank writes its parts, and its life.
+        pub producer: ProducerId,
+        pub epoch: ProducerEpoch,
+        /// How long a rank may be away before the run is broken, milliseconds.
+        pub session_timeout_ms: u32,
+        /// The first step waits until so many reader groups have attached.
+        pub readers_min: u32,
+        /// Most committed steps that attached readers have not released; 0 is without a limit.
+        pub queue_steps: u32,
+        /// Most bytes of them; 0 is without a limit.
+        pub queue_bytes: u64,
+        pub when_full: WhenFull,
+    }
+}
+
+record! {
+    /// The rank is in the run.
+    pub struct RunOpened {
+        pub run: Run,
+        /// Behind the last step with a record: where the rank goes on.
+        pub next: Step,
+        /// The run before this one of the stream; 0 is none.
+        pub before: Run,
+        /// Attributes of the run so far, encoded as in a part.
+        pub attributes: Vec<Attribute>,
+    }
+}
+
+record! {
+    /// Says that a rank is there, until the connection ends. Answered when the run is over for it.
+    pub struct AttendRun {
+        pub run: Run,
+        pub rank: Rank,
+        pub producer: ProducerId,
+        pub epoch: ProducerEpoch,
+    }
+}
+
+record! {
+    /// The run is over.
+    pub struct RunEnded {
+        /// Why; empty if it was closed.
+        pub reason: String,
+    }
+}
+
+record! {
+    /// Whether a step may be written. Decided once a step, for all of its ranks.
+    pub struct AdmitStep {
+        pub run: Run,
+        pub rank: Rank,
+        pub step: Step,
+    }
+}
+
+record! {
+    /// The step is decided.
+    pub struct StepAdmitted {
+        /// It is dropped: its parts are to carry attributes alone.
+        pub discarded: bool,
+    }
+}
+
+record! {
+    /// Asks for what has become of a step.
+    pub struct AwaitStep {
+        pub run: Run,
+        pub step: Step,
+    }
+}
+
+record! {
+    /// The step has a record.
+    pub struct StepDecided {
+        /// Where the record is, in partition 0.
+        pub position: Position,
+        /// Why it was dropped; empty if it is there.
+        pub discarded: String,
+    }
+}
+
+record! {
+    /// A rank has written its last step. When all have, the run is closed.
+    pub struct CloseRun {
+        pub run: Run,
+        pub rank: Rank,
+        pub producer: ProducerId,
+        pub epoch: ProducerEpoch,
+        /// How many steps it has written of the run, discarded ones included.
+        pub steps: u64,
+    }
+}
+
+/// Where readers begin whose name has no cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepStart {
+    /// At the name's cursor, or at the oldest step that is there.
+    Cursor,
+    /// At the oldest step that is there.
+    Oldest,
+    /// At the next step that is committed.
+    Next,
+    /// At the newest step that is there, or the next one if there is none.
+    Newest,
+    /// At the beginning of this run.
+    Run(Run),
+    /// At the beginning of the run that is open, or of the next one.
+    OpenRun,
+    /// At the record at this position, or the first behind it.
+    At(Position),
+}
+
+impl Codec for StepStart {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Cursor => out.put_u8(0),
+            Self::Oldest => out.put_u8(1),
+            Self::Next => out.put_u8(2),
+            Self::Newest => out.put_u8(3),
+            Self::Run(run) => {
+                out.put_u8(4);
+                run.encode(out);
+            }
+            Self::OpenRun => out.put_u8(5),
+            Self::At(position) => {
+                out.put_u8(6);
+                position.encode(out);
+            }
+        }
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match from.u8()? {
+            0 => Self::Cursor,
+            1 => Self::Oldest,
+            2 => Self::Next,
+            3 => Self::Newest,
+            4 => Self::Run(Run::decode(from)?),
+            5 => Self::OpenRun,
+            6 => Self::At(Position::decode(from)?),
+            other => return Err(from.refuse("start of steps", u64::from(other))),
+        })
+    }
+}
+
+record! {
+    /// A rank attaches to its reader group.
+    pub struct JoinReaders {
+        /// Name of the reading program, by which its position is kept.
+        pub reader: String,
+        pub ranks: u32,
+        pub rank: Rank,
+        /// Who the asker is: a number that it chose at random, and says again when it joins anew.
+        pub member: MemberId,
+        /// Where the group begins; the first rank that attaches decides.
+        pub start: StepStart,
+        /// Whether each turn is given the newest step there is, and others are passed over.
+        pub latest: bool,
+        /// How long a rank may be away before its turn is given up, milliseconds.
+        pub session_timeout_ms: u32,
+        /// The turn that it is in, if it attaches again; 0 is a new life of the rank.
+        pub turn: u64,
+        /// The record of the turn before, if it has had one: for a server that was restarted.
+        pub seen: Option<Position>,
+    }
+}
+
+record! {
+    /// The rank is attached.
+    pub struct ReadersJoined {
+        /// The turn that it may ask for next, from 1.
+        pub turn: u64,
+    }
+}
+
+record! {
+    /// Says that a rank of a reader group is there, until the connection ends.
+    pub struct AttendReaders {
+        pub reader: String,
+        pub rank: Rank,
+        pub member: MemberId,
+    }
+}
+
+record! {
+    /// Asks for the step of a turn; the same one is given to all ranks of the group.
+    pub struct NextStep {
+        pub reader: String,
+        pub rank: Rank,
+        pub member: MemberId,
+        pub turn: u64,
+    }
+}
+
+record! {
+    /// A turn's step: its record is the last event of the payload, behind those that changed
+    /// attributes since the turn before.
+    pub struct StepGiven {
+        pub turn: u64,
+        /// Where the record is, in partition 0.
+        pub position: Position,
+        /// Steps that were passed over since the turn before.
+        pub skipped: u64,
+        /// What of the records since the turn before is gone, as events; retention took them.
+        pub lost: u64,
+        /// Length of each batch in the payload.
+        pub batch_bytes: Vec<u64>,
+    }
+}
+
+record! {
+    /// A rank has done with a turn. When all have, the group's cursor moves.
+    pub struct ReleaseStep {
+        pub reader: String,
+        pub rank: Rank,
+        pub member: MemberId,
+        pub turn: u64,
+    }
+}
