@@ -22,7 +22,7 @@ struct Rule {
 
 /// The rooms that a face puts together.
 const FACE: &[&str] = &[
-    "wire", "memory", "topic", "net", "fabric", "plugin", "server", "client",
+    "wire", "memory", "topic", "net", "fabric", "plugin", "server", "client", "step",
 ];
 
 /// The table of rooms. A room that is not built yet has its row all the same, so
@@ -98,7 +98,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "step",
-        imports: &["client"],
+        imports: &["wire", "memory", "topic", "client"],
         because: "steps are made of events, so a client is all they need",
     },
     Rule {

@@ -1,0 +1,35 @@
+//! Faults that tests plant into gathers, to see that they are noticed.
+
+/// A planted fault. Exists in tests alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Take the last row of a box from the row before it.
+    LastRow,
+    /// Copy a covering range as if all of it had been asked for.
+    NoMask,
+    /// Of blocks that overlap, let the one count that was found last.
+    WinnerByArrival,
+}
+
+#[cfg(any(test, feature = "testing"))]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a fault into all that this thread runs, or takes it out again.
+#[cfg(any(test, feature = "testing"))]
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
+}
+
+/// Whether this fault was planted. Never outside of tests.
+#[inline]
+pub(crate) fn planted(fault: Fault) -> bool {
+    #[cfg(any(test, feature = "testing"))]
+    return PLANTED.get() == Some(fault);
+    #[cfg(not(any(test, feature = "testing")))]
+    {
+        let _ = fault;
+        false
+    }
+}

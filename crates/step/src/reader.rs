@@ -1,0 +1,415 @@
+//! A rank that reads steps.
+
+use crate::attributes::Attributes;
+use crate::error::StepError;
+use crate::records::{attributes_at, table_of};
+use crate::turn::Turn;
+use crate::view::{StepView, ViewParts};
+use crate::waiting::{left, milliseconds, words};
+use client::{ClientError, ConsumedEvent, Pending, Position, StepsFetched, TopicHandle};
+use memory::{Deadline, Pool};
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+use topic::TopicKind;
+use wire::message::{AttendReaders, JoinReaders, NextStep, ReleaseStep, StepStart};
+use wire::step::{RecordKind, StepTable};
+use wire::{ErrorCode, MemberId, Rank, Run};
+
+/// Memory that is kept for what is read.
+const KEPT_BYTES_MAX: usize = 256 << 20;
+
+/// What a reader can choose. All ranks of a program choose the same.
+#[derive(Debug, Clone)]
+pub struct ReaderOptions {
+    /// Name of the reading program, by which its position is kept.
+    pub name: String,
+    /// Which rank of the program this is, from 0.
+    pub rank: u32,
+    /// How many ranks read. Each is given every step; which box of it a rank reads is its own
+    /// choice.
+    pub ranks: u32,
+    /// Where to begin. Default: at the position of the name, or at the oldest step.
+    pub start: StepStart,
+    /// Whether only the newest step is wanted each time: others are passed over, and counted.
+    pub latest: bool,
+    /// How long a rank may be away before its turn is given up and writers wait for it no more.
+    /// Default 30 s.
+    pub session_timeout: Duration,
+    /// How long attaching may take, at the beginning and after the connection was lost. Default
+    /// 120 s.
+    pub open_timeout: Duration,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        Self {
+            name: "reader".to_owned(),
+            rank: 0,
+            ranks: 1,
+            start: StepStart::Cursor,
+            latest: false,
+            session_timeout: Duration::from_secs(30),
+            open_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// What [`Reader::next`] finds.
+#[derive(Debug)]
+pub enum Next {
+    /// A step.
+    Step(StepView),
+    /// There was none in that time: what the server says of it, for people.
+    NotReady(String),
+    /// All committed steps of a run were given, and it is over. Told once; the next call goes on
+    /// with the run behind it.
+    End {
+        /// Which one.
+        run: Run,
+        /// Why it ended without being closed: which ranks are gone; `None` if it was closed.
+        broken: Option<String>,
+    },
+}
+
+/// One rank of a program that reads steps. For one thread at a time; its steps can be read from
+/// several.
+///
+/// All ranks of a program are given the same step in the same turn. When all have released it, the
+/// position of the name moves behind it: a program that comes back goes on there, and what was not
+/// released is given again. A lost connection and a restart of the server are survived.
+pub struct Reader {
+    topic: TopicHandle,
+    options: ReaderOptions,
+    member: MemberId,
+    attendance: Pending<()>,
+    /// The turn to be asked for next.
+    turn: u64,
+    /// The record of the turn before.
+    seen: Option<Position>,
+    /// The turn that was given last, if it may not be released yet.
+    held: Option<Turn>,
+    attributes: Arc<Attributes>,
+    /// Which run's attributes those are, and behind which record; `None` if not all are known.
+    follows: Option<(Run, Position)>,
+    pool: Pool,
+    lost: Option<StepError>,
+}
+
+impl Reader {
+    /// Attaches to the stream `topic`.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`] of a topic that is no stream, and of a rank that there is not;
+    /// [`StepError::Client`]: a server that refuses, as a name that is in use by a program of
+    /// another size.
+    pub fn open(topic: &TopicHandle, options: ReaderOptions) -> Result<Self, StepError> {
+        if topic.definition().kind() != TopicKind::Steps {
+            let name = topic.name();
+            return Err(StepError::Invalid(format!("topic {name} has no steps")));
+        }
+        if options.rank >= options.ranks {
+            return Err(StepError::Invalid(format!(
+                "rank {} of {}: ranks count from 0",
+                options.rank, options.ranks
+            )));
+        }
+        // Seeds of hash tables are random, and different each time.
+        let chance = || u128::from(RandomState::new().hash_one(std::process::id()));
+        let member = MemberId((chance() << 64 | chance()).max(1));
+        let join = join_request(&options, member, 0, None);
+        let joined = topic.join_readers(&join, options.open_timeout)?;
+        Ok(Self {
+            attendance: attend(topic, &options, member),
+            topic: topic.clone(),
+            options,
+            member,
+            turn: joined.turn,
+            seen: None,
+            held: None,
+            attributes: Arc::default(),
+            follows: None,
+            pool: Pool::new(KEPT_BYTES_MAX),
+            lost: None,
+        })
+    }
+
+    /// What was chosen.
+    pub fn options(&self) -> &ReaderOptions {
+        &self.options
+    }
+
+    /// Where it reads.
+    pub fn topic(&self) -> &TopicHandle {
+        &self.topic
+    }
+
+    /// Where the record of the last turn is, in partition 0: with [`StepStart::At`] the one behind
+    /// it is where another reader begins that is to go on here.
+    pub fn position(&self) -> Option<Position> {
+        self.seen
+    }
+
+    /// The next step, or the end of the run, as soon as there is one, up to `timeout`. Releases
+    /// the step before, if that was not done.
+    ///
+    /// # Errors
+    /// [`StepError::Replaced`]: another life of this rank has its place; so from now on.
+    /// [`StepError::Damaged`]; [`StepError::Client`].
+    pub fn next(&mut self, timeout: Duration) -> Result<Next, StepError> {
+        if let Some(held) = self.held.take() {
+            held.release();
+        }
+        let deadline = Deadline::after(timeout);
+        loop {
+            if let Some(lost) = &self.lost {
+                return Err(lost.clone());
+            }
+            self.attend()?;
+            let next = NextStep {
+                reader: self.options.name.clone(),
+                rank: Rank(self.options.rank),
+                member: self.member,
+                turn: self.turn,
+            };
+            match self.topic.next_step(&next, left(deadline)) {
+                Ok(fetched) => {
+                    if let Some(next) = self.given(fetched)? {
+                        return Ok(next);
+                    }
+                }
+                Err(ClientError::Timeout { what }) => return Ok(Next::NotReady(what)),
+                Err(error) if error.code() == Some(ErrorCode::MemberFenced) => {
+                    self.join_again(self.turn, self.seen, &error)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Says that the step that was given last is read, and waits until that is noted, as
+    /// [`StepView::release`] does; also after the server was started anew.
+    ///
+    /// # Errors
+    /// As [`Reader::next`], and a deadline.
+    pub fn release(&mut self, timeout: Duration) -> Result<(), StepError> {
+        let Some(held) = self.held.take() else {
+            return Ok(());
+        };
+        match held.release_and_wait(timeout) {
+            Err(StepError::Client(error)) if error.code() == Some(ErrorCode::MemberFenced) => {
+                // Who attaches in a turn has released those before it.
+                self.join_again(self.turn, self.seen, &error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Says again that the rank is there, if that was refused.
+    fn attend(&mut self) -> Result<(), StepError> {
+        let Some(answer) = self.attendance.try_get() else {
+            return Ok(());
+        };
+        match answer {
+            Err(error) if error.is_retryable() => {
+                self.attendance = attend(&self.topic, &self.options, self.member);
+                Ok(())
+            }
+            Err(error) if error.code() == Some(ErrorCode::MemberFenced) => {
+                self.join_again(self.turn, self.seen, &error)
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => Err(self.replaced("another life of it has attached")),
+        }
+    }
+
+    /// The group does not know this rank: the server was started anew, the rank was away for too
+    /// long, or another life of it is there, which refuses it.
+    fn join_again(
+        &mut self,
+        turn: u64,
+        seen: Option<Position>,
+        why: &ClientError,
+    ) -> Result<(), StepError> {
+        let join = join_request(&self.options, self.member, turn, seen);
+        match self.topic.join_readers(&join, self.options.open_timeout) {
+            Ok(joined) => {
+                self.turn = joined.turn;
+                self.attendance = attend(&self.topic, &self.options, self.member);
+                Ok(())
+            }
+            Err(error) if error.code() == Some(ErrorCode::MemberFenced) => {
+                let why = words(why);
+                Err(self.replaced(&why))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn replaced(&mut self, why: &str) -> StepError {
+        let lost = StepError::Replaced(format!(
+            "rank {} of reader {:?} of {}: {why}",
+            self.options.rank,
+            self.options.name,
+            self.topic.name()
+        ));
+        self.lost.insert(lost).clone()
+    }
+
+    /// Takes a turn. `None` if there is nothing for the program in it.
+    fn given(&mut self, fetched: StepsFetched) -> Result<Option<Next>, StepError> {
+        let StepsFetched { given, records } = fetched;
+        let at = given.position;
+        let mut own: Option<(StepTable, u64)> = None;
+        for mut event in records.events() {
+            let offset = event.id().offset;
+            let is_new = self
+                .seen
+                .is_none_or(|seen| seen.incarnation != at.incarnation || offset > seen.offset);
+            if offset < at.offset && is_new {
+                self.follow(&mut event)?;
+            } else if offset == at.offset {
+                own = Some((table_of(&mut event)?, event.append_time()));
+            }
+        }
+        let (table, time) = own.ok_or_else(|| {
+            StepError::Damaged(format!(
+                "turn {} of {}: its record at {} did not come",
+                given.turn,
+                self.topic.name(),
+                at.offset
+            ))
+        })?;
+        self.attributes_of(&table, at)?;
+        self.turn = given.turn + 1;
+        self.seen = Some(at);
+        let turn = Turn {
+            topic: self.topic.clone(),
+            release: ReleaseStep {
+                reader: self.options.name.clone(),
+                rank: Rank(self.options.rank),
+                member: self.member,
+                turn: given.turn,
+            },
+            is_released: Arc::default(),
+        };
+        Ok(match table.kind {
+            RecordKind::Step => {
+                self.held = Some(turn.clone());
+                Some(Next::Step(StepView::new(ViewParts {
+                    topic: self.topic.clone(),
+                    table,
+                    position: at,
+                    time,
+                    attributes: self.attributes.clone(),
+                    skipped: given.skipped,
+                    lost: given.lost,
+                    pool: self.pool.clone(),
+                    turn: Some(turn),
+                })))
+            }
+            RecordKind::Closed | RecordKind::Broken => {
+                turn.release();
+                Some(Next::End {
+                    run: table.run,
+                    broken: (table.kind == RecordKind::Broken).then_some(table.reason),
+                })
+            }
+            RecordKind::Opened | RecordKind::Discarded => {
+                turn.release();
+                None
+            }
+        })
+    }
+
+    /// A record before the turn's changes attributes.
+    fn follow(&mut self, event: &mut ConsumedEvent) -> Result<(), StepError> {
+        let id = event.id();
+        let table = table_of(event)?;
+        let at = Position {
+            incarnation: id.incarnation,
+            offset: id.offset,
+        };
+        if self.is_followed(&table, at) {
+            let attributes = Arc::make_mut(&mut self.attributes);
+            attributes.apply(&table.attributes, table.is_full)?;
+            self.follows = Some((table.run, at));
+        }
+        Ok(())
+    }
+
+    /// Whether with this record all attributes of its run are known.
+    fn is_followed(&self, table: &StepTable, at: Position) -> bool {
+        let is_behind = |(run, last): (Run, Position)| {
+            run == table.run
+                && last.incarnation == at.incarnation
+                && last.offset.plus(1) == at.offset
+        };
+        table.is_full || self.follows.is_some_and(is_behind)
+    }
+
+    /// Brings the attributes to a turn's record, be it by reading those before it.
+    fn attributes_of(&mut self, table: &StepTable, at: Position) -> Result<(), StepError> {
+        if self.is_followed(table, at) {
+            if table.is_full || !table.attributes.is_empty() {
+                let attributes = Arc::make_mut(&mut self.attributes);
+                attributes.apply(&table.attributes, table.is_full)?;
+            }
+        } else {
+            self.attributes = Arc::new(attributes_at(&self.topic, table, at)?);
+        }
+        self.follows = Some((table.run, at));
+        Ok(())
+    }
+}
+
+fn join_request(
+    options: &ReaderOptions,
+    member: MemberId,
+    turn: u64,
+    seen: Option<Position>,
+) -> JoinReaders {
+    JoinReaders {
+        reader: options.name.clone(),
+        ranks: options.ranks,
+        rank: Rank(options.rank),
+        member,
+        start: options.start,
+        latest: options.latest,
+        session_timeout_ms: milliseconds(options.session_timeout),
+        turn,
+        seen,
+    }
+}
+
+fn attend(topic: &TopicHandle, options: &ReaderOptions, member: MemberId) -> Pending<()> {
+    topic.attend_readers(&AttendReaders {
+        reader: options.name.clone(),
+        rank: Rank(options.rank),
+        member,
+    })
+}
+
+impl Drop for Reader {
+    /// The rank leaves. A step that is held stays so until it is dropped or the session timeout has
+    /// passed.
+    fn drop(&mut self) {
+        self.attendance.cancel();
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Reader(rank {} of {} of {:?}, turn {} of {})",
+            self.options.rank,
+            self.options.ranks,
+            self.options.name,
+            self.turn,
+            self.topic.name()
+        )
+    }
+}

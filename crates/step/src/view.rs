@@ -1,0 +1,532 @@
+//! A step, as it is read.
+
+use crate::attributes::Attributes;
+use crate::dtype::{DType, Extremes};
+use crate::error::StepError;
+use crate::gather::{Coverage, Destination, GatherError, Layout, Plan};
+use crate::records::gone;
+use crate::selection::Selection;
+use crate::turn::Turn;
+use bytes::Bytes;
+use client::{DataWanted, Position, Target, TopicHandle};
+use memory::{Buffer, Pool};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use wire::step::{ShapeKind, StepTable, TableEntry};
+use wire::{Run, Step};
+
+/// A step that is committed: what its ranks have put. Any box of any variable may be read, from
+/// several threads.
+///
+/// Of a reader it is held until it is released, or dropped, or the reader asks for the next one:
+/// until then it counts in the writers' queue, and retention of readers by name keeps it.
+pub struct StepView {
+    topic: TopicHandle,
+    table: Arc<StepTable>,
+    position: Position,
+    time: u64,
+    attributes: Arc<Attributes>,
+    skipped: u64,
+    lost: u64,
+    pool: Pool,
+    /// Made when a variable is looked at first.
+    layouts: Mutex<BTreeMap<usize, Arc<Layout>>>,
+    turn: Option<Turn>,
+}
+
+/// What a view is made of.
+pub(crate) struct ViewParts {
+    pub topic: TopicHandle,
+    pub table: StepTable,
+    pub position: Position,
+    pub time: u64,
+    pub attributes: Arc<Attributes>,
+    pub skipped: u64,
+    pub lost: u64,
+    pub pool: Pool,
+    pub turn: Option<Turn>,
+}
+
+/// A variable of a step.
+#[derive(Debug, Clone)]
+pub struct VariableInfo {
+    /// Its name.
+    pub name: String,
+    /// How its blocks make a whole.
+    pub kind: ShapeKind,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Lengths of the whole: of values and of local arrays empty, of values of ranks one length.
+    pub shape: Vec<u64>,
+    /// How many blocks it has, or values.
+    pub block_count: usize,
+}
+
+/// A selection to be read, and the caller's memory for it.
+#[derive(Debug)]
+pub struct GetInto<'a> {
+    /// Name of the variable.
+    pub name: &'a str,
+    /// What is wanted of it.
+    pub selection: &'a Selection,
+    /// As long as the selection; elements that are in no block keep what was there.
+    pub out: &'a mut [u8],
+}
+
+/// A selection to be read, and memory that is lent for it: bytes come straight there, where the
+/// selection's rows are contiguous.
+#[derive(Debug)]
+pub struct GetTarget {
+    /// Name of the variable.
+    pub name: String,
+    /// What is wanted of it.
+    pub selection: Selection,
+    /// As long as the selection; elements that are in no block keep what was there.
+    pub into: Target,
+}
+
+/// A selection that was read, in row-major (C) order.
+#[derive(Debug)]
+pub struct Array {
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Lengths.
+    pub shape: Vec<u64>,
+    /// The elements; those that are in no block are 0.
+    pub data: Buffer,
+    /// How much of it there was.
+    pub coverage: Coverage,
+}
+
+impl StepView {
+    pub(crate) fn new(parts: ViewParts) -> Self {
+        Self {
+            topic: parts.topic,
+            table: Arc::new(parts.table),
+            position: parts.position,
+            time: parts.time,
+            attributes: parts.attributes,
+            skipped: parts.skipped,
+            lost: parts.lost,
+            pool: parts.pool,
+            layouts: Mutex::default(),
+            turn: parts.turn,
+        }
+    }
+
+    /// The run that it is of.
+    pub fn run(&self) -> Run {
+        self.table.run
+    }
+
+    /// Its number in the run.
+    pub fn number(&self) -> Step {
+        self.table.step
+    }
+
+    /// Name of the writing program.
+    pub fn writer(&self) -> &str {
+        &self.table.writer
+    }
+
+    /// How many ranks have written it.
+    pub fn writer_ranks(&self) -> u32 {
+        self.table.ranks
+    }
+
+    /// Where its record is, in partition 0.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// When it was committed, nanoseconds since 1970.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Steps that were passed over since the one before, because only the newest is wanted.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Records since the one before that retention has taken unread.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Bytes of all of its parts.
+    pub fn bytes(&self) -> u64 {
+        self.table.parts.iter().map(|part| part.bytes).sum()
+    }
+
+    /// All attributes of the run, as they are at this step.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// What the record says.
+    pub fn table(&self) -> &StepTable {
+        &self.table
+    }
+
+    /// The variables, in the order in which they were put first.
+    ///
+    /// # Errors
+    /// [`StepError::Damaged`]: a type that this version does not know.
+    pub fn variables(&self) -> Result<Vec<VariableInfo>, StepError> {
+        self.table.variables.iter().map(info).collect()
+    }
+
+    /// Names of the variables, in the order in which they were put first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.table.variables.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// A variable.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`] if the step has none of that name.
+    pub fn variable(&self, name: &str) -> Result<VariableInfo, StepError> {
+        info(&self.table.variables[self.index(name)?])
+    }
+
+    fn index(&self, name: &str) -> Result<usize, StepError> {
+        let index = self
+            .table
+            .variables
+            .iter()
+            .position(|entry| entry.name == name);
+        index.ok_or_else(|| {
+            let known: Vec<_> = self.names().take(8).collect();
+            StepError::Invalid(format!(
+                "{} has no variable {name:?}; it has {}: {}",
+                self.title(),
+                self.table.variables.len(),
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// The blocks of a variable, checked and indexed.
+    ///
+    /// # Errors
+    /// As [`Self::variable`]; [`StepError::Damaged`].
+    pub fn layout(&self, name: &str) -> Result<Arc<Layout>, StepError> {
+        let index = self.index(name)?;
+        let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(layout) = layouts.get(&index) {
+            return Ok(layout.clone());
+        }
+        let entry = &self.table.variables[index];
+        let blocks = self.table.blocks(entry).map_err(StepError::damaged)?;
+        let layout = Layout::new(entry, blocks, &self.table.parts).map_err(StepError::damaged)?;
+        let layout = Arc::new(layout);
+        layouts.insert(index, layout.clone());
+        Ok(layout)
+    }
+
+    /// Least and greatest element of a variable; `None` if they are not known. Nothing travels.
+    ///
+    /// # Errors
+    /// As [`Self::layout`].
+    pub fn extremes(&self, name: &str) -> Result<Option<Extremes>, StepError> {
+        let (info, layout) = (self.variable(name)?, self.layout(name)?);
+        let (mut mins, mut maxs) = (Vec::new(), Vec::new());
+        for index in 0..layout.block_count() {
+            let Some(block) = layout.block(index) else {
+                return Ok(None);
+            };
+            match block.extremes {
+                Some((min, max)) => {
+                    mins.extend_from_slice(min);
+                    maxs.extend_from_slice(max);
+                }
+                None if block.count.contains(&0) => {}
+                None => return Ok(None),
+            }
+        }
+        let least = info.dtype.extremes(&mins);
+        let greatest = info.dtype.extremes(&maxs);
+        Ok(least.zip(greatest).map(|(least, greatest)| Extremes {
+            min: least.min,
+            max: greatest.max,
+        }))
+    }
+
+    /// The value of a variable that is one, or those of the ranks, in their order: an element each,
+    /// or UTF-8 text. Nothing travels.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: the variable is an array.
+    pub fn values(&self, name: &str) -> Result<Vec<Bytes>, StepError> {
+        let layout = self.layout(name)?;
+        match layout.kind() {
+            ShapeKind::Value | ShapeKind::LocalValue => Ok(layout.values().to_vec()),
+            _ => Err(StepError::Invalid(format!(
+                "variable {name:?} is an array, no value"
+            ))),
+        }
+    }
+
+    /// Reads a selection into new memory. Where nobody put an element, it is 0.
+    ///
+    /// # Errors
+    /// As [`Self::get_many`].
+    pub fn get(&self, name: &str, selection: &Selection) -> Result<Array, StepError> {
+        let mut arrays = self.get_arrays(&[(name, selection)])?;
+        Ok(arrays.pop().expect("one was asked for"))
+    }
+
+    /// Reads several selections into new memory, with one request.
+    ///
+    /// # Errors
+    /// As [`Self::get_many`].
+    pub fn get_arrays(&self, wanted: &[(&str, &Selection)]) -> Result<Vec<Array>, StepError> {
+        let mut gets = Vec::with_capacity(wanted.len());
+        let mut shapes = Vec::with_capacity(wanted.len());
+        for (name, selection) in wanted {
+            let plan = self.layout(name)?.plan(selection)?;
+            let bytes = usize::try_from(plan.bytes()).map_err(StepError::invalid)?;
+            let mut buffer = self.pool.take(bytes);
+            let is_direct = |read: &&crate::gather::PartRead| read.to != Destination::Buffer;
+            let direct: u64 = plan
+                .reads()
+                .iter()
+                .filter(is_direct)
+                .map(|read| read.bytes)
+                .sum();
+            if direct < plan.bytes() {
+                buffer.fill(0);
+            }
+            shapes.push((self.variable(name)?.dtype, plan.shape().to_vec()));
+            gets.push((plan, Target::from(buffer)));
+        }
+        let read = self.read(gets)?;
+        let arrays = shapes
+            .into_iter()
+            .zip(read)
+            .map(|((dtype, shape), (target, coverage))| Array {
+                dtype,
+                shape,
+                data: target.into_owner(),
+                coverage,
+            });
+        Ok(arrays.collect())
+    }
+
+    /// Reads several selections into the caller's memory, with one request. Gives how much of each
+    /// there was.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: no such variable, or it does not have what is selected, or memory
+    /// of another length. [`StepError::Gone`]: retention has taken the step meanwhile.
+    /// [`StepError::Client`]. What the memory holds then is undefined.
+    pub fn get_many(&self, gets: &mut [GetInto<'_>]) -> Result<Vec<Coverage>, StepError> {
+        let mut plans = Vec::with_capacity(gets.len());
+        for get in gets.iter() {
+            let plan = self.layout(get.name)?.plan(get.selection)?;
+            check_length(get.name, &plan, get.out.len())?;
+            plans.push(plan);
+        }
+        // Lent memory must outlive this call, so all is read into memory of ours.
+        let mut wanted = Vec::new();
+        let mut bytes = 0;
+        for plan in &plans {
+            self.want(plan, &mut wanted);
+            bytes += plan.reads().iter().map(|read| read.bytes).sum::<u64>();
+        }
+        let bytes = usize::try_from(bytes).map_err(StepError::invalid)?;
+        let targets = match bytes {
+            0 => Vec::new(),
+            _ => vec![Target::from(self.pool.take(bytes))],
+        };
+        let read = self.read_data(&wanted, targets)?.pop();
+        let buffer: Option<Buffer> = read.map(Target::into_owner);
+        let mut rest = buffer.as_deref().unwrap_or_default();
+        let mut coverages = Vec::with_capacity(gets.len());
+        for (plan, get) in plans.iter().zip(gets) {
+            let mut pieces = Vec::with_capacity(plan.reads().len());
+            for read in plan.reads() {
+                let (piece, behind) = rest.split_at(read.bytes as usize);
+                rest = behind;
+                pieces.push(piece);
+                if let Destination::Result(at) = read.to {
+                    get.out[at as usize..][..piece.len()].copy_from_slice(piece);
+                }
+            }
+            coverages.push(plan.execute(&pieces, get.out)?);
+        }
+        Ok(coverages)
+    }
+
+    /// Reads several selections into memory that is lent, with one request, and gives it back
+    /// with how much of each there was.
+    ///
+    /// # Errors
+    /// As [`Self::get_many`]; the memory is lost to the caller then.
+    pub fn get_targets(&self, gets: Vec<GetTarget>) -> Result<Vec<(Target, Coverage)>, StepError> {
+        let mut planned = Vec::with_capacity(gets.len());
+        for get in gets {
+            let plan = self.layout(&get.name)?.plan(&get.selection)?;
+            check_length(&get.name, &plan, get.into.len())?;
+            planned.push((plan, get.into));
+        }
+        self.read(planned)
+    }
+
+    /// Reads what plans say, where they allow it straight into the memory of the results.
+    fn read(&self, gets: Vec<(Plan, Target)>) -> Result<Vec<(Target, Coverage)>, StepError> {
+        let mut wanted = Vec::new();
+        let mut into = Vec::new();
+        let mut cut = Vec::with_capacity(gets.len());
+        for (plan, target) in gets {
+            self.want(&plan, &mut wanted);
+            let bytes = target.len();
+            let mut direct: Vec<(usize, usize, usize)> = Vec::new();
+            for (index, read) in plan.reads().iter().enumerate() {
+                if let Destination::Result(at) = read.to {
+                    direct.push((at as usize, read.bytes as usize, index));
+                }
+            }
+            direct.sort_unstable();
+            // The result's memory as pieces: those that are read, and those between them.
+            let mut lengths = Vec::new();
+            let mut places = BTreeMap::new();
+            let mut end = 0;
+            for (at, length, index) in direct {
+                if at > end {
+                    lengths.push(at - end);
+                }
+                places.insert(index, lengths.len());
+                lengths.push(length);
+                end = at + length;
+            }
+            if end < bytes {
+                lengths.push(bytes - end);
+            }
+            let (split, pieces) = target.split(&lengths);
+            let mut pieces: Vec<Option<Target>> = pieces.into_iter().map(Some).collect();
+            for (index, read) in plan.reads().iter().enumerate() {
+                into.push(match places.get(&index) {
+                    Some(place) => pieces[*place].take().expect("each is lent once"),
+                    None => Target::from(self.pool.take(read.bytes as usize)),
+                });
+            }
+            cut.push((plan, split, pieces, places));
+        }
+        let mut read = self.read_data(&wanted, into)?.into_iter();
+        let mut results = Vec::with_capacity(cut.len());
+        for (plan, split, mut pieces, places) in cut {
+            let mut scratch: Vec<Buffer> = Vec::with_capacity(plan.reads().len());
+            for index in 0..plan.reads().len() {
+                let target = read.next().expect("as many come back as were lent");
+                scratch.push(match places.get(&index) {
+                    Some(place) => {
+                        pieces[*place] = Some(target);
+                        Buffer::empty()
+                    }
+                    None => target.into_owner(),
+                });
+            }
+            let joined = split.join(pieces.into_iter().flatten());
+            let mut target = joined.expect("all pieces are back");
+            let coverage = plan.execute(&scratch, target.as_mut())?;
+            results.push((target, coverage));
+        }
+        Ok(results)
+    }
+
+    /// What is to be asked for by a plan.
+    fn want(&self, plan: &Plan, wanted: &mut Vec<DataWanted>) {
+        for read in plan.reads() {
+            let part = &self.table.parts[read.rank as usize];
+            wanted.push(DataWanted {
+                partition: part.partition,
+                incarnation: part.incarnation,
+                offset: part.offset,
+                segments: read.segments.clone(),
+            });
+        }
+    }
+
+    fn read_data(
+        &self,
+        wanted: &[DataWanted],
+        into: Vec<Target>,
+    ) -> Result<Vec<Target>, StepError> {
+        if wanted.is_empty() {
+            return Ok(into);
+        }
+        let read = self.topic.read_data(wanted, into);
+        read.map_err(|error| gone(error, || self.title()))
+    }
+
+    fn title(&self) -> String {
+        let (step, run, name) = (self.table.step, self.table.run, self.topic.name());
+        format!("step {step} of run {run} of {name}")
+    }
+
+    /// Says that it is read, and waits until that is noted: when all ranks of the reader have
+    /// said so, its position behind this step is durable. A step that was opened by its number is
+    /// held by nobody.
+    ///
+    /// # Errors
+    /// [`StepError::Client`], as after a restart of the server, of which the reader learns with
+    /// its next step; a deadline.
+    pub fn release(mut self, timeout: Duration) -> Result<(), StepError> {
+        match self.turn.take() {
+            Some(turn) => turn.release_and_wait(timeout),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The turn is released with the view.
+impl Drop for StepView {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            turn.release();
+        }
+    }
+}
+
+fn info(entry: &TableEntry) -> Result<VariableInfo, StepError> {
+    Ok(VariableInfo {
+        name: entry.name.clone(),
+        kind: entry.kind,
+        dtype: DType::of_items(&entry.dtype, entry.item_bytes).map_err(StepError::damaged)?,
+        shape: entry.shape.clone(),
+        block_count: entry.block_count as usize,
+    })
+}
+
+fn check_length(name: &str, plan: &Plan, had: usize) -> Result<(), StepError> {
+    match plan.bytes() == had as u64 {
+        true => Ok(()),
+        false => Err(StepError::Invalid(format!(
+            "variable {name:?}: memory of {had} bytes for a selection of {} bytes, {:?} elements",
+            plan.bytes(),
+            plan.shape()
+        ))),
+    }
+}
+
+impl From<GatherError> for StepError {
+    fn from(error: GatherError) -> Self {
+        match error {
+            GatherError::Table { .. } => Self::damaged(error),
+            GatherError::Selection(_) | GatherError::Text { .. } | GatherError::Length { .. } => {
+                Self::invalid(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for StepView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variables = self.table.variables.len();
+        write!(f, "StepView({}, {variables} variables)", self.title())
+    }
+}

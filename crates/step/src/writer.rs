@@ -1,0 +1,801 @@
+//! A rank that writes steps.
+
+use crate::attributes::{AttributeValue, Attributes};
+use crate::blocks::{BlockMemory, BlockPlace, BlockSpace};
+use crate::dtype::DType;
+use crate::error::StepError;
+use crate::staging::{Put, PutError, Span, Staging};
+use crate::waiting::{left, milliseconds, words};
+use bytes::Bytes;
+use client::{
+    BatchPolicy, ClientError, Durability, Event, Pending, Position, Producer, ProducerOptions,
+    PushFuture, TopicHandle,
+};
+use memory::Deadline;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+use topic::TopicKind;
+use wire::message::{
+    AdmitStep, AttendRun, AwaitStep, CloseRun, OpenRun, RunEnded, StepDecided, WhenFull,
+};
+use wire::step::{Attribute, Part, ShapeKind};
+use wire::{Codec, ErrorCode, Rank, Run, Step};
+
+/// So many steps may be under way: a rank that has ended one more waits for the first of them.
+pub const STEPS_UNDER_WAY_MAX: usize = 2;
+/// After so many steps memory that is idle is given back.
+const IDLE_STEPS: u64 = 64;
+
+/// What a writer can choose. All ranks of a program choose the same.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// Name of the writing program: a run that is open is taken up again under the same name
+    /// alone. Default `writer`.
+    pub name: String,
+    /// Which rank of the program this is, from 0.
+    pub rank: u32,
+    /// How many ranks write.
+    pub ranks: u32,
+    /// Most committed steps that attached readers have not released; 0, the default, is without a
+    /// limit: the topic's retention alone bounds what is kept.
+    pub queue_steps: u32,
+    /// Most bytes of them; 0, the default, is without a limit.
+    pub queue_bytes: u64,
+    /// What becomes of a step that does not fit into the queue. Default: its writers wait.
+    pub when_full: WhenFull,
+    /// The first step of a run waits until so many reader groups are attached. Default 0.
+    pub readers_min: u32,
+    /// How long a rank may be away, its program killed or its network down, before the run is
+    /// broken. Default 30 s.
+    pub session_timeout: Duration,
+    /// How long opening may take, the wait for readers included. Default 10 minutes.
+    pub open_timeout: Duration,
+    /// How long each wait of [`Writer::end_step`] may take. Default 10 minutes.
+    pub timeout: Duration,
+    /// What a part must survive, if more than the topic promises.
+    pub durability: Option<Durability>,
+    /// Bytes of memory kept for the blocks of the next steps. Default 512 MiB.
+    pub kept_bytes_max: usize,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            name: "writer".to_owned(),
+            rank: 0,
+            ranks: 1,
+            queue_steps: 0,
+            queue_bytes: 0,
+            when_full: WhenFull::Block,
+            readers_min: 0,
+            session_timeout: Duration::from_secs(30),
+            open_timeout: Duration::from_secs(600),
+            timeout: Duration::from_secs(600),
+            durability: None,
+            kept_bytes_max: 512 << 20,
+        }
+    }
+}
+
+/// What [`Writer::end_step`] waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wait {
+    /// For nothing but room: what the step has copied is the writer's. Memory that was lent stays
+    /// lent until [`Writer::wait`]. An error comes with a later call.
+    Begun,
+    /// This rank's part is as durable as the topic promises, and memory that was lent is free.
+    #[default]
+    Accepted,
+    /// All ranks' parts are: the step has its record, and readers have it.
+    Committed,
+}
+
+/// What has become of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepEnded {
+    /// Which one.
+    pub step: Step,
+    /// Why it was dropped; `None` if it is there, or if that is not known yet.
+    pub discarded: Option<String>,
+    /// Where its record is, in partition 0, if it was waited for.
+    pub record: Option<Position>,
+}
+
+/// Memory of a step that is being written: see [`Writer::span`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanId {
+    step: Step,
+    index: usize,
+}
+
+/// One rank of a program that writes steps. For one thread at a time.
+///
+/// `begin_step`, then any number of `put`, `put_value`, `span` and `set_attribute`, then
+/// `end_step`; at the end `close`. Ranks need not know of one another: a step is committed when
+/// all have ended it. A writer that is dropped without `close`, as with a program that ends,
+/// leaves the run open; it is broken after the session timeout, unless the rank comes back under
+/// the same names before: then it goes on behind the last step that has a record.
+///
+/// A run that is over (broken because another rank is gone, or taken over by another life of this
+/// one) is [`StepError::RunEnded`] from the next call on.
+pub struct Writer {
+    topic: TopicHandle,
+    producer: Producer,
+    options: WriterOptions,
+    /// Where its parts go.
+    partition: u32,
+    run: Run,
+    before: Run,
+    /// The step that is being written, or the next one.
+    next: Step,
+    attendance: Pending<RunEnded>,
+    attributes: Attributes,
+    /// Those that the next part brings.
+    changed: BTreeMap<String, Attribute>,
+    memory: BlockMemory,
+    open: Option<OpenStep>,
+    /// A step that is ended and not pushed, because a wait came to its deadline.
+    sealed: Option<Sealed>,
+    under_way: VecDeque<UnderWay>,
+    /// A step that was let in before it was written.
+    admitted: Option<(Step, bool)>,
+    lost: Option<StepError>,
+    is_closed: bool,
+}
+
+struct OpenStep {
+    staging: Staging,
+    space: BlockSpace,
+    blocks: Vec<(Span, BlockPlace)>,
+}
+
+struct Sealed {
+    part: Part,
+    data: Vec<Bytes>,
+    bytes: u64,
+}
+
+/// A step whose part was pushed.
+struct UnderWay {
+    step: Step,
+    bytes: u64,
+    is_discarded: bool,
+    /// `None` when it is acknowledged.
+    push: Option<PushFuture>,
+    decided: Decided,
+}
+
+enum Decided {
+    Asked(Pending<StepDecided>),
+    Known(StepDecided),
+}
+
+impl Writer {
+    /// Opens a run of the stream `topic`, or joins the one that its program has open.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`] of a topic that is no stream, and of a rank that there is not;
+    /// [`StepError::Client`]: a server that refuses, as while another program's run is open, or a
+    /// deadline, which says what was waited for.
+    pub fn open(topic: &TopicHandle, options: WriterOptions) -> Result<Self, StepError> {
+        let partitions = topic.partitions().len() as u32;
+        if topic.definition().kind() != TopicKind::Steps || partitions < 2 {
+            let name = topic.name();
+            return Err(StepError::Invalid(format!("topic {name} has no steps")));
+        }
+        if options.rank >= options.ranks {
+            return Err(StepError::Invalid(format!(
+                "rank {} of {}: ranks count from 0",
+                options.rank, options.ranks
+            )));
+        }
+        let deadline = Deadline::after(options.open_timeout);
+        let producer = topic.producer(ProducerOptions {
+            name: Some(format!("{}/{}", options.name, options.rank)),
+            // A batch goes out with its one event.
+            batch: BatchPolicy {
+                count_max: Some(1),
+                ..BatchPolicy::default()
+            },
+            // The steps under way bound what is held; their memory is there already.
+            budget_bytes: 4 << 30,
+            at_budget: client::AtBudget::Block(options.timeout),
+            durability: options.durability,
+            ack_timeout: options.timeout,
+            ..ProducerOptions::default()
+        })?;
+        let open = OpenRun {
+            writer: options.name.clone(),
+            ranks: options.ranks,
+            rank: Rank(options.rank),
+            producer: producer.id()?,
+            epoch: producer.epoch()?,
+            session_timeout_ms: milliseconds(options.session_timeout),
+            readers_min: options.readers_min,
+            queue_steps: options.queue_steps,
+            queue_bytes: options.queue_bytes,
+            when_full: options.when_full,
+        };
+        let opened = topic.open_run(&open, left(deadline))?;
+        let attend = AttendRun {
+            run: opened.run,
+            rank: open.rank,
+            producer: open.producer,
+            epoch: open.epoch,
+        };
+        let mut attributes = Attributes::default();
+        attributes.apply(&opened.attributes, true)?;
+        let mut writer = Self {
+            memory: BlockMemory::new(topic.driver(), options.kept_bytes_max),
+            partition: 1 + options.rank % (partitions - 1),
+            run: opened.run,
+            before: opened.before,
+            next: opened.next,
+            attendance: topic.attend_run(&attend),
+            attributes,
+            changed: BTreeMap::new(),
+            open: None,
+            sealed: None,
+            under_way: VecDeque::new(),
+            admitted: None,
+            lost: None,
+            is_closed: false,
+            topic: topic.clone(),
+            producer,
+            options,
+        };
+        if writer.options.readers_min > 0 && writer.next == Step(0) {
+            let is_discarded = writer.admit(Step(0), left(deadline))?;
+            writer.admitted = Some((Step(0), is_discarded));
+        }
+        Ok(writer)
+    }
+
+    /// The run that it writes.
+    pub fn run(&self) -> Run {
+        self.run
+    }
+
+    /// The run of the stream before this one; 0 if this is the first.
+    pub fn run_before(&self) -> Run {
+        self.before
+    }
+
+    /// The step that is being written, or else the next one. A rank that has come back begins
+    /// behind the last step that has a record.
+    pub fn step(&self) -> Step {
+        self.next
+    }
+
+    /// Where it writes to.
+    pub fn topic(&self) -> &TopicHandle {
+        &self.topic
+    }
+
+    /// What was chosen.
+    pub fn options(&self) -> &WriterOptions {
+        &self.options
+    }
+
+    /// Attributes of the run as they are now: what was set, by any rank's life before and by this one.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Begins the next step. Nothing travels.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`] if a step is begun and not ended; [`StepError::RunEnded`].
+    pub fn begin_step(&mut self) -> Result<Step, StepError> {
+        self.check()?;
+        if self.open.is_some() || self.sealed.is_some() {
+            let step = self.next;
+            return Err(StepError::Invalid(format!("step {step} is not ended yet")));
+        }
+        self.open = Some(OpenStep {
+            staging: Staging::new(),
+            space: BlockSpace::default(),
+            blocks: Vec::new(),
+        });
+        Ok(self.next)
+    }
+
+    /// Puts a block, which is copied before this returns. Several puts of a variable are several
+    /// blocks of it.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: outside of a step; a variable that was put with another type, kind or shape in this
+    /// step; a block outside of its array; data of another length than the block's. The step is
+    /// as it was before.
+    pub fn put(&mut self, put: &Put<'_>, data: &[u8]) -> Result<(), StepError> {
+        let (memory, open) = Self::in_step(&self.memory, &mut self.open)?;
+        let (needed, had) = (put.bytes()?, data.len());
+        if had as u64 != needed {
+            let name = put.name;
+            return Err(StepError::Invalid(format!(
+                "variable {name:?}: a block of {needed} bytes, and {had} were given"
+            )));
+        }
+        let span = open.staging.span(put)?;
+        let place = open.keep(memory, span);
+        memory::copies::copy(data, open.space.block(place));
+        Ok(())
+    }
+
+    /// Puts a block that is sent from where it lies: it must not change until the step is accepted.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn put_owned(&mut self, put: &Put<'_>, data: Bytes) -> Result<(), StepError> {
+        let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
+        Ok(open.staging.put(put, data)?)
+    }
+
+    /// Puts a value: one for all ranks ([`ShapeKind::Value`]; the lowest rank's counts), or one of
+    /// this rank ([`ShapeKind::LocalValue`]). `value` is an element of the type, or UTF-8 text.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn put_value(
+        &mut self,
+        name: &str,
+        kind: ShapeKind,
+        dtype: &DType,
+        value: &[u8],
+    ) -> Result<(), StepError> {
+        if !matches!(kind, ShapeKind::Value | ShapeKind::LocalValue) {
+            let reason = format!("variable {name:?}: a value is of kind Value or LocalValue");
+            return Err(StepError::Invalid(reason));
+        }
+        let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
+        let value = Bytes::copy_from_slice(value);
+        Ok(open.staging.put_value(name, kind, dtype, value)?)
+    }
+
+    /// Memory for a block, to be filled by [`Writer::span_mut`] until the step is ended: over
+    /// shared memory the server reads it where it is. Aligned to 64 bytes; its content is
+    /// undefined.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn span(&mut self, put: &Put<'_>) -> Result<SpanId, StepError> {
+        let (memory, open) = Self::in_step(&self.memory, &mut self.open)?;
+        let span = open.staging.span(put)?;
+        open.keep(memory, span);
+        Ok(SpanId {
+            step: self.next,
+            index: open.blocks.len() - 1,
+        })
+    }
+
+    /// The memory of a span. It keeps its place until the step is ended.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: its step is ended.
+    pub fn span_mut(&mut self, span: SpanId) -> Result<&mut [u8], StepError> {
+        let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
+        match open.blocks.get(span.index) {
+            Some((_, place)) if span.step == self.next => Ok(open.space.block(*place)),
+            _ => {
+                let step = span.step;
+                Err(StepError::Invalid(format!(
+                    "the span is of step {step}, which is ended"
+                )))
+            }
+        }
+    }
+
+    /// Sets an attribute of the run from this step on, or from the next one, if none is begun.
+    /// Of several ranks' in one step the lowest one's counts.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: a name that cannot be.
+    pub fn set_attribute(
+        &mut self,
+        name: &str,
+        value: impl Into<AttributeValue>,
+    ) -> Result<(), StepError> {
+        let value = value.into();
+        let attribute = value.to_attribute(name);
+        if self.attributes.set(name, value)? {
+            self.changed.insert(name.to_owned(), attribute);
+        }
+        Ok(())
+    }
+
+    /// Ends the step: it is sent, and waited for as `wait` says, after [`STEPS_UNDER_WAY_MAX`]
+    /// steps before it are committed and, with a queue, there is room.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: no step is begun. A deadline ([`StepError::is_timeout`]), which
+    /// says who is behind: the step is not lost, and `end_step` again goes on with it, or
+    /// [`Writer::wait`] if it was sent. [`StepError::RunEnded`]: it will never be committed, if it
+    /// was not before.
+    pub fn end_step(&mut self, wait: Wait) -> Result<StepEnded, StepError> {
+        self.check()?;
+        if let Some(open) = self.open.take() {
+            self.sealed = Some(self.seal(open)?);
+        }
+        let Some(bytes) = self.sealed.as_ref().map(|sealed| sealed.bytes) else {
+            return Err(StepError::invalid("no step is begun"));
+        };
+        let step = self.next;
+        while self.under_way.len() >= STEPS_UNDER_WAY_MAX {
+            self.commit_first(Deadline::after(self.options.timeout))?;
+        }
+        let is_discarded = match self.admitted {
+            Some((admitted, is_discarded)) if admitted == step => is_discarded,
+            _ if self.has_admission() => self.admit(step, self.options.timeout)?,
+            _ => false,
+        };
+        self.admitted = Some((step, is_discarded));
+        let sealed = self.sealed.take().expect("looked at above");
+        let push = self.push(sealed, is_discarded);
+        let push = push.map_err(|error| self.fail(error))?;
+        let wanted = AwaitStep {
+            run: self.run,
+            step,
+        };
+        let rank = Rank(self.options.rank);
+        let timeout = self.options.timeout;
+        let decided = self.topic.begin_await_step(&wanted, rank, timeout);
+        self.under_way.push_back(UnderWay {
+            step,
+            bytes,
+            is_discarded,
+            push: Some(push),
+            decided: Decided::Asked(decided),
+        });
+        self.next = Step(step.0 + 1);
+        if self.next.0.is_multiple_of(IDLE_STEPS) {
+            self.memory.give_back_idle();
+        }
+        self.wait(wait, self.options.timeout)
+    }
+
+    /// Waits for the last step that was ended, up to `timeout`.
+    ///
+    /// # Errors
+    /// As [`Writer::end_step`].
+    pub fn wait(&mut self, wait: Wait, timeout: Duration) -> Result<StepEnded, StepError> {
+        let deadline = Deadline::after(timeout);
+        let Some(last) = self.under_way.back() else {
+            return Err(StepError::invalid("no step was ended"));
+        };
+        let (step, is_discarded) = (last.step, last.is_discarded);
+        match wait {
+            Wait::Begun => {}
+            Wait::Accepted => self.accept_all(deadline)?,
+            Wait::Committed => {
+                self.accept_all(deadline)?;
+                while self.under_way.len() > 1 {
+                    self.commit_first(deadline)?;
+                }
+                let decided = self.decide_first(deadline)?;
+                return Ok(StepEnded {
+                    step,
+                    discarded: Some(decided.discarded).filter(|why| !why.is_empty()),
+                    record: Some(decided.position),
+                });
+            }
+        }
+        Ok(StepEnded {
+            step,
+            discarded: is_discarded.then(|| "the queue is full".to_owned()),
+            record: None,
+        })
+    }
+
+    /// Says that this rank has written its last step, and waits until that is committed. When all
+    /// ranks have, the run is closed.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`] if a step is begun and not ended; else as [`Writer::end_step`]. After
+    /// a deadline it may be called again.
+    pub fn close(&mut self, timeout: Duration) -> Result<(), StepError> {
+        if self.is_closed {
+            return Ok(());
+        }
+        self.check()?;
+        if self.open.is_some() || self.sealed.is_some() {
+            let step = self.next;
+            return Err(StepError::Invalid(format!("step {step} is not ended yet")));
+        }
+        let deadline = Deadline::after(timeout);
+        self.accept_all(deadline)?;
+        let close = CloseRun {
+            run: self.run,
+            rank: Rank(self.options.rank),
+            producer: self.producer.id()?,
+            epoch: self.producer.epoch()?,
+            steps: self.next.0,
+        };
+        let closed = self.topic.close_run(&close, left(deadline));
+        closed.map_err(|error| self.fail(error))?;
+        while !self.under_way.is_empty() {
+            self.commit_first(deadline)?;
+        }
+        self.is_closed = true;
+        self.attendance.cancel();
+        Ok(())
+    }
+
+    /// Whether [`Writer::close`] has come to its end.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn in_step<'a>(
+        memory: &'a BlockMemory,
+        open: &'a mut Option<OpenStep>,
+    ) -> Result<(&'a BlockMemory, &'a mut OpenStep), StepError> {
+        let open = open.as_mut();
+        let open = open.ok_or_else(|| StepError::invalid("no step is begun"))?;
+        Ok((memory, open))
+    }
+
+    /// Fails if the run is over for this rank.
+    fn check(&mut self) -> Result<(), StepError> {
+        if self.is_closed {
+            let (run, name) = (self.run, self.topic.name());
+            return Err(StepError::Invalid(format!(
+                "the writer of run {run} of {name} is closed"
+            )));
+        }
+        if self.lost.is_none()
+            && let Some(answer) = self.attendance.try_get()
+        {
+            self.attended(answer)?;
+        }
+        match &self.lost {
+            Some(lost) => Err(lost.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The run is over for this rank, or its attendance is to be said again.
+    fn attended(&mut self, answer: Result<RunEnded, ClientError>) -> Result<(), StepError> {
+        match answer {
+            Ok(ended) => {
+                self.lost = Some(StepError::RunEnded {
+                    run: self.run,
+                    reason: ended.reason,
+                });
+            }
+            Err(error) if error.is_retryable() => {
+                let attend = AttendRun {
+                    run: self.run,
+                    rank: Rank(self.options.rank),
+                    producer: self.producer.id()?,
+                    epoch: self.producer.epoch()?,
+                };
+                self.attendance = self.topic.attend_run(&attend);
+            }
+            Err(error) => {
+                self.fail(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a call has failed with. If the run is over by it, that is said from now on.
+    fn fail(&mut self, error: ClientError) -> StepError {
+        let run = self.run;
+        let lost = match error.code() {
+            Some(ErrorCode::RunEnded) => match self.attendance.try_get() {
+                // It says why without saying of what.
+                Some(Ok(ended)) if !ended.reason.is_empty() => StepError::RunEnded {
+                    run,
+                    reason: ended.reason,
+                },
+                _ => StepError::RunEnded {
+                    run,
+                    reason: words(&error),
+                },
+            },
+            Some(ErrorCode::ProducerFenced) => StepError::RunEnded {
+                run,
+                reason: format!(
+                    "another life of rank {} of writer {:?} has taken this one's place",
+                    self.options.rank, self.options.name
+                ),
+            },
+            _ if error.is_retryable() => return error.into(),
+            _ => error.into(),
+        };
+        self.lost.get_or_insert(lost).clone()
+    }
+
+    fn has_admission(&self) -> bool {
+        let options = &self.options;
+        options.queue_steps > 0
+            || options.queue_bytes > 0
+            || options.when_full == WhenFull::Discard
+            || (options.readers_min > 0 && self.next == Step(0))
+    }
+
+    /// Waits until a step is let in; says whether it is dropped.
+    fn admit(&mut self, step: Step, timeout: Duration) -> Result<bool, StepError> {
+        let admit = AdmitStep {
+            run: self.run,
+            rank: Rank(self.options.rank),
+            step,
+        };
+        let admitted = self.topic.admit_step(&admit, timeout);
+        Ok(admitted.map_err(|error| self.fail(error))?.discarded)
+    }
+
+    fn seal(&mut self, open: OpenStep) -> Result<Sealed, StepError> {
+        let OpenStep {
+            mut staging,
+            space,
+            blocks,
+        } = open;
+        let space = space.freeze();
+        for (span, place) in &blocks {
+            staging.fill(span, space.block(*place))?;
+        }
+        let bytes = staging.bytes();
+        let (mut part, data) = staging.into_part(self.run, self.next, Rank(self.options.rank))?;
+        part.attributes = std::mem::take(&mut self.changed).into_values().collect();
+        Ok(Sealed { part, data, bytes })
+    }
+
+    fn push(&mut self, sealed: Sealed, is_discarded: bool) -> Result<PushFuture, ClientError> {
+        let Sealed { mut part, data, .. } = sealed;
+        let mut event = Event {
+            data,
+            partition: Some(self.partition),
+            ..Event::default()
+        };
+        if is_discarded {
+            part.discarded = true;
+            part.variables.clear();
+            event.data.clear();
+        }
+        let metadata = part.to_bytes();
+        event.metadata = &metadata;
+        self.producer.push(event)
+    }
+
+    /// Waits until all parts are acknowledged.
+    fn accept_all(&mut self, deadline: Deadline) -> Result<(), StepError> {
+        for index in 0..self.under_way.len() {
+            let one = &self.under_way[index];
+            let Some(push) = &one.push else {
+                continue;
+            };
+            match push.wait(Some(left(deadline))) {
+                Ok(_) => self.under_way[index].push = None,
+                Err(ClientError::Timeout { what }) => {
+                    let what = format!(
+                        "rank {}'s step {} of run {} of {}, {} bytes, to be accepted: {what}",
+                        self.options.rank,
+                        one.step,
+                        self.run,
+                        self.topic.name(),
+                        one.bytes
+                    );
+                    return Err(ClientError::Timeout { what }.into());
+                }
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the first step under way is committed, which is so no more then.
+    fn commit_first(&mut self, deadline: Deadline) -> Result<(), StepError> {
+        self.decide_first(deadline)?;
+        // A record has parts that are acknowledged, or will be: those of its own rank too.
+        if self
+            .under_way
+            .front()
+            .is_some_and(|first| first.push.is_some())
+        {
+            self.accept_first(deadline)?;
+        }
+        self.under_way.pop_front();
+        Ok(())
+    }
+
+    fn accept_first(&mut self, deadline: Deadline) -> Result<(), StepError> {
+        let rest = self.under_way.split_off(1);
+        let accepted = self.accept_all(deadline);
+        self.under_way.extend(rest);
+        accepted
+    }
+
+    fn decide_first(&mut self, deadline: Deadline) -> Result<StepDecided, StepError> {
+        let first = self.under_way.front_mut().expect("the caller has looked");
+        let asked = match &mut first.decided {
+            Decided::Known(decided) => return Ok(decided.clone()),
+            Decided::Asked(asked) => asked,
+        };
+        let (step, bytes, rank) = (first.step, first.bytes, Rank(self.options.rank));
+        let wanted = AwaitStep {
+            run: self.run,
+            step,
+        };
+        let answer = loop {
+            match asked.wait_for(Some(left(deadline))) {
+                Some(Ok(decided)) => break Ok(decided),
+                Some(Err(error)) if !error.is_timeout() => break Err(error),
+                timed_out => {
+                    if timed_out.is_some() {
+                        // It was asked for at an earlier time, with an earlier deadline.
+                        let timeout = left(deadline).max(self.options.timeout);
+                        *asked = self.topic.begin_await_step(&wanted, rank, timeout);
+                    }
+                    if !deadline.has_passed() {
+                        continue;
+                    }
+                    let why = match self.topic.why_undecided(&wanted) {
+                        Ok(decided) => break Ok(decided),
+                        Err(why) => why,
+                    };
+                    let name = self.topic.name();
+                    break Err(ClientError::Timeout {
+                        what: format!(
+                            "rank {rank}'s step {step} of run {} of {name}, {bytes} bytes, to be \
+                             committed: {why}",
+                            self.run
+                        ),
+                    });
+                }
+            }
+        };
+        match answer {
+            Ok(decided) => {
+                first.decided = Decided::Known(decided.clone());
+                Ok(decided)
+            }
+            Err(error) => {
+                if !error.is_timeout() {
+                    *asked = self
+                        .topic
+                        .begin_await_step(&wanted, rank, self.options.timeout);
+                }
+                Err(self.fail(error))
+            }
+        }
+    }
+}
+
+impl OpenStep {
+    /// Gives a span memory.
+    fn keep(&mut self, memory: &BlockMemory, span: Span) -> BlockPlace {
+        let place = self.space.reserve(memory, span.bytes as usize);
+        self.blocks.push((span, place));
+        place
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The server notes at once that the rank is away.
+        self.attendance.cancel();
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Writer(rank {} of {} of {:?}, step {} of run {} of {})",
+            self.options.rank,
+            self.options.ranks,
+            self.options.name,
+            self.next,
+            self.run,
+            self.topic.name()
+        )
+    }
+}
+
+impl From<PutError> for StepError {
+    fn from(error: PutError) -> Self {
+        Self::invalid(error)
+    }
+}

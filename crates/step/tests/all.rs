@@ -1,0 +1,8 @@
+//! Tests through the public API, against a server.
+
+mod discarding;
+mod failing;
+mod reading;
+mod rig;
+mod storing;
+mod writing;

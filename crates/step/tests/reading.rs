@@ -1,0 +1,150 @@
+//! Where readers begin, and what they are told.
+
+use crate::rig::*;
+use std::time::Duration;
+use step::*;
+
+#[test]
+fn a_late_reader_has_all_attributes() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    // Larger than what each record would carry, and changed now and then.
+    writer.set_attribute("mesh", vec![1.5f64; 4000]).unwrap();
+    for step in 0..70i64 {
+        if step % 3 == 0 {
+            writer.set_attribute("last", step).unwrap();
+        }
+        write_step(&mut writer, Wait::Begun).unwrap();
+    }
+    writer.wait(Wait::Committed, WATCHDOG).unwrap();
+    let options = ReaderOptions {
+        start: StepStart::Newest,
+        ..reading("late")
+    };
+    let mut late = rig.open().reader(options).unwrap();
+    let check = |view: &StepView, last: i64| {
+        let attributes = view.attributes();
+        assert_eq!(attributes.get("mesh").unwrap().count(), 4000);
+        assert_eq!(
+            attributes.get("last").unwrap().as_integers(),
+            Some(vec![last])
+        );
+    };
+    let newest = next_step(&mut late);
+    check_step(&newest, 69);
+    check(&newest, 69);
+    drop(newest);
+    writer.set_attribute("last", 70i64).unwrap();
+    write_step(&mut writer, Wait::Accepted).unwrap();
+    check(&next_step(&mut late), 70);
+    // A step of the middle, by its number.
+    let stored = rig.open().step(Run(1), Step(35)).unwrap();
+    check_step(&stored, 35);
+    check(&stored, 33);
+    // And who reads all of them has at each step what was so then.
+    let mut all = rig.open().reader(reading("all")).unwrap();
+    for step in 0..=70 {
+        let view = next_step(&mut all);
+        check_step(&view, step);
+        check(&view, if step == 70 { 70 } else { step as i64 / 3 * 3 });
+    }
+    writer.close(WATCHDOG).unwrap();
+}
+
+#[test]
+fn a_name_goes_on_behind_what_all_ranks_released() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    for _ in 0..5 {
+        write_step(&mut writer, Wait::Committed).unwrap();
+    }
+    let pair = |rank| ReaderOptions {
+        rank,
+        ranks: 2,
+        ..reading("pair")
+    };
+    {
+        let mut ranks = [0, 1].map(|rank| stream.reader(pair(rank)).unwrap());
+        for rank in &mut ranks {
+            check_step(&next_step(rank), 0);
+            let step = next_step(rank);
+            check_step(&step, 1);
+            step.release(WATCHDOG).unwrap();
+        }
+        // One rank alone has read this.
+        let third = next_step(&mut ranks[0]);
+        check_step(&third, 2);
+        third.release(WATCHDOG).unwrap();
+    }
+    let mut again = [0, 1].map(|rank| stream.reader(pair(rank)).unwrap());
+    for rank in &mut again {
+        check_step(&next_step(rank), 2);
+    }
+}
+
+#[test]
+fn latest_gives_the_newest_step_and_counts_the_others() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    writer.set_attribute("a", 0i64).unwrap();
+    let options = ReaderOptions {
+        latest: true,
+        ..reading("live")
+    };
+    let mut live = stream.reader(options).unwrap();
+    write_step(&mut writer, Wait::Committed).unwrap();
+    let first = next_step(&mut live);
+    check_step(&first, 0);
+    for step in 1..=6i64 {
+        writer.set_attribute("a", step).unwrap();
+        write_step(&mut writer, Wait::Committed).unwrap();
+    }
+    drop(first);
+    let newest = next_step(&mut live);
+    check_step(&newest, 6);
+    assert_eq!(newest.skipped(), 5);
+    assert_eq!(
+        newest.attributes().get("a").unwrap().as_integers(),
+        Some(vec![6])
+    );
+    drop(newest);
+    assert!(is_not_ready(&mut live));
+    writer.close(WATCHDOG).unwrap();
+    assert_eq!(next_end(&mut live), (Run(1), None));
+}
+
+#[test]
+fn a_reader_that_waits_is_told_what_for() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut reader = stream.reader(reading("early")).unwrap();
+    for timeout in [Duration::ZERO, IN_VAIN] {
+        let next = reader.next(timeout).unwrap();
+        assert!(matches!(next, Next::NotReady(_)), "{next:?}");
+    }
+    // Its writer comes later.
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    write_step(&mut writer, Wait::Begun).unwrap();
+    check_step(&next_step(&mut reader), 0);
+}
+
+#[test]
+fn another_life_of_a_reader_takes_its_place() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    write_step(&mut writer, Wait::Committed).unwrap();
+    let mut old = stream.reader(reading("one")).unwrap();
+    check_step(&next_step(&mut old), 0);
+    let mut new = rig.open().reader(reading("one")).unwrap();
+    let replaced = old.next(WATCHDOG).unwrap_err();
+    assert!(matches!(replaced, StepError::Replaced(_)), "{replaced}");
+    assert!(replaced.to_string().contains("\"one\""), "{replaced}");
+    write_step(&mut writer, Wait::Committed).unwrap();
+    let first = next_step(&mut new);
+    assert!(first.number() <= Step(1));
+    assert!(matches!(old.next(WATCHDOG), Err(StepError::Replaced(_))));
+}
