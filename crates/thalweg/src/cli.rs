@@ -33,6 +33,9 @@ pub enum Command {
     /// Create, list, describe and delete topics, and add partitions
     #[command(subcommand)]
     Topic(TopicCommand),
+    /// Streams of steps: make, list, show, print, follow and replay them
+    #[command(subcommand)]
+    Steps(StepsCommand),
     /// Append events to a topic
     ///
     /// Without --data, each line of standard input is the metadata of one event. Ends when the
@@ -271,6 +274,174 @@ pub struct TopicAlterArgs {
     pub metadata_bytes_max: Option<u64>,
     #[command(flatten)]
     pub client: Client,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StepsCommand {
+    /// Make a stream: a topic of kind steps
+    ///
+    /// Partition 0 is for records of steps, the others for the data of ranks.
+    Create(StepsCreateArgs),
+    /// List the runs of a stream, and how each is: open, closed, or broken and why
+    #[command(visible_alias = "ls")]
+    List(StepsListArgs),
+    /// Show the variables and attributes of a step
+    #[command(visible_alias = "describe")]
+    Show(StepsShowArgs),
+    /// Print a variable, or a box of it, as text: a row of the last dimension on a line
+    ///
+    /// Only what is selected is read, a piece after the other. Where nobody put an element it is 0,
+    /// and a note on standard error says how many there are.
+    Cat(StepsCatArgs),
+    /// Follow steps as they are committed, a line each, to the end of the run
+    ///
+    /// Begins with the run that is open, or with the next one. Exits with 1 if the run broke. While
+    /// it runs it is a reader of the stream as any other: writers that wait for readers see it. Without
+    /// --name it leaves no position. Ctrl-C ends it cleanly.
+    Tail(StepsTailArgs),
+    /// Write a stored run into a stream once more, as a run of its own with the same blocks
+    ///
+    /// Acts for all ranks of the writer. Steps are numbered anew, from 0. Ctrl-C ends it behind the
+    /// step that is being written; the run is left unclosed then, and becomes broken.
+    Replay(StepsReplayArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct StepsCreateArgs {
+    /// The stream's name
+    pub name: String,
+    /// How many partitions for the data of ranks: as many as disks shall share
+    #[arg(short, long, value_name = "COUNT", default_value_t = 1)]
+    pub parts: u32,
+    /// How they are stored: disk or memory
+    #[arg(short, long, value_name = "KIND", default_value = "disk")]
+    pub storage: String,
+    /// Configuration of the storage, as JSON
+    #[arg(long, value_name = "JSON", default_value = "")]
+    pub storage_config: String,
+    /// What a committed step survives: memory, written or synced [default: the strongest that the storage can give]
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<wire::Durability>,
+    /// What is kept at most: the stream's size, an age or both, as in 40GB,7d; or JSON with bytes, total_bytes,
+    /// age, count [default: everything]
+    #[arg(long, value_name = "TEXT|JSON")]
+    pub retention: Option<String>,
+    /// For how long steps are kept at most, as in 7d; the same as an age in --retention
+    #[arg(long, value_name = "AGE")]
+    pub keep: Option<String>,
+    /// Nothing fails if the stream is there already; its definition stays as it is
+    #[arg(long, visible_alias = "exist-ok")]
+    pub if_missing: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct StepsListArgs {
+    /// The stream
+    pub stream: String,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+/// Which step of a stream.
+#[derive(Debug, Args)]
+pub struct ChosenStep {
+    /// The run [default: the newest with a step]
+    #[arg(short, long, value_name = "NUMBER")]
+    pub run: Option<u64>,
+    /// The step of the run [default: the newest]
+    #[arg(long, value_name = "NUMBER")]
+    pub step: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct StepsShowArgs {
+    /// The stream
+    pub stream: String,
+    #[command(flatten)]
+    pub chosen: ChosenStep,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct StepsCatArgs {
+    /// The stream
+    pub stream: String,
+    /// The variable
+    pub variable: String,
+    #[command(flatten)]
+    pub chosen: ChosenStep,
+    /// What to print along each dimension, as NumPy slices: 0:10,5:6 or :,3,::2 or -1,:
+    #[arg(
+        short = 'b',
+        long = "box",
+        value_name = "SLICES",
+        allow_hyphen_values = true
+    )]
+    pub box_: Option<String>,
+    /// Only this block, as it was put; --box counts from its beginning
+    #[arg(long, value_name = "NUMBER")]
+    pub block: Option<u64>,
+    /// Write the bytes as they are stored, in row-major order
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct StepsTailArgs {
+    /// The stream
+    pub stream: String,
+    /// The reader's name, by which its position is kept: it goes on there
+    #[arg(short, long)]
+    pub name: Option<String>,
+    /// Begin with this run, and not with the one that is open
+    #[arg(short, long, value_name = "NUMBER", conflicts_with = "name")]
+    pub run: Option<u64>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct StepsReplayArgs {
+    /// The stream
+    pub stream: String,
+    /// The stream to write into, which is there
+    pub into: String,
+    /// The run [default: the newest with a step]
+    #[arg(short, long, value_name = "NUMBER")]
+    pub run: Option<u64>,
+    /// How fast: 1x as it was written, 10x, 0.5x, or max for as fast as it goes
+    #[arg(long, value_name = "RATE", default_value = "1x", value_parser = rate)]
+    pub rate: Rate,
+    /// Name of the writer [default: replay-PID]
+    #[arg(long, value_name = "NAME")]
+    pub writer: Option<String>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+/// How fast a run is replayed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// So many times as fast as it was written.
+    Times(f64),
+    /// As fast as it goes.
+    Max,
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "max" {
+        return Ok(Rate::Max);
+    }
+    let times = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
+    match times {
+        Ok(times) if times > 0.0 && times.is_finite() => Ok(Rate::Times(times)),
+        _ => Err("must be a factor such as 1x or 10x, or max".to_owned()),
+    }
 }
 
 /// What standard input is.

@@ -15,5 +15,6 @@ pub mod produce;
 pub mod serve;
 pub mod sharing;
 pub mod status;
+pub mod steps;
 pub mod topic;
 pub mod view;

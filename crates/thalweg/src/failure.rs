@@ -5,6 +5,7 @@ use server::ServerError;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
+use step::StepError;
 
 /// The exit codes, which scripts may rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl Code {
     pub const TABLE: &[(u8, &str)] = &[
         (
             0,
-            "done; or, for a server, for `consume` and for `view`, ended by SIGINT or SIGTERM and closed cleanly",
+            "done; or, for a server, for `consume`, `steps tail` and `view`, ended by SIGINT or SIGTERM and closed cleanly",
         ),
         (
             Self::Failure as u8,
@@ -143,6 +144,18 @@ impl<T> About<T> for Result<T, ClientError> {
                 _ => Code::Failure,
             };
             Failure::new(code, subject, error)
+        })
+    }
+}
+
+impl<T> About<T> for Result<T, StepError> {
+    fn about(self, subject: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| match error {
+            StepError::Client(error) => {
+                About::<()>::about(Err(error), subject).expect_err("it is an error")
+            }
+            StepError::Invalid(_) => Failure::usage(subject, error),
+            _ => Failure::new(Code::Failure, subject, error),
         })
     }
 }

@@ -42,6 +42,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Config(command) => commands::config::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Topic(args) => commands::topic::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Steps(args) => commands::steps::run(args).map(|()| ExitCode::SUCCESS),
         Command::Produce(args) => commands::produce::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Consume(args) => commands::consume::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Group(args) => commands::sharing::group(args).map(|()| ExitCode::SUCCESS),

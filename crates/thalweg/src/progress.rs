@@ -31,6 +31,22 @@ impl Progress {
             Some(_) => "{msg} [{wide_bar}] {human_pos}/{human_len} events, {per_sec}, {eta} left",
             None => "{msg} {spinner} {human_pos} events, {per_sec}",
         };
+        Self::new(what, total, template, beside)
+    }
+
+    /// Of `total` steps.
+    pub fn steps(what: &str, total: u64) -> Self {
+        let template = "{msg} [{wide_bar}] {human_pos}/{human_len} steps, {eta} left";
+        Self::new(what, Some(total), template, Beside::Nothing)
+    }
+
+    /// Of `total` bytes, which go to standard output: on the same terminal there is no bar.
+    pub fn bytes(what: &str, total: u64) -> Self {
+        let template = "{msg} [{wide_bar}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+        Self::new(what, Some(total), template, Beside::Lines)
+    }
+
+    fn new(what: &str, total: Option<u64>, template: &str, beside: Beside) -> Self {
         let target = match beside {
             Beside::Lines if std::io::stdout().is_terminal() => ProgressDrawTarget::hidden(),
             _ => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND),
@@ -80,6 +96,8 @@ mod tests {
         let bars = [
             Progress::events("a", Some(10), Beside::Nothing),
             Progress::events("b", None, Beside::Lines),
+            Progress::steps("c", 10),
+            Progress::bytes("d", 10),
         ];
         for bar in bars {
             bar.add(3);

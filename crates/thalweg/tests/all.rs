@@ -17,5 +17,6 @@ mod refusals;
 mod sharing;
 mod signals;
 mod startup;
+mod steps;
 mod view;
 mod why;

@@ -5,7 +5,7 @@ use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
-use topic::Definition;
+use topic::{Definition, TopicKind};
 use wire::message::{PartitionDescription, PartitionStorage, TopicDescription};
 
 pub fn run(command: TopicCommand) -> Result<(), Failure> {
@@ -206,7 +206,7 @@ fn part(option: &str, value: &str) -> Result<Value, Failure> {
 }
 
 /// `--retention` and `--keep` as one text.
-fn kept(retention: Option<&str>, keep: Option<&str>) -> Result<Option<String>, Failure> {
+pub(super) fn kept(retention: Option<&str>, keep: Option<&str>) -> Result<Option<String>, Failure> {
     Ok(match (retention, keep) {
         (Some(retention), Some(_)) if retention.trim_start().starts_with('{') => {
             let why = "JSON in --retention has the age itself, as \"age\"";
@@ -218,7 +218,7 @@ fn kept(retention: Option<&str>, keep: Option<&str>) -> Result<Option<String>, F
 }
 
 /// What is kept: in words, which the definition's reader understands, or JSON.
-fn retention(text: &str) -> Result<Value, Failure> {
+pub(super) fn retention(text: &str) -> Result<Value, Failure> {
     if !text.trim_start().starts_with('{') {
         return Ok(Value::from(text));
     }
@@ -288,13 +288,17 @@ fn add_partitions(args: &AddPartitionsArgs) -> Result<(), Failure> {
     print(&mut Output::new(args.client.json), &topic)
 }
 
-fn print(output: &mut Output, topic: &TopicDescription) -> Result<(), Failure> {
+pub(super) fn print(output: &mut Output, topic: &TopicDescription) -> Result<(), Failure> {
     if output.is_json() {
         output.json(&to_json(topic))?;
         return output.flush();
     }
     output.line(&format!("name        {}", topic.name))?;
     output.line(&format!("id          {}", topic.topic))?;
+    let definition = Definition::from_json(&topic.definition);
+    if definition.is_ok_and(|definition| definition.kind() == TopicKind::Steps) {
+        output.line("kind        steps: thalweg steps shows its runs")?;
+    }
     output.line(&format!("definition  {}", topic.definition))?;
     let rows: Vec<Vec<String>> = topic.partitions.iter().map(row).collect();
     let header = [

@@ -261,9 +261,7 @@ impl ServerProcess {
     /// Waits until it has said this to its operator, or has ended.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
-        let (log, wanted) = (self.log.clone(), text.to_owned());
-        let found = before_watchdog(move || log.wait_for(&wanted)).unwrap_or(false);
-        assert!(found, "{text:?} is missing in: {}", self.log());
+        self.log.until(text);
     }
 
     /// SIGKILL.
@@ -342,8 +340,16 @@ impl Log {
         self.shared.0.lock().expect("no holder panics").text.clone()
     }
 
+    /// Waits until it has this in it, or its process has ended.
+    #[track_caller]
+    pub fn until(&self, text: &str) {
+        let (log, wanted) = (self.clone(), text.to_owned());
+        let found = before_watchdog(move || log.wait_for(&wanted)).unwrap_or(false);
+        assert!(found, "{text:?} is missing in: {}", self.text());
+    }
+
     /// All of it: the process has ended, and its last lines may still be on their way.
-    fn whole(&self) -> String {
+    pub fn whole(&self) -> String {
         let (written, moved) = &*self.shared;
         let written = written.lock().expect("no holder panics");
         let written = moved.wait_while(written, |written| !written.ended);
@@ -376,7 +382,8 @@ impl Log {
     }
 }
 
-fn collect(from: impl Read + Send + 'static) -> Log {
+/// Reads what a process writes, on a thread of its own.
+pub fn collect(from: impl Read + Send + 'static) -> Log {
     let log = Log::default();
     let collected = log.clone();
     std::thread::spawn(move || {
