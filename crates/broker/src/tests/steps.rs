@@ -868,12 +868,8 @@ fn retention_lets_go_of_whole_steps() {
     let definition = r#"{"kind":"steps","retention":{"count":2}}"#;
     let topic = stream(&mut world, link, definition, 2);
     let mut a = world.writer(topic, 0, 1);
-    a.rank = 0;
     for step in 0..5 {
-        let mut part = |part: &mut Part| part.rank = Rank(0);
-        let id = world.part(topic, &mut a, step, &mut part);
-        // The only partition of parts is 1.
-        world.answered::<Produced>(a.link, id).unwrap();
+        world.step(topic, &mut a, step);
     }
     let reader = world.reader_at(topic, "r", (0, 1), StepStart::Oldest, false);
     let id = world.ask(topic, &reader);

@@ -64,7 +64,7 @@ impl Storm {
             topic,
             ranks: 1 + (seed % 4) as u32,
             readers: 1 + (seed / 4 % 3) as u32,
-            latest: seed % 5 == 0,
+            latest: seed.is_multiple_of(5),
             alive: BTreeMap::new(),
             reading: BTreeMap::new(),
             sent: BTreeMap::new(),
