@@ -12,7 +12,8 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg bench` has a [page of its own](cli-bench.md).
+are in [configuration.md](configuration.md); `thalweg steps` and `thalweg bench` have [pages](cli-steps.md)
+[of their own](cli-bench.md).
 
 ## Exit codes
 
@@ -28,6 +29,17 @@ const BENCH_HEAD: &str = "\
 The fields of `--json`, and what they measure, are in [bench-json.md](bench-json.md).
 ";
 
+const STEPS_HEAD: &str = "\
+# `thalweg steps`
+
+<!-- Made from crates/thalweg/src/cli.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+Streams of steps at the command line. Every command finds its server by the options of
+[Connection](cli.md#connection); exit codes are [there](cli.md#exit-codes) too.
+
+";
+
+const STEPS_FIELDS: &str = include_str!("reference/steps.md");
 const FIELDS: &str = include_str!("reference/fields.md");
 
 fn page() -> String {
@@ -41,7 +53,7 @@ fn page() -> String {
     root.build();
     describe_connection(&mut page, &root);
     for command in root.get_subcommands_mut() {
-        if command.get_name() != "bench" {
+        if !matches!(command.get_name(), "bench" | "steps") {
             describe(&mut page, command, "thalweg");
         }
     }
@@ -55,6 +67,15 @@ fn bench_page() -> String {
     describe_benchmark(&mut page, &root);
     let bench = root.find_subcommand_mut("bench");
     describe(&mut page, bench.expect("it is a command"), "thalweg");
+    page
+}
+
+fn steps_page() -> String {
+    let mut page = format!("{STEPS_HEAD}{STEPS_FIELDS}");
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let steps = root.find_subcommand_mut("steps");
+    describe(&mut page, steps.expect("it is a command"), "thalweg");
     page
 }
 
@@ -131,7 +152,12 @@ fn push_help(page: &mut String, title: &str, command: &mut Command) {
 #[test]
 fn the_reference_pages_are_up_to_date() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
-    for (name, page) in [("cli.md", page()), ("cli-bench.md", bench_page())] {
+    let pages = [
+        ("cli.md", page()),
+        ("cli-bench.md", bench_page()),
+        ("cli-steps.md", steps_page()),
+    ];
+    for (name, page) in pages {
         let path = directory.join(name);
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &page).unwrap();
