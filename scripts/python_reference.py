@@ -26,6 +26,7 @@ MODULES = {
         PACKAGE / "plugins.py",
         PACKAGE / "_command.py",
     ],
+    "thalweg.steps": [PACKAGE / "steps.py"],
     "thalweg.jobs": [PACKAGE / "jobs.py"],
 }
 """Where what a module offers is written down."""

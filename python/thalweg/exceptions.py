@@ -26,6 +26,7 @@ __all__ = [
     "PluginError",
     "ProducerFenced",
     "Recovering",
+    "RunBroken",
     "ServerError",
     "StorageError",
     "Timeout",
@@ -162,6 +163,17 @@ class LeaseExpired(Error):
 
 class Damaged(Error):
     """Bytes fail their checksum, on their way or where they were stored."""
+
+
+class RunBroken(Error):
+    """A run of steps has ended without being closed by all of its ranks: ``run`` is its
+    number, and the message says which rank is gone, or has another life.
+
+    A reader raises it once, after all steps that were committed were given; it goes on with the
+    run behind. A writer raises it from then on: to go on, open another one.
+    """
+
+    run: int | None = None
 
 
 class DataChanged(Error):

@@ -92,6 +92,10 @@ impl Driver {
         Self { connection }
     }
 
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
     fn topic(&self, handle: client::TopicHandle) -> Topic {
         Topic::new(handle, Arc::clone(&self.connection))
     }

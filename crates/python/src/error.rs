@@ -110,7 +110,7 @@ fn class_of(code: ErrorCode) -> &'static str {
         | ErrorCode::OutOfSequence
         | ErrorCode::ProducerExpired
         | ErrorCode::CursorBackwards
-        | ErrorCode::UnknownConsumer
-        | ErrorCode::RunEnded => "ServerError",
+        | ErrorCode::UnknownConsumer => "ServerError",
+        ErrorCode::RunEnded => "RunBroken",
     }
 }

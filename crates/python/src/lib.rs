@@ -36,6 +36,7 @@ mod recipe;
 mod reply;
 mod requester;
 mod select;
+mod steps;
 mod topic;
 mod view;
 mod wait;
@@ -66,6 +67,11 @@ fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<drain::Drain>()?;
     module.add_class::<requester::Requester>()?;
     module.add_class::<view::DataView>()?;
+    module.add_class::<steps::StepWriter>()?;
+    module.add_class::<steps::StepMemory>()?;
+    module.add_class::<steps::StepReader>()?;
+    module.add_class::<steps::StepView>()?;
+    module.add_class::<steps::StepStream>()?;
     module.add_function(wrap_pyfunction!(digits::_unhex, module)?)?;
     module.add_function(wrap_pyfunction!(exit::_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)

@@ -53,6 +53,10 @@ impl Topic {
         &self.handle
     }
 
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
     /// Whether metadata is bytes without a meaning.
     pub fn is_raw(&self) -> bool {
         *self.handle.definition().serializer() == topic::SerializerKind::Raw

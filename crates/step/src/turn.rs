@@ -25,6 +25,12 @@ impl Turn {
         drop(self.begin(RELEASE_TIMEOUT));
     }
 
+    /// It is released by nobody any more.
+    pub fn leave(&self) {
+        // Relaxed: nothing else is ordered by it.
+        self.is_released.store(true, Ordering::Relaxed);
+    }
+
     pub fn release_and_wait(&self, timeout: Duration) -> Result<(), StepError> {
         match self.begin(timeout) {
             Some(released) => Ok(released.wait()?),

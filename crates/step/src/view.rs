@@ -468,6 +468,14 @@ impl StepView {
         format!("step {step} of run {run} of {name}")
     }
 
+    /// Leaves it unread: when it is dropped, or its reader asks for the next one, that is not said.
+    /// To be called by a reader that leaves: its program is given the step again.
+    pub fn leave_unread(&self) {
+        if let Some(turn) = &self.turn {
+            turn.leave();
+        }
+    }
+
     /// Says that it is read, and waits until that is noted: when all ranks of the reader have
     /// said so, its position behind this step is durable. A step that was opened by its number is
     /// held by nobody.

@@ -148,6 +148,8 @@ struct OpenStep {
     staging: Staging,
     space: BlockSpace,
     blocks: Vec<(Span, BlockPlace)>,
+    /// Memory of others that is filled until the step is ended.
+    filled: Vec<(Span, Bytes)>,
 }
 
 struct Sealed {
@@ -297,8 +299,23 @@ impl Writer {
             staging: Staging::new(),
             space: BlockSpace::default(),
             blocks: Vec::new(),
+            filled: Vec::new(),
         });
         Ok(self.next)
+    }
+
+    /// Gives up the step that is begun: nothing of it is sent, and the next one has its number.
+    /// Attributes that were set stay. Does nothing if no step is begun.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: the step is ended, and waits for room.
+    pub fn drop_step(&mut self) -> Result<(), StepError> {
+        if self.sealed.is_some() {
+            let step = self.next;
+            return Err(StepError::Invalid(format!("step {step} is being ended")));
+        }
+        self.open = None;
+        Ok(())
     }
 
     /// Puts a block, which is copied before this returns. Several puts of a variable are several
@@ -330,6 +347,25 @@ impl Writer {
     pub fn put_owned(&mut self, put: &Put<'_>, data: Bytes) -> Result<(), StepError> {
         let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
         Ok(open.staging.put(put, data)?)
+    }
+
+    /// Puts a block that is sent from where it lies, and is filled until the step is ended: as
+    /// [`Writer::put_owned`], but its least and greatest element are looked for then.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn put_filled_later(&mut self, put: &Put<'_>, data: Bytes) -> Result<(), StepError> {
+        let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
+        let (needed, had) = (put.bytes()?, data.len());
+        if had as u64 != needed {
+            let name = put.name;
+            return Err(StepError::Invalid(format!(
+                "variable {name:?}: a block of {needed} bytes, and {had} were given"
+            )));
+        }
+        let span = open.staging.span(put)?;
+        open.filled.push((span, data));
+        Ok(())
     }
 
     /// Puts a value: one for all ranks ([`ShapeKind::Value`]; the lowest rank's counts), or one of
@@ -631,10 +667,14 @@ impl Writer {
             mut staging,
             space,
             blocks,
+            filled,
         } = open;
         let space = space.freeze();
         for (span, place) in &blocks {
             staging.fill(span, space.block(*place))?;
+        }
+        for (span, data) in filled {
+            staging.fill(&span, data)?;
         }
         let bytes = staging.bytes();
         let (mut part, data) = staging.into_part(self.run, self.next, Rank(self.options.rank))?;

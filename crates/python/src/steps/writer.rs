@@ -1,0 +1,321 @@
+//! `thalweg._thalweg._StepWriter`: a rank that writes.
+
+use super::memory::StepMemory;
+use super::options::{Source, dtype, level, stream_options};
+use super::slot::{Slot, interruptible};
+use super::{invalid, raise};
+use crate::connection::Connection;
+use crate::{error, lend, wait};
+use pyo3::prelude::*;
+use std::sync::Arc;
+use step::{AttributeValue, Place, Put, ShapeKind, Wait, WhenFull, Writer, WriterOptions};
+
+/// A rank that writes steps, below `thalweg.steps.Writer`.
+#[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "_StepWriter")]
+pub struct StepWriter {
+    writer: Slot<Writer>,
+    /// Keeps the connection while the writer is in use.
+    connection: Arc<Connection>,
+    run: u64,
+    run_before: u64,
+    stream: String,
+}
+
+/// Where a block belongs: shape and start, or the dimension along which blocks are joined. A local
+/// block belongs nowhere.
+#[derive(FromPyObject)]
+enum Belongs {
+    Array(Vec<u64>, Vec<u64>),
+    #[pyo3(transparent)]
+    Joined(u32),
+}
+
+fn place(belongs: Option<&Belongs>) -> Place<'_> {
+    match belongs {
+        Some(Belongs::Array(shape, start)) => Place::Array { shape, start },
+        Some(Belongs::Joined(dimension)) => Place::Joined(*dimension),
+        None => Place::Local,
+    }
+}
+
+fn wait_for(py: Python<'_>, name: &str) -> PyResult<Wait> {
+    match name {
+        "begun" => Ok(Wait::Begun),
+        "accepted" => Ok(Wait::Accepted),
+        "committed" => Ok(Wait::Committed),
+        other => Err(error::new(
+            py,
+            "InvalidArgument",
+            format!("wait is \"accepted\" or \"committed\", not {other:?}"),
+        )),
+    }
+}
+
+#[pymethods]
+impl StepWriter {
+    #[new]
+    #[pyo3(signature = (source, stream, /, *, name, rank, ranks, queue_steps, queue_bytes, when_full,
+                        readers, session_timeout, open_timeout, timeout, partitions, storage,
+                        durability, retention))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<String>,
+        name: String,
+        rank: u32,
+        ranks: u32,
+        queue_steps: u32,
+        queue_bytes: u64,
+        when_full: &str,
+        readers: u32,
+        session_timeout: f64,
+        open_timeout: f64,
+        timeout: f64,
+        partitions: u32,
+        storage: String,
+        durability: Option<&str>,
+        retention: Option<&str>,
+    ) -> PyResult<Self> {
+        let source = Source::new(source, stream)?;
+        source.check_open(py)?;
+        let made = stream_options(py, partitions, storage, durability, retention)?;
+        let when_full = match when_full {
+            "block" => WhenFull::Block,
+            "discard" => WhenFull::Discard,
+            other => {
+                let reason = format!("when_full is \"block\" or \"discard\", not {other:?}");
+                return Err(error::new(py, "InvalidArgument", reason));
+            }
+        };
+        let options = WriterOptions {
+            name,
+            rank,
+            ranks,
+            queue_steps,
+            queue_bytes,
+            when_full,
+            readers_min: readers,
+            session_timeout: wait::number("session_timeout", session_timeout)?,
+            open_timeout: wait::number("open_timeout", open_timeout)?,
+            timeout: wait::number("timeout", timeout)?,
+            durability: level(py, durability)?,
+            ..WriterOptions::default()
+        };
+        let connection = Arc::clone(&source.connection);
+        let (writer, stream) = interruptible(py, move || {
+            let stream = source.open(Some(&made))?;
+            Ok((stream.writer(options)?, stream.name().to_owned()))
+        })?;
+        Ok(Self {
+            run: writer.run().0,
+            run_before: writer.run_before().0,
+            writer: Slot::new(writer),
+            connection,
+            stream,
+        })
+    }
+
+    /// The number of its run.
+    #[getter]
+    fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// The number of the run before; 0 if there is none.
+    #[getter]
+    fn run_before(&self) -> u64 {
+        self.run_before
+    }
+
+    /// The name of the stream.
+    #[getter]
+    fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// Whether it is closed, or given up.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.writer.is_closed()
+    }
+
+    /// The step that is being written, or the next one.
+    fn step(&self, py: Python<'_>) -> PyResult<u64> {
+        self.writer.with(py, |writer| Ok(writer.step().0))
+    }
+
+    /// Begins a step: its number.
+    fn begin(&self, py: Python<'_>) -> PyResult<u64> {
+        self.writer.with(py, |writer| Ok(writer.begin_step()?.0))
+    }
+
+    /// Gives up the step that is begun.
+    fn drop_step(&self, py: Python<'_>) -> PyResult<()> {
+        self.writer.with(py, Writer::drop_step)
+    }
+
+    /// Puts a block of bytes that lie in one piece: copied, or lent.
+    #[pyo3(signature = (name, data, dtype, belongs, count, extremes, borrow, /))]
+    #[allow(clippy::too_many_arguments)]
+    fn put(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        data: &Bound<'_, PyAny>,
+        dtype: &str,
+        belongs: Option<Belongs>,
+        count: Vec<u64>,
+        extremes: bool,
+        borrow: bool,
+    ) -> PyResult<()> {
+        let dtype = self::dtype(py, dtype)?;
+        let payload = lend::Payload::new(Some(data), borrow)?;
+        let put = Put {
+            name,
+            dtype: &dtype,
+            place: place(belongs.as_ref()),
+            count: &count,
+            with_extremes: extremes,
+        };
+        let outcome = self.writer.with(py, |writer| match &payload {
+            lend::Payload::Held(held) => match held.as_slice() {
+                [held] => writer.put(&put, held.as_slice()),
+                _ => Err(invalid("a block is one buffer")),
+            },
+            lend::Payload::Lent(lent) => match lent.as_slice() {
+                [lent] => writer.put_owned(&put, lent.clone()),
+                _ => Err(invalid("a block is one buffer")),
+            },
+        });
+        lend::giving_back_at_once(py, || drop(payload));
+        outcome
+    }
+
+    /// Memory of so many bytes for a block.
+    fn memory(&self, py: Python<'_>, bytes: usize) -> StepMemory {
+        py.detach(|| StepMemory::new(self.connection.driver(), bytes))
+    }
+
+    /// Puts a block that is filled until the step is ended.
+    #[pyo3(signature = (name, memory, dtype, belongs, count, extremes, /))]
+    #[allow(clippy::too_many_arguments)]
+    fn put_memory(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        memory: &StepMemory,
+        dtype: &str,
+        belongs: Option<Belongs>,
+        count: Vec<u64>,
+        extremes: bool,
+    ) -> PyResult<()> {
+        let dtype = self::dtype(py, dtype)?;
+        let put = Put {
+            name,
+            dtype: &dtype,
+            place: place(belongs.as_ref()),
+            count: &count,
+            with_extremes: extremes,
+        };
+        let data = memory.bytes();
+        self.writer
+            .with(py, |writer| writer.put_filled_later(&put, data))
+    }
+
+    /// Puts a value.
+    #[pyo3(signature = (name, dtype, value, local, /))]
+    fn put_value(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        dtype: &str,
+        value: &[u8],
+        local: bool,
+    ) -> PyResult<()> {
+        let dtype = self::dtype(py, dtype)?;
+        let kind = match local {
+            true => ShapeKind::LocalValue,
+            false => ShapeKind::Value,
+        };
+        self.writer
+            .with(py, |writer| writer.put_value(name, kind, &dtype, value))
+    }
+
+    /// Sets an attribute.
+    #[pyo3(signature = (name, dtype, is_list, value, /))]
+    fn set_attribute(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        dtype: &str,
+        is_list: bool,
+        value: &[u8],
+    ) -> PyResult<()> {
+        let dtype = self::dtype(py, dtype)?;
+        let value = AttributeValue::raw(dtype, is_list, value.to_vec());
+        let value = value.map_err(|failed| raise(py, failed))?;
+        self.writer
+            .with(py, |writer| writer.set_attribute(name, value))
+    }
+
+    /// All attributes as they are now: name, dtype, whether it is a list, and bytes.
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Vec<super::view::Attribute<'py>>> {
+        let attributes = self
+            .writer
+            .with(py, |writer| Ok(writer.attributes().clone()))?;
+        Ok(super::view::attributes(py, &attributes))
+    }
+
+    /// Ends the step: its number, and why it was dropped, or an empty text.
+    fn end(&self, py: Python<'_>, wait: &str) -> PyResult<(u64, String)> {
+        let wait = wait_for(py, wait)?;
+        let ended = self
+            .writer
+            .call(py, move |writer, _| writer.end_step(wait))?;
+        Ok((ended.step.0, ended.discarded.unwrap_or_default()))
+    }
+
+    /// Waits for the step that was ended last.
+    #[pyo3(signature = (wait, timeout, /))]
+    fn wait(&self, py: Python<'_>, wait: &str, timeout: Option<f64>) -> PyResult<(u64, String)> {
+        let wait = wait_for(py, wait)?;
+        let timeout = wait::seconds("timeout", timeout)?;
+        let ended = self.writer.call(py, move |writer, _| {
+            let timeout = timeout.unwrap_or(writer.options().timeout);
+            writer.wait(wait, timeout)
+        })?;
+        Ok((ended.step.0, ended.discarded.unwrap_or_default()))
+    }
+
+    /// Closes the run for this rank.
+    #[pyo3(signature = (timeout, /))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        if self.writer.is_closed() {
+            return Ok(());
+        }
+        let timeout = wait::seconds("timeout", timeout)?;
+        self.writer.call(py, move |writer, _| {
+            let timeout = timeout.unwrap_or(writer.options().timeout);
+            writer.close(timeout)
+        })?;
+        self.give_up(py);
+        Ok(())
+    }
+
+    /// Lets go of the run without closing it.
+    fn give_up(&self, py: Python<'_>) {
+        let writer = self.writer.close();
+        py.detach(|| drop(writer));
+        lend::release_returned(py);
+    }
+}
+
+impl Drop for StepWriter {
+    fn drop(&mut self) {
+        let writer = self.writer.close();
+        if writer.is_some() {
+            Python::attach(|py| py.detach(|| drop(writer)));
+        }
+    }
+}
