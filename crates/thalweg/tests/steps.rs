@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use step::{
-    DType, Place, Put, Run, Selection, ShapeKind, Step, Stream, Wait, Writer, WriterOptions,
+    DType, Next, Place, Put, ReaderOptions, Run, Selection, ShapeKind, Step, Stream, Wait, Writer,
+    WriterOptions,
 };
 
 /// A field that two ranks write: a row each.
@@ -120,6 +121,17 @@ fn write_step(writers: &mut [Writer]) {
             .put_value("load", ShapeKind::LocalValue, &double, &load)
             .unwrap();
         if rank == 0 {
+            let cube = Put {
+                name: "cube",
+                place: Place::Array {
+                    shape: &[2, 1, 2],
+                    start: &[0, 0, 0],
+                },
+                count: &[2, 1, 2],
+                ..own
+            };
+            let bytes: Vec<u8> = (0..4i16).flat_map(i16::to_be_bytes).collect();
+            writer.put(&cube, &bytes).unwrap();
             let (text, note) = (DType::text(), format!("step {step}"));
             writer
                 .put_value("note", ShapeKind::Value, &text, note.as_bytes())
@@ -294,6 +306,13 @@ fn values_are_printed_as_text_json_and_bytes() {
         cat(&["load", "--box", "1", "--json"]).json()[0]["values"],
         json!([1.5])
     );
+    // Two matrices of a row each.
+    assert_eq!(cat(&["cube"]).ok(), "0 1\n\n2 3\n");
+    assert_eq!(
+        cat(&["cube", "--json"]).json()[0]["values"],
+        json!([[[0, 1]], [[2, 3]]])
+    );
+    assert_eq!(cat(&["cube", "--box", "0:0,:,:"]).ok(), "");
     assert_eq!(cat(&["note"]).ok(), "step 1\n");
     assert_eq!(cat(&["note", "--raw"]).ok(), "step 1");
     assert_eq!(cat(&["note", "--json"]).json()[0]["values"], "step 1");
@@ -395,6 +414,12 @@ fn steps_are_followed_to_the_end_of_their_run() {
     let first = streams.run(&named).ok();
     assert!(first.starts_with("run 1  step 0"), "{first}");
     assert!(first.ends_with("run 1 closed\n"), "{first}");
+    let cursors = streams
+        .rig
+        .run(&["cursor", "ls", "fields", "--json"])
+        .json();
+    assert_eq!(cursors.len(), 1);
+    assert_eq!(cursors[0]["consumer"], "viewer");
     let second = streams.run(&named).ok();
     assert_eq!(second.lines().count(), 3, "{second}");
     assert!(second.starts_with("run 2  step 0"), "{second}");
@@ -474,6 +499,39 @@ fn a_run_is_replayed_with_the_same_blocks() {
         text.contains("run 1 of fields is run 2 of fields: 3 steps"),
         "{text}"
     );
+}
+
+#[test]
+fn a_replay_that_is_interrupted_leaves_its_run_unclosed() {
+    let streams = Streams::new();
+    streams.write_run(2);
+    streams.run(&["create", "copy"]).ok();
+    // The second step is due in years.
+    let args = ["steps", "replay", "fields", "copy", "--rate", "1e-12x"];
+    let mut replay = streams
+        .rig
+        .thalweg(&args)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = rig::collect(replay.stderr.take().unwrap());
+    let mut reader = streams
+        .stream("copy")
+        .reader(ReaderOptions::default())
+        .unwrap();
+    let Next::Step(step) = reader.next(WATCHDOG).unwrap() else {
+        panic!("the first step comes at once");
+    };
+    assert_eq!(step.number(), Step(0));
+    signal(replay.id(), rustix::process::Signal::INT);
+    assert_eq!(wait(&mut replay).code(), Some(1));
+    assert!(
+        log.whole().contains("behind 1 of 2 steps"),
+        "{}",
+        log.whole()
+    );
+    let run = &streams.run(&["ls", "copy", "--json"]).json()[0];
+    assert_eq!((&run["state"], &run["steps"]), (&json!("open"), &json!(1)));
 }
 
 #[test]

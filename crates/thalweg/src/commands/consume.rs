@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use topic::TopicKind;
 use wire::message::{PartitionDescription, Start};
 use wire::record::Gap;
 use wire::view::DataView;
@@ -37,6 +38,15 @@ pub fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let driver = (args.client.connection).driver_that_waits(args.reconnect_timeout)?;
     let topic = driver.open_topic(&args.topic).about(&args.topic)?;
     let chosen = chosen(args, &topic)?;
+    let is_stream = topic.definition().kind() == TopicKind::Steps;
+    if is_stream && chosen.iter().any(|one| one.partition.0 > 0) {
+        let name = &args.topic;
+        let what = format!(
+            "is a stream of steps, not of events: thalweg steps tail {name} follows it; its records \
+             are the events of partition 0"
+        );
+        return Err(Failure::usage(name, what));
+    }
     if let Some(directory) = &args.data_dir {
         std::fs::create_dir_all(directory).about(directory.display().to_string())?;
     }

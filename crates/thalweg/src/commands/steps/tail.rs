@@ -36,12 +36,16 @@ pub fn run(args: &StepsTailArgs) -> Result<(), Failure> {
     let mut reader = stream.reader(options).about(&args.stream)?;
     let followed = follow(args, &mut reader, &interrupted);
     let released = reader.release(args.client.connection.timeout());
+    // The server takes requests in their order: with an answer to this one, it also has the release
+    // of a run's end, for which nobody waits.
+    let settled = stream.topic().refresh();
     drop(reader);
     if args.name.is_none() {
         forget(stream.topic(), &reader_name);
     }
     followed?;
-    released.about(&args.stream)
+    released.about(&args.stream)?;
+    settled.map(drop).about(&args.stream)
 }
 
 fn follow(
