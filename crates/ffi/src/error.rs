@@ -111,6 +111,7 @@ const SERVER_NAMES: &[(i32, &CStr)] = &[
     (166, c"invalid consumer"),
     (167, c"member fenced"),
     (168, c"lease expired"),
+    (170, c"run has ended"),
     (180, c"storage is full"),
     (181, c"storage failed"),
 ];
