@@ -147,7 +147,8 @@ def module(name: str, files: list[Path]) -> Iterator[str]:
 
 def types() -> Iterator[str]:
     yield "## Names of types\n\n| name | is |\n| --- | --- |\n"
-    for node in ast.parse((PACKAGE / "_thalweg.pyi").read_text()).body:
+    files = [PACKAGE / "_thalweg.pyi", PACKAGE / "steps.py"]
+    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text()))):
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias" and node.value is not None:
             value = node.value.value if isinstance(node.value, ast.Constant) else ast.unparse(node.value)
             yield f"| `{ast.unparse(node.target)}` | `{cell(str(value))}` |\n"

@@ -151,6 +151,7 @@ def test_spans_are_filled_in_place_and_may_be_kept(driver: thalweg.Driver, name:
                 array = s.span("E", (300, 500), "<f4")
                 array[...] = number
                 s.span("j", 5, ">i2", join=0)[:] = number
+                assert s.span("none", (0, 3), "f8", join=0).shape == (0, 3)
             kept.append(array)
             array[...] = 99
     with steps.Reader(driver, name, start="oldest") as reader:

@@ -35,7 +35,6 @@ __all__ = [
     "Requester",
     "DataView",
     "_StepWriter",
-    "_StepMemory",
     "_StepReader",
     "_StepView",
     "_StepStream",
@@ -1481,6 +1480,7 @@ _StepWanted: TypeAlias = tuple[int | None, list[tuple[int, int, int]] | None]
 
 @final
 class _StepWriter:
+    """A rank that writes steps, below `thalweg.steps.Writer`."""
     def __new__(
         cls,
         source: Driver | Topic,
@@ -1503,16 +1503,20 @@ class _StepWriter:
         retention: str | None,
     ) -> Self: ...
     @property
-    def run(self) -> int: ...
+    def run(self) -> int:
+        """The number of its run."""
     @property
-    def run_before(self) -> int: ...
+    def stream(self) -> str:
+        """The name of the stream."""
     @property
-    def stream(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
-    def step(self) -> int: ...
-    def begin(self) -> int: ...
-    def drop_step(self) -> None: ...
+    def closed(self) -> bool:
+        """Whether it is closed, or given up."""
+    def step(self) -> int:
+        """The step that is being written, or the next one."""
+    def begin(self) -> int:
+        """Begins a step: its number."""
+    def drop_step(self) -> None:
+        """Gives up the step that is begun."""
     def put(
         self,
         name: str,
@@ -1523,32 +1527,39 @@ class _StepWriter:
         extremes: bool,
         borrow: bool,
         /,
-    ) -> None: ...
-    def memory(self, bytes: int) -> _StepMemory: ...
+    ) -> None:
+        """Puts a block of bytes that lie in one piece: copied, or lent."""
+    def memory(self, bytes: int) -> memoryview:
+        """Memory of so many bytes for a block, as a `memoryview`."""
     def put_memory(
         self,
         name: str,
-        memory: _StepMemory,
+        memory: memoryview,
         dtype: str,
         belongs: _StepBelongs,
         count: list[int],
         extremes: bool,
         /,
-    ) -> None: ...
-    def put_value(self, name: str, dtype: str, value: bytes, local: bool, /) -> None: ...
-    def set_attribute(self, name: str, dtype: str, is_list: bool, value: bytes, /) -> None: ...
-    def attributes(self) -> list[_StepAttribute]: ...
-    def end(self, wait: str) -> tuple[int, str]: ...
-    def wait(self, wait: str, timeout: float | None, /) -> tuple[int, str]: ...
-    def close(self, timeout: float | None, /) -> None: ...
-    def give_up(self) -> None: ...
-
-@final
-class _StepMemory:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    ) -> None:
+        """Puts a block that is filled until the step is ended."""
+    def put_value(self, name: str, dtype: str, value: bytes, local: bool, /) -> None:
+        """Puts a value."""
+    def set_attribute(self, name: str, dtype: str, is_list: bool, value: bytes, /) -> None:
+        """Sets an attribute."""
+    def attributes(self) -> list[_StepAttribute]:
+        """All attributes as they are now: name, dtype, whether it is a list, and bytes."""
+    def end(self, wait: str) -> tuple[int, str]:
+        """Ends the step: its number, and why it was dropped, or an empty text."""
+    def wait(self, wait: str, timeout: float | None, /) -> tuple[int, str]:
+        """Waits for the step that was ended last."""
+    def close(self, timeout: float | None, /) -> None:
+        """Closes the run for this rank."""
+    def give_up(self) -> None:
+        """Lets go of the run without closing it."""
 
 @final
 class _StepReader:
+    """A rank that reads steps, below `thalweg.steps.Reader`."""
     def __new__(
         cls,
         source: Driver | Topic,
@@ -1564,42 +1575,65 @@ class _StepReader:
         open_timeout: float,
     ) -> Self: ...
     @property
-    def stream(self) -> str: ...
+    def stream(self) -> str:
+        """The name of the stream."""
     @property
-    def closed(self) -> bool: ...
-    def next(self, timeout: float | None, /) -> _StepView | int: ...
-    def release(self, timeout: float | None, /) -> None: ...
-    def position(self) -> list[int]: ...
-    def close(self) -> None: ...
+    def closed(self) -> bool:
+        """Whether it is closed."""
+    def next(self, timeout: float | None, /) -> _StepView | int:
+        """The next step, or the number of the run that has ended. Raises `Timeout`, `RunBroken`."""
+    def release(self, timeout: float | None, /) -> None:
+        """Releases the step that was given last, and waits until that is noted."""
+    def position(self) -> list[int]:
+        """Incarnation and offset of the last record, or an empty list."""
+    def close(self) -> None:
+        """Leaves. The step that was given last and is not released is given again."""
 
 @final
 class _StepView:
+    """A step, below `thalweg.steps.Step`."""
     @property
-    def run(self) -> int: ...
+    def run(self) -> int:
+        """The number of its run."""
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """Its number in the run."""
     @property
-    def writer(self) -> str: ...
+    def writer(self) -> str:
+        """The name of the writing program."""
     @property
-    def ranks(self) -> int: ...
+    def ranks(self) -> int:
+        """How many ranks have written it."""
     @property
-    def time(self) -> int: ...
+    def time(self) -> int:
+        """When it was committed, nanoseconds since 1970."""
     @property
-    def skipped(self) -> int: ...
+    def skipped(self) -> int:
+        """How many steps were passed over."""
     @property
-    def lost(self) -> int: ...
+    def lost(self) -> int:
+        """How many records retention has taken unread."""
     @property
-    def nbytes(self) -> int: ...
-    def attributes(self) -> list[_StepAttribute]: ...
-    def names(self) -> list[str]: ...
-    def variable(self, name: str) -> tuple[str, str, str, list[int], int]: ...
-    def blocks(self, name: str) -> list[tuple[int, list[int], list[int], bytes, bytes]]: ...
-    def extremes(self, name: str) -> tuple[bytes, bytes]: ...
-    def values(self, name: str) -> list[bytes]: ...
-    def get(self, wanted: Sequence[tuple[str, _StepWanted, _Buffer]]) -> list[int]: ...
+    def nbytes(self) -> int:
+        """Bytes of its parts."""
+    def attributes(self) -> list[_StepAttribute]:
+        """All attributes."""
+    def names(self) -> list[str]:
+        """The names of the variables."""
+    def variable(self, name: str) -> tuple[str, str, str, list[int], int]:
+        """A variable."""
+    def blocks(self, name: str) -> list[tuple[int, list[int], list[int], bytes, bytes]]:
+        """The blocks of a variable."""
+    def extremes(self, name: str) -> tuple[bytes, bytes]:
+        """Least and greatest element of a variable; no bytes if they are not known."""
+    def values(self, name: str) -> list[bytes]:
+        """The values of a variable that is one, or one of each rank."""
+    def get(self, wanted: Sequence[tuple[str, _StepWanted, _Buffer]]) -> list[int]:
+        """Reads selections into buffers, with one request: of each, how many elements are in no block."""
 
 @final
 class _StepStream:
+    """A stream, below `thalweg.steps.runs` and `open_dataset`."""
     def __new__(cls, source: Driver | Topic, stream: str | None, /) -> Self: ...
     def runs(
         self,
@@ -1609,9 +1643,12 @@ class _StepStream:
             list[int],
             tuple[int, int, int, int, int],
         ]
-    ]: ...
-    def steps(self, run: int) -> list[int]: ...
-    def step(self, run: int, step: int) -> _StepView: ...
+    ]:
+        """The runs that are stored."""
+    def steps(self, run: int) -> list[int]:
+        """The numbers of the steps of a run that are stored."""
+    def step(self, run: int, step: int) -> _StepView:
+        """A step that is stored."""
 
 def _unhex(digits: str, /) -> bytes:
     """`bytes.fromhex(digits)`, without white space and without the GIL while it lasts."""

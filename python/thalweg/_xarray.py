@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 
 
-class _Lazy(BackendArray):  # type: ignore[misc]
+class _Lazy(BackendArray):
     """An array of which boxes are read when they are asked for."""
 
     def __init__(

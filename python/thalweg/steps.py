@@ -5,11 +5,11 @@ variables; when all ranks have ended the step it is committed, and readers have 
 
     from thalweg import Driver, steps
 
-    with Driver() as driver, steps.Writer(driver, "sim/fields") as writer:
+    with Driver() as driver, steps.Writer(driver, "fields") as writer:
         with writer.step(attrs={"time": 0.1}) as step:
             step.put("E", field)
 
-    with Driver() as driver, steps.Reader(driver, "sim/fields", name="viewer") as reader:
+    with Driver() as driver, steps.Reader(driver, "fields", name="viewer") as reader:
         for step in reader:
             print(step.number, step["E"][100:200].mean())
 """
@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
-import struct
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType, TracebackType
@@ -28,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from thalweg import _arrays
+from thalweg import _steps
 from thalweg._thalweg import (
     Driver,
     Topic,
@@ -41,6 +39,13 @@ from thalweg.exceptions import InvalidArgument, OutOfRange, RunBroken, Timeout
 
 if TYPE_CHECKING:
     import xarray
+
+    _Array: TypeAlias = np.ndarray[Any, Any]
+    _One: TypeAlias = SupportsIndex | slice | EllipsisType
+    _Index: TypeAlias = _One | tuple[_One, ...]
+    _Start: TypeAlias = Literal["cursor", "oldest", "newest", "next", "open"] | tuple[Any, ...]
+    _Wait: TypeAlias = Literal["accepted", "committed"]
+    _Durability: TypeAlias = Literal["memory", "written", "synced"]
 
 __all__ = [
     "Block",
@@ -55,98 +60,6 @@ __all__ = [
     "runs",
 ]
 
-_Array: TypeAlias = np.ndarray[Any, Any]
-_One: TypeAlias = "SupportsIndex | slice | EllipsisType"
-_Index: TypeAlias = "_One | tuple[_One, ...]"
-_Start: TypeAlias = "Literal['cursor', 'oldest', 'newest', 'next', 'open'] | tuple[Any, ...]"
-_Wait: TypeAlias = Literal["accepted", "committed"]
-_Durability: TypeAlias = Literal["memory", "written", "synced"]
-
-_TEXT = "str"
-
-
-def _text_of(dtype: np.dtype[Any]) -> str:
-    """A dtype as streams write it."""
-    description = _arrays._description(dtype)
-    if isinstance(description, str):
-        return description
-    return json.dumps(description)
-
-
-def _dtype_of(text: str) -> np.dtype[Any]:
-    """The dtype that a stream's text is."""
-    return _arrays._dtype(json.loads(text) if text.startswith("[") else text)
-
-
-def _bytes_of(array: _Array) -> _Array:
-    """The memory of an array in one piece, as bytes."""
-    return array.reshape(-1).view(np.uint8)
-
-
-def _lengths(name: str, given: SupportsIndex | Sequence[SupportsIndex]) -> list[int]:
-    """Lengths or places: a number, or one each dimension."""
-    if isinstance(given, (Sequence, np.ndarray)):
-        numbers = [operator.index(number) for number in given]
-    else:
-        numbers = [operator.index(given)]
-    if any(number < 0 for number in numbers):
-        raise InvalidArgument(f"{name} is of numbers from 0, not {tuple(numbers)}")
-    return numbers
-
-
-# Attributes and values.
-
-
-def _packed(texts: Sequence[str]) -> bytes:
-    """Texts, each behind its length."""
-    parts = []
-    for text in texts:
-        encoded = text.encode()
-        parts += [struct.pack("<I", len(encoded)), encoded]
-    return b"".join(parts)
-
-
-def _unpacked(value: bytes) -> list[str]:
-    texts = []
-    at = 0
-    while at < len(value):
-        (length,) = struct.unpack_from("<I", value, at)
-        texts.append(value[at + 4 : at + 4 + length].decode())
-        at += 4 + length
-    return texts
-
-
-def _attribute(name: str, value: Any) -> tuple[str, str, bool, bytes]:
-    """An attribute as streams keep it: name, dtype, whether it is a list, and bytes."""
-    if isinstance(value, str):
-        return name, _TEXT, False, _packed([value])
-    if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value) and value:
-        return name, _TEXT, True, _packed(value)
-    array = np.asarray(value)
-    if array.ndim > 1 or array.dtype.hasobject:
-        raise InvalidArgument(
-            f"attribute {name!r}: a value is a number, a str, or a list of them, "
-            f"not {type(value).__name__} of {array.ndim} dimensions and dtype {array.dtype}"
-        )
-    if array.dtype.kind == "U":
-        return name, _TEXT, array.ndim == 1, _packed(np.atleast_1d(array).tolist())
-    return name, _text_of(array.dtype), array.ndim == 1, array.tobytes()
-
-
-def _attribute_value(dtype: str, is_list: bool, value: bytes) -> Any:
-    if dtype == _TEXT:
-        texts = _unpacked(value)
-        return texts if is_list else texts[0]
-    array = np.frombuffer(value, _dtype_of(dtype))
-    return array if is_list else _scalar(array[0])
-
-
-def _scalar(value: Any) -> Any:
-    """Python's own number where it says the same, else numpy's."""
-    if isinstance(value, (np.bool_, np.int64, np.float64, np.complex128)):
-        return value.item()
-    return value
-
 
 class _WriterAttributes(MutableMapping[str, Any]):
     """The attributes of a run, as they are set."""
@@ -155,13 +68,13 @@ class _WriterAttributes(MutableMapping[str, Any]):
         self._native = native
 
     def _all(self) -> dict[str, Any]:
-        return {name: _attribute_value(*rest) for name, *rest in self._native.attributes()}
+        return _steps.attribute_values(self._native.attributes())
 
     def __getitem__(self, name: str) -> Any:
         return self._all()[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._native.set_attribute(*_attribute(name, value))
+        self._native.set_attribute(*_steps.attribute(name, value))
 
     def __delitem__(self, name: str) -> None:
         raise InvalidArgument(f"attribute {name!r} stays as long as its run: set another value")
@@ -363,7 +276,7 @@ class StepInProgress:
             raise InvalidArgument(f'wait is "accepted" or "committed", not {wait!r}')
         self._native = writer._native
         # Refused here, before anything is put.
-        self._attrs = [_attribute(name, value) for name, value in attrs.items()]
+        self._attrs = [_steps.attribute(name, value) for name, value in attrs.items()]
         self._wait = wait
         self._number: int | None = None
         self._ended: StepEnded | None = None
@@ -410,13 +323,13 @@ class StepInProgress:
         type, kind or shape, a block outside of its array, Python objects.
         """
         block = np.asarray(array)
-        belongs = _belongs(name, block.shape, shape, start, join, local)
+        belongs = _steps.belongs_to(name, block.shape, shape, start, join, local)
         # Not `ascontiguousarray`, which makes one dimension of none.
         whole = np.asarray(block, order="C")
-        dtype = _text_of(block.dtype)
+        dtype = _steps.text_of(block.dtype)
         borrow = borrow or whole is not block
         self._native.put(
-            name, _bytes_of(whole), dtype, belongs, list(block.shape), extremes, borrow
+            name, _steps.bytes_of(whole), dtype, belongs, list(block.shape), extremes, borrow
         )
 
     def span(
@@ -435,9 +348,9 @@ class StepInProgress:
         the step's block is left, which is sent from where it is, over shared memory without a copy.
         What it holds at first is undefined. The other arguments and errors are those of `put`."""
         kind = np.dtype(dtype)
-        count = _lengths("block_shape", block_shape)
-        belongs = _belongs(name, tuple(count), shape, start, join, local)
-        text = _text_of(kind)
+        count = _steps.lengths("block_shape", block_shape)
+        belongs = _steps.belongs_to(name, tuple(count), shape, start, join, local)
+        text = _steps.text_of(kind)
         memory = self._native.memory(math.prod(count) * kind.itemsize)
         self._native.put_memory(name, memory, text, belongs, count, extremes)
         return np.ndarray(tuple(count), kind, memory)
@@ -447,7 +360,7 @@ class StepInProgress:
         the lowest rank's counting; with `local` each rank has its own, and readers have an array
         of them. Raises `InvalidArgument` as `put` does."""
         if isinstance(value, str):
-            self._native.put_value(name, _TEXT, value.encode(), local)
+            self._native.put_value(name, _steps.TEXT, value.encode(), local)
             return
         array = np.asarray(value)
         if array.ndim != 0:
@@ -455,7 +368,7 @@ class StepInProgress:
                 f"variable {name!r}: a value is one element, not an array of shape {array.shape}, "
                 f"which is for put"
             )
-        self._native.put_value(name, _text_of(array.dtype), array.tobytes(), local)
+        self._native.put_value(name, _steps.text_of(array.dtype), array.tobytes(), local)
 
     def __enter__(self) -> Self:
         if self._number is not None:
@@ -481,37 +394,6 @@ class StepInProgress:
 
     def __repr__(self) -> str:
         return f"StepInProgress({self._native.stream!r}, step {self._number})"
-
-
-def _belongs(
-    name: str,
-    block: tuple[int, ...],
-    shape: SupportsIndex | Sequence[SupportsIndex] | None,
-    start: SupportsIndex | Sequence[SupportsIndex] | None,
-    join: int | None,
-    local: bool,
-) -> tuple[list[int], list[int]] | int | None:
-    """Where a block belongs, as the native writer takes it: shape and start, the dimension along
-    which blocks are joined, or None of a local one."""
-    ways = [join is not None, local, shape is not None or start is not None]
-    if sum(ways) > 1:
-        raise InvalidArgument(
-            f"variable {name!r}: a block has its place in a shape, or is joined, or is local"
-        )
-    if join is not None:
-        dimension = operator.index(join)
-        if not -len(block) <= dimension < len(block):
-            raise InvalidArgument(
-                f"variable {name!r}: join={join}, but the block has {len(block)} dimensions"
-            )
-        return dimension % len(block)
-    if local:
-        return None
-    if start is not None and shape is None:
-        raise InvalidArgument(f"variable {name!r}: start is a place in a shape, which is missing")
-    whole = list(block) if shape is None else _lengths("shape", shape)
-    place = [0] * len(whole) if start is None else _lengths("start", start)
-    return whole, place
 
 
 # Reading.
@@ -708,7 +590,7 @@ class Step(Mapping[str, "Variable"]):
     def attrs(self) -> Mapping[str, Any]:
         """All attributes of the run, as they are at this step. Lists of numbers are arrays."""
         if self._attrs is None:
-            self._attrs = {n: _attribute_value(*rest) for n, *rest in self._native.attributes()}
+            self._attrs = _steps.attribute_values(self._native.attributes())
         return self._attrs
 
     def get_many(
@@ -733,7 +615,7 @@ class Step(Mapping[str, "Variable"]):
         if unknown := given.keys() - wanted.keys():
             raise InvalidArgument(f"out has {sorted(unknown)}, of which nothing is wanted")
         gets = [self[name]._get(index, given.get(name)) for name, index in wanted.items()]
-        _read(self._native, gets)
+        _steps.read(self._native, gets)
         return {get.variable: get.result() for get in gets}
 
     def release(self, timeout: float | None = None) -> None:
@@ -817,7 +699,7 @@ class Variable:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of its elements, as it was put. Text of any length is of Python objects."""
-        return np.dtype(object) if self._text == _TEXT else _dtype_of(self._text)
+        return np.dtype(object) if self._text == _steps.TEXT else _steps.dtype_of(self._text)
 
     @property
     def blocks(self) -> list[Block]:
@@ -828,18 +710,18 @@ class Variable:
     @property
     def min(self) -> Any:
         """Its least element, or None if that is not known. Nothing is read."""
-        return _extreme(self._text, self._native.extremes(self._name)[0])
+        return _steps.extreme(self._text, self._native.extremes(self._name)[0])
 
     @property
     def max(self) -> Any:
         """Its greatest element, or None if that is not known. Nothing is read."""
-        return _extreme(self._text, self._native.extremes(self._name)[1])
+        return _steps.extreme(self._text, self._native.extremes(self._name)[1])
 
     def read(self, index: _Index = ..., *, out: _Array | None = None) -> Any:
         """As `variable[index]`, into `out` if that is given: an array of the right shape and dtype,
         whose elements that nobody has put stay what they were. Raises as `Step.get_many`."""
         get = self._get(index, out)
-        _read(self._native, [get])
+        _steps.read(self._native, [get])
         return get.result()
 
     def __getitem__(self, index: _Index) -> Any:
@@ -856,7 +738,7 @@ class Variable:
         array = np.asarray(self.read())
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def _get(self, index: _Index, out: _Array | None) -> _Get:
+    def _get(self, index: _Index, out: _Array | None) -> _steps.Get:
         if self._kind == "local":
             if index is not ... or self._count != 1:
                 raise IndexError(
@@ -864,8 +746,8 @@ class Variable:
                     f"themselves, .blocks[i][...] reads one"
                 )
             block = self.blocks[0]
-            return _Get(self, 0, block.shape, index, out)
-        return _Get(self, None, self._shape, index, out)
+            return _steps.Get(self, 0, block.shape, index, out)
+        return _steps.Get(self, None, self._shape, index, out)
 
     def __repr__(self) -> str:
         return f"Variable({self._name!r}, {self._kind}, shape {self._shape}, {self.dtype})"
@@ -911,17 +793,17 @@ class Block:
     @property
     def min(self) -> Any:
         """Its least element, or None if that is not known."""
-        return _extreme(self._variable._text, self._least)
+        return _steps.extreme(self._variable._text, self._least)
 
     @property
     def max(self) -> Any:
         """Its greatest element, or None if that is not known."""
-        return _extreme(self._variable._text, self._greatest)
+        return _steps.extreme(self._variable._text, self._greatest)
 
     def read(self, index: _Index = ..., *, out: _Array | None = None) -> Any:
         """As `Variable.read`."""
-        get = _Get(self._variable, self._index, self._shape, index, out)
-        _read(self._variable._native, [get])
+        get = _steps.Get(self._variable, self._index, self._shape, index, out)
+        _steps.read(self._variable._native, [get])
         return get.result()
 
     def __getitem__(self, index: _Index) -> Any:
@@ -929,124 +811,6 @@ class Block:
 
     def __repr__(self) -> str:
         return f"Block(rank {self.rank}, start {self.start}, shape {self.shape})"
-
-
-def _extreme(text: str, value: bytes) -> Any:
-    return np.frombuffer(value, _dtype_of(text))[0] if value else None
-
-
-class _Get:
-    """A selection that is to be read: into new memory, that of `out`, or beside it."""
-
-    def __init__(
-        self,
-        variable: Variable,
-        block: int | None,
-        shape: tuple[int, ...],
-        index: _Index,
-        out: _Array | None,
-    ) -> None:
-        self.variable = variable.name
-        self._texts = variable._text == _TEXT
-        along, dropped = _along(variable.name, shape, index)
-        self.result_shape = tuple(n for at, (_, n, _) in enumerate(along) if at not in dropped)
-        self._out = out
-        self._along = along
-        self.wanted: tuple[int | None, list[tuple[int, int, int]] | None] = (block, along)
-        if variable.kind == "value":
-            self.wanted = (None, None)
-        if self._texts:
-            if out is not None:
-                raise InvalidArgument(f"variable {self.variable!r} is text, which has no buffer")
-            return
-        dtype = variable.dtype
-        if out is None:
-            self._array: _Array = np.zeros(self.result_shape, dtype)
-        else:
-            if not isinstance(out, np.ndarray) or not out.flags.writeable:
-                raise InvalidArgument(f"variable {self.variable!r}: out is a writable array")
-            if out.shape != self.result_shape or out.dtype != dtype:
-                raise InvalidArgument(
-                    f"variable {self.variable!r}: out has shape {out.shape} and dtype {out.dtype}, "
-                    f"what is read has shape {self.result_shape} and dtype {dtype}"
-                )
-            self._array = out if out.flags.c_contiguous else np.array(out, order="C")
-
-    @property
-    def buffer(self) -> _Array | None:
-        return None if self._texts else _bytes_of(self._array)
-
-    def texts(self, values: Sequence[bytes]) -> None:
-        texts = np.array([value.decode() for value in values], object)
-        if not self._along:
-            self._array = texts[0] if len(texts) else None
-            return
-        ((start, count, step),) = self._along
-        self._array = texts[start : start + count * step : step]
-        if not self.result_shape:
-            self._array = self._array[0]
-
-    def result(self) -> Any:
-        if self._texts:
-            return self._array
-        if self._out is None:
-            return self._array if self.result_shape else self._array[()]
-        if self._out is not self._array:
-            self._out[...] = self._array
-        return self._out
-
-
-def _read(native: _StepView, gets: Sequence[_Get]) -> None:
-    wanted = []
-    for get in gets:
-        buffer = get.buffer
-        if buffer is None:
-            get.texts(native.values(get.variable))
-        else:
-            wanted.append((get.variable, get.wanted, buffer))
-    if wanted:
-        native.get(wanted)
-
-
-def _along(
-    name: str, shape: tuple[int, ...], index: _Index
-) -> tuple[list[tuple[int, int, int]], set[int]]:
-    """Start, count and step along each dimension, and the dimensions that an integer takes away."""
-    given = list(index) if isinstance(index, tuple) else [index]
-    if sum(one is ... for one in given) > 1:
-        raise IndexError("an index has one `...` at most")
-    if not any(one is ... for one in given):
-        given.append(...)
-    if len(given) - 1 > len(shape):
-        raise IndexError(
-            f"variable {name!r} has {len(shape)} dimensions, and {len(given) - 1} were indexed"
-        )
-    at = next(place for place, one in enumerate(given) if one is ...)
-    given[at : at + 1] = [slice(None)] * (len(shape) - len(given) + 1)
-    along, dropped = [], set()
-    for dimension, (one, length) in enumerate(zip(given, shape, strict=True)):
-        if isinstance(one, slice):
-            if one.step is not None and operator.index(one.step) < 1:
-                raise IndexError(
-                    f"variable {name!r}, dimension {dimension}: slices have positive steps here; "
-                    f"reverse what was read"
-                )
-            start, stop, step = one.indices(length)
-            along.append((start, len(range(start, stop, step)), step))
-            continue
-        if isinstance(one, (bool, np.bool_)) or not hasattr(one, "__index__"):
-            raise IndexError(
-                f"variable {name!r} is indexed by integers, slices and `...`, not by {one!r}; "
-                f"read a box and index that"
-            )
-        place = operator.index(one)  # type: ignore[arg-type]
-        if not -length <= place < length:
-            raise IndexError(
-                f"variable {name!r}: index {place} of dimension {dimension}, which is {length} long"
-            )
-        along.append((place % length, 1, 1))
-        dropped.add(dimension)
-    return along, dropped
 
 
 # What is stored.

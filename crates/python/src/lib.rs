@@ -68,7 +68,6 @@ fn _thalweg(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<requester::Requester>()?;
     module.add_class::<view::DataView>()?;
     module.add_class::<steps::StepWriter>()?;
-    module.add_class::<steps::StepMemory>()?;
     module.add_class::<steps::StepReader>()?;
     module.add_class::<steps::StepView>()?;
     module.add_class::<steps::StepStream>()?;

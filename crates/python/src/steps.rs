@@ -9,7 +9,6 @@ mod stream;
 mod view;
 mod writer;
 
-pub use memory::StepMemory;
 pub use reader::StepReader;
 pub use stream::StepStream;
 pub use view::StepView;

@@ -17,7 +17,6 @@ pub struct StepWriter {
     /// Keeps the connection while the writer is in use.
     connection: Arc<Connection>,
     run: u64,
-    run_before: u64,
     stream: String,
 }
 
@@ -109,7 +108,6 @@ impl StepWriter {
         })?;
         Ok(Self {
             run: writer.run().0,
-            run_before: writer.run_before().0,
             writer: Slot::new(writer),
             connection,
             stream,
@@ -120,12 +118,6 @@ impl StepWriter {
     #[getter]
     fn run(&self) -> u64 {
         self.run
-    }
-
-    /// The number of the run before; 0 if there is none.
-    #[getter]
-    fn run_before(&self) -> u64 {
-        self.run_before
     }
 
     /// The name of the stream.
@@ -192,9 +184,10 @@ impl StepWriter {
         outcome
     }
 
-    /// Memory of so many bytes for a block.
-    fn memory(&self, py: Python<'_>, bytes: usize) -> StepMemory {
-        py.detach(|| StepMemory::new(self.connection.driver(), bytes))
+    /// Memory of so many bytes for a block, as a `memoryview`.
+    fn memory<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<Bound<'py, PyAny>> {
+        let memory = py.detach(|| StepMemory::new(self.connection.driver(), bytes));
+        lend::view_of(Bound::new(py, memory)?.as_any())
     }
 
     /// Puts a block that is filled until the step is ended.
@@ -204,7 +197,7 @@ impl StepWriter {
         &self,
         py: Python<'_>,
         name: &str,
-        memory: &StepMemory,
+        memory: &Bound<'_, PyAny>,
         dtype: &str,
         belongs: Option<Belongs>,
         count: Vec<u64>,
@@ -218,7 +211,8 @@ impl StepWriter {
             count: &count,
             with_extremes: extremes,
         };
-        let data = memory.bytes();
+        let shown = memory.getattr("obj")?;
+        let data = shown.cast::<StepMemory>()?.get().bytes();
         self.writer
             .with(py, |writer| writer.put_filled_later(&put, data))
     }
