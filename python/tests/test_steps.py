@@ -423,6 +423,35 @@ def test_a_queue_that_is_full_discards_steps(driver: thalweg.Driver, name: str) 
         steps.Writer(driver, name, queue=0)
 
 
+def test_a_step_that_has_no_room_in_time_is_not_lost(driver: thalweg.Driver, name: str) -> None:
+    steps.Writer(driver, name).close()
+    with steps.Reader(driver, name, start="next") as reader:
+        with steps.Writer(driver, name, queue=1, timeout=0.2) as writer:
+            with writer.step(wait="committed") as s:
+                s.value("n", 0)
+            with pytest.raises(thalweg.Timeout), writer.step() as s:
+                s.value("n", 1)
+            with pytest.raises(thalweg.InvalidArgument), writer.step():
+                pass
+            next(reader).release()
+            assert writer.wait() == steps.StepEnded(1, None)
+        assert next(reader)["n"][...] == 1
+
+
+def test_a_reader_is_closed_by_another_thread(driver: thalweg.Driver, name: str) -> None:
+    steps.Writer(driver, name).close()
+    reader = steps.Reader(driver, name, start="next")
+    found: list[steps.Step] = []
+    thread = threading.Thread(target=lambda: found.extend(reader))
+    thread.start()
+    reader.close()
+    thread.join()
+    assert reader.closed and found == [] and list(reader) == []
+    waiting = steps.Reader(driver, name, name="main", start="next")
+    threading.Timer(0.05, waiting.close).start()
+    assert list(waiting) == []
+
+
 def test_wrong_arguments_are_refused(driver: thalweg.Driver, topic: thalweg.Topic) -> None:
     with pytest.raises(thalweg.InvalidArgument):
         steps.Writer(topic)
@@ -567,13 +596,21 @@ def test_a_step_as_a_dataset(driver: thalweg.Driver, name: str) -> None:
 def test_a_child_after_fork_is_told(driver: thalweg.Driver, name: str, tmp_path: Path) -> None:
     import os
 
-    writer = steps.Writer(driver, name)
+    writer = steps.Writer(driver, name, session_timeout=0.1)
+    reader = steps.Reader(driver, name, session_timeout=0.1)
     child = os.fork()
     if child == 0:
         try:
             writer.step().__enter__()
         except thalweg.Forked:
+            # What it lets go of is the parent's.
+            del writer, reader
             os._exit(0)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    writer.close()
+    with pytest.raises(thalweg.Timeout):
+        reader.next(0.3)
+    with writer, writer.step() as s:
+        s.value("n", 1)
+    with reader:
+        assert [step["n"][...] for step in reader] == [1]

@@ -1586,8 +1586,10 @@ class _StepReader:
         """Releases the step that was given last, and waits until that is noted."""
     def position(self) -> list[int]:
         """Incarnation and offset of the last record, or an empty list."""
-    def close(self) -> None:
-        """Leaves. The step that was given last and is not released is given again."""
+    def close(self, timeout: float | None, /) -> None:
+        """Leaves. The step that was given last is released up to the timeout, or, without one, is
+        given again.
+        """
 
 @final
 class _StepView:

@@ -35,7 +35,7 @@ from thalweg._thalweg import (
     _StepView,
     _StepWriter,
 )
-from thalweg.exceptions import InvalidArgument, OutOfRange, RunBroken, Timeout
+from thalweg.exceptions import Closed, InvalidArgument, OutOfRange, RunBroken, Timeout
 
 if TYPE_CHECKING:
     import xarray
@@ -230,15 +230,15 @@ class Writer:
 
         - `attrs`: attributes of the run from this step on; see `attrs`.
 
-        The block's end raises `Timeout`, whose step is not lost: `wait` goes on waiting, or, if
-        there was no room, the next step's begin says so; `RunBroken` if another rank is gone or
+        The block's end raises `Timeout`, whose step is not lost: `wait` goes on with it; `RunBroken` if another rank is gone or
         another life of this one has taken its place.
         """
         return StepInProgress(self, attrs or {}, wait)
 
     def wait(self, timeout: float | None = None, *, wait: _Wait = "committed") -> StepEnded:
         """Waits until the step that was ended last is committed, or accepted; up to `timeout`
-        seconds, None being the writer's `timeout`. Raises as the end of a step does."""
+        seconds, None being the writer's `timeout`, which counts in any case for a step that has
+        come to no room yet. Raises as the end of a step does."""
         number, discarded = self._native.wait(wait, timeout)
         return StepEnded(number, discarded or None)
 
@@ -501,21 +501,20 @@ class Reader:
         return self
 
     def __next__(self) -> Step:
-        step = self.next()
+        try:
+            step = self.next()
+        except Closed:
+            # Another thread closed it while this one waited, or before.
+            step = None
         if step is None:
             raise StopIteration
         return step
 
-    def close(self, *, release: bool = True) -> None:
-        """Leaves the stream; releases the step that was given last, unless `release` is False: then
-        it is given again to whoever comes under the name. Does nothing the second time."""
-        if self.closed:
-            return
-        try:
-            if release:
-                self._native.release(None)
-        finally:
-            self._native.close()
+    def close(self, *, release: bool = True, timeout: float = 120.0) -> None:
+        """Leaves the stream; another thread that waits for a step is given none. Releases the step
+        that was given last, up to `timeout` seconds, unless `release` is False: then it is given
+        again to whoever comes under the name. Does nothing the second time."""
+        self._native.close(timeout if release else None)
 
     def __enter__(self) -> Self:
         return self

@@ -557,6 +557,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether a step is ended that has come to no room yet: [`Writer::end_step`] goes on with it.
+    pub fn is_ending(&self) -> bool {
+        self.sealed.is_some()
+    }
+
     /// Whether [`Writer::close`] has come to its end.
     pub fn is_closed(&self) -> bool {
         self.is_closed

@@ -12,10 +12,10 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use step::{Next, Reader, ReaderOptions};
+use step::{Next, Reader, ReaderOptions, StepError};
 
 /// So long one request for the next step may wait.
-const SLICE: Duration = Duration::from_secs(5);
+const SLICE: Duration = Duration::from_secs(1);
 
 /// A rank that reads steps, below `thalweg.steps.Reader`.
 #[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "_StepReader")]
@@ -158,11 +158,7 @@ impl StepReader {
     #[pyo3(signature = (timeout, /))]
     fn release(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
-        self.reader.call(py, move |held, _| {
-            held.reader.release(timeout)?;
-            held.current = None;
-            Ok(())
-        })
+        self.reader.call(py, move |held, _| held.release(timeout))
     }
 
     /// Incarnation and offset of the last record, or an empty list.
@@ -172,10 +168,30 @@ impl StepReader {
         Ok(position.map(numbers).unwrap_or_default())
     }
 
-    /// Leaves. The step that was given last and is not released is given again.
-    fn close(&self, py: Python<'_>) {
-        let held = self.reader.close();
-        py.detach(|| drop(held));
+    /// Leaves. The step that was given last is released up to the timeout, or, without one, is
+    /// given again.
+    #[pyo3(signature = (timeout, /))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = wait::seconds("timeout", timeout)?;
+        // While a call waits for the next step, the one before is released already.
+        let Some(mut held) = self.reader.close() else {
+            return Ok(());
+        };
+        interruptible(py, move || match timeout {
+            Some(timeout) => held.release(timeout),
+            None => Ok(()),
+        })
+    }
+}
+
+impl Held {
+    /// Releases the step that was given last, if the program has seen it.
+    fn release(&mut self, timeout: Duration) -> Result<(), StepError> {
+        if self.came.is_none() {
+            self.reader.release(timeout)?;
+        }
+        self.current = None;
+        Ok(())
     }
 }
 

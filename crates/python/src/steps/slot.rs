@@ -161,7 +161,7 @@ fn waiting<T: Send + 'static, R: Send + 'static>(
 ) -> PyResult<R> {
     let inner = Arc::clone(inner);
     if !is_main_thread() {
-        let outcome = py.detach(move || work(&inner.is_closed));
+        let outcome = py.detach(|| work(&inner.is_closed));
         lend::release_returned(py);
         return Ok(outcome);
     }
@@ -211,6 +211,7 @@ fn on_another_thread<R: Send + 'static>(
                 }
                 if is_closed.load(Ordering::Relaxed) {
                     stop.store(true, Ordering::Relaxed);
+                    return Err(error::new(py, "Closed", "it was closed meanwhile".into()));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -224,6 +225,11 @@ fn on_another_thread<R: Send + 'static>(
 
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
-        self.inner.is_closed.store(true, Ordering::Relaxed);
+        if self.generation == memory::fork::generation() {
+            self.inner.is_closed.store(true, Ordering::Relaxed);
+        } else {
+            // It is the parent's: here nothing of it is ended.
+            std::mem::forget(Arc::clone(&self.inner));
+        }
     }
 }

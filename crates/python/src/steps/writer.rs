@@ -276,6 +276,9 @@ impl StepWriter {
         let wait = wait_for(py, wait)?;
         let timeout = wait::seconds("timeout", timeout)?;
         let ended = self.writer.call(py, move |writer, _| {
+            if writer.is_ending() {
+                return writer.end_step(wait);
+            }
             let timeout = timeout.unwrap_or(writer.options().timeout);
             writer.wait(wait, timeout)
         })?;
