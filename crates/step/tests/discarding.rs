@@ -30,6 +30,8 @@ fn a_full_queue_holds_its_writers_and_names_who_is_behind() {
     told("slow analysis", || writer.end_step(Wait::Begun));
     // The step is not lost: it waits to be ended.
     assert!(matches!(writer.begin_step(), Err(StepError::Invalid(_))));
+    assert!(matches!(writer.drop_step(), Err(StepError::Invalid(_))));
+    assert!(writer.is_ending());
     let first = next_step(&mut slow);
     check_step(&first, 0);
     first.release(WATCHDOG).unwrap();

@@ -85,6 +85,27 @@ fn a_name_goes_on_behind_what_all_ranks_released() {
 }
 
 #[test]
+fn a_step_that_is_left_unread_is_given_again() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    for _ in 0..2 {
+        write_step(&mut writer, Wait::Committed).unwrap();
+    }
+    {
+        let mut reader = stream.reader(reading("one")).unwrap();
+        check_step(&next_step(&mut reader), 0);
+        let step = next_step(&mut reader);
+        check_step(&step, 1);
+        step.leave_unread();
+        drop(step);
+        reader.release(WATCHDOG).unwrap();
+    }
+    let mut again = stream.reader(reading("one")).unwrap();
+    check_step(&next_step(&mut again), 1);
+}
+
+#[test]
 fn latest_gives_the_newest_step_and_counts_the_others() {
     let rig = Rig::new();
     let stream = rig.stream();

@@ -285,6 +285,43 @@ fn a_step_is_used_in_order() {
 }
 
 #[test]
+fn a_step_that_is_given_up_leaves_nothing() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    writer.drop_step().unwrap();
+    let double = double();
+    let put = Put {
+        name: "B",
+        dtype: &double,
+        place: Place::Local,
+        count: &[2],
+        with_extremes: true,
+    };
+    writer.begin_step().unwrap();
+    writer.put(&put, &[0; 16]).unwrap();
+    writer.drop_step().unwrap();
+    assert!(matches!(
+        writer.end_step(Wait::Accepted),
+        Err(StepError::Invalid(_))
+    ));
+    // The next one has its number. Lent memory of another length is refused.
+    assert_eq!(writer.begin_step().unwrap(), Step(0));
+    let lent = bytes_of(&[3.0, -1.0]);
+    assert!(writer.put_filled_later(&put, vec![0; 15].into()).is_err());
+    let named = Put { name: "C", ..put };
+    writer.put_filled_later(&named, lent.into()).unwrap();
+    writer.end_step(Wait::Committed).unwrap();
+    let step = next_step(&mut stream.reader(reading("one")).unwrap());
+    assert_eq!(step.names().collect::<Vec<_>>(), ["C"]);
+    let array = step.get("C", &Selection::Block(0)).unwrap();
+    assert_eq!(floats_of(&array.data), [3.0, -1.0]);
+    let extremes = step.extremes("C").unwrap().unwrap();
+    assert_eq!(floats_of(&extremes.min), [-1.0]);
+    assert_eq!(floats_of(&extremes.max), [3.0]);
+}
+
+#[test]
 fn large_blocks_come_back_whole_and_their_memory_is_used_again() {
     let rig = Rig::new();
     let stream = rig.stream();
