@@ -499,7 +499,7 @@ def write():
         with writer.step() as s: pass
 wait_in(write)
 """,
-    "close": "wait_in(writer.close)",
+    "close": "pause(); wait_in(writer.close)",
     "get": """
 alone = steps.Writer(driver, 'alone')
 with alone.step(wait='committed') as s:

@@ -47,7 +47,8 @@ impl BlockMemory {
         }
     }
 
-    fn take(&self, bytes: usize) -> Allocation {
+    /// So many bytes, whose content is undefined.
+    pub fn take(&self, bytes: usize) -> Allocation {
         if let Some(memory) = self.driver.try_alloc_buffer(bytes) {
             return memory;
         }

@@ -11,7 +11,7 @@ use client::{
     BatchPolicy, ClientError, Durability, Event, Pending, Position, Producer, ProducerOptions,
     PushFuture, TopicHandle,
 };
-use memory::Deadline;
+use memory::{Allocation, Deadline};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
@@ -387,6 +387,14 @@ impl Writer {
         let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
         let value = Bytes::copy_from_slice(value);
         Ok(open.staging.put_value(name, kind, dtype, value)?)
+    }
+
+    /// Memory for a block that is made outside of the writer and then put by
+    /// [`Writer::put_owned`] or [`Writer::put_filled_later`]; over shared memory the server reads it
+    /// where it is. It is used again for later steps when nobody has it any more. Its content is
+    /// undefined.
+    pub fn allocate(&self, bytes: usize) -> Allocation {
+        self.memory.take(bytes)
     }
 
     /// Memory for a block, to be filled by [`Writer::span_mut`] until the step is ended: over

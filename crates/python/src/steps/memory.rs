@@ -1,7 +1,6 @@
 //! Memory of a block that is made in place.
 
 use bytes::Bytes;
-use client::Driver;
 use memory::Allocation;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -42,8 +41,7 @@ impl AsRef<[u8]> for Owner {
 }
 
 impl StepMemory {
-    pub fn new(driver: &Driver, bytes: usize) -> Self {
-        let mut allocation = driver.alloc_buffer(bytes);
+    pub fn new(mut allocation: Allocation) -> Self {
         let memory = allocation.as_mut();
         Self(Arc::new(Shared {
             start: memory.as_mut_ptr(),

@@ -15,7 +15,7 @@ use step::{AttributeValue, Place, Put, ShapeKind, Wait, WhenFull, Writer, Writer
 pub struct StepWriter {
     writer: Slot<Writer>,
     /// Keeps the connection while the writer is in use.
-    connection: Arc<Connection>,
+    _connection: Arc<Connection>,
     run: u64,
     stream: String,
 }
@@ -109,7 +109,7 @@ impl StepWriter {
         Ok(Self {
             run: writer.run().0,
             writer: Slot::new(writer),
-            connection,
+            _connection: connection,
             stream,
         })
     }
@@ -186,8 +186,8 @@ impl StepWriter {
 
     /// Memory of so many bytes for a block, as a `memoryview`.
     fn memory<'py>(&self, py: Python<'py>, bytes: usize) -> PyResult<Bound<'py, PyAny>> {
-        let memory = py.detach(|| StepMemory::new(self.connection.driver(), bytes));
-        lend::view_of(Bound::new(py, memory)?.as_any())
+        let memory = self.writer.with(py, |writer| Ok(writer.allocate(bytes)))?;
+        lend::view_of(Bound::new(py, StepMemory::new(memory))?.as_any())
     }
 
     /// Puts a block that is filled until the step is ended.
