@@ -361,6 +361,15 @@ def test_a_step_is_given_again_whose_reader_failed(driver: thalweg.Driver, name:
     with steps.Reader(driver, name, name="r") as reader:
         assert next(reader).number == 3
         assert reader.next() is None
+    reader = steps.Reader(driver, name, name="early", start="oldest")
+    early = next(reader)
+    early.release()
+    step = next(reader)
+    early.release()
+    reader.close(release=False)
+    step.release()
+    with steps.Reader(driver, name, name="early") as reader:
+        assert [step.number for step in reader] == [1, 2, 3]
     with steps.Reader(driver, name, name="other", start=position) as reader:
         assert next(reader).number == 3
         next(reader, None)
@@ -492,6 +501,17 @@ INTERRUPTED = {
     "committed": """
 with writer.step() as s: pass
 wait_in(writer.wait)
+""",
+    "interrupted and again": """
+try:
+    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with writer.step(wait='committed') as s: pass
+except KeyboardInterrupt:
+    other = steps.Writer(driver, 's', rank=1, ranks=2, writer='two')
+    with other.step() as s: pass
+    writer.wait()
+    with writer.step() as s: pass
+    wait_in(writer.wait)
 """,
     "third step": """
 def write():

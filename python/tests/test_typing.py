@@ -10,6 +10,7 @@ GOOD = """
 import asyncio
 import numpy as np
 import thalweg
+from thalweg import steps
 
 def select(metadata: dict[str, int], data: thalweg.DataView) -> thalweg.DataView | None:
     return data.rows((4, 5), np.float32, slice(0, 2))
@@ -39,6 +40,17 @@ with thalweg.Driver("thalweg.json") as driver:
             drained.acknowledge()
     with topic.read(start=3, end={0: 5}, partitions=[0]) as reader:
         sizes: list[int] = [read.data_size for read in reader]
+    with steps.Writer(driver, "fields", rank=0, ranks=2, queue=3) as writer:
+        with writer.step(attrs={"time": 0.1}, wait="committed") as step:
+            step.put("E", np.zeros((2, 3)), shape=(4, 3), start=(2, 0))
+            step.span("B", (2, 3), "f4", join=0)[...] = 1
+        ended: int = step.ended.number
+        writer.attrs["unit"] = "V/m"
+    with steps.Reader(driver, "fields", start=("run", 2)) as of_steps:
+        for seen in of_steps:
+            shape: tuple[int, ...] = seen["E"].shape
+            got = seen.get_many({"E": np.s_[0:2, ..., 1], "B": ...}, out={"B": np.zeros((2, 3))})
+            print(got["E"], seen["E"][0], seen.attrs["time"])
     with topic.requester(data=False) as requester:
         asked: thalweg.Future[thalweg.Event] = requester.request({"x": 1}, key="k", timeout=3)
         size = asked.result().data_size

@@ -1582,8 +1582,8 @@ class _StepReader:
         """Whether it is closed."""
     def next(self, timeout: float | None, /) -> _StepView | int:
         """The next step, or the number of the run that has ended. Raises `Timeout`, `RunBroken`."""
-    def release(self, timeout: float | None, /) -> None:
-        """Releases the step that was given last, and waits until that is noted."""
+    def release(self, step: _StepView, timeout: float | None, /) -> None:
+        """Releases a step, if it is the one that was given last, and waits until that is noted."""
     def position(self) -> list[int]:
         """Incarnation and offset of the last record, or an empty list."""
     def close(self, timeout: float | None, /) -> None:

@@ -622,8 +622,7 @@ class Step(Mapping[str, "Variable"]):
         it the next step's coming says so. Of a step that is not a reader's last one it does
         nothing."""
         if self._reader is not None and not self._reader.closed:
-            self._reader.release(timeout)
-            self._reader = None
+            self._reader.release(self._native, timeout)
 
     def to_xarray(self) -> xarray.Dataset:
         """The step as an `xarray.Dataset`: nothing is read before it is used. Attributes are those of

@@ -154,11 +154,15 @@ impl StepReader {
         }
     }
 
-    /// Releases the step that was given last, and waits until that is noted.
-    #[pyo3(signature = (timeout, /))]
-    fn release(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    /// Releases a step, if it is the one that was given last, and waits until that is noted.
+    #[pyo3(signature = (step, timeout, /))]
+    fn release(&self, py: Python<'_>, step: &StepView, timeout: Option<f64>) -> PyResult<()> {
         let timeout = wait::seconds("timeout", timeout)?.unwrap_or(wait::FOREVER);
-        self.reader.call(py, move |held, _| held.release(timeout))
+        let step = step.shared();
+        self.reader.call(py, move |held, _| match &held.current {
+            Some(current) if Arc::ptr_eq(current, &step) => held.release(timeout),
+            _ => Ok(()),
+        })
     }
 
     /// Incarnation and offset of the last record, or an empty list.

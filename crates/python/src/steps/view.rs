@@ -45,6 +45,10 @@ impl StepView {
     pub fn new(view: Arc<step::StepView>) -> Self {
         Self(view)
     }
+
+    pub fn shared(&self) -> Arc<step::StepView> {
+        Arc::clone(&self.0)
+    }
 }
 
 #[pymethods]

@@ -6,9 +6,17 @@ use super::slot::{Slot, interruptible};
 use super::{invalid, raise};
 use crate::connection::Connection;
 use crate::{error, lend, wait};
+use ::memory::Deadline;
 use pyo3::prelude::*;
 use std::sync::Arc;
-use step::{AttributeValue, Place, Put, ShapeKind, Wait, WhenFull, Writer, WriterOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use step::{
+    AttributeValue, Place, Put, ShapeKind, StepError, Wait, WhenFull, Writer, WriterOptions,
+};
+
+/// A wait that was interrupted goes on for so long.
+const SLICE: Duration = Duration::from_secs(1);
 
 /// A rank that writes steps, below `thalweg.steps.Writer`.
 #[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "_StepWriter")]
@@ -47,6 +55,27 @@ fn wait_for(py: Python<'_>, name: &str) -> PyResult<Wait> {
             "InvalidArgument",
             format!("wait is \"accepted\" or \"committed\", not {other:?}"),
         )),
+    }
+}
+
+/// Waits for so long, and not much longer than until it is stopped.
+fn in_slices<R>(
+    timeout: Duration,
+    is_stopped: &AtomicBool,
+    mut wait: impl FnMut(Duration) -> Result<R, StepError>,
+) -> Result<R, StepError> {
+    let deadline = Deadline::after(timeout);
+    loop {
+        let slice = Deadline::after(deadline.left().min(SLICE));
+        match wait(slice.left()) {
+            // Before the slice has passed, what was waited for has failed by a deadline of its own.
+            Err(error)
+                if error.is_timeout()
+                    && slice.has_passed()
+                    && !deadline.has_passed()
+                    && !is_stopped.load(Ordering::Relaxed) => {}
+            outcome => return outcome,
+        }
     }
 }
 
@@ -275,12 +304,12 @@ impl StepWriter {
     fn wait(&self, py: Python<'_>, wait: &str, timeout: Option<f64>) -> PyResult<(u64, String)> {
         let wait = wait_for(py, wait)?;
         let timeout = wait::seconds("timeout", timeout)?;
-        let ended = self.writer.call(py, move |writer, _| {
+        let ended = self.writer.call(py, move |writer, is_stopped| {
             if writer.is_ending() {
-                return writer.end_step(wait);
+                writer.end_step(Wait::Begun)?;
             }
             let timeout = timeout.unwrap_or(writer.options().timeout);
-            writer.wait(wait, timeout)
+            in_slices(timeout, is_stopped, |slice| writer.wait(wait, slice))
         })?;
         Ok((ended.step.0, ended.discarded.unwrap_or_default()))
     }
@@ -292,9 +321,9 @@ impl StepWriter {
             return Ok(());
         }
         let timeout = wait::seconds("timeout", timeout)?;
-        self.writer.call(py, move |writer, _| {
+        self.writer.call(py, move |writer, is_stopped| {
             let timeout = timeout.unwrap_or(writer.options().timeout);
-            writer.close(timeout)
+            in_slices(timeout, is_stopped, |slice| writer.close(slice))
         })?;
         self.give_up(py);
         Ok(())
