@@ -297,7 +297,23 @@ fn bad_definitions_are_refused_with_key_and_reason() {
             r#"{"partitions": 4}"#,
             "partitions",
             "unknown key; known here: version, validator, partition_selector, serializer, \
-             durability, retention, keep_until_acknowledged, overflow, metadata_bytes_max, data_block_bytes, validate_on_server",
+             durability, retention, keep_until_acknowledged, overflow, metadata_bytes_max, data_block_bytes, validate_on_server, \
+             kind",
+        ),
+        (
+            r#"{"kind": "tables"}"#,
+            "kind",
+            "unknown type \"tables\"; known: events, steps",
+        ),
+        (
+            r#"{"kind": "steps", "overflow": {"type": "block"}}"#,
+            "overflow",
+            "is not to be chosen for a topic of steps",
+        ),
+        (
+            r#"{"kind": "steps", "validator": {"type": "json"}}"#,
+            "validator",
+            "is not to be chosen for a topic of steps",
         ),
         (
             r#"{"validator": "json"}"#,

@@ -94,6 +94,16 @@ impl Groups {
         }
         let now = lent.ctx.now.monotonic;
         let seen = join.seen.filter(|_| join.turn > 1).map(|seen| seen.offset);
+        if seen.is_some_and(|seen| seen >= core.records.end()) {
+            let end = core.records.end();
+            return Err(refuse(
+                ErrorCode::OffsetOutOfRange,
+                format!(
+                    "no record is at the offset that was seen: {} ends at {end}",
+                    core.name
+                ),
+            ));
+        }
         let from = match seen {
             Some(seen) => seen.plus(1),
             None => start_of(&join, (open_run, core), lent)?,
@@ -209,6 +219,9 @@ impl Groups {
         let Ok(storage) = lent.storage(core.topic, RECORDS) else {
             return;
         };
+        if core.retry_at.is_some() {
+            return;
+        }
         let visible = lent.visible(storage);
         for group in self.all.values_mut() {
             let asked: BTreeSet<u64> = group.waiting.iter().map(|(_, turn)| *turn).collect();
@@ -252,13 +265,28 @@ impl Groups {
         let (batches, next) = match found {
             Ok(Found::Batches { batches, next }) => (batches, next),
             // Retention or damage was faster.
-            Ok(Found::Gap(gap)) => return group.lost(turn, gap.end),
+            Ok(Found::Gap(gap)) => {
+                if !group.lost(turn, gap.end) {
+                    let error = refuse(
+                        ErrorCode::OffsetOutOfRange,
+                        format!("the step of turn {turn} is gone: {:?}", gap.reason),
+                    );
+                    let gone = group.waiting.extract_if(.., |(_, wanted)| *wanted == turn);
+                    gone.for_each(|(caller, _)| lent.ctx.refuse(caller, error.clone()));
+                }
+                return;
+            }
             Ok(Found::Nothing) => return,
             Err(error) => return core.retry(&error.to_string(), lent),
         };
         let Some(decided) = group.turn(turn, &core.records, next) else {
             return;
         };
+        // A reading may end early: then the turn is given its own record alone.
+        if next <= decided.at {
+            group.lost(turn, next);
+            return;
+        }
         let (callers, waiting) = group
             .waiting
             .drain(..)

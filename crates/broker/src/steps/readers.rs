@@ -218,12 +218,15 @@ impl Group {
         if let Some(known) = self.turns.iter().find(|known| known.turn == turn) {
             return Some(*known);
         }
-        let is_next = turn == self.last + 1;
-        let is_near = turn <= self.released_by_all() + TURNS_AHEAD_MAX;
+        let is_next = turn.checked_sub(1) == Some(self.last);
+        let is_near = turn <= self.released_by_all().saturating_add(TURNS_AHEAD_MAX);
         if !is_next || !is_near || (self.is_resumed && !self.is_complete()) {
             return None;
         }
         let entries = &records.entries;
+        // What retention took is not waited for.
+        let oldest = entries.front().map_or(self.next_from, |entry| entry.offset);
+        self.next_from = self.next_from.max(oldest);
         let first = entries.partition_point(|entry| entry.offset < self.next_from);
         let end = entries.partition_point(|entry| entry.offset < visible);
         if first >= end {
@@ -266,13 +269,24 @@ impl Group {
         Some(decided)
     }
 
-    /// The record of a turn is lost: the turn is decided again, behind it.
-    pub fn lost(&mut self, turn: u64, next: Offset) {
-        if self.turns.back().is_some_and(|last| last.turn == turn) {
-            self.turns.pop_back();
-            self.last = turn - 1;
-            self.next_from = self.next_from.max(next);
+    /// What a turn is given cannot be read before `next`. The turn is decided again, behind what is
+    /// lost, or is given its own record alone. Says whether it can be: not if its record is lost and
+    /// others have had later turns.
+    pub fn lost(&mut self, turn: u64, next: Offset) -> bool {
+        let Some(known) = self.turns.iter_mut().find(|known| known.turn == turn) else {
+            return false;
+        };
+        if next <= known.at {
+            known.from = known.at;
+            return true;
         }
+        if turn != self.last {
+            return false;
+        }
+        self.turns.pop_back();
+        self.last = turn - 1;
+        self.next_from = self.next_from.max(next);
+        true
     }
 
     /// A rank has done with a turn. Gives where the cursor is to be, if all have done with more

@@ -18,7 +18,7 @@ use wire::{ProducerEpoch, Rank, Run, Step};
 
 /// How far a rank may be ahead of the last complete step before the run is taken for broken:
 /// clients wait long before.
-const STEPS_AHEAD_MAX: u64 = 64;
+pub(super) const STEPS_AHEAD_MAX: u64 = 64;
 /// How much of the metadata of parts may be held for steps that are not complete.
 pub(super) const HELD_BYTES_MAX: u64 = 256 << 20;
 

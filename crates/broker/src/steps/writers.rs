@@ -7,7 +7,7 @@ use super::groups::Groups;
 use super::intake::{FoundParts, Intakes};
 use super::lent::Lent;
 use super::records::{self, Entry, Waiter};
-use super::run::{Admission, CompleteStep, OpenRun, Presence};
+use super::run::{Admission, CompleteStep, OpenRun, Presence, STEPS_AHEAD_MAX};
 use crate::answer::Answer;
 use crate::faults::Fault;
 use crate::ids::RequestId;
@@ -207,6 +207,15 @@ impl Writers {
                 .answer(caller, Answer::StepAdmitted(StepAdmitted { discarded }));
             return Ok(());
         }
+        if step.0 - open.next.0 > STEPS_AHEAD_MAX {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!(
+                    "step {step} is far ahead: step {} is the next of run {run}",
+                    open.next
+                ),
+            ));
+        }
         open.admissions.push(Admission { caller, step });
         Ok(())
     }
@@ -230,6 +239,10 @@ impl Writers {
             return Ok(());
         }
         match &mut self.run {
+            Some(open) if open.run == run && step < open.next => Err(refuse(
+                ErrorCode::OffsetOutOfRange,
+                format!("step {step} of run {run} has left: retention took its record"),
+            )),
             Some(open) if open.run == run => {
                 open.awaited.push((caller, step));
                 Ok(())

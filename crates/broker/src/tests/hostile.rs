@@ -4,6 +4,7 @@
 use super::farm::*;
 use super::harness::*;
 use super::members::join;
+use super::steps::plain;
 use crate::node::LinkId;
 use crate::random::Random;
 use std::time::Duration;
@@ -347,4 +348,35 @@ fn nothing_that_a_member_says_is_a_panic() {
         assert_eq!(queue.position.offset, Offset(12), "seed {seed}: {queue:?}");
     }
     assert!(refused > 0, "space never ended");
+}
+
+#[test]
+fn offsets_and_steps_that_cannot_be_are_refused() {
+    let mut world = Ground::new().start();
+    let topic = plain(&mut world);
+    let a = world.writer(topic, 0, 1);
+    let join = JoinReaders {
+        reader: "r".into(),
+        ranks: 1,
+        rank: Rank(0),
+        member: MemberId(7),
+        start: StepStart::Cursor,
+        latest: false,
+        session_timeout_ms: 5_000,
+        turn: 2,
+        seen: Some(at(1, u64::MAX)),
+    };
+    let id = world.request(a.link, Method::JoinReaders, topic, &join, &[]);
+    let error = world.error(a.link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::OffsetOutOfRange);
+    let id = world.admit(topic, &a, 1_000_000);
+    assert_eq!(
+        world.error(a.link, id).unwrap().code,
+        ErrorCode::InvalidEvent
+    );
+    // A turn of which nobody knows waits.
+    let mut reader = world.reader(topic, "r", 0, 1);
+    reader.turn = u64::MAX;
+    let id = world.ask(topic, &reader);
+    assert!(world.answer(reader.link, id).is_none());
 }
