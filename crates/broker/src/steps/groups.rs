@@ -20,6 +20,11 @@ use wire::record::Position;
 use wire::step::RecordKind;
 use wire::{ErrorCode, MemberId, Offset, Rank, Run};
 
+/// The most groups that read a stream at once, ...
+const GROUPS_MAX: usize = 1024;
+/// ... and their ranks, all together.
+const GROUP_RANKS_MAX: usize = 1 << 18;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Groups {
@@ -109,6 +114,17 @@ impl Groups {
             None => start_of(&join, (open_run, core), lent)?,
         };
         if !self.all.contains_key(&join.reader) {
+            let ranks: usize = self.all.values().map(Group::rank_count).sum();
+            if self.all.len() >= GROUPS_MAX || ranks + join.ranks as usize > GROUP_RANKS_MAX {
+                return Err(refuse(
+                    ErrorCode::LimitExceeded,
+                    format!(
+                        "{} groups of {ranks} ranks read {}; {GROUPS_MAX} groups and {GROUP_RANKS_MAX} ranks are the most",
+                        self.all.len(),
+                        core.name
+                    ),
+                ));
+            }
             self.last += 1;
             let first = if seen.is_some() { join.turn } else { 1 };
             let is_anew = join.turn == 0;
