@@ -21,7 +21,8 @@ use wire::{Run, Step};
 /// several threads.
 ///
 /// Of a reader it is held until it is released, or dropped, or the reader asks for the next one:
-/// until then it counts in the writers' queue, and retention of readers by name keeps it.
+/// until then it counts in the queue of writers. Retention does not spare it: what it takes of a step
+/// that is held is an error of the next get ([`StepError::Gone`]).
 pub struct StepView {
     topic: TopicHandle,
     table: Arc<StepTable>,
