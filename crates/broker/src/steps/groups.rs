@@ -292,7 +292,8 @@ impl Groups {
                 }
                 return;
             }
-            Ok(Found::Nothing) => return,
+            // It is there, so it is read again, but not at once.
+            Ok(Found::Nothing) => return core.retry("a record that is there was not found", lent),
             Err(error) => return core.retry(&error.to_string(), lent),
         };
         let Some(decided) = group.turn(turn, &core.records, next) else {
@@ -316,7 +317,7 @@ impl Groups {
                     offset: decided.at,
                 },
                 skipped: decided.skipped,
-                lost: 0,
+                lost: decided.lost,
                 batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
             };
             lent.ctx

@@ -47,6 +47,8 @@ pub(super) struct Turn {
     /// Its own.
     pub at: Offset,
     pub skipped: u64,
+    /// Records before it that retention had taken.
+    pub lost: u64,
 }
 
 /// See the module.
@@ -62,6 +64,8 @@ pub(super) struct Group {
     last: u64,
     /// Behind the record of the last turn.
     pub next_from: Offset,
+    /// Records behind that one that were lost, and told of by no turn yet.
+    lost: u64,
     /// Whether it goes on from before a start: others may have had turns that this server does not
     /// know, so all have to be there first.
     is_resumed: bool,
@@ -88,6 +92,7 @@ impl Group {
             turns: VecDeque::new(),
             last: first_turn - 1,
             next_from: from,
+            lost: 0,
             is_resumed: first_turn > 1,
             is_anew,
             waiting: Vec::new(),
@@ -155,6 +160,7 @@ impl Group {
             from: at,
             at,
             skipped: 0,
+            lost: 0,
         });
         let known = |wanted: u64| self.turns.iter().any(|known| known.turn == wanted);
         let own = own.filter(|own| !known(own.turn));
@@ -226,8 +232,9 @@ impl Group {
         let entries = &records.entries;
         // What retention took is not waited for.
         let oldest = entries.front().map_or(self.next_from, |entry| entry.offset);
-        self.next_from = self.next_from.max(oldest);
-        let first = entries.partition_point(|entry| entry.offset < self.next_from);
+        let lost = oldest.0.saturating_sub(self.next_from.0);
+        let next_from = self.next_from.max(oldest);
+        let first = entries.partition_point(|entry| entry.offset < next_from);
         let end = entries.partition_point(|entry| entry.offset < visible);
         if first >= end {
             return None;
@@ -252,16 +259,13 @@ impl Group {
             .clone()
             .take_while(|entry| entry.offset < chosen.offset);
         let skipped = before.filter(is_step).count() as u64;
-        let is_short = skipped == 0 && chosen.offset.0 - self.next_from.0 < RECORDS_AT_ONCE;
+        let is_short = skipped == 0 && chosen.offset.0 - next_from.0 < RECORDS_AT_ONCE;
         let decided = Turn {
             turn,
-            from: if is_short {
-                self.next_from
-            } else {
-                chosen.offset
-            },
+            from: if is_short { next_from } else { chosen.offset },
             at: chosen.offset,
             skipped,
+            lost: lost + std::mem::take(&mut self.lost),
         };
         self.turns.push_back(decided);
         self.last = turn;
@@ -283,6 +287,7 @@ impl Group {
         if turn != self.last {
             return false;
         }
+        self.lost += known.lost + (next.0 - known.from.0);
         self.turns.pop_back();
         self.last = turn - 1;
         self.next_from = self.next_from.max(next);
@@ -402,6 +407,7 @@ fn between(
         from: entry.offset,
         at: entry.offset,
         skipped: 0,
+        lost: 0,
     });
     turns.collect()
 }

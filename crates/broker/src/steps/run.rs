@@ -86,6 +86,8 @@ pub(super) struct OpenRun {
     pub when_full: WhenFull,
     /// How many groups of readers the first step waits for.
     pub readers_min: u32,
+    /// Whether a rank was opened by another life, and since then not all have been there.
+    is_renewing: bool,
     /// The next step to be complete.
     pub next: Step,
     open: BTreeMap<Step, OpenStep>,
@@ -123,6 +125,7 @@ impl OpenRun {
             queue_bytes: 0,
             when_full: WhenFull::Block,
             readers_min: 0,
+            is_renewing: false,
             next,
             open: BTreeMap::new(),
             held_bytes: 0,
@@ -158,11 +161,13 @@ impl OpenRun {
         self.open
             .retain(|_, open| open.parts.iter().any(Option::is_some));
         if let Some(rank) = self.rank(rank) {
+            let is_anew = rank.epoch != ProducerEpoch(0) && rank.epoch != epoch;
             rank.closed = None;
             rank.epoch = epoch;
             if !matches!(rank.presence, Presence::Present(_)) {
                 rank.presence = Presence::Away(now);
             }
+            self.is_renewing |= is_anew;
         }
     }
 
@@ -218,6 +223,14 @@ impl OpenRun {
         let open = self.open.get(&self.next)?;
         let come = open.parts.iter().flatten().count();
         if come + short < open.parts.len() {
+            return None;
+        }
+        // Of a program that comes back rank by rank, those that are away are of its earlier life,
+        // most likely: what they wrote counts when they attend again, or is dropped when they open.
+        let is_away =
+            |rank: &WriterRank| matches!(rank.presence, Presence::Away(_)) && rank.closed.is_none();
+        self.is_renewing &= self.ranks.iter().any(is_away);
+        if self.is_renewing {
             return None;
         }
         let step = self.next;

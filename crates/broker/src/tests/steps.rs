@@ -500,6 +500,26 @@ fn parts_of_a_life_that_has_ended_make_no_step() {
     );
 }
 
+/// The whole program is restarted: its new ranks come one behind the other.
+#[test]
+fn a_step_is_of_one_life_of_its_program() {
+    let mut world = Ground::new().start();
+    let topic = plain(&mut world);
+    let [a, mut b] = [0, 1].map(|rank| world.writer(topic, rank, 2));
+    world.step(topic, &mut b, 0);
+    for link in [a.link, b.link] {
+        world.disconnect(link);
+    }
+    let mut a = world.writer(topic, 0, 2);
+    world.step(topic, &mut a, 0);
+    assert_eq!(world.kinds(topic), [(Opened, 1, 0)]);
+    let mut b = world.writer(topic, 1, 2);
+    assert_eq!(b.next, Step(0));
+    world.step(topic, &mut b, 0);
+    let records = world.records(topic);
+    assert_eq!(who(&records[1]), ["1:0:0:2", "1:1:0:2"]);
+}
+
 #[test]
 fn a_discarded_step_has_a_record_and_its_attributes_stay() {
     holds(
