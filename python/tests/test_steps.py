@@ -1,4 +1,4 @@
-"""Steps: what ranks write is what ranks read, live and later, whoever dies meanwhile."""
+"""Steps: what ranks write is what ranks read, live and later, whatever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ def test_a_step_that_has_no_room_in_time_is_not_lost(driver: thalweg.Driver, nam
         writer = steps.Writer(driver, name, queue=1, timeout=0.2)
 
         def committed() -> steps.StepEnded:
-            # The deadline is for what waits in vain alone.
+            # The deadline is for calls that must not be answered.
             while True:
                 with contextlib.suppress(thalweg.Timeout):
                     return writer.wait(60)

@@ -513,7 +513,7 @@ class Reader:
     def close(self, *, release: bool = True, timeout: float = 120.0) -> None:
         """Leaves the stream; another thread that waits for a step is given none. Releases the step
         that was given last, up to `timeout` seconds, unless `release` is False: then it is given
-        again to whoever comes under the name. Does nothing the second time."""
+        again to the next reader of the name. Does nothing the second time."""
         self._native.close(timeout if release else None)
 
     def __enter__(self) -> Self:

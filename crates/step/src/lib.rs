@@ -3,7 +3,7 @@
 //! A stream of steps is a topic of kind `steps`. Each of the W ranks of a writing program pushes
 //! one *part* a step: its blocks of the variables, one behind the other. When all parts are as
 //! durable as the topic promises, the server appends the step's *record*, with the table of all
-//! blocks. Whoever sees the record may read any box of any variable. The bytes are on the page
+//! blocks. A reader that sees the record may read any box of any variable. The bytes are on the page
 //! `docs/format/steps.md`.
 //!
 //! Half of the crate is pure: [`DType`] (element types), [`Selection`] (what is wanted of a

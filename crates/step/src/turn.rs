@@ -15,7 +15,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Turn {
     pub topic: TopicHandle,
     pub release: ReleaseStep,
-    /// Shared by the view and its reader: whoever is first.
+    /// Shared by the view and its reader: the first of them releases it.
     pub is_released: Arc<AtomicBool>,
 }
 

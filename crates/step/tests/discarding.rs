@@ -14,7 +14,7 @@ fn a_full_queue_holds_its_writers_and_names_who_is_behind() {
         ..writing(0, 1)
     };
     let mut writer = stream.writer(options).unwrap();
-    // The deadline is for what waits in vain alone.
+    // The deadline is for calls that must not be answered.
     let mut ended = 0;
     let held = loop {
         match write_step(&mut writer, Wait::Begun) {

@@ -230,7 +230,7 @@ impl Groups {
         core.touch(lent);
     }
 
-    /// Gives turns to whoever asked for them, as far as there are steps.
+    /// Gives turns to those who asked for them, as far as there are steps.
     pub fn give_turns(&mut self, core: &Core, lent: &mut Lent<'_>) {
         let Ok(storage) = lent.storage(core.topic, RECORDS) else {
             return;

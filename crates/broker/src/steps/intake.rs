@@ -48,7 +48,7 @@ impl Intakes {
         done.collect()
     }
 
-    /// Looks at parts that have become visible and are at hand; others are read.
+    /// Looks at parts that have become visible and are cached; others are read.
     pub fn look(&mut self, core: &mut Core, lent: &mut Lent<'_>) -> Vec<FoundParts> {
         let last = core.records.entries.back();
         let done = last.map(|entry| entry.done.clone()).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Intakes {
         found
     }
 
-    /// Looks at parts of one partition. `None` if there is nothing more at hand.
+    /// Looks at parts of one partition. `None` if nothing more is cached.
     fn look_at(
         &mut self,
         index: PartitionIndex,

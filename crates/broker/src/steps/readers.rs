@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A rank that comes anew, under another number of its own, is another life of the program: the
-//! group is made anew from the cursor, and what is left of the old one is told.
+//! group is made anew from the cursor, and what is left of the old one is refused.
 
 use super::records::{Entry, Records};
 use crate::ids::RequestId;
@@ -17,7 +17,7 @@ use wire::{MemberId, Offset, Rank};
 
 /// A rank may be so many turns ahead of the slowest one of its group.
 pub(super) const TURNS_AHEAD_MAX: u64 = 64;
-/// A turn brings no more records than this of those before its own: whoever wants more reads them.
+/// A turn brings no more records than this of those before its own: a rank that wants more reads them.
 const RECORDS_AT_ONCE: u64 = 64;
 
 /// Where a rank is.

@@ -52,7 +52,7 @@ pub(super) struct Entry {
 
 /// Who waits for a record, and for what.
 pub(super) enum Waiter {
-    /// Whoever opened or closed a run.
+    /// Who opened or closed a run.
     Of(RequestId, Answer),
     /// What has become of a step.
     Step(RequestId),

@@ -640,7 +640,7 @@ impl Writers {
                 let timeout = lent.ctx.options.limits.heartbeat * 4;
                 let ranks = ranks.clamp(1, RANKS_MAX);
                 let mut run = OpenRun::new(entry.run, writer, ranks, next, timeout);
-                // Whoever wrote it has as long to come back as anybody who was away.
+                // Its ranks have as long to come back as any that were away.
                 for rank in &mut run.ranks {
                     rank.presence = Presence::Away(lent.ctx.now.monotonic);
                 }

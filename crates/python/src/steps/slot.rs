@@ -198,7 +198,7 @@ fn on_another_thread<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> PyResult<R> {
     let (send, mut receive) = sync_channel(1);
-    // Whoever was interrupted does not receive any more, which is no error.
+    // A caller that was interrupted does not receive any more, which is no error.
     memory::thread::spawn("thalweg-call", move || drop(send.send(work())))?;
     loop {
         let receive = &mut receive;

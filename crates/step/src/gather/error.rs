@@ -8,7 +8,7 @@ use std::fmt;
 pub enum GatherError {
     /// The variable does not have what was selected.
     Selection(SelectionError),
-    /// The table says what cannot be: whoever wrote it was wrong, or wanted harm.
+    /// The table says what cannot be: its writer was wrong, or wanted harm.
     Table {
         /// Name of the variable.
         variable: String,

@@ -10,7 +10,7 @@ use step::*;
 
 /// Against hangs only.
 pub const WATCHDOG: Duration = Duration::from_secs(60);
-/// For what is to be waited for in vain.
+/// For calls that must not be answered.
 pub const IN_VAIN: Duration = Duration::from_millis(100);
 
 pub const NAME: &str = "fields";
@@ -174,7 +174,7 @@ pub fn is_not_ready(reader: &mut Reader) -> bool {
     matches!(reader.next(IN_VAIN).unwrap(), Next::NotReady(_))
 }
 
-/// Makes a call that is to wait in vain until its deadline's error says `part`: a machine under
+/// Makes a call that must not be answered, until its deadline's error says `part`: a machine under
 /// load may not come to say so in time.
 pub fn told<T>(part: &str, mut call: impl FnMut() -> Result<T, StepError>) -> StepError {
     let began = std::time::Instant::now();
