@@ -623,6 +623,27 @@ def test_a_step_as_a_dataset(driver: thalweg.Driver, name: str) -> None:
         steps.open_dataset(driver, name, run=-2)
 
 
+def test_the_steps_of_a_run_are_read_in_any_order(driver: thalweg.Driver, name: str) -> None:
+    with pytest.raises(thalweg.UnknownTopic):
+        steps.open_run(driver, name)
+    with steps.Writer(driver, name) as writer:
+        for number in range(4):
+            with writer.step(wait="committed") as s:
+                s.put("E", np.full(3, number))
+        # Also while it is written.
+        stored = steps.open_run(driver, name)
+    assert (stored.number, stored.numbers, len(stored)) == (writer.run, [0, 1, 2, 3], 4)
+    assert [int(step["E"][0]) for step in stored] == [0, 1, 2, 3]
+    assert [stored[-1].number, stored.step(2).number] == [3, 2]
+    assert [step.number for step in stored[::-2]] == [3, 1]
+    with pytest.raises(IndexError):
+        stored[4]
+    with pytest.raises(thalweg.OutOfRange):
+        stored.step(4)
+    with pytest.raises(thalweg.OutOfRange, match="no run 7"):
+        steps.open_run(driver, name, run=7)
+
+
 def test_a_child_after_fork_is_told(driver: thalweg.Driver, name: str, tmp_path: Path) -> None:
     import os
 

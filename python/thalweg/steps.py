@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +54,11 @@ __all__ = [
     "Step",
     "StepEnded",
     "StepInProgress",
+    "StoredRun",
     "Variable",
     "Writer",
     "open_dataset",
+    "open_run",
     "runs",
 ]
 
@@ -861,6 +863,63 @@ def _runs(native: _StepStream) -> list[Run]:
     return found
 
 
+class StoredRun(Sequence[Step]):
+    """The steps of a run that were stored when it was opened, in order: `stored[0]` is the first of them,
+    `stored[-1]` the last, a slice a list. Nobody's position moves, and nothing of a step's data is read
+    before it is indexed. Usable by several threads."""
+
+    def __init__(self, native: _StepStream, number: int) -> None:
+        self._native, self._number = native, number
+        self._steps = native.steps(number)
+
+    @property
+    def number(self) -> int:
+        """The number of the run."""
+        return self._number
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of its steps. They need not be dense: steps may have been discarded, or taken by
+        retention."""
+        return list(self._steps)
+
+    def step(self, number: int) -> Step:
+        """The step of that number. Raises `OutOfRange` if it is not stored (any more), `Timeout`."""
+        return Step(self._native.step(self._number, number))
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            return [self.step(number) for number in self._steps[index]]
+        return self.step(self._steps[index])
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __repr__(self) -> str:
+        return f"StoredRun({self._number}, {len(self)} steps)"
+
+
+def open_run(source: Driver | Topic, stream: str | None = None, run: int = -1) -> StoredRun:
+    """The stored steps of a run, to be read in any order, also while it is written: what is
+    committed later is not among them.
+
+    - `run`: the number of a run, or, negative, the last (-1), the one before that (-2).
+
+    Raises `OutOfRange` if there is no such run, and as `runs`.
+    """
+    native = _StepStream(source, stream)
+    numbers = [one.number for one in _runs(native)]
+    try:
+        number = numbers[run] if run < 0 else numbers[numbers.index(run)]
+    except (IndexError, ValueError):
+        raise OutOfRange(f"there is no run {run}; those that are stored: {numbers}") from None
+    return StoredRun(native, number)
+
+
 def open_dataset(source: Driver | Topic, stream: str | None = None, run: int = -1) -> xarray.Dataset:
     """The stored steps of a run as an `xarray.Dataset` with a dimension `step`, of which nothing is read
     before it is used.
@@ -877,13 +936,7 @@ def open_dataset(source: Driver | Topic, stream: str | None = None, run: int = -
     """
     from thalweg import _xarray
 
-    native = _StepStream(source, stream)
-    numbers = [one.number for one in _runs(native)]
-    try:
-        number = numbers[run] if run < 0 else numbers[numbers.index(run)]
-    except (IndexError, ValueError):
-        raise OutOfRange(f"there is no run {run}; those that are stored: {numbers}") from None
-    stored = native.steps(number)
+    stored = open_run(source, stream, run)
     if not stored:
-        raise OutOfRange(f"run {number} has no steps that are stored")
-    return _xarray.stacked(stored, lambda step: Step(native.step(number, step)))
+        raise OutOfRange(f"run {stored.number} has no steps that are stored")
+    return _xarray.stacked(stored.numbers, stored.step)
