@@ -13,6 +13,10 @@ pub enum Fault {
     StepsShort,
     /// Forget at a start which steps have records.
     StepsForgotten,
+    /// Let a run go on after a power loss that took parts of its ranks.
+    LostParts,
+    /// Answer a rank that closes before a start could know of it.
+    CloseUnrecorded,
     /// Count parts of a rank's life that has ended.
     FencedPart,
     /// Drop the attributes of a step that is discarded.

@@ -11,6 +11,7 @@ mod event;
 mod groups;
 mod intake;
 mod lent;
+mod ranks;
 mod readers;
 mod records;
 mod run;

@@ -31,5 +31,6 @@ mod recovering;
 mod sessions;
 mod status;
 mod steps;
+mod steps_ends;
 mod steps_storm;
 mod topics;

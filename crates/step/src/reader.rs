@@ -317,7 +317,7 @@ impl Reader {
                     broken: (table.kind == RecordKind::Broken).then_some(table.reason),
                 })
             }
-            RecordKind::Opened | RecordKind::Discarded => {
+            RecordKind::Opened | RecordKind::Discarded | RecordKind::Closing => {
                 turn.release();
                 None
             }

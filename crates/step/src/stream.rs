@@ -240,7 +240,7 @@ impl Stream {
             let run = runs.last_mut().expect("pushed, if there was none");
             run.last_time = record.time;
             match record.kind {
-                RecordKind::Opened => {}
+                RecordKind::Opened | RecordKind::Closing => {}
                 RecordKind::Step => {
                     let first = run.steps.map_or(record.step, |(first, _)| first);
                     run.steps = Some((first, record.step));
@@ -383,15 +383,7 @@ impl Record {
                 .ok_or_else(|| damaged(&format!("its metadata has no {key:?}")))
         };
         let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
-        let kinds = [
-            RecordKind::Opened,
-            RecordKind::Step,
-            RecordKind::Discarded,
-            RecordKind::Closed,
-            RecordKind::Broken,
-        ];
-        let kind = text("kind");
-        let kind = kinds.into_iter().find(|known| known.name() == kind);
+        let kind = RecordKind::named(&text("kind"));
         Ok(Self {
             kind: kind.ok_or_else(|| damaged("its kind is not known"))?,
             run: Run(number("run")?),

@@ -474,9 +474,10 @@ impl Writer {
             _ => false,
         };
         self.admitted = Some((step, is_discarded));
-        let sealed = self.sealed.take().expect("looked at above");
-        let push = self.push(sealed, is_discarded);
+        // A push that finds no room leaves the step as it was: it is ended by the next call.
+        let push = self.push_sealed(is_discarded);
         let push = push.map_err(|error| self.fail(error))?;
+        self.sealed = None;
         let wanted = AwaitStep {
             run: self.run,
             step,
@@ -695,20 +696,21 @@ impl Writer {
         Ok(Sealed { part, data, bytes })
     }
 
-    fn push(&mut self, sealed: Sealed, is_discarded: bool) -> Result<PushFuture, ClientError> {
-        let Sealed { mut part, data, .. } = sealed;
-        let mut event = Event {
+    fn push_sealed(&mut self, is_discarded: bool) -> Result<PushFuture, ClientError> {
+        let sealed = self.sealed.as_ref().expect("who calls has looked");
+        let (mut part, mut data) = (sealed.part.clone(), sealed.data.clone());
+        if is_discarded {
+            part.discarded = true;
+            part.variables.clear();
+            data.clear();
+        }
+        let metadata = part.to_bytes();
+        let event = Event {
+            metadata: &metadata,
             data,
             partition: Some(self.partition),
             ..Event::default()
         };
-        if is_discarded {
-            part.discarded = true;
-            part.variables.clear();
-            event.data.clear();
-        }
-        let metadata = part.to_bytes();
-        event.metadata = &metadata;
         self.producer.push(event)
     }
 

@@ -145,9 +145,36 @@ pub enum RecordKind {
     Closed = 3,
     /// A run has ended without being closed.
     Broken = 4,
+    /// Ranks have closed the run, and others have not yet.
+    Closing = 5,
 }
 
 impl RecordKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::Opened,
+        Self::Step,
+        Self::Discarded,
+        Self::Closed,
+        Self::Broken,
+        Self::Closing,
+    ];
+
+    /// The kind that a record's metadata names.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether it says what has become of a step.
+    pub fn is_of_step(self) -> bool {
+        matches!(self, Self::Step | Self::Discarded)
+    }
+
+    /// Whether it is the last one of its run.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Closed | Self::Broken)
+    }
+
     /// The word for it in a record's metadata.
     pub fn name(self) -> &'static str {
         match self {
@@ -156,6 +183,7 @@ impl RecordKind {
             Self::Discarded => "discarded",
             Self::Closed => "run closed",
             Self::Broken => "run broken",
+            Self::Closing => "ranks closed",
         }
     }
 }
@@ -171,6 +199,7 @@ impl Codec for RecordKind {
             2 => Self::Discarded,
             3 => Self::Closed,
             4 => Self::Broken,
+            5 => Self::Closing,
             other => return Err(from.refuse("kind of record", u64::from(other))),
         })
     }

@@ -9,8 +9,10 @@ use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
 use crate::verified::{Verified, damaged};
 use memory::Buffer;
+use topic::TopicKind;
 use wire::batch::{Batch, Columns, ExternalLayout, Header, Verify};
 use wire::message::{Produce, Region};
+use wire::step::Part;
 use wire::{Durability, ErrorCode, Sequence, TopicId};
 
 /// A batch that was checked.
@@ -105,6 +107,9 @@ impl ValidBatch {
             let is_unbounded = ctx.planted(Fault::NoBatchBudget);
             metadata_check.check(&columns.events, batch.metadata_section(), is_unbounded)?;
         }
+        if topic.definition.kind() == TopicKind::Steps {
+            check_parts(&header, &batch)?;
+        }
         let external_bytes = check_external(topic, &header, survey.external.as_ref(), &produce)?;
         let checked = Self {
             header,
@@ -173,4 +178,22 @@ fn check_external(
         ));
     }
     Ok(wanted)
+}
+
+/// Refuses what is no part of a step, where parts are: nobody could tell its rank later.
+fn check_parts(header: &Header, batch: &Batch<Buffer>) -> Result<(), Refused> {
+    let columns =
+        Columns::read(header, batch.columns_section()).map_err(|error| damaged(&error))?;
+    let section = batch.metadata_section();
+    for (index, event) in columns.events.iter().enumerate() {
+        let start = event.metadata_start as usize;
+        let metadata = &section[start..start + event.metadata_bytes as usize];
+        if let Err(error) = Part::read(metadata, event.data_bytes) {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!("event {index} of the batch is no part of a step: {error}"),
+            ));
+        }
+    }
+    Ok(())
 }

@@ -98,8 +98,12 @@ impl Groups {
             }
         }
         let now = lent.ctx.now.monotonic;
-        let seen = join.seen.filter(|_| join.turn > 1).map(|seen| seen.offset);
-        if seen.is_some_and(|seen| seen >= core.records.end()) {
+        let seen = join.seen.filter(|_| join.turn > 1);
+        let present = lent.incarnation(core.topic);
+        if let Some(seen) = seen
+            && (seen.incarnation > present
+                || seen.incarnation == present && seen.offset >= core.records.end())
+        {
             let end = core.records.end();
             return Err(refuse(
                 ErrorCode::OffsetOutOfRange,
@@ -110,9 +114,13 @@ impl Groups {
             ));
         }
         let from = match seen {
-            Some(seen) => seen.plus(1),
+            Some(seen) => behind(seen, core, lent),
             None => start_of(&join, (open_run, core), lent)?,
         };
+        let is_first = seen.is_none();
+        // A record that was lost since then is no turn any more; what came instead is given.
+        let seen = seen.filter(|seen| from == seen.offset.plus(1));
+        let seen = seen.map(|seen| seen.offset);
         if !self.all.contains_key(&join.reader) {
             let ranks: usize = self.all.values().map(Group::rank_count).sum();
             if self.all.len() >= GROUPS_MAX || ranks + join.ranks as usize > GROUP_RANKS_MAX {
@@ -126,7 +134,7 @@ impl Groups {
                 ));
             }
             self.last += 1;
-            let first = if seen.is_some() { join.turn } else { 1 };
+            let first = if is_first { 1 } else { join.turn };
             let is_anew = join.turn == 0;
             let group = Group::new(self.last, join.ranks, join.latest, from, (first, is_anew));
             self.all.insert(join.reader.clone(), group);
@@ -369,6 +377,15 @@ impl Groups {
     }
 }
 
+/// Where a group goes on that has seen a record.
+fn behind(seen: Position, core: &Core, lent: &Lent<'_>) -> Offset {
+    let next = Position {
+        offset: seen.offset.plus(1),
+        ..seen
+    };
+    lent.behind(core.topic, next)
+}
+
 /// Where a group begins.
 fn start_of(
     join: &JoinReaders,
@@ -383,9 +400,7 @@ fn start_of(
             let cursor = lent
                 .commands
                 .cursor(&(core.topic, join.reader.clone(), RECORDS));
-            let present = lent.incarnation(core.topic);
-            let cursor = cursor.filter(|cursor| cursor.incarnation == present);
-            cursor.map_or(oldest, |cursor| cursor.offset)
+            cursor.map_or(oldest, |cursor| lent.behind(core.topic, cursor))
         }
         StepStart::Oldest => oldest,
         StepStart::Next => end,
@@ -415,6 +430,6 @@ fn start_of(
                 ));
             }
         },
-        StepStart::At(position) => position.offset,
+        StepStart::At(position) => lent.behind(core.topic, position),
     })
 }

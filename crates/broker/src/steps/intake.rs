@@ -4,18 +4,22 @@ use super::core::Core;
 use super::core::{READ_BYTES_MAX, RECORDS};
 use super::event::{Event, events_of};
 use super::lent::Lent;
-use super::records::forgets_done;
+use super::records::{Done, forgets_done};
 use super::run::OpenRun;
 use crate::effects::StepsRead;
+use crate::faults::Fault;
 use crate::ids::StorageId;
 use log::{Found, ReadBatches, StorageError};
 use std::collections::BTreeMap;
+use wire::record::Position;
 use wire::{Incarnation, Offset, PartitionIndex};
 
 /// How far one partition's parts were looked at.
 #[derive(Debug, Clone, Copy)]
 struct Intake {
     storage: StorageId,
+    /// The life in which its offsets count; 0 is not known.
+    incarnation: Incarnation,
     next: Offset,
     is_reading: bool,
 }
@@ -36,16 +40,22 @@ pub(super) struct Intakes {
 
 impl Intakes {
     /// For each partition, before where every part has a record, or is of no use to this run.
-    pub fn done(&self, run: &OpenRun) -> Vec<(PartitionIndex, Offset)> {
-        let done = self.all.iter().map(|(index, intake)| {
-            let held = run.held().filter(|place| place.partition == *index);
-            let first = held.map(|place| place.offset).min();
-            (
-                *index,
-                first.map_or(intake.next, |first| first.min(intake.next)),
-            )
-        });
-        done.collect()
+    pub fn done(&self, run: &OpenRun) -> Vec<Done> {
+        let mut done: BTreeMap<PartitionIndex, Done> = BTreeMap::new();
+        for (index, intake) in &self.all {
+            let all_of_it = Done {
+                partition: *index,
+                incarnation: intake.incarnation,
+                offset: intake.next,
+            };
+            done.insert(*index, all_of_it);
+        }
+        for place in run.held() {
+            if let Some(done) = done.get_mut(&place.partition) {
+                done.offset = done.offset.min(place.offset);
+            }
+        }
+        done.into_values().collect()
     }
 
     /// Looks at parts that have become visible and are cached; others are read.
@@ -59,21 +69,43 @@ impl Intakes {
             }
             let forgets = forgets_done(lent.ctx);
             let known = self.all.entry(index).or_insert_with(|| {
-                let done = done.iter().find(|(known, _)| *known == index);
+                let done = done.iter().find(|known| known.partition == index);
+                let done = done.filter(|_| !forgets);
                 Intake {
                     storage,
-                    next: done
-                        .filter(|_| !forgets)
-                        .map_or(Offset(0), |(_, offset)| *offset),
+                    incarnation: done.map_or(Incarnation(0), |done| done.incarnation),
+                    next: done.map_or(Offset(0), |done| done.offset),
                     is_reading: false,
                 }
             });
             known.storage = storage;
+            found.extend(self.check_life(index, lent));
             while let Some(one) = self.look_at(index, core, lent) {
                 found.extend(one);
             }
         }
         found
+    }
+
+    /// Parts of a life that has ended may be lost, though they were acknowledged.
+    fn check_life(&mut self, index: PartitionIndex, lent: &Lent<'_>) -> Option<FoundParts> {
+        let intake = self.all.get_mut(&index)?;
+        let store = &lent.partitions.get(&intake.storage)?.store;
+        let present = store.state().incarnation;
+        let known = std::mem::replace(&mut intake.incarnation, present);
+        if known == present || known == Incarnation(0) {
+            return None;
+        }
+        let position = Position {
+            incarnation: known,
+            offset: intake.next,
+        };
+        intake.next = store.translate(position, present).offset;
+        (!lent.ctx.planted(Fault::LostParts)).then(|| {
+            FoundParts::Lost(format!(
+                "parts of partition {index} may be lost that were acknowledged: its memory, or a power loss, took the end of it"
+            ))
+        })
     }
 
     /// Looks at parts of one partition. `None` if nothing more is cached.
@@ -144,9 +176,7 @@ impl Intakes {
         let mut parts = Vec::new();
         let next = match found {
             Ok(Found::Batches { batches, next }) => {
-                let partition = lent.partitions.get(&intake.storage);
-                let incarnation = partition.map(|one| one.store.state().incarnation);
-                let incarnation = incarnation.unwrap_or_default();
+                let incarnation = intake.incarnation;
                 for bytes in batches {
                     match events_of(bytes) {
                         Ok(mut events) => {

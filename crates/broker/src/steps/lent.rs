@@ -11,6 +11,7 @@ use crate::partition::store::Reading;
 use crate::refusal::{Refused, unknown_topic};
 use log::ReadBatches;
 use std::collections::BTreeMap;
+use wire::record::Position;
 use wire::{Incarnation, Offset, PartitionIndex, TopicId};
 
 /// What streams are lent of the node for an act.
@@ -55,6 +56,17 @@ impl Lent<'_> {
             .and_then(|storage| self.partitions.get(&storage));
         partition.map_or(Incarnation(0), |partition| {
             partition.store.state().incarnation
+        })
+    }
+
+    /// Where what was behind a record goes on in the present life: `at`, or earlier if a power loss,
+    /// or the memory that it was in, took what was there.
+    pub fn behind(&self, topic: TopicId, at: Position) -> Offset {
+        let storage = self.storage(topic, PartitionIndex(0)).ok();
+        let partition = storage.and_then(|storage| self.partitions.get(&storage));
+        partition.map_or(at.offset, |partition| {
+            let store = &partition.store;
+            store.translate(at, store.state().incarnation).offset
         })
     }
 

@@ -6,6 +6,7 @@
 //!              +----- refused -----+   with all behind it; tried again in their order
 //! ```
 
+use super::run::RunOptions;
 use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
@@ -21,7 +22,7 @@ use wire::message::StepDecided;
 use wire::record::{GapReason, Position};
 use wire::step::{Attribute, RecordKind, StepTable, TableEntry};
 use wire::{
-    Codec, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Run, Step, TopicId,
+    Codec, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank, Run, Step, TopicId,
 };
 
 /// How long what has failed is not tried again.
@@ -30,6 +31,8 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 const FULL_EVERY: u64 = 64;
 /// Attributes of no more bytes than this are in every record.
 const FULL_BYTES: usize = 4 << 10;
+/// Where a number of steps is kept, records of at least so many dropped ones are kept beside them.
+const DROPPED_KEPT: u64 = 1024;
 /// Of a step with more variables than this, the metadata has the number alone.
 const VARIABLES_MAX: usize = 256;
 
@@ -46,8 +49,42 @@ pub(super) struct Entry {
     pub time: u64,
     pub reason: String,
     pub is_full: bool,
-    /// Before this, each partition's parts are of this record, an earlier one, or no use.
-    pub done: Vec<(PartitionIndex, Offset)>,
+    /// Of each partition of parts.
+    pub done: Vec<Done>,
+    /// Of the record itself.
+    pub own_bytes: u64,
+}
+
+/// How far the parts of a partition are done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Done {
+    pub partition: PartitionIndex,
+    /// The life in which the offset counts; 0 is not known.
+    pub incarnation: Incarnation,
+    /// Parts before are of this record, an earlier one, or no use.
+    pub offset: Offset,
+}
+
+/// A record that is to be.
+pub(super) struct NewRecord {
+    pub table: StepTable,
+    pub done: Vec<Done>,
+    /// All attributes of its run, and of these the ones that are new.
+    pub attributes: (Vec<Attribute>, Vec<Attribute>),
+    /// What the ranks want of their run, if no record says it yet.
+    pub options: Option<RunOptions>,
+    /// Ranks that have closed the run, and how many steps each has written.
+    pub closed: Vec<(Rank, u64)>,
+    pub waiters: Vec<Waiter>,
+}
+
+/// What a start reads of a record.
+pub(super) struct Recalled {
+    pub entry: Entry,
+    pub writer: String,
+    pub ranks: u32,
+    pub options: Option<RunOptions>,
+    pub closed: Vec<(Rank, u64)>,
 }
 
 /// Who waits for a record, and for what.
@@ -66,6 +103,8 @@ enum Stage {
 struct Draft {
     entry: Entry,
     table: StepTable,
+    options: Option<RunOptions>,
+    closed: Vec<(Rank, u64)>,
     stage: Stage,
     waiters: Vec<Waiter>,
 }
@@ -77,8 +116,11 @@ pub(super) struct Records {
     pub entries: VecDeque<Entry>,
     drafts: VecDeque<Draft>,
     pub retry_at: Option<Duration>,
-    /// Of the parts of all entries.
+    /// Of all entries and their parts.
     bytes: u64,
+    /// How many of them are steps, and how many are steps that were dropped.
+    steps: u64,
+    dropped: u64,
     /// Since the last record with all attributes.
     since_full: u64,
     /// Whether the operator was told that records can't be appended.
@@ -92,7 +134,13 @@ impl Records {
             true => 0,
             false => self.since_full + 1,
         };
-        self.bytes += entry.bytes;
+        self.keep(entry);
+    }
+
+    fn keep(&mut self, entry: Entry) {
+        self.bytes += entry.bytes + entry.own_bytes;
+        self.steps += u64::from(entry.kind == RecordKind::Step);
+        self.dropped += u64::from(entry.kind == RecordKind::Discarded);
         self.entries.push_back(entry);
     }
 
@@ -111,19 +159,38 @@ impl Records {
 
     /// The entry of a step that is there.
     pub fn of_step(&self, run: Run, step: Step) -> Option<&Entry> {
-        let is_it = |entry: &&Entry| {
-            (entry.run, entry.step) == (run, step)
-                && matches!(entry.kind, RecordKind::Step | RecordKind::Discarded)
-        };
-        self.entries.iter().rev().find(is_it)
+        // Runs follow one another, and so do the steps of each.
+        let before = |entry: &Entry| (entry.run, entry.step) < (run, step);
+        let first = self.entries.partition_point(before);
+        let of_it = self.entries.range(first..);
+        let mut of_it = of_it.take_while(|entry| (entry.run, entry.step) == (run, step));
+        of_it.find(|entry| entry.kind.is_of_step())
+    }
+
+    /// The record that ends a run, be it on its way.
+    pub fn end_of(&self, run: Run) -> Option<&Entry> {
+        let mut drafts = self.drafts.iter().map(|draft| &draft.entry);
+        if let Some(entry) = drafts.rfind(|entry| entry.run == run) {
+            return Some(entry).filter(|entry| entry.kind.is_end());
+        }
+        let behind = self.entries.partition_point(|entry| entry.run <= run);
+        let last = self.entries.get(behind.checked_sub(1)?)?;
+        (last.run == run && last.kind.is_end()).then_some(last)
+    }
+
+    /// Whether the record that says that ranks have closed is on its way.
+    pub fn is_closing(&self) -> bool {
+        let drafts = self.drafts.iter();
+        drafts
+            .map(|draft| draft.entry.kind)
+            .any(|kind| kind == RecordKind::Closing)
     }
 
     /// The record of a step that is on its way gets one more who waits for it.
     pub fn wait_for(&mut self, run: Run, step: Step, caller: RequestId) -> bool {
         let draft = self.drafts.iter_mut().find(|draft| {
             let entry = &draft.entry;
-            (entry.run, entry.step) == (run, step)
-                && matches!(entry.kind, RecordKind::Step | RecordKind::Discarded)
+            (entry.run, entry.step) == (run, step) && entry.kind.is_of_step()
         });
         match draft {
             Some(draft) => {
@@ -134,17 +201,18 @@ impl Records {
         }
     }
 
-    /// Has who waits for a run's beginning told when its record is there.
-    pub fn wait_for_opening(
+    /// Has who waits for a run's record of this kind told when it is there. Gives the answer back
+    /// if it is, or there is none.
+    pub fn wait_for_kind(
         &mut self,
-        run: Run,
+        (run, kind): (Run, RecordKind),
         caller: RequestId,
         answer: Answer,
     ) -> Option<Answer> {
         let draft = self
             .drafts
             .iter_mut()
-            .find(|draft| draft.entry.run == run && draft.entry.kind == RecordKind::Opened);
+            .find(|draft| draft.entry.run == run && draft.entry.kind == kind);
         match draft {
             Some(draft) => {
                 draft.waiters.push(Waiter::Of(caller, answer));
@@ -183,14 +251,16 @@ impl Records {
         callers.collect()
     }
 
-    /// A new record: `all` are its run's attributes, of which `changed` are new. It is appended
-    /// when [`Records::advance`] is called.
-    pub fn push(
-        &mut self,
-        mut table: StepTable,
-        (all, changed): (Vec<Attribute>, Vec<Attribute>),
-        waiters: Vec<Waiter>,
-    ) {
+    /// A new record. It is appended when [`Records::advance`] is called.
+    pub fn push(&mut self, record: NewRecord) {
+        let NewRecord {
+            mut table,
+            done,
+            attributes: (all, changed),
+            options,
+            closed,
+            waiters,
+        } = record;
         let length = |attribute: &Attribute| attribute.name.len() + attribute.value.len() + 16;
         let is_small = all.iter().map(length).sum::<usize>() <= FULL_BYTES;
         let was_discarded = self
@@ -212,11 +282,14 @@ impl Records {
             time: 0,
             reason: table.reason.clone(),
             is_full: table.is_full,
-            done: table.done.clone(),
+            done,
+            own_bytes: 0,
         };
         self.drafts.push_back(Draft {
             entry,
             table,
+            options,
+            closed,
             stage: Stage::Waiting,
             waiters,
         });
@@ -264,8 +337,9 @@ impl Records {
                 epoch,
                 first_sequence: first_sequence.unwrap_or_default(),
             };
-            let metadata = metadata(&draft.entry, &draft.table).to_string();
+            let metadata = metadata(draft).to_string();
             let table = draft.table.to_bytes();
+            draft.entry.own_bytes = (metadata.len() + table.len()) as u64;
             let mut builder = BatchBuilder::default();
             builder.push(EventParts {
                 metadata: metadata.as_bytes(),
@@ -313,8 +387,7 @@ impl Records {
                     }
                 }
             }
-            self.bytes += draft.entry.bytes;
-            self.entries.push_back(draft.entry);
+            self.keep(draft.entry);
             if was_it {
                 return;
             }
@@ -347,36 +420,34 @@ impl Records {
     /// parts that do.
     pub fn retain(&mut self, keep: Retention, now: u64) -> Option<Entry> {
         let limit = keep.bytes.into_iter().chain(keep.total_bytes).min();
-        let mut count = self
-            .entries
-            .iter()
-            .filter(|entry| entry.kind == RecordKind::Step)
-            .count();
-        let mut bytes = self.bytes;
-        let mut left = 0;
+        let (mut steps, mut dropped, mut bytes) = (self.steps, self.dropped, self.bytes);
+        let mut left = (steps, dropped, bytes);
         let mut cut = 0;
         for (index, entry) in self.entries.iter().enumerate() {
             let too_old = keep
                 .age_ms
                 .is_some_and(|ms| entry.time.saturating_add(ms.saturating_mul(1_000_000)) <= now);
             let exceeds = limit.is_some_and(|limit| bytes > limit)
-                || keep.count.is_some_and(|most| count as u64 > most)
+                || keep
+                    .count
+                    .is_some_and(|most| steps > most || dropped > most.max(DROPPED_KEPT))
                 || too_old;
             if index > 0 && entry.is_full {
                 cut = index;
-                left = bytes;
+                left = (steps, dropped, bytes);
             }
             // The last one says how far parts are done, and what the next run is.
             if !exceeds || index + 1 == self.entries.len() {
                 break;
             }
-            bytes -= entry.bytes;
-            count -= usize::from(entry.kind == RecordKind::Step);
+            bytes -= entry.bytes + entry.own_bytes;
+            steps -= u64::from(entry.kind == RecordKind::Step);
+            dropped -= u64::from(entry.kind == RecordKind::Discarded);
         }
         if cut == 0 {
             return None;
         }
-        self.bytes = left;
+        (self.steps, self.dropped, self.bytes) = left;
         let gone: VecDeque<Entry> = {
             let rest = self.entries.split_off(cut);
             std::mem::replace(&mut self.entries, rest)
@@ -414,7 +485,9 @@ fn producer_of(topic: TopicId) -> ProducerId {
 }
 
 /// A record's metadata: for people and filters, and for a start, which so need not read tables.
-fn metadata(entry: &Entry, table: &StepTable) -> Value {
+fn metadata(draft: &Draft) -> Value {
+    let Draft { entry, table, .. } = draft;
+    let done = |done: &Done| (done.partition.0, done.offset.0, done.incarnation.0);
     let mut said = json!({
         "kind": entry.kind.name(),
         "writer": table.writer,
@@ -423,8 +496,19 @@ fn metadata(entry: &Entry, table: &StepTable) -> Value {
         "ranks": table.ranks,
         "bytes": entry.bytes,
         "full": entry.is_full,
-        "done": entry.done.iter().map(|(index, offset)| (index.0, offset.0)).collect::<Vec<_>>(),
+        "done": entry.done.iter().map(done).collect::<Vec<_>>(),
     });
+    if let Some(options) = &draft.options {
+        said["options"] = options.to_json();
+    }
+    if !draft.closed.is_empty() {
+        let closed = draft.closed.iter().map(|(rank, steps)| (rank.0, *steps));
+        said["closed"] = closed
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|pair| json!(pair))
+            .collect();
+    }
     if !entry.reason.is_empty() {
         said["reason"] = entry.reason.clone().into();
     }
@@ -446,24 +530,24 @@ fn metadata(entry: &Entry, table: &StepTable) -> Value {
 }
 
 /// What a record's metadata says, read again.
-pub(super) fn entry_of(metadata: &[u8], offset: Offset, time: u64) -> Option<(Entry, String, u32)> {
+pub(super) fn recalled(metadata: &[u8], at: (Offset, u64, u64)) -> Option<Recalled> {
+    let (offset, time, own_bytes) = at;
     let said: Value = serde_json::from_slice(metadata).ok()?;
-    let kinds = [
-        RecordKind::Opened,
-        RecordKind::Step,
-        RecordKind::Discarded,
-        RecordKind::Closed,
-        RecordKind::Broken,
-    ];
-    let kind = said["kind"].as_str()?;
-    let kind = kinds.into_iter().find(|known| known.name() == kind)?;
-    let done = said["done"].as_array()?.iter().map(|pair| {
-        let index = u32::try_from(pair[0].as_u64()?).ok()?;
-        Some((PartitionIndex(index), Offset(pair[1].as_u64()?)))
+    let done = said["done"].as_array()?.iter().map(|of| {
+        Some(Done {
+            partition: PartitionIndex(u32::try_from(of[0].as_u64()?).ok()?),
+            offset: Offset(of[1].as_u64()?),
+            incarnation: Incarnation(of[2].as_u64().unwrap_or_default()),
+        })
     });
+    let closed = said["closed"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|of| Some((Rank(u32::try_from(of[0].as_u64()?).ok()?), of[1].as_u64()?)));
     let entry = Entry {
         offset,
-        kind,
+        kind: RecordKind::named(said["kind"].as_str()?)?,
         run: Run(said["run"].as_u64()?),
         step: Step(said["step"].as_u64()?),
         bytes: said["bytes"].as_u64()?,
@@ -471,10 +555,15 @@ pub(super) fn entry_of(metadata: &[u8], offset: Offset, time: u64) -> Option<(En
         reason: said["reason"].as_str().unwrap_or_default().to_owned(),
         is_full: said["full"].as_bool()?,
         done: done.collect::<Option<Vec<_>>>()?,
+        own_bytes,
     };
-    let writer = said["writer"].as_str()?.to_owned();
-    let ranks = u32::try_from(said["ranks"].as_u64()?).ok()?;
-    Some((entry, writer, ranks))
+    Some(Recalled {
+        entry,
+        writer: said["writer"].as_str()?.to_owned(),
+        ranks: u32::try_from(said["ranks"].as_u64()?).ok()?,
+        options: RunOptions::from_json(&said["options"]),
+        closed: closed.collect::<Option<Vec<_>>>()?,
+    })
 }
 
 /// Whether a start is to forget how far parts were done.

@@ -4,12 +4,14 @@
 //!  a rank:  Never --opened--> Away --attends--> Present --connection lost--> Away --timeout--> the run is broken
 //!             |                 ^                  |                           |
 //!             |                 +------------------+---- opened again ---------+
-//!             +--- the same, but that it is waited for without end: it may come yet
+//!             +--- the same; it is waited for as long as any other rank is there
 //!
 //!  a step:  nothing --a part comes--> open --parts of all ranks--> complete --all before it--> its record
 //! ```
 
+use super::ranks::{Presence, WriterRanks};
 use crate::ids::RequestId;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::message::{OpenRun as OpenRequest, WhenFull};
@@ -19,28 +21,70 @@ use wire::{ProducerEpoch, Rank, Run, Step};
 /// How far a rank may be ahead of the last complete step before the run is taken for broken:
 /// clients wait long before.
 pub(super) const STEPS_AHEAD_MAX: u64 = 64;
-/// How much of the metadata of parts may be held for steps that are not complete.
+/// How much of the metadata of parts may be held for steps that are not complete, ...
 pub(super) const HELD_BYTES_MAX: u64 = 256 << 20;
+/// ... where each part counts as so much more.
+const PART_BYTES: u64 = 512;
+/// How long a run's attributes may be, with their names.
+const ATTRIBUTES_BYTES_MAX: usize = 16 << 20;
 
-/// Where a rank is.
+/// What the ranks want of their run: all say the same, and the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// It has not opened the run yet.
-    Never,
-    /// It attends by this request.
-    Present(RequestId),
-    /// Since then nothing is known of it.
-    Away(Duration),
+pub(super) struct RunOptions {
+    /// How long a rank may be away.
+    pub session_timeout_ms: u32,
+    /// How many groups of readers the first step waits for.
+    pub readers_min: u32,
+    /// What the queue may hold, and what happens then.
+    pub queue_steps: u32,
+    pub queue_bytes: u64,
+    pub when_full: WhenFull,
 }
 
-/// A rank of the run's writers.
-#[derive(Debug)]
-pub(super) struct WriterRank {
-    pub presence: Presence,
-    /// Of the producer by which it opened the run last; 0 is not known.
-    pub epoch: ProducerEpoch,
-    /// How many steps it has written, once it has closed.
-    pub closed: Option<u64>,
+impl RunOptions {
+    pub fn of(open: &OpenRequest) -> Self {
+        Self {
+            session_timeout_ms: open.session_timeout_ms,
+            readers_min: open.readers_min,
+            queue_steps: open.queue_steps,
+            queue_bytes: open.queue_bytes,
+            when_full: open.when_full,
+        }
+    }
+
+    /// As a record has it.
+    pub fn to_json(self) -> Value {
+        json!({
+            "session_timeout_ms": self.session_timeout_ms,
+            "readers_min": self.readers_min,
+            "queue_steps": self.queue_steps,
+            "queue_bytes": self.queue_bytes,
+            "when_full": match self.when_full {
+                WhenFull::Block => "block",
+                WhenFull::Discard => "discard",
+            },
+        })
+    }
+
+    /// What a record has; `None` if it has none.
+    pub fn from_json(said: &Value) -> Option<Self> {
+        let short = |key: &str| u32::try_from(said[key].as_u64()?).ok();
+        Some(Self {
+            session_timeout_ms: short("session_timeout_ms")?,
+            readers_min: short("readers_min")?,
+            queue_steps: short("queue_steps")?,
+            queue_bytes: said["queue_bytes"].as_u64()?,
+            when_full: match said["when_full"].as_str()? {
+                "block" => WhenFull::Block,
+                "discard" => WhenFull::Discard,
+                _ => return None,
+            },
+        })
+    }
+
+    pub fn session_timeout(&self) -> Duration {
+        Duration::from_millis(self.session_timeout_ms.into())
+    }
 }
 
 /// A part whose step is not complete.
@@ -56,7 +100,8 @@ struct HeldPart {
 #[derive(Debug)]
 struct OpenStep {
     since: Duration,
-    parts: Vec<Option<HeldPart>>,
+    /// By rank.
+    parts: BTreeMap<u32, HeldPart>,
 }
 
 /// A step of which all parts have come, and that is the next.
@@ -78,14 +123,12 @@ pub(super) struct Admission {
 pub(super) struct OpenRun {
     pub run: Run,
     pub writer: String,
-    pub ranks: Vec<WriterRank>,
-    pub session_timeout: Duration,
-    /// What the queue may hold, and what happens then.
-    pub queue_steps: u64,
-    pub queue_bytes: u64,
-    pub when_full: WhenFull,
-    /// How many groups of readers the first step waits for.
-    pub readers_min: u32,
+    pub ranks: WriterRanks,
+    pub options: RunOptions,
+    /// Whether the options are in a record.
+    pub are_options_said: bool,
+    /// When the run last changed: a step was complete, a rank came, left or closed.
+    moved_at: Duration,
     /// Whether a rank was opened by another life, and since then not all have been there.
     is_renewing: bool,
     /// The next step to be complete.
@@ -100,31 +143,26 @@ pub(super) struct OpenRun {
     pub awaited: Vec<(RequestId, Step)>,
     /// All attributes so far, by name.
     pub attributes: BTreeMap<String, Attribute>,
+    /// Of their names and values.
+    attributes_bytes: usize,
 }
 
 impl OpenRun {
-    /// A run that this rank opens, or that a start found.
+    /// A run that a rank opens, or that a start found.
     pub fn new(
-        run: Run,
+        (run, next): (Run, Step),
         writer: String,
         ranks: u32,
-        next: Step,
-        session_timeout: Duration,
+        options: RunOptions,
+        now: Duration,
     ) -> Self {
-        let rank = |_| WriterRank {
-            presence: Presence::Never,
-            epoch: ProducerEpoch(0),
-            closed: None,
-        };
         Self {
             run,
             writer,
-            ranks: (0..ranks).map(rank).collect(),
-            session_timeout,
-            queue_steps: 0,
-            queue_bytes: 0,
-            when_full: WhenFull::Block,
-            readers_min: 0,
+            ranks: WriterRanks::new(ranks),
+            options,
+            are_options_said: false,
+            moved_at: now,
             is_renewing: false,
             next,
             open: BTreeMap::new(),
@@ -133,42 +171,43 @@ impl OpenRun {
             admissions: Vec::new(),
             awaited: Vec::new(),
             attributes: BTreeMap::new(),
+            attributes_bytes: 0,
         }
     }
 
-    /// What the ranks want of the queue: all say the same, and the last one counts.
-    pub fn set_options(&mut self, open: &OpenRequest) {
-        self.session_timeout = Duration::from_millis(open.session_timeout_ms.into());
-        self.queue_steps = open.queue_steps.into();
-        self.queue_bytes = open.queue_bytes;
-        self.when_full = open.when_full;
-        self.readers_min = open.readers_min;
-    }
-
-    pub fn rank(&mut self, rank: Rank) -> Option<&mut WriterRank> {
-        self.ranks.get_mut(rank.0 as usize)
+    /// A rank says what it wants: it is in the next record, if it is new.
+    pub fn set_options(&mut self, options: RunOptions) {
+        self.are_options_said &= self.options == options;
+        self.options = options;
     }
 
     /// A rank begins anew, by a producer of this epoch: parts of its earlier life whose steps are
     /// not complete are of no use any more.
     pub fn reopened(&mut self, rank: Rank, epoch: ProducerEpoch, now: Duration) {
         for open in self.open.values_mut() {
-            let slot = &mut open.parts[rank.0 as usize];
-            if let Some(held) = slot.take_if(|held| held.epoch != epoch) {
-                self.held_bytes -= held.bytes;
+            if let std::collections::btree_map::Entry::Occupied(held) = open.parts.entry(rank.0)
+                && held.get().epoch != epoch
+            {
+                self.held_bytes -= held.remove().bytes;
             }
         }
-        self.open
-            .retain(|_, open| open.parts.iter().any(Option::is_some));
-        if let Some(rank) = self.rank(rank) {
-            let is_anew = rank.epoch != ProducerEpoch(0) && rank.epoch != epoch;
-            rank.closed = None;
-            rank.epoch = epoch;
-            if !matches!(rank.presence, Presence::Present(_)) {
-                rank.presence = Presence::Away(now);
-            }
-            self.is_renewing |= is_anew;
+        self.open.retain(|_, open| !open.parts.is_empty());
+        self.moved_at = now;
+        let Some((presence, known)) = self.ranks.get(rank) else {
+            return;
+        };
+        self.is_renewing |= known != ProducerEpoch(0) && known != epoch;
+        self.ranks.set_closed(rank, None);
+        self.ranks.set_epoch(rank, epoch);
+        if !matches!(presence, Presence::Present(_)) {
+            self.ranks.set_presence(rank, Presence::Away(now));
         }
+    }
+
+    /// A rank has written its last step.
+    pub fn close(&mut self, rank: Rank, steps: u64, now: Duration) {
+        self.ranks.set_closed(rank, Some(steps));
+        self.moved_at = now;
     }
 
     /// A part has come that is as durable as its topic promises.
@@ -193,10 +232,10 @@ impl OpenRun {
                 self.missing(self.next)
             ));
         }
-        let count = self.ranks.len();
+        let bytes = bytes + PART_BYTES;
         let open = self.open.entry(step).or_insert_with(|| OpenStep {
             since: now,
-            parts: std::iter::repeat_with(|| None).take(count).collect(),
+            parts: BTreeMap::new(),
         });
         let held = HeldPart {
             part,
@@ -204,13 +243,12 @@ impl OpenRun {
             epoch,
             bytes,
         };
-        let slot = &mut open.parts[rank.0 as usize];
-        match slot {
+        match open.parts.get(&rank.0) {
             // A life of the rank has one part of a step: the first that came.
             Some(known) if known.epoch >= epoch => {}
             _ => {
                 self.held_bytes += bytes;
-                if let Some(old) = slot.replace(held) {
+                if let Some(old) = open.parts.insert(rank.0, held) {
                     self.held_bytes -= old.bytes;
                 }
             }
@@ -219,24 +257,22 @@ impl OpenRun {
     }
 
     /// The next step, if all of its parts have come; `short` of them for a planted fault.
-    pub fn take_complete(&mut self, short: usize) -> Option<CompleteStep> {
+    pub fn take_complete(&mut self, short: usize, now: Duration) -> Option<CompleteStep> {
         let open = self.open.get(&self.next)?;
-        let come = open.parts.iter().flatten().count();
-        if come + short < open.parts.len() {
+        if open.parts.len() + short < self.ranks.len() {
             return None;
         }
         // Of a program that comes back rank by rank, those that are away are of its earlier life,
         // most likely: what they wrote counts when they attend again, or is dropped when they open.
-        let is_away =
-            |rank: &WriterRank| matches!(rank.presence, Presence::Away(_)) && rank.closed.is_none();
-        self.is_renewing &= self.ranks.iter().any(is_away);
+        self.is_renewing &= self.ranks.away().next().is_some();
         if self.is_renewing {
             return None;
         }
         let step = self.next;
         let open = self.open.remove(&step)?;
         self.next = Step(step.0 + 1);
-        let held: Vec<HeldPart> = open.parts.into_iter().flatten().collect();
+        self.moved_at = now;
+        let held: Vec<HeldPart> = open.parts.into_values().collect();
         self.held_bytes -= held.iter().map(|held| held.bytes).sum::<u64>();
         let places = held.iter().map(|held| held.place.clone()).collect();
         let parts = held.into_iter().map(|held| held.part).collect();
@@ -249,10 +285,7 @@ impl OpenRun {
 
     /// Parts that are held, and so have no record yet.
     pub fn held(&self) -> impl Iterator<Item = &PartPlace> {
-        let parts = self
-            .open
-            .values()
-            .flat_map(|open| open.parts.iter().flatten());
+        let parts = self.open.values().flat_map(|open| open.parts.values());
         parts.map(|held| &held.place)
     }
 
@@ -263,7 +296,10 @@ impl OpenRun {
     }
 
     /// Attributes that parts bring. Gives those that are new or have changed.
-    pub fn learn(&mut self, parts: &[Part]) -> Vec<Attribute> {
+    ///
+    /// # Errors
+    /// All together are too long.
+    pub fn learn(&mut self, parts: &[Part]) -> Result<Vec<Attribute>, String> {
         let mut changed: BTreeMap<&str, &Attribute> = BTreeMap::new();
         // Of several ranks the lowest one's counts.
         for attribute in parts.iter().rev().flat_map(|part| &part.attributes) {
@@ -275,32 +311,44 @@ impl OpenRun {
             .cloned()
             .collect();
         for attribute in &changed {
-            self.attributes
-                .insert(attribute.name.clone(), attribute.clone());
+            self.keep(attribute.clone());
         }
-        changed
+        match self.attributes_bytes <= ATTRIBUTES_BYTES_MAX {
+            true => Ok(changed),
+            false => Err(format!(
+                "its {} attributes have {} bytes; {ATTRIBUTES_BYTES_MAX} are the most",
+                self.attributes.len(),
+                self.attributes_bytes
+            )),
+        }
+    }
+
+    /// Keeps an attribute in place of what it was before.
+    pub fn keep(&mut self, attribute: Attribute) {
+        let length = |one: &Attribute| one.name.len() + one.value.len();
+        self.attributes_bytes += length(&attribute);
+        let before = self.attributes.insert(attribute.name.clone(), attribute);
+        self.attributes_bytes -= before.as_ref().map_or(0, length);
     }
 
     /// Which ranks have not written a step, for people.
     pub fn missing(&self, step: Step) -> String {
         let open = self.open.get(&step);
-        let has = |rank: usize| open.is_some_and(|open| open.parts[rank].is_some());
-        let missing: Vec<usize> = (0..self.ranks.len()).filter(|rank| !has(*rank)).collect();
-        let named = missing.iter().take(8).map(usize::to_string);
+        let has = |rank: u32| open.is_some_and(|open| open.parts.contains_key(&rank));
+        let missing = (0..self.ranks.len() as u32).filter(|rank| !has(*rank));
+        let named = missing.take(8).map(|rank| rank.to_string());
         let named = named.collect::<Vec<_>>().join(", ");
-        let more = match missing.len() {
+        let count = self.missing_count(step);
+        let more = match count {
             0..=8 => String::new(),
             all => format!(" and {} more", all - 8),
         };
-        let what = if missing.len() == 1 { "rank" } else { "ranks" };
+        let what = if count == 1 { "rank" } else { "ranks" };
         format!("{what} {named}{more} of {}", self.ranks.len())
     }
 
     fn missing_count(&self, step: Step) -> usize {
-        let has = self
-            .open
-            .get(&step)
-            .map_or(0, |open| open.parts.iter().flatten().count());
+        let has = self.open.get(&step).map_or(0, |open| open.parts.len());
         self.ranks.len() - has
     }
 
@@ -323,18 +371,14 @@ impl OpenRun {
             },
             self.next
         );
-        let away = self
-            .ranks
-            .iter()
-            .enumerate()
-            .filter_map(|(rank, state)| match state.presence {
-                Presence::Away(at) => Some(format!(
-                    "rank {rank} is away for {} s",
-                    now.saturating_sub(at).as_secs()
-                )),
-                Presence::Never => Some(format!("rank {rank} has not opened the run")),
-                Presence::Present(_) => None,
-            });
+        let away = self.ranks.open().filter_map(|(rank, state)| match state {
+            Presence::Away(at) => Some(format!(
+                "rank {rank} is away for {} s",
+                now.saturating_sub(at).as_secs()
+            )),
+            Presence::Never => Some(format!("rank {rank} has not opened the run")),
+            Presence::Present(_) => None,
+        });
         let away: Vec<String> = away.take(4).collect();
         if !away.is_empty() {
             why = format!("{why}; {}", away.join(", "));
@@ -345,25 +389,15 @@ impl OpenRun {
         }
     }
 
-    /// Whether every rank has closed.
-    pub fn is_closing(&self) -> bool {
-        self.ranks.iter().all(|rank| rank.closed.is_some())
-    }
-
     /// How many steps all ranks have written, once all have closed.
     pub fn steps_of_all(&self) -> Option<u64> {
-        let closed = self.ranks.iter().map(|rank| rank.closed);
-        closed.min().flatten().filter(|_| self.is_closing())
+        let closed = self.ranks.closed().map(|(steps, _)| steps);
+        closed.min().filter(|_| self.ranks.are_closed())
     }
 
     /// How many steps each has, where they differ: a sentence, or empty.
     pub fn uneven(&self) -> String {
-        let closed = self
-            .ranks
-            .iter()
-            .zip(0..)
-            .filter_map(|(rank, index)| Some((rank.closed?, index)));
-        let closed: Vec<(u64, u32)> = closed.collect();
+        let closed: Vec<(u64, Rank)> = self.ranks.closed().collect();
         match (closed.iter().min(), closed.iter().max()) {
             (Some((least, few)), Some((most, many))) if least != most => {
                 format!("rank {few} has written {least} steps, rank {many} {most}")
@@ -372,29 +406,54 @@ impl OpenRun {
         }
     }
 
-    /// Which ranks have been away for too long, and when the next one will have been.
-    pub fn overdue(&self, now: Duration) -> (Vec<u32>, Option<Duration>) {
-        let mut gone = Vec::new();
-        let mut next: Option<Duration> = None;
-        for (rank, index) in self.ranks.iter().zip(0..) {
-            let Presence::Away(since) = rank.presence else {
-                continue;
-            };
-            if rank.closed.is_some() {
-                continue;
-            }
-            match since + self.session_timeout {
-                at if at <= now => gone.push(index),
-                at => next = Some(next.map_or(at, |next| next.min(at))),
-            }
-        }
-        (gone, next)
+    /// Why nobody is left who could go on with the run, and since when: those who were there have
+    /// closed it, and others never came, or what was closed is not all there.
+    fn stalled(&self) -> Option<(&'static str, Duration)> {
+        let why = match self.ranks.are_closed() {
+            true => "all ranks have closed it",
+            false => "the ranks that had opened it have closed it",
+        };
+        self.ranks.are_left().then_some((why, self.moved_at))
     }
 
-    /// Whether nobody is there who writes: another program may take its place.
-    pub fn is_deserted(&self) -> bool {
-        let there = |rank: &WriterRank| matches!(rank.presence, Presence::Present(_));
-        !self.ranks.iter().any(there)
+    /// Why the run is broken, if ranks have been away for too long, or nobody can go on with it.
+    pub fn broken_by(&self, now: Duration) -> Option<String> {
+        let timeout = self.options.session_timeout();
+        let gone = self.ranks.away();
+        let gone = gone.take_while(|(since, _)| *since + timeout <= now);
+        let gone: Vec<Rank> = gone.map(|(_, rank)| rank).collect();
+        if let Some((why, since)) = self.stalled()
+            && since + timeout <= now
+        {
+            return Some(format!(
+                "{why}, and for {} s {}",
+                timeout.as_secs_f64(),
+                self.why(self.next, now)
+            ));
+        }
+        if gone.is_empty() {
+            return None;
+        }
+        let named = gone.iter().take(8).map(Rank::to_string);
+        let named = named.collect::<Vec<_>>().join(", ");
+        let (what, are) = match gone.len() {
+            1 => ("rank", "is"),
+            _ => ("ranks", "are"),
+        };
+        Some(format!(
+            "{what} {named} of {} {are} gone for {} s; {}",
+            self.ranks.len(),
+            timeout.as_secs_f64(),
+            self.why(self.next, now)
+        ))
+    }
+
+    /// When the run will be broken, if nothing happens until then.
+    pub fn next_overdue(&self) -> Option<Duration> {
+        let away = self.ranks.away().next().map(|(since, _)| since);
+        let stalled = self.stalled().map(|(_, since)| since);
+        let since = away.into_iter().chain(stalled).min()?;
+        Some(since + self.options.session_timeout())
     }
 
     /// A caller is gone, or waits no more.
@@ -402,20 +461,15 @@ impl OpenRun {
         self.admissions
             .retain(|admission| admission.caller != caller);
         self.awaited.retain(|(one, _)| *one != caller);
-        for rank in &mut self.ranks {
-            if rank.presence == Presence::Present(caller) {
-                rank.presence = Presence::Away(now);
-            }
+        if let Some(rank) = self.ranks.attended_by(caller) {
+            self.ranks.set_presence(rank, Presence::Away(now));
+            self.moved_at = now;
         }
     }
 
     /// Everybody who waits for something of the run, and those who attend it.
     pub fn take_callers(&mut self) -> (Vec<RequestId>, Vec<RequestId>) {
-        let attending = self.ranks.iter().filter_map(|rank| match rank.presence {
-            Presence::Present(caller) => Some(caller),
-            _ => None,
-        });
-        let attending = attending.collect();
+        let attending = self.ranks.callers().collect();
         let waiting = self.admissions.drain(..).map(|one| one.caller);
         let waiting = waiting.chain(self.awaited.drain(..).map(|(caller, _)| caller));
         (attending, waiting.collect())

@@ -14,7 +14,7 @@ use super::event::events_of;
 use super::groups::Groups;
 use super::intake::Intakes;
 use super::lent::Lent;
-use super::records::{self, Records, entry_of};
+use super::records::{self, Records, recalled};
 use super::writers::Writers;
 use crate::effects::StepsRead;
 use crate::ids::RequestId;
@@ -115,7 +115,13 @@ impl Stream {
         let core = &mut self.core;
         let found = self.intakes.look(core, lent);
         self.writers.take_parts(found, (core, &self.intakes), lent);
+        // What was asked for before, when it is known how far parts are.
+        for (caller, request) in std::mem::take(&mut self.waiting) {
+            self.ask(caller, request, lent);
+        }
+        let core = &mut self.core;
         self.writers.commit((core, &self.intakes), lent);
+        self.writers.say_closing((core, &self.intakes));
         self.writers.end_overdue((core, &self.intakes), lent);
         self.groups.end_overdue(core, lent);
         append(core, lent);
@@ -188,17 +194,17 @@ impl Stream {
         for event in events {
             match self.phase {
                 Phase::Scanning(_) => {
-                    let Some((entry, writer, ranks)) =
-                        entry_of(&event.metadata, event.offset, event.time)
-                    else {
+                    let own_bytes = event.metadata.len() as u64 + event.data_bytes;
+                    let at = (event.offset, event.time, own_bytes);
+                    let Some(recalled) = recalled(&event.metadata, at) else {
                         lent.ctx.report(format!(
                             "{}: what is at offset {} is no record of steps",
                             self.core.name, event.offset
                         ));
                         continue;
                     };
-                    self.writers.recall(&entry, (writer, ranks), lent);
-                    self.core.records.found(entry);
+                    self.writers.recall(&recalled, self.core.topic, lent);
+                    self.core.records.found(recalled.entry);
                 }
                 Phase::Recalling(_) => {
                     let Ok(table) = StepTable::read(&event.inline) else {
@@ -225,9 +231,6 @@ impl Stream {
             self.phase = Phase::Recalling(full.map_or(Offset(0), |entry| entry.offset));
         } else {
             self.phase = Phase::Serving;
-            for (caller, request) in std::mem::take(&mut self.waiting) {
-                self.ask(caller, request, lent);
-            }
         }
         self.core.touch(lent);
     }
@@ -298,7 +301,7 @@ impl Stream {
     /// When the stream is to be looked at again.
     fn arm(&mut self, lent: &mut Lent<'_>) {
         let now = lent.ctx.now;
-        let run = self.writers.next_overdue(now.monotonic);
+        let run = self.writers.next_overdue();
         let groups = self.groups.next_overdue(now.monotonic);
         let keep = lent
             .topics
@@ -360,8 +363,8 @@ fn retain(core: &mut Core, lent: &mut Lent<'_>) {
             _ => last
                 .done
                 .iter()
-                .find(|(known, _)| *known == index)
-                .map(|(_, offset)| *offset),
+                .find(|done| done.partition == index)
+                .map(|done| done.offset),
         };
         if let Some(before) = before {
             records::remove_before(before, partition, lent.ctx);

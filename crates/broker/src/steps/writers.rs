@@ -6,8 +6,9 @@ use super::event::Event;
 use super::groups::Groups;
 use super::intake::{FoundParts, Intakes};
 use super::lent::Lent;
-use super::records::{self, Entry, Waiter};
-use super::run::{Admission, CompleteStep, OpenRun, Presence, STEPS_AHEAD_MAX};
+use super::ranks::Presence;
+use super::records::{self, NewRecord, Recalled, Waiter};
+use super::run::{Admission, CompleteStep, OpenRun, RunOptions, STEPS_AHEAD_MAX};
 use crate::answer::Answer;
 use crate::faults::Fault;
 use crate::ids::RequestId;
@@ -21,6 +22,7 @@ use wire::message::{
 use wire::step::{Attribute, Part, PartPlace, RecordKind, STEP_VERSION, StepTable};
 use wire::{
     ErrorCode, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank, Run, Step,
+    TopicId,
 };
 
 /// See the module.
@@ -29,10 +31,19 @@ pub(super) struct Writers {
     run: Option<OpenRun>,
     /// The last run that was opened.
     last_run: Run,
+    /// Ranks that have closed, of which no record says so yet.
+    closing: Vec<Closing>,
     /// Who waits for the open run to be closed.
     closers: Vec<RequestId>,
     /// Who waits for it to end, to open another one.
     openings: Vec<(RequestId, OpenRequest)>,
+}
+
+/// A rank that closes its run.
+struct Closing {
+    caller: RequestId,
+    rank: Rank,
+    steps: u64,
 }
 
 impl Writers {
@@ -70,13 +81,13 @@ impl Writers {
         let now = lent.ctx.now.monotonic;
         if let Some(run) = &mut self.run {
             let is_same = run.writer == open.writer && run.ranks.len() == open.ranks as usize;
-            let has_closed = is_same && run.ranks[open.rank.0 as usize].closed.is_some();
-            if has_closed || run.is_closing() {
+            let has_closed = is_same && run.ranks.has_closed(open.rank);
+            if has_closed || run.ranks.are_closed() {
                 // Another run: it begins when this one has ended.
                 self.openings.push((caller, open));
                 return Ok(());
             }
-            if !is_same && !run.is_deserted() {
+            if !is_same && !run.ranks.are_deserted() {
                 return Err(refuse(
                     ErrorCode::InvalidConsumer,
                     format!(
@@ -99,22 +110,21 @@ impl Writers {
             }
         }
         if self.run.is_none() {
-            self.begin_run(&open, (core, intakes));
+            self.begin_run(&open, (core, intakes), now);
         }
         let before = Run(self.last_run.0 - 1);
         let Some(run) = &mut self.run else {
             return Ok(());
         };
-        run.set_options(&open);
-        if let Some(rank) = run.rank(open.rank)
-            && let Presence::Present(other) = rank.presence
-            && rank.epoch != open.epoch
+        run.set_options(RunOptions::of(&open));
+        if let Some((Presence::Present(other), epoch)) = run.ranks.get(open.rank)
+            && epoch != open.epoch
         {
             let reason = format!(
                 "rank {} was opened again by another life of {:?}",
                 open.rank, open.writer
             );
-            rank.presence = Presence::Away(now);
+            run.ranks.set_presence(open.rank, Presence::Away(now));
             lent.ctx
                 .answer(other, Answer::RunEnded(RunEnded { reason }));
         }
@@ -129,26 +139,25 @@ impl Writers {
             before,
             attributes: run.attributes.values().cloned().collect(),
         });
-        if let Some(answer) = core.records.wait_for_opening(run.run, caller, answer) {
+        let kind = (run.run, RecordKind::Opened);
+        if let Some(answer) = core.records.wait_for_kind(kind, caller, answer) {
             lent.ctx.answer(caller, answer);
         }
         Ok(())
     }
 
     /// A new run: its record is the next one.
-    fn begin_run(&mut self, open: &OpenRequest, (core, intakes): (&mut Core, &Intakes)) {
+    fn begin_run(
+        &mut self,
+        open: &OpenRequest,
+        (core, intakes): (&mut Core, &Intakes),
+        now: Duration,
+    ) {
         self.last_run = Run(self.last_run.0 + 1);
-        let timeout = Duration::from_millis(open.session_timeout_ms.into());
-        let run = OpenRun::new(
-            self.last_run,
-            open.writer.clone(),
-            open.ranks,
-            Step(0),
-            timeout,
-        );
-        let table = table(intakes, RecordKind::Opened, &run, run.next, String::new());
-        core.records
-            .push(table, (Vec::new(), Vec::new()), Vec::new());
+        let (at, options) = ((self.last_run, Step(0)), RunOptions::of(open));
+        let mut run = OpenRun::new(at, open.writer.clone(), open.ranks, options, now);
+        let record = record(intakes, RecordKind::Opened, &mut run, String::new());
+        core.records.push(record);
         self.run = Some(run);
     }
 
@@ -168,14 +177,17 @@ impl Writers {
         };
         let (writer, rank) = (run.writer.clone(), attend.rank);
         check_producer((core, &writer), rank, (attend.producer, attend.epoch), lent)?;
-        let Some(state) = self.run.as_mut().and_then(|run| run.rank(rank)) else {
+        let Some(run) = &mut self.run else {
+            return Ok(());
+        };
+        let Some((before, _)) = run.ranks.get(rank) else {
             return Err(refuse(
                 ErrorCode::InvalidEvent,
                 format!("there is no rank {rank}"),
             ));
         };
-        state.epoch = attend.epoch;
-        let before = std::mem::replace(&mut state.presence, Presence::Present(caller));
+        run.ranks.set_epoch(rank, attend.epoch);
+        run.ranks.set_presence(rank, Presence::Present(caller));
         if let Presence::Present(other) = before
             && other != caller
         {
@@ -262,13 +274,14 @@ impl Writers {
         let is_open = self.run.as_ref().is_some_and(|run| run.run == close.run);
         if !is_open {
             // It may be asked again, when its answer was lost.
-            return match end_of(core, close.run).is_empty() {
-                true => {
-                    lent.ctx.answer(caller, Answer::Done);
-                    Ok(())
-                }
-                false => Err(ended(core, close.run)),
-            };
+            if !end_of(core, close.run).is_empty() {
+                return Err(ended(core, close.run));
+            }
+            let kind = (close.run, RecordKind::Closed);
+            if let Some(answer) = core.records.wait_for_kind(kind, caller, Answer::Done) {
+                lent.ctx.answer(caller, answer);
+            }
+            return Ok(());
         }
         let writer = self
             .run
@@ -283,18 +296,45 @@ impl Writers {
         let Some(run) = &mut self.run else {
             return Ok(());
         };
-        let Some(rank) = run.rank(close.rank) else {
+        if run.ranks.get(close.rank).is_none() {
             return Err(refuse(
                 ErrorCode::InvalidEvent,
                 format!("there is no rank {}", close.rank),
             ));
-        };
-        rank.closed = Some(close.steps);
-        match run.is_closing() {
+        }
+        run.close(close.rank, close.steps, lent.ctx.now.monotonic);
+        match run.ranks.are_closed() {
             true => self.closers.push(caller),
-            false => lent.ctx.answer(caller, Answer::Done),
+            false if lent.ctx.planted(Fault::CloseUnrecorded) => {
+                lent.ctx.answer(caller, Answer::Done);
+            }
+            false => self.closing.push(Closing {
+                caller,
+                rank: close.rank,
+                steps: close.steps,
+            }),
         }
         Ok(())
+    }
+
+    /// Says in a record which ranks have closed, so that a start knows it: those that close while
+    /// one is on its way are in the next one.
+    pub fn say_closing(&mut self, (core, intakes): (&mut Core, &Intakes)) {
+        let Some(run) = &mut self.run else {
+            return;
+        };
+        if self.closing.is_empty() || core.records.is_closing() {
+            return;
+        }
+        let closing = std::mem::take(&mut self.closing);
+        let closed = closing.iter().map(|one| (one.rank, one.steps)).collect();
+        let waiters = closing.iter();
+        let waiters = waiters.map(|one| Waiter::Of(one.caller, Answer::Done));
+        core.records.push(NewRecord {
+            closed,
+            waiters: waiters.collect(),
+            ..record(intakes, RecordKind::Closing, run, String::new())
+        });
     }
 
     /// Parts were found, or it was found that some are lost.
@@ -367,7 +407,9 @@ impl Writers {
     /// Steps that are complete get their records, in order.
     pub fn commit(&mut self, (core, intakes): (&mut Core, &Intakes), lent: &mut Lent<'_>) {
         let short = usize::from(lent.ctx.planted(Fault::StepsShort));
-        while let Some(complete) = self.run.as_mut().and_then(|run| run.take_complete(short)) {
+        let now = lent.ctx.now.monotonic;
+        let next = |run: &mut OpenRun| run.take_complete(short, now);
+        while let Some(complete) = self.run.as_mut().and_then(next) {
             self.commit_step(complete, (core, intakes), lent);
         }
     }
@@ -378,7 +420,7 @@ impl Writers {
         (core, intakes): (&mut Core, &Intakes),
         lent: &mut Lent<'_>,
     ) {
-        let Some(mut run) = self.run.take() else {
+        let Some(run) = &mut self.run else {
             return;
         };
         let CompleteStep {
@@ -386,15 +428,18 @@ impl Writers {
             parts,
             places,
         } = complete;
-        let changed = match parts.iter().any(|part| part.discarded)
-            && lent.ctx.planted(Fault::DiscardAttributes)
-        {
-            true => Vec::new(),
+        let is_discarded = parts.iter().any(|part| part.discarded);
+        let learned = match is_discarded && lent.ctx.planted(Fault::DiscardAttributes) {
+            true => Ok(Vec::new()),
             false => run.learn(&parts),
+        };
+        let changed = match learned {
+            Ok(changed) => changed,
+            Err(reason) => return self.break_run(&reason, (core, intakes), lent),
         };
         let decided = run.admitted.remove(&step).flatten();
         run.admitted.retain(|known, _| *known > step);
-        let merged = match parts.iter().any(|part| part.discarded) {
+        let merged = match is_discarded {
             true => Err(decided.unwrap_or_else(|| "its writer dropped it".to_owned())),
             false => wire::step::merge(&parts).map_err(|error| error.0),
         };
@@ -402,23 +447,17 @@ impl Writers {
             Ok(merged) => (RecordKind::Step, String::new(), merged),
             Err(reason) => (RecordKind::Discarded, reason, (Vec::new(), Bytes::new())),
         };
-        let mut table = table(intakes, kind, &run, step, reason);
-        (table.variables, table.columns) = merged;
+        let waiters = run.awaited.extract_if(.., |(_, wanted)| *wanted == step);
+        let waiters = waiters.map(|(caller, _)| Waiter::Step(caller)).collect();
+        let mut record = record(intakes, kind, run, reason);
+        record.attributes.1 = changed;
+        record.waiters = waiters;
+        record.table.step = step;
+        (record.table.variables, record.table.columns) = merged;
         if kind == RecordKind::Step {
-            table.parts = places;
+            record.table.parts = places;
         }
-        let (waiters, awaited) = run
-            .awaited
-            .drain(..)
-            .partition::<Vec<_>, _>(|(_, wanted)| *wanted == step);
-        run.awaited = awaited;
-        let waiters = waiters
-            .into_iter()
-            .map(|(caller, _)| Waiter::Step(caller))
-            .collect();
-        let all = run.attributes.values().cloned().collect();
-        core.records.push(table, (all, changed), waiters);
-        self.run = Some(run);
+        core.records.push(record);
     }
 
     /// All ranks have closed the run, and all steps that all have written have records.
@@ -426,14 +465,14 @@ impl Writers {
         let Some(mut run) = self.run.take() else {
             return;
         };
-        let table = table(intakes, RecordKind::Closed, &run, run.next, run.uneven());
-        let closers = std::mem::take(&mut self.closers);
-        let waiters = closers
-            .into_iter()
-            .map(|caller| Waiter::Of(caller, Answer::Done));
-        let all = run.attributes.values().cloned().collect();
-        core.records
-            .push(table, (all, Vec::new()), waiters.collect());
+        let why = run.uneven();
+        let mut record = record(intakes, RecordKind::Closed, &mut run, why);
+        let closing = self.closing.drain(..).map(|one| one.caller);
+        let closers = closing.chain(self.closers.drain(..));
+        record.waiters = closers
+            .map(|caller| Waiter::Of(caller, Answer::Done))
+            .collect();
+        core.records.push(record);
         let (attending, waiting) = run.take_callers();
         for caller in attending {
             let reason = String::new();
@@ -466,6 +505,7 @@ impl Writers {
         ));
         let (attending, mut waiting) = run.take_callers();
         waiting.append(&mut self.closers);
+        waiting.extend(self.closing.drain(..).map(|one| one.caller));
         for caller in attending {
             let reason = reason.to_owned();
             lent.ctx
@@ -480,15 +520,8 @@ impl Writers {
             .for_each(|caller| lent.ctx.refuse(caller, error.clone()));
         // Its parts that have no record are of no use any more.
         run.forget_parts();
-        let table = table(
-            intakes,
-            RecordKind::Broken,
-            &run,
-            run.next,
-            reason.to_owned(),
-        );
-        let all = run.attributes.values().cloned().collect();
-        core.records.push(table, (all, Vec::new()), Vec::new());
+        let record = record(intakes, RecordKind::Broken, &mut run, reason.to_owned());
+        core.records.push(record);
         core.touch(lent);
     }
 
@@ -497,7 +530,9 @@ impl Writers {
         let Some(run) = &mut self.run else {
             return;
         };
-        let is_met = run.next > Step(0) || groups.complete_count() >= run.readers_min as usize;
+        let is_met =
+            run.next > Step(0) || groups.complete_count() >= run.options.readers_min as usize;
+        let options = run.options;
         let mut steps: Vec<Step> = run.admissions.iter().map(|one| one.step).collect();
         steps.sort_unstable();
         steps.dedup();
@@ -519,15 +554,15 @@ impl Writers {
             let drafts = core.records.step_drafts();
             let full = groups.all.iter().find_map(|(name, group)| {
                 let (steps, bytes) = group.backlog(&core.records);
-                let (steps, is_many) = (steps + under_way + drafts, run.queue_steps > 0);
-                let is_full = (is_many && steps >= run.queue_steps)
-                    || (run.queue_bytes > 0 && bytes >= run.queue_bytes);
+                let (steps, most) = (steps + under_way + drafts, u64::from(options.queue_steps));
+                let is_full = (most > 0 && steps >= most)
+                    || (options.queue_bytes > 0 && bytes >= options.queue_bytes);
                 is_full.then(|| {
                     let place = group.place(&core.records);
                     format!("{steps} steps of {bytes} bytes are queued: readers {name:?} have not released {place}")
                 })
             });
-            match (full, run.when_full) {
+            match (full, options.when_full) {
                 (None, _) => run.admitted.insert(step, None),
                 (Some(why), WhenFull::Discard) => run.admitted.insert(step, Some(why)),
                 (Some(_), WhenFull::Block) => break,
@@ -559,7 +594,8 @@ impl Writers {
         if let Some((_, step)) = run.awaited.iter().find(|(one, _)| *one == caller) {
             return Some(run.why(*step, now));
         }
-        let closes = self.closers.contains(&caller);
+        let closes =
+            self.closers.contains(&caller) || self.closing.iter().any(|one| one.caller == caller);
         let opens = self.openings.iter().any(|(one, _)| *one == caller);
         if closes || opens {
             return Some(format!(
@@ -570,10 +606,10 @@ impl Writers {
         }
         run.admissions.iter().find(|one| one.caller == caller)?;
         let attached = groups.complete_count();
-        if run.next == Step(0) && attached < run.readers_min as usize {
+        if run.next == Step(0) && attached < run.options.readers_min as usize {
             return Some(format!(
                 "{attached} of {} groups of readers have attached",
-                run.readers_min
+                run.options.readers_min
             ));
         }
         let slowest = groups
@@ -592,26 +628,9 @@ impl Writers {
     pub fn end_overdue(&mut self, (core, intakes): (&mut Core, &Intakes), lent: &mut Lent<'_>) {
         let now = lent.ctx.now.monotonic;
         if let Some(run) = &self.run {
-            let (gone, _) = run.overdue(now);
-            match run.steps_of_all() {
-                Some(steps) if run.next.0 >= steps => self.finish_run((core, intakes), lent),
-                _ if !gone.is_empty() => {
-                    let named = gone
-                        .iter()
-                        .take(8)
-                        .map(u32::to_string)
-                        .collect::<Vec<_>>()
-                        .join(", ");
-                    let reason = format!(
-                        "{} {named} of {} {} gone for {} s; {}",
-                        if gone.len() == 1 { "rank" } else { "ranks" },
-                        run.ranks.len(),
-                        if gone.len() == 1 { "is" } else { "are" },
-                        run.session_timeout.as_secs_f64(),
-                        run.why(run.next, now)
-                    );
-                    self.break_run(&reason, (core, intakes), lent);
-                }
+            match (run.steps_of_all(), run.broken_by(now)) {
+                (Some(steps), _) if run.next.0 >= steps => self.finish_run((core, intakes), lent),
+                (_, Some(reason)) => self.break_run(&reason, (core, intakes), lent),
                 _ => {}
             }
         }
@@ -623,50 +642,49 @@ impl Writers {
     }
 
     /// What a record says of the run that is open.
-    pub fn recall(&mut self, entry: &Entry, (writer, ranks): (String, u32), lent: &Lent<'_>) {
+    pub fn recall(&mut self, recalled: &Recalled, topic: TopicId, lent: &Lent<'_>) {
+        let Recalled { entry, .. } = recalled;
         self.last_run = self.last_run.max(entry.run);
         let next = match entry.kind {
             _ if lent.ctx.planted(Fault::StepsForgotten) => Step(0),
             RecordKind::Step | RecordKind::Discarded => Step(entry.step.0 + 1),
-            RecordKind::Opened => entry.step,
+            RecordKind::Opened | RecordKind::Closing => entry.step,
             RecordKind::Closed | RecordKind::Broken => {
                 self.run = None;
                 return;
             }
         };
-        match self.run.as_mut().filter(|run| run.run == entry.run) {
-            Some(run) => run.next = next,
-            None => {
-                let timeout = lent.ctx.options.limits.heartbeat * 4;
-                let ranks = ranks.clamp(1, RANKS_MAX);
-                let mut run = OpenRun::new(entry.run, writer, ranks, next, timeout);
-                // Its ranks have as long to come back as any that were away.
-                for rank in &mut run.ranks {
-                    rank.presence = Presence::Away(lent.ctx.now.monotonic);
-                }
-                self.run = Some(run);
-            }
+        let run = match self.run.take().filter(|run| run.run == entry.run) {
+            Some(run) => run,
+            None => recalled_run(recalled, topic, lent),
+        };
+        let run = self.run.insert(run);
+        run.next = next;
+        if let Some(options) = recalled.options {
+            run.options = options;
+        }
+        for (rank, steps) in &recalled.closed {
+            run.close(*rank, *steps, lent.ctx.now.monotonic);
         }
     }
 
     /// Attributes that a record has.
     pub fn recall_attributes(&mut self, run: Run, attributes: Vec<Attribute>) {
         if let Some(open) = self.run.as_mut().filter(|open| open.run == run) {
-            let attributes = attributes.into_iter();
-            open.attributes
-                .extend(attributes.map(|one| (one.name.clone(), one)));
+            attributes.into_iter().for_each(|one| open.keep(one));
         }
     }
 
     /// When a rank will have been away for too long.
-    pub fn next_overdue(&self, now: Duration) -> Option<Duration> {
-        self.run.as_ref()?.overdue(now).1
+    pub fn next_overdue(&self) -> Option<Duration> {
+        self.run.as_ref()?.next_overdue()
     }
 
     /// A caller is gone, or waits no more.
     pub fn forget(&mut self, caller: RequestId, now: Duration) {
         self.openings.retain(|(one, _)| *one != caller);
         self.closers.retain(|one| *one != caller);
+        self.closing.retain(|one| one.caller != caller);
         if let Some(run) = &mut self.run {
             run.forget(caller, now);
         }
@@ -675,6 +693,7 @@ impl Writers {
     /// Everybody who waits or attends; no run is left.
     pub fn take_callers(&mut self) -> Vec<RequestId> {
         let mut callers = std::mem::take(&mut self.closers);
+        callers.extend(self.closing.drain(..).map(|one| one.caller));
         callers.extend(self.openings.drain(..).map(|(caller, _)| caller));
         if let Some(mut run) = self.run.take() {
             let (attending, waiting) = run.take_callers();
@@ -684,17 +703,35 @@ impl Writers {
     }
 }
 
-/// Why a run is over.
+/// The run that is open, as its first record that is there has it.
+fn recalled_run(recalled: &Recalled, topic: TopicId, lent: &Lent<'_>) -> OpenRun {
+    let Recalled { entry, writer, .. } = recalled;
+    let now = lent.ctx.now.monotonic;
+    let timeout = lent.ctx.options.limits.heartbeat * 4;
+    // Its first record says what its ranks want; retention may have taken it.
+    let options = RunOptions {
+        session_timeout_ms: timeout.as_millis().try_into().unwrap_or(u32::MAX),
+        readers_min: 0,
+        queue_steps: 0,
+        queue_bytes: 0,
+        when_full: WhenFull::Block,
+    };
+    let (at, ranks) = ((entry.run, entry.step), recalled.ranks.clamp(1, RANKS_MAX));
+    let mut run = OpenRun::new(at, writer.clone(), ranks, options, now);
+    run.are_options_said = true;
+    // Its ranks have as long to come back as any that were away.
+    for rank in (0..ranks).map(Rank) {
+        run.ranks.set_presence(rank, Presence::Away(now));
+        let known = lent.commands.producer(topic, &producer_name(writer, rank));
+        let epoch = known.map_or(ProducerEpoch(0), |known| known.epoch);
+        run.ranks.set_epoch(rank, epoch);
+    }
+    run
+}
+
+/// Why a run is over: empty if it was closed by all of its ranks.
 fn end_of(core: &Core, run: Run) -> String {
-    let ends = core
-        .records
-        .entries
-        .iter()
-        .rev()
-        .filter(|entry| entry.run == run);
-    let mut ends =
-        ends.filter(|entry| matches!(entry.kind, RecordKind::Closed | RecordKind::Broken));
-    match ends.next() {
+    match core.records.end_of(run) {
         Some(entry) if entry.kind == RecordKind::Closed => String::new(),
         Some(entry) if !entry.reason.is_empty() => entry.reason.clone(),
         _ => format!("run {run} of {} is over", core.name),
@@ -734,29 +771,37 @@ fn check_producer(
     }
 }
 
-/// A record's table, but for what is of a step.
-fn table(
-    intakes: &Intakes,
-    kind: RecordKind,
-    run: &OpenRun,
-    step: Step,
-    reason: String,
-) -> StepTable {
-    StepTable {
+/// A record of a run, but for what is of a step.
+fn record(intakes: &Intakes, kind: RecordKind, run: &mut OpenRun, reason: String) -> NewRecord {
+    let done = intakes.done(run);
+    let options = (!run.are_options_said).then_some(run.options);
+    run.are_options_said = true;
+    let table = StepTable {
         version: STEP_VERSION,
         kind,
         writer: run.writer.clone(),
         run: run.run,
-        step,
+        step: run.next,
         ranks: run.ranks.len() as u32,
         reason,
         is_full: false,
         full_at: Offset(0),
         attributes: Vec::new(),
         parts: Vec::new(),
-        done: intakes.done(run),
+        done: done
+            .iter()
+            .map(|done| (done.partition, done.offset))
+            .collect(),
         variables: Vec::new(),
         columns: Bytes::new(),
+    };
+    NewRecord {
+        table,
+        done,
+        attributes: (run.attributes.values().cloned().collect(), Vec::new()),
+        options,
+        closed: Vec::new(),
+        waiters: Vec::new(),
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Reader {
     pub turn: u64,
 }
 
-fn stream(world: &mut World, link: LinkId, definition: &str, partitions: usize) -> TopicId {
+pub fn stream(world: &mut World, link: LinkId, definition: &str, partitions: usize) -> TopicId {
     let kinds = vec!["disk"; partitions];
     world.create(link, "s", definition, &kinds).unwrap().topic
 }
@@ -99,14 +99,19 @@ impl World {
         let (mut writer, id) = self.try_writer(topic, rank, ranks, queue);
         let opened: RunOpened = self.answered(writer.link, id).unwrap();
         (writer.run, writer.next) = (opened.run, opened.next);
+        self.attend(topic, &mut writer);
+        writer
+    }
+
+    /// A rank says that it is there, on the connection that it has now.
+    pub fn attend(&mut self, topic: TopicId, writer: &mut Writer) {
         let attend = AttendRun {
             run: writer.run,
-            rank: Rank(rank),
+            rank: Rank(writer.rank),
             producer: writer.producer,
             epoch: writer.epoch,
         };
         writer.attends = self.request(writer.link, Method::AttendRun, topic, &attend, &[]);
-        writer
     }
 
     pub fn writer(&mut self, topic: TopicId, rank: u32, ranks: u32) -> Writer {
@@ -376,7 +381,7 @@ pub fn who(table: &StepTable) -> Vec<String> {
 use RecordKind::{Broken, Closed, Discarded, Opened, Step as Whole};
 
 /// Holds without a fault, and must not with it.
-fn holds(test: impl Fn(Ground) -> Result<(), String>, fault: Fault) {
+pub fn holds(test: impl Fn(Ground) -> Result<(), String>, fault: Fault) {
     test(Ground::new()).unwrap();
     assert!(
         test(Ground::with_fault(fault)).is_err(),
@@ -384,7 +389,7 @@ fn holds(test: impl Fn(Ground) -> Result<(), String>, fault: Fault) {
     );
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<(), String> {
+pub fn expect<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<(), String> {
     match found == wanted {
         true => Ok(()),
         false => Err(format!("{found:?}, not {wanted:?}")),
@@ -458,6 +463,8 @@ fn a_step_has_one_record_whatever_is_killed() {
             // What rank 0 has written of step 1 is not lost with the server.
             let mut b = world.writer(topic, 1, 2);
             expect(b.next, Step(1))?;
+            a.link = world.connect();
+            world.attend(topic, &mut a);
             world.step(topic, &mut b, 1);
             expect(
                 world.kinds(topic),
@@ -664,40 +671,6 @@ fn a_rank_that_comes_back_in_time_goes_on() {
     world.step(topic, &mut a, 1);
     world.step(topic, &mut b, 1);
     assert_eq!(world.kinds(topic).last(), Some(&(Whole, 1, 1)));
-}
-
-#[test]
-fn a_run_is_closed_when_all_have_closed_it() {
-    let mut world = Ground::new().start();
-    let topic = plain(&mut world);
-    let [mut a, mut b] = [0, 1].map(|rank| world.writer(topic, rank, 2));
-    for writer in [&mut a, &mut b] {
-        world.step(topic, writer, 0);
-    }
-    let id = world.close_run(topic, &a, 1);
-    world.answered::<Empty>(a.link, id).unwrap();
-    assert_eq!(world.kinds(topic).len(), 2);
-    // Rank 0 opens the next run, and waits for this one to end.
-    let (again, opens) = world.try_writer(topic, 0, 2, Queue::default());
-    assert!(world.answer(again.link, opens).is_none());
-    let id = world.close_run(topic, &b, 1);
-    world.answered::<Empty>(b.link, id).unwrap();
-    assert_eq!(
-        world.kinds(topic),
-        [
-            (Opened, 1, 0),
-            (Whole, 1, 0),
-            (Closed, 1, 1),
-            (Opened, 2, 0)
-        ]
-    );
-    let opened: RunOpened = world.answered(again.link, opens).unwrap();
-    assert_eq!((opened.run, opened.before), (Run(2), Run(1)));
-    // What is asked again is answered again.
-    let id = world.close_run(topic, &b, 1);
-    world.answered::<Empty>(b.link, id).unwrap();
-    let ended: RunEnded = world.answered(b.link, b.attends).unwrap();
-    assert_eq!(ended.reason, "");
 }
 
 #[test]
@@ -956,19 +929,20 @@ fn ranks_that_differ_on_a_variable_lose_the_step_and_hear_why() {
 }
 
 #[test]
-fn what_is_no_part_is_passed_over() {
+fn what_is_no_part_is_refused() {
     let mut world = Ground::new().start();
     let topic = plain(&mut world);
     let mut a = world.writer(topic, 0, 1);
     let batch = batch(topic, a.producer.0, a.epoch.0, 0, &["no part at all"]);
-    a.sequence = 1;
     let produce = Produce {
         partition: PartitionIndex(1),
         durability: Durability::Memory,
         regions: Vec::new(),
     };
     let id = world.request(a.link, Method::Produce, topic, &produce, &batch);
-    world.answered::<Produced>(a.link, id).unwrap();
+    let error = world.error(a.link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::InvalidEvent);
+    assert!(error.message.contains("no part of a step"), "{error:?}");
     world.step(topic, &mut a, 0);
     assert_eq!(world.kinds(topic), [(Opened, 1, 0), (Whole, 1, 0)]);
 }

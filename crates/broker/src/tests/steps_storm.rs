@@ -336,6 +336,7 @@ impl Storm {
                 {
                     open = None;
                 }
+                (RecordKind::Closing, Some(at)) if (run, step) == at => {}
                 (kind, open) => return Err(format!("{kind:?} {run} {step} in {open:?}")),
             }
         }
