@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo test kill kill-sharing bench bench-peers bench-scenarios tomography clean
+.PHONY: help check setup wheel install demo test kill kill-sharing bench bench-peers bench-steps bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -28,6 +28,9 @@ bench: setup ## measure the event path beside the limits of this machine
 
 bench-peers: ## measure beside Kafka, Redis, RabbitMQ and ZeroMQ, which it sets up: ROUNDS=5 CASES="produce-1k latency"
 	@scripts/bench-peers --rounds $(or $(ROUNDS),5) $(CASES)
+
+bench-steps: setup ## measure steps of arrays beside ADIOS2's SST and files, and ZeroMQ: ROUNDS=5
+	@scripts/bench-steps --rounds $(or $(ROUNDS),5)
 
 bench-scenarios: setup ## measure many events, many topics, parts of data, restarts, a stopped consumer (needs 45 GB)
 	@scripts/bench-scenarios

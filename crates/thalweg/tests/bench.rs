@@ -417,3 +417,71 @@ fn what_cannot_be_shared_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{words}");
     }
 }
+
+#[test]
+fn steps_are_measured_phase_by_phase() {
+    for (transport, storage) in [("tcp", "memory"), ("shm", "disk")] {
+        let words = format!(
+            "steps --bytes 8000,80000 --writers 2 --readers 3 --reader-processes 2 --variables 2 --batch 1 \
+             --steps 6 --warmup 2 --wait committed --storage {storage} --transport {transport}"
+        );
+        let lines = bench(&words.split(' ').collect::<Vec<_>>());
+        let [small, large, line] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        for (case, bytes) in [(small, 8000.0), (large, 80000.0)] {
+            assert_eq!(case["bytes"], bytes as u64);
+            assert_eq!(case["selected_bytes"], bytes as u64);
+            // Nothing is asked for that is not wanted.
+            assert_eq!(median(&case["asked_bytes"]), bytes);
+            assert!(median(&case["bytes_per_s"]) > 0.0);
+            let phases = case["phases_ns"].as_object().unwrap();
+            assert_eq!(phases.len(), 9);
+            for (name, times) in phases {
+                let of = ["lower_quartile", "median", "max"].map(|of| median(&times[of]));
+                // Two repetitions: the median of three figures need not be in order, the least ones are.
+                assert!(of[2] > 0.0 || name == "commit", "{name}: {times}");
+            }
+            let stall = median(&case["stall"]);
+            assert!(stall >= 1.0, "{stall}");
+            // Of each step and writer at least its part and what came of it.
+            assert!(median(&case["writers_per_step"]["frames"]) >= 4.0);
+            assert!(median(&case["server_per_step"]["cpu_ns"]) > 0.0);
+        }
+        assert_eq!(line["work"], "steps-line");
+        assert_eq!(line["bytes"], serde_json::json!([8000, 80000]));
+        let gets = &line["lines"]["gets"]["lower_quartile"];
+        assert_eq!(gets["residuals_ns"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn a_box_of_steps_asks_for_what_it_has_and_no_more() {
+    let words = "steps --shape 20,20,1024 --box 0.1,0.2,0.5 --steps 2 --warmup 1 --put span --queue 0 --storage memory";
+    let cases = bench(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(cases.len(), 1);
+    assert_eq!(cases[0]["selected_bytes"], 2 * 4 * 512 * 8);
+    assert_eq!(median(&cases[0]["asked_bytes"]), f64::from(2 * 4 * 512 * 8));
+    assert!(cases[0]["phases_ns"]["commit"].is_null());
+}
+
+#[test]
+fn steps_that_cannot_be_are_refused() {
+    for words in [
+        "steps --steps 1",
+        "steps --writers 0",
+        "steps --box 0.5,0.5",
+        "steps --box 1.5",
+        "steps --bytes 8 --readers 2",
+        "steps --readers 2 --reader-processes 3",
+        "steps --transport inproc",
+        "steps --keep 2",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .arg("bench")
+            .args(words.split(' '))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}");
+    }
+}

@@ -21,6 +21,7 @@ mod report;
 pub mod rpc;
 mod runs;
 mod sharing;
+pub mod steps;
 mod work;
 
 use crate::failure::{About, Failure};
@@ -36,6 +37,8 @@ use rpc::{ResponderArgs, RpcArgs};
 use runs::Rig;
 use serde_json::{Map, json};
 use std::path::{Path, PathBuf};
+use steps::StepsArgs;
+use steps::rank::RanksArgs;
 use wire::Durability;
 
 #[derive(Debug, Subcommand)]
@@ -58,6 +61,8 @@ pub enum BenchCommand {
     Floors(BenchArgs),
     /// Make small calls over a transport, without topics
     Rpc(RpcArgs),
+    /// Write and read steps of arrays
+    Steps(StepsArgs),
     /// Measure what the machine can do: memory, loopback, files
     Limits(LimitsArgs),
     /// A client of a benchmark
@@ -69,6 +74,9 @@ pub enum BenchCommand {
     /// Memory that another process reads
     #[command(hide = true)]
     RawMemory,
+    /// Ranks of steps
+    #[command(hide = true)]
+    StepRanks(RanksArgs),
     /// The other side of calls
     #[command(hide = true)]
     RpcResponder(ResponderArgs),
@@ -127,6 +135,8 @@ pub fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::RawReceiver(args) => limits::receive(&args),
         BenchCommand::RawMemory => limits::foreign::hold(),
         BenchCommand::RpcResponder(args) => rpc::respond(&args),
+        BenchCommand::StepRanks(args) => steps::rank::run(&args),
+        BenchCommand::Steps(args) => steps::run(&args),
         BenchCommand::Client(args) => clients::run(&args),
         BenchCommand::Rpc(args) => rpc::run(&args),
         BenchCommand::Limits(args) => limits::run(&args),
