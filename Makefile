@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo test kill kill-sharing bench bench-peers bench-steps bench-scenarios tomography clean
+.PHONY: help check setup wheel install demo demo-steps test kill kill-sharing bench bench-peers bench-steps bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -10,6 +10,10 @@ help: ## what can be made
 demo: ## a pipeline from instrument to picture, with a kill in the middle
 	@scripts/setup demo
 	@scripts/demo
+
+demo-steps: ## steps of a simulation and three readers, with two kills and a replay
+	@scripts/setup demo
+	@scripts/demo-steps
 
 test: setup ## every check of the repository
 	@scripts/test
@@ -48,4 +52,4 @@ install: ## the command, its manual pages, completions and units, and the C and 
 	@scripts/install $(or $(PREFIX),/usr/local)
 
 clean: ## remove everything that was built
-	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output tomography-output
+	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output demo-steps-output tomography-output

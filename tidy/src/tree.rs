@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 /// Directories that hold nothing of ours: what builds and tools leave behind.
 /// Hidden ones are skipped besides, but for `.ci`.
-const SKIPPED: [&str; 7] = [
+const SKIPPED: [&str; 8] = [
     "target",
     "build",
     "dist",
     "demo-output",
+    "demo-steps-output",
     "tomography-output",
     "shared",
     "__pycache__",
