@@ -156,9 +156,8 @@ def where() -> str:
 
 def demo(programs: Programs, driver: thalweg.Driver, options: argparse.Namespace) -> dict[str, Any]:
     scratch, count = programs.scratch, options.steps
-    # A writer makes its stream; here readers begin before it, which a stream has to be there for.
-    create = [thalweg.executable(), "steps", "create", "waves", "--parts", "2", "--group-file", str(programs.group_file)]
-    subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
+    # A writer makes its stream; here readers begin before it.
+    steps.create_stream(driver, "waves", partitions=2)
     began = time.time()
     programs.start("painter", "painter.py", scratch, "live", options.painters, "cursor")
     programs.start("summary", "summary.py", scratch)

@@ -491,6 +491,21 @@ def test_a_topic_of_steps_is_a_stream(driver: thalweg.Driver, name: str) -> None
         assert [len(list(reader)) for _ in range(2)] == [0, 1]
 
 
+def test_readers_begin_before_a_writer_of_a_stream_that_is_made(
+    driver: thalweg.Driver, name: str
+) -> None:
+    for _ in range(2):
+        steps.create_stream(driver, name, partitions=2, retention={"count": 2})
+    assert len(driver.open_topic(name).partitions) == 3
+    with steps.Reader(driver, name) as reader, steps.Writer(driver, name, readers=1) as writer:
+        with writer.step() as s:
+            s.put("E", np.arange(3))
+        assert next(reader)["E"][1] == 1
+    driver.create_topic(f"{name}-events", storage="memory")
+    with pytest.raises(thalweg.InvalidArgument, match="no steps"):
+        steps.create_stream(driver, f"{name}-events")
+
+
 def test_a_server_that_is_killed_between_steps_is_no_matter(server: Server) -> None:
     with server.connect() as driver:
         with (

@@ -1637,6 +1637,18 @@ class _StepView:
 class _StepStream:
     """A stream, below `thalweg.steps.runs` and `open_dataset`."""
     def __new__(cls, source: Driver | Topic, stream: str | None, /) -> Self: ...
+    @staticmethod
+    def create(
+        driver: Driver,
+        stream: str,
+        /,
+        *,
+        partitions: int,
+        storage: str,
+        retention: str | None,
+        durability: _Durability | None,
+    ) -> None:
+        """Makes a stream that is not there."""
     def runs(
         self,
     ) -> list[

@@ -57,6 +57,7 @@ __all__ = [
     "StoredRun",
     "Variable",
     "Writer",
+    "create_stream",
     "open_dataset",
     "open_run",
     "runs",
@@ -161,7 +162,7 @@ class Writer:
     ) -> None:
         if queue is not None and queue < 1:
             raise InvalidArgument(f"queue is a number of steps from 1, or None, not {queue}")
-        kept = None if retention is None else json.dumps({"retention": dict(retention)})
+        kept = _retention(retention)
         self._native = _StepWriter(
             source,
             stream,
@@ -861,6 +862,34 @@ def _runs(native: _StepStream) -> list[Run]:
         why = reason if state == "broken" else None
         found.append(Run(number, writer, ranks, state, why, first, last, count, *rest))
     return found
+
+
+def create_stream(
+    driver: Driver,
+    stream: str,
+    *,
+    partitions: int = 1,
+    storage: str = "disk",
+    retention: Mapping[str, Any] | None = None,
+    durability: _Durability | None = None,
+) -> None:
+    """Makes a stream that is not there, so that readers may begin before its writers; a stream that is
+    there stays as it is. The arguments are those of `Writer`, which makes its stream as well.
+
+    Raises `InvalidArgument`, also of a topic that is no stream, `InvalidTopic`, `Timeout`.
+    """
+    _StepStream.create(
+        driver,
+        stream,
+        partitions=partitions,
+        storage=storage,
+        retention=_retention(retention),
+        durability=durability,
+    )
+
+
+def _retention(retention: Mapping[str, Any] | None) -> str | None:
+    return None if retention is None else json.dumps({"retention": dict(retention)})
 
 
 class StoredRun(Sequence[Step]):

@@ -1,6 +1,6 @@
 //! `thalweg._thalweg._StepStream`: what is stored of a stream.
 
-use super::options::Source;
+use super::options::{Source, stream_options};
 use super::slot::interruptible;
 use super::view::StepView;
 use crate::connection::Connection;
@@ -37,6 +37,24 @@ impl StepStream {
             stream,
             _connection: connection,
         })
+    }
+
+    /// Makes a stream that is not there.
+    #[staticmethod]
+    #[pyo3(signature = (driver, stream, /, *, partitions, storage, retention, durability))]
+    fn create(
+        py: Python<'_>,
+        driver: &Bound<'_, PyAny>,
+        stream: String,
+        partitions: u32,
+        storage: String,
+        retention: Option<&str>,
+        durability: Option<&str>,
+    ) -> PyResult<()> {
+        let source = Source::new(driver, Some(stream))?;
+        source.check_open(py)?;
+        let options = stream_options(py, partitions, storage, durability, retention)?;
+        interruptible(py, move || source.open(Some(&options)).map(drop))
     }
 
     /// The runs that are stored.
