@@ -32,5 +32,6 @@ mod sessions;
 mod status;
 mod steps;
 mod steps_ends;
+mod steps_restarts;
 mod steps_storm;
 mod topics;

@@ -89,7 +89,9 @@ impl Groups {
             }
             // Nor is who comes when all have left one of them.
             let is_left = join.turn == 0 && group.is_left();
-            if !is_same || is_taken || is_left {
+            // Others go on in it behind turns that he has not had.
+            let is_behind = join.turn == 0 && group.is_resumed_without(join.rank);
+            if !is_same || is_taken || is_left || is_behind {
                 let why = format!(
                     "rank {} of readers {:?} was opened again",
                     join.rank, join.reader

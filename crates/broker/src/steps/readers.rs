@@ -120,6 +120,12 @@ impl Group {
         self.is_anew && known.is_none_or(Option::is_none)
     }
 
+    /// Whether it goes on from before a start, and this rank is not there yet.
+    pub fn is_resumed_without(&self, rank: Rank) -> bool {
+        let known = self.ranks.get(rank.0 as usize);
+        self.is_resumed && known.is_none_or(Option::is_none)
+    }
+
     /// Whether everybody who has attached was there, and is not any more.
     pub fn is_left(&self) -> bool {
         let is_gone =

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use std::time::Duration;
 use wire::batch::{Batch, BatchBuilder, EventParts, Verify};
 use wire::message::*;
-use wire::record::Position;
 use wire::step::*;
 use wire::*;
 
@@ -771,62 +770,6 @@ fn latest_passes_over_and_counts() {
     world.answered::<Empty>(a.link, id).unwrap();
     assert_eq!(world.next_turn(topic, &mut r1), Some((Whole, 1, 3)));
     assert_eq!(world.next_turn(topic, &mut r1), Some((Closed, 1, 4)));
-}
-
-#[test]
-fn ranks_that_read_go_on_over_a_restart_of_the_server() {
-    let mut ground = Ground::new();
-    let mut world = ground.start();
-    let topic = plain(&mut world);
-    let mut a = world.writer(topic, 0, 1);
-    let [mut r0, r1] = [0, 1].map(|rank| world.reader(topic, "r", rank, 2));
-    for step in 0..4 {
-        world.step(topic, &mut a, step);
-    }
-    let mut places = Vec::new();
-    for _ in 0..2 {
-        let id = world.ask(topic, &r0);
-        places.push(world.turn_given(&r0, id).unwrap().0.position);
-        world.release_turn(topic, &mut r0);
-    }
-    ground.kill();
-    let mut world = ground.start();
-    let resume = |world: &mut World, reader: &Reader, turn: u64, seen: Option<Position>| {
-        let link = world.connect();
-        let join = JoinReaders {
-            reader: reader.name.into(),
-            ranks: 2,
-            rank: Rank(reader.rank),
-            member: MemberId(reader.member),
-            start: StepStart::Cursor,
-            latest: false,
-            session_timeout_ms: 5_000,
-            turn,
-            seen,
-        };
-        let joined: ReadersJoined = world.call(link, Method::JoinReaders, topic, &join).unwrap();
-        assert_eq!(joined.turn, turn);
-        Reader {
-            link,
-            name: reader.name,
-            rank: reader.rank,
-            member: reader.member,
-            turn,
-        }
-    };
-    // Rank 0 is two turns ahead, and comes back first.
-    let mut r0 = resume(&mut world, &r0, 3, Some(places[1]));
-    let early = world.ask(topic, &r0);
-    assert!(
-        world.answer(r0.link, early).is_none(),
-        "rank 1 may know of turns"
-    );
-    let mut r1 = resume(&mut world, &r1, 1, None);
-    for step in 0..2 {
-        assert_eq!(world.next_turn(topic, &mut r1), Some((Whole, 1, step)));
-    }
-    assert_eq!(world.next_turn(topic, &mut r0), Some((Whole, 1, 2)));
-    assert_eq!(world.next_turn(topic, &mut r1), Some((Whole, 1, 2)));
 }
 
 #[test]
