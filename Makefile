@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps test kill kill-sharing bench bench-peers bench-steps bench-scenarios tomography clean
+.PHONY: help check setup wheel install demo demo-steps test kill kill-sharing kill-steps bench bench-peers bench-steps bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -26,6 +26,9 @@ kill: setup ## kill the server ROUNDS=200 times under load, and audit what it ke
 
 kill-sharing: setup ## kill and stop members of queues and groups, producers and the server, ROUNDS=200 times
 	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),200) scripts/kill-sharing
+
+kill-steps: setup ## kill ranks that write and read steps, and the server, ROUNDS=100 times, and audit what they were told
+	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),100) scripts/kill-steps
 
 bench: setup ## measure the event path beside the limits of this machine
 	@scripts/bench
