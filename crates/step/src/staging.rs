@@ -13,6 +13,9 @@ use wire::{Rank, Run, Step};
 /// The longest value, text too: values travel with the table.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
+/// A part's data is in no more pieces of memory, so that one event can have it.
+const PIECES_MAX: usize = 512;
+
 /// How a block that is put belongs to its variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
@@ -282,7 +285,7 @@ impl Staging {
             attributes: Vec::new(),
             variables: self.variables.into_iter().map(Staged::finish).collect(),
         };
-        Ok((part, pieces))
+        Ok((part, join_short(pieces, self.bytes)))
     }
 
     /// What a block's variable is and how long its data, if it may be put.
@@ -427,6 +430,34 @@ impl Put<'_> {
         };
         Staged::new(self.name, kind, self.dtype, joined, shape, dimensions)
     }
+}
+
+/// The same bytes in [`PIECES_MAX`] pieces at most: short ones are copied together with those beside
+/// them.
+fn join_short(pieces: Vec<Bytes>, bytes: u64) -> Vec<Bytes> {
+    if pieces.len() <= PIECES_MAX {
+        return pieces;
+    }
+    // A quarter of the limit at most are so long, joined ones among them; shorter joined ones are before
+    // one of those, or the last.
+    let least = bytes.div_ceil(PIECES_MAX as u64 / 4) as usize;
+    let mut joined = Vec::with_capacity(PIECES_MAX);
+    let mut short = Vec::new();
+    for piece in pieces {
+        if piece.len() < least {
+            short.extend_from_slice(&piece);
+        }
+        if short.len() >= least || (piece.len() >= least && !short.is_empty()) {
+            joined.push(Bytes::from(std::mem::take(&mut short)));
+        }
+        if piece.len() >= least {
+            joined.push(piece);
+        }
+    }
+    if !short.is_empty() {
+        joined.push(Bytes::from(short));
+    }
+    joined
 }
 
 impl Staged {

@@ -327,3 +327,30 @@ fn readers_see_the_extremes_of_blocks_that_have_elements() {
     );
     assert_eq!(layout.block(1).unwrap().extremes, None);
 }
+
+/// However many blocks there are, an event can have them.
+#[test]
+fn many_short_blocks_are_joined_to_few_pieces() {
+    for long_every in [usize::MAX, 100, 3] {
+        let u1 = DType::parse("|u1").unwrap();
+        let mut staging = Staging::new();
+        let mut wanted = Vec::new();
+        for index in 0..3000usize {
+            let bytes = vec![index as u8; if index % long_every == 1 { 20_001 } else { 7 }];
+            let put = Put {
+                name: &format!("v{index}"),
+                dtype: &u1,
+                place: Place::Local,
+                count: &[bytes.len() as u64],
+                with_extremes: false,
+            };
+            staging.put(&put, Bytes::from(bytes.clone())).unwrap();
+            wanted.resize(wanted.len().next_multiple_of(64), 0);
+            wanted.extend(bytes);
+        }
+        let (part, pieces) = staging.into_part(Run(1), Step(0), Rank(0)).unwrap();
+        assert!(pieces.len() <= PIECES_MAX, "{} pieces", pieces.len());
+        assert_eq!(pieces.concat(), wanted);
+        assert_eq!(part.variables.len(), 3000);
+    }
+}
