@@ -25,6 +25,7 @@ mod records;
 mod selection;
 mod staging;
 mod stream;
+mod together;
 mod turn;
 mod view;
 mod waiting;

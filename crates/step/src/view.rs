@@ -6,10 +6,11 @@ use crate::error::StepError;
 use crate::gather::{Coverage, Destination, GatherError, Layout, Plan};
 use crate::records::gone;
 use crate::selection::Selection;
+use crate::together::{Comes, Piece, Together};
 use crate::turn::Turn;
 use bytes::Bytes;
 use client::{DataWanted, Position, Target, TopicHandle};
-use memory::{Buffer, Pool};
+use memory::{Buffer, Pool, Split};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -332,32 +333,17 @@ impl StepView {
             plans.push(plan);
         }
         // Lent memory must outlive this call, so all is read into memory of ours.
-        let mut wanted = Vec::new();
-        let mut bytes = 0;
-        for plan in &plans {
-            self.want(plan, &mut wanted);
-            bytes += plan.reads().iter().map(|read| read.bytes).sum::<u64>();
-        }
-        let bytes = usize::try_from(bytes).map_err(StepError::invalid)?;
-        let targets = match bytes {
-            0 => Vec::new(),
-            _ => vec![Target::from(self.pool.take(bytes))],
-        };
-        let read = self.read_data(&wanted, targets)?.pop();
-        let buffer: Option<Buffer> = read.map(Target::into_owner);
-        let mut rest = buffer.as_deref().unwrap_or_default();
+        let together = Together::of(&plans, &self.table.parts);
+        let (pieces, comes) = together.memory(&plans, false);
+        let into = pieces.iter().map(|piece| match piece {
+            Piece::Shared(bytes) => self.shared(*bytes),
+            Piece::Alone(..) => Ok(Target::from(Buffer::empty())),
+        });
+        let read = self.read_data(&together.wanted, into.collect::<Result<_, _>>()?)?;
+        let shared: Vec<Buffer> = read.into_iter().map(Target::into_owner).collect();
         let mut coverages = Vec::with_capacity(gets.len());
-        for (plan, get) in plans.iter().zip(gets) {
-            let mut pieces = Vec::with_capacity(plan.reads().len());
-            for read in plan.reads() {
-                let (piece, behind) = rest.split_at(read.bytes as usize);
-                rest = behind;
-                pieces.push(piece);
-                if let Destination::Result(at) = read.to {
-                    get.out[at as usize..][..piece.len()].copy_from_slice(piece);
-                }
-            }
-            coverages.push(plan.execute(&pieces, get.out)?);
+        for ((plan, comes), get) in plans.iter().zip(&comes).zip(gets) {
+            coverages.push(put_together(plan, comes, &shared, get.out)?);
         }
         Ok(coverages)
     }
@@ -379,77 +365,40 @@ impl StepView {
 
     /// Reads what plans say, where they allow it straight into the memory of the results.
     fn read(&self, gets: Vec<(Plan, Target)>) -> Result<Vec<(Target, Coverage)>, StepError> {
-        let mut wanted = Vec::new();
-        let mut into = Vec::new();
-        let mut cut = Vec::with_capacity(gets.len());
-        for (plan, target) in gets {
-            self.want(&plan, &mut wanted);
-            let bytes = target.len();
-            let mut direct: Vec<(usize, usize, usize)> = Vec::new();
-            for (index, read) in plan.reads().iter().enumerate() {
-                if let Destination::Result(at) = read.to {
-                    direct.push((at as usize, read.bytes as usize, index));
-                }
+        let (plans, targets): (Vec<Plan>, Vec<Target>) = gets.into_iter().unzip();
+        let together = Together::of(&plans, &self.table.parts);
+        let (pieces, comes) = together.memory(&plans, true);
+        let mut cut: Vec<CutResult> = plans
+            .iter()
+            .zip(&comes)
+            .zip(targets)
+            .map(|((plan, comes), target)| CutResult::new(plan, comes, target))
+            .collect();
+        let into = pieces.iter().map(|piece| match piece {
+            Piece::Alone(plan, read) => Ok(cut[*plan].lend(*read)),
+            Piece::Shared(bytes) => self.shared(*bytes),
+        });
+        let read = self.read_data(&together.wanted, into.collect::<Result<_, _>>()?)?;
+        let mut shared: Vec<Buffer> = Vec::new();
+        for (piece, target) in pieces.iter().zip(read) {
+            match piece {
+                Piece::Alone(plan, read) => cut[*plan].take_back(*read, target),
+                Piece::Shared(_) => shared.push(target.into_owner()),
             }
-            direct.sort_unstable();
-            // The result's memory as pieces: those that are read, and those between them.
-            let mut lengths = Vec::new();
-            let mut places = BTreeMap::new();
-            let mut end = 0;
-            for (at, length, index) in direct {
-                if at > end {
-                    lengths.push(at - end);
-                }
-                places.insert(index, lengths.len());
-                lengths.push(length);
-                end = at + length;
-            }
-            if end < bytes {
-                lengths.push(bytes - end);
-            }
-            let (split, pieces) = target.split(&lengths);
-            let mut pieces: Vec<Option<Target>> = pieces.into_iter().map(Some).collect();
-            for (index, read) in plan.reads().iter().enumerate() {
-                into.push(match places.get(&index) {
-                    Some(place) => pieces[*place].take().expect("each is lent once"),
-                    None => Target::from(self.pool.take(read.bytes as usize)),
-                });
-            }
-            cut.push((plan, split, pieces, places));
         }
-        let mut read = self.read_data(&wanted, into)?.into_iter();
         let mut results = Vec::with_capacity(cut.len());
-        for (plan, split, mut pieces, places) in cut {
-            let mut scratch: Vec<Buffer> = Vec::with_capacity(plan.reads().len());
-            for index in 0..plan.reads().len() {
-                let target = read.next().expect("as many come back as were lent");
-                scratch.push(match places.get(&index) {
-                    Some(place) => {
-                        pieces[*place] = Some(target);
-                        Buffer::empty()
-                    }
-                    None => target.into_owner(),
-                });
-            }
-            let joined = split.join(pieces.into_iter().flatten());
-            let mut target = joined.expect("all pieces are back");
-            let coverage = plan.execute(&scratch, target.as_mut())?;
+        for ((plan, comes), cut) in plans.iter().zip(&comes).zip(cut) {
+            let mut target = cut.join();
+            let coverage = put_together(plan, comes, &shared, target.as_mut())?;
             results.push((target, coverage));
         }
         Ok(results)
     }
 
-    /// What is to be asked for by a plan.
-    fn want(&self, plan: &Plan, wanted: &mut Vec<DataWanted>) {
-        for read in plan.reads() {
-            let part = &self.table.parts[read.rank as usize];
-            wanted.push(DataWanted {
-                partition: part.partition,
-                incarnation: part.incarnation,
-                offset: part.offset,
-                segments: read.segments.clone(),
-            });
-        }
+    /// Memory that several reads share.
+    fn shared(&self, bytes: u64) -> Result<Target, StepError> {
+        let bytes = usize::try_from(bytes).map_err(StepError::invalid)?;
+        Ok(Target::from(self.pool.take(bytes)))
     }
 
     fn read_data(
@@ -499,6 +448,82 @@ impl Drop for StepView {
             turn.release();
         }
     }
+}
+
+/// A result's memory as pieces: those that reads come to, and those between them.
+struct CutResult {
+    split: Split,
+    pieces: Vec<Option<Target>>,
+    /// By read, which piece.
+    places: BTreeMap<usize, usize>,
+}
+
+impl CutResult {
+    fn new(plan: &Plan, comes: &[Comes], target: Target) -> Self {
+        let bytes = target.len();
+        let mut direct: Vec<(usize, usize, usize)> = Vec::new();
+        for (index, read) in plan.reads().iter().enumerate() {
+            if let (Destination::Result(at), Comes::Alone) = (read.to, comes[index]) {
+                direct.push((at as usize, read.bytes as usize, index));
+            }
+        }
+        direct.sort_unstable();
+        let mut lengths = Vec::new();
+        let mut places = BTreeMap::new();
+        let mut end = 0;
+        for (at, length, index) in direct {
+            if at > end {
+                lengths.push(at - end);
+            }
+            places.insert(index, lengths.len());
+            lengths.push(length);
+            end = at + length;
+        }
+        if end < bytes {
+            lengths.push(bytes - end);
+        }
+        let (split, pieces) = target.split(&lengths);
+        Self {
+            split,
+            pieces: pieces.into_iter().map(Some).collect(),
+            places,
+        }
+    }
+
+    fn lend(&mut self, read: usize) -> Target {
+        let piece = self.pieces[self.places[&read]].take();
+        piece.expect("each is lent once")
+    }
+
+    fn take_back(&mut self, read: usize, target: Target) {
+        self.pieces[self.places[&read]] = Some(target);
+    }
+
+    fn join(self) -> Target {
+        let joined = self.split.join(self.pieces.into_iter().flatten());
+        joined.expect("all pieces are back")
+    }
+}
+
+/// Copies what has come to shared memory to where it belongs.
+fn put_together(
+    plan: &Plan,
+    comes: &[Comes],
+    shared: &[Buffer],
+    out: &mut [u8],
+) -> Result<Coverage, StepError> {
+    let mut pieces: Vec<&[u8]> = Vec::with_capacity(comes.len());
+    for (read, comes) in plan.reads().iter().zip(comes) {
+        let piece = match comes {
+            Comes::Alone => &[],
+            Comes::Shared { index, at } => &shared[*index][*at..][..read.bytes as usize],
+        };
+        if let (Destination::Result(at), Comes::Shared { .. }) = (read.to, comes) {
+            memory::copies::copy(piece, &mut out[at as usize..][..piece.len()]);
+        }
+        pieces.push(piece);
+    }
+    Ok(plan.execute(&pieces, out)?)
 }
 
 fn info(entry: &TableEntry) -> Result<VariableInfo, StepError> {

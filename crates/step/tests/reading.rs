@@ -169,3 +169,104 @@ fn another_life_of_a_reader_takes_its_place() {
     assert!(first.number() <= Step(1));
     assert!(matches!(old.next(WATCHDOG), Err(StepError::Replaced(_))));
 }
+
+/// More variables than a request may name pieces of memory, of short blocks and of long ones.
+#[test]
+fn all_variables_of_a_step_come_with_one_request() {
+    const RANKS: u64 = 3;
+    const VARIABLES: u64 = 2_000;
+    const COLUMNS: u64 = 7;
+    // 40 KB of each rank, and 4 KB a row.
+    const LONG: [u64; 2] = [RANKS * 10, 500];
+    let is_long = |name: u64| name.is_multiple_of(500);
+    let (dtype, element) = (double(), |name: u64, index: u64| {
+        (name * 10_000 + index) as f64
+    });
+    let block = |name: u64, shape: &[u64], rank: u64| {
+        let count = shape[0] / RANKS * shape[1];
+        let values: Vec<f64> = (rank * count..(rank + 1) * count)
+            .map(|index| element(name, index))
+            .collect();
+        bytes_of(&values)
+    };
+    for storage in ["memory", "disk"] {
+        let rig = Rig::new();
+        let stream = rig.stream_with(&StreamOptions {
+            parts: 2,
+            storage: storage.to_owned(),
+            ..StreamOptions::default()
+        });
+        for rank in 0..RANKS {
+            let mut writer = stream.writer(writing(rank as u32, RANKS as u32)).unwrap();
+            writer.begin_step().unwrap();
+            let mut put = |name: u64, shape: &[u64]| {
+                let rows = shape[0] / RANKS;
+                let block = block(name, shape, rank);
+                let put = Put {
+                    name: &format!("v{name}"),
+                    dtype: &dtype,
+                    place: Place::Array {
+                        shape,
+                        start: &[rank * rows, 0],
+                    },
+                    count: &[rows, shape[1]],
+                    with_extremes: false,
+                };
+                writer.put(&put, &block).unwrap();
+            };
+            for name in 0..VARIABLES {
+                let shape = if is_long(name) {
+                    LONG
+                } else {
+                    [RANKS, COLUMNS]
+                };
+                put(name, &shape);
+            }
+            writer.end_step(Wait::Begun).unwrap();
+            // Its part comes when it will; the step is there when all have.
+            std::mem::forget(writer);
+        }
+        let mut reader = stream.reader(reading("all")).unwrap();
+        let step = next_step(&mut reader);
+        let names: Vec<String> = (0..VARIABLES).map(|name| format!("v{name}")).collect();
+        let whole = |name: u64| {
+            let count = if is_long(name) {
+                LONG[0] * LONG[1]
+            } else {
+                RANKS * COLUMNS
+            };
+            (0..count)
+                .map(|index| element(name, index))
+                .collect::<Vec<f64>>()
+        };
+        let wanted: Vec<(&str, &Selection)> = names
+            .iter()
+            .map(|name| (name.as_str(), &Selection::Whole))
+            .collect();
+        let arrays = step.get_arrays(&wanted).unwrap();
+        for (name, array) in arrays.iter().enumerate() {
+            assert_eq!(floats_of(&array.data), whole(name as u64), "{name}");
+            assert_eq!(array.coverage.uncovered, 0);
+        }
+        // Columns of the long ones: rows that lie apart, twice.
+        let columns = Selection::of_box(&[0, 100], &[LONG[0], 300]);
+        let mut memory = vec![vec![0u8; 8 * 300 * LONG[0] as usize]; 3];
+        let mut gets: Vec<GetInto> = [0, 500, 0]
+            .iter()
+            .zip(&mut memory)
+            .map(|(name, out)| GetInto {
+                name: &names[*name],
+                selection: &columns,
+                out,
+            })
+            .collect();
+        step.get_many(&mut gets).unwrap();
+        for (name, memory) in [0, 500, 0].into_iter().zip(&memory) {
+            let wanted: Vec<f64> = (0..LONG[0])
+                .flat_map(|row| (100..400).map(move |column| row * LONG[1] + column))
+                .map(|index| element(name, index))
+                .collect();
+            assert_eq!(floats_of(memory), wanted);
+        }
+    }
+}
