@@ -77,6 +77,15 @@ def tomography() -> None:
     plots.bars(PLOTS / "tomography.svg", title, "1 is ZeroMQ", bars, least=0.001)
 
 
+def steps() -> None:
+    contenders = results("2026-11-25-steps-19d6713")["contenders"]
+    bars = [
+        (name, spread(of["lengths"]["25000000"]["bytes_per_s"], 1e-6))
+        for name, of in contenders.items()
+    ]
+    plots.bars(PLOTS / "steps.svg", "Steps of 25 MB, one rank to one rank", "MB/s", bars)
+
+
 if __name__ == "__main__":
-    for draw in (produce, latency, sharing, flowcept, tomography):
+    for draw in (produce, latency, sharing, flowcept, tomography, steps):
         draw()

@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-WARMUP = 4
-# The first byte that is asked for is past these.
+# More than what is kept in memory: until then it is filled for the first time.
+WARMUP = 16
 PHASES = ("put", "end_step", "begin_step", "gets", "delay", "read_interval")
 
 
