@@ -145,11 +145,21 @@ impl Groups {
         let Some(group) = self.all.get_mut(&join.reader) else {
             return Ok(());
         };
+        if join.turn > 0 && !group.can_recall(join.turn, seen, from, records) {
+            return Err(refuse(
+                ErrorCode::MemberFenced,
+                format!(
+                    "ranks of another life of readers {:?} of {} have attached",
+                    join.reader, core.name
+                ),
+            ));
+        }
         group.session_timeout = Duration::from_millis(join.session_timeout_ms.into());
         if join.turn > 0 {
             group.recall(join.turn, seen, from, records);
         }
         let turn = group.attach(join.rank, join.member, join.turn, now);
+        group.let_go_of_released();
         lent.ctx
             .answer(caller, Answer::ReadersJoined(ReadersJoined { turn }));
         Ok(())

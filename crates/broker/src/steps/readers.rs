@@ -154,6 +154,41 @@ impl Group {
         if turn > 0 { turn } else { known.released + 1 }
     }
 
+    /// Whether what a rank says of its turn can be of the group whose turns others have told of: between two turns are
+    /// as many records. Each life of a program counts its turns by itself.
+    pub fn can_recall(
+        &self,
+        turn: u64,
+        seen: Option<Offset>,
+        from: Offset,
+        records: &Records,
+    ) -> bool {
+        let (Some(front), Some(back)) = (self.turns.front(), self.turns.back()) else {
+            return true;
+        };
+        // Of what retention took it is not known what it was.
+        let oldest = records.entries.front().map(|entry| entry.offset);
+        if !self.is_resumed || oldest.is_none_or(|oldest| oldest > from.min(front.at)) {
+            return true;
+        }
+        let fits = |(from, end): (Offset, Offset), turns: u64| {
+            let all = between(records, (from, end), (0, u64::MAX)).len() as u64;
+            all == turns || (self.latest && all > turns)
+        };
+        if turn <= front.turn {
+            return fits((from, front.at), front.turn - turn);
+        }
+        let Some(seen) = seen else {
+            return true;
+        };
+        match self.turns.iter().find(|known| known.turn == turn - 1) {
+            Some(known) => known.at == seen,
+            None => {
+                turn <= back.turn || fits((back.at.plus(1), seen.plus(1)), turn - 1 - back.turn)
+            }
+        }
+    }
+
     /// After a start, a rank says what was decided before: that the record of turn `turn` - 1 is at
     /// `seen`, or, of the first turn, that it is looked for from `from` on. Turns between that one
     /// and those that are known were given what lies between.
@@ -309,6 +344,19 @@ impl Group {
             true => known.released,
             false => self.released_by_all(),
         };
+        self.let_go(released)
+    }
+
+    /// After a start, ranks that have attached say which turns they have released. The cursor moves with the next
+    /// release.
+    pub fn let_go_of_released(&mut self) {
+        if self.is_resumed && self.is_complete() {
+            self.let_go(self.released_by_all());
+        }
+    }
+
+    /// Forgets the turns up to this one, and gives what is behind their records.
+    fn let_go(&mut self, released: u64) -> Option<Offset> {
         let mut moved = None;
         while let Some(front) = self
             .turns
