@@ -3,6 +3,7 @@
 use crate::check;
 use crate::clock::Clock;
 use crate::core::ClientCore;
+use crate::driving::SimulatedWait;
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
 use crate::mailbox::Counters;
@@ -145,6 +146,15 @@ impl Driver {
         };
         let connected = Pending::new(connected, what, timeout, |_| Ok(()));
         (driver, core, connected)
+    }
+
+    /// Of a driver that is simulated: threads may wait for it, by `wait`.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] if the driver is closed.
+    pub fn waits_by(&self, wait: Arc<dyn SimulatedWait>) -> Result<(), ClientError> {
+        self.session()?.waits_by(wait);
+        Ok(())
     }
 
     pub(crate) fn session(&self) -> Result<Arc<Session>, ClientError> {

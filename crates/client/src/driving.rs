@@ -2,6 +2,7 @@
 
 use memory::Deadline;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a caller's thread may send by itself.
 #[derive(Debug, Clone, Copy)]
@@ -73,4 +74,48 @@ impl Drop for PassiveWaiter {
             driving.leave();
         }
     }
+}
+
+/// What a simulation does for a thread of its own that waits, while it runs the core by itself.
+pub trait SimulatedWait: Send + Sync {
+    /// Lets the simulation go on, until something may have changed or so much time has passed. False where
+    /// nobody may wait: on the simulation's own thread, and when the program is killed.
+    fn go_on(&self, at_most: Duration) -> bool;
+}
+
+/// Waits in a simulation.
+pub(crate) struct Simulated(pub Arc<dyn SimulatedWait>);
+
+impl Driving for Simulated {
+    fn is_by_callers(&self) -> bool {
+        true
+    }
+
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn drive(
+        self: Arc<Self>,
+        deadline: Deadline,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, PassiveWaiter> {
+        while !done() {
+            if deadline.has_passed() {
+                return Ok(false);
+            }
+            if !self.0.go_on(deadline.left()) {
+                return Ok(done());
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_inline(self: Arc<Self>, _what: InlineSend) -> bool {
+        false
+    }
+
+    fn wake(&self) {}
+
+    fn leave(&self) {}
 }

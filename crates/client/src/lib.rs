@@ -62,6 +62,7 @@ pub use callbacks::call_back;
 pub use consumer::Consumer;
 pub use deferred_drop::deferred_drop;
 pub use driver::Driver;
+pub use driving::SimulatedWait;
 pub use error::ClientError;
 pub use event::{ConsumedEvent, Data, Event, EventDataRef, EventInfo, ReplyData};
 pub use explain::Explanation;

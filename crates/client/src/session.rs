@@ -5,6 +5,7 @@ use crate::batch_queue::ProducerShared;
 use crate::clock::Clock;
 use crate::copies::CopyMemory;
 use crate::core::ClientCore;
+use crate::driving::{Simulated, SimulatedWait};
 use crate::error::ClientError;
 use crate::mailbox::{CallRequest, Command, Mailbox};
 use crate::options::{DriverOptions, Endpoint, Progress};
@@ -14,7 +15,7 @@ use crate::runtime::{CallerRuns, DriverLock, Runtime};
 use crate::threads::Threads;
 use memory::thread::JoinHandle;
 use memory::{Budget, Deadline, Reservation, Target};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use std::time::{Duration, Instant};
 use wire::message::Method;
@@ -58,6 +59,8 @@ pub(crate) struct Session {
     driver_lock: Option<Arc<DriverLock>>,
     /// What callers drive, where there is no thread.
     caller_runs: Option<Arc<CallerRuns>>,
+    /// By what threads wait in a simulation.
+    simulated: OnceLock<Arc<Simulated>>,
 }
 
 /// What is asked of the server, by a call.
@@ -135,8 +138,16 @@ impl Session {
             thread: Mutex::default(),
             driver_lock: None,
             caller_runs: None,
+            simulated: OnceLock::new(),
         };
         (session, core, connected)
+    }
+
+    /// Threads wait by this, in a simulation.
+    pub fn waits_by(&self, wait: Arc<dyn SimulatedWait>) {
+        let simulated = self.simulated.get_or_init(|| Arc::new(Simulated(wait)));
+        let driving: Weak<Simulated> = Arc::downgrade(simulated);
+        self.mailbox.set_driving(driving);
     }
 
     /// A share of the driver's memory: what is wanted, or a quarter of what is

@@ -19,7 +19,7 @@ impl Deadline {
     /// `timeout` from now.
     pub fn after(timeout: Duration) -> Self {
         Self {
-            at: Instant::now().checked_add(timeout),
+            at: now().checked_add(timeout),
         }
     }
 
@@ -43,7 +43,7 @@ impl Deadline {
     pub fn left(self) -> Duration {
         match self.at {
             None => Duration::MAX,
-            Some(at) => at.saturating_duration_since(Instant::now()),
+            Some(at) => at.saturating_duration_since(now()),
         }
     }
 
@@ -64,12 +64,45 @@ impl Deadline {
             let held = condition.wait(held);
             return Ok(held.unwrap_or_else(PoisonError::into_inner));
         };
-        let left = at.saturating_duration_since(Instant::now());
+        let left = at.saturating_duration_since(now());
         if left.is_zero() {
             return Err(held);
         }
         let waited = condition.wait_timeout(held, left);
         Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+/// The machine's time, or what a simulation says to this thread.
+fn now() -> Instant {
+    #[cfg(feature = "testing")]
+    if let Some(now) = testing::said() {
+        return now;
+    }
+    Instant::now()
+}
+
+/// Deadlines of simulated time.
+#[cfg(feature = "testing")]
+pub(crate) mod testing {
+    use std::cell::Cell;
+    use std::sync::LazyLock;
+    use std::time::{Duration, Instant};
+
+    thread_local! {
+        static SAID: Cell<Option<Duration>> = const { Cell::new(None) };
+    }
+
+    /// What simulated time counts from.
+    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    /// From now on it is `now` for the deadlines of this thread, counted from any moment that stays.
+    pub fn say(now: Duration) {
+        SAID.set(Some(now));
+    }
+
+    pub(super) fn said() -> Option<Instant> {
+        SAID.get().map(|now| *EPOCH + now)
     }
 }
 

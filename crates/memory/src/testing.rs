@@ -1,5 +1,7 @@
 //! An allocator that counts, for tests that guard how often memory is asked
-//! for. Each thread counts its own, so that others do not disturb.
+//! for. Each thread counts its own, so that others do not disturb. And the time of a simulation.
+
+pub use crate::deadline::testing::say as say_time;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
