@@ -102,7 +102,6 @@ pub struct Plan {
     pub kept_for: BTreeSet<String>,
     /// Whether nothing goes wrong with requests.
     pub is_calm: bool,
-    pub planted: Option<Planted>,
 }
 
 /// Partitions whose segments are full after a few batches.
@@ -256,7 +255,6 @@ impl Plan {
             mishaps: Vec::new(),
             heals_at,
             producers,
-            planted,
             consumers: (0..2).map(|index| consumer(random, index)).collect(),
             workers: Vec::new(),
             members: Vec::new(),
@@ -555,7 +553,7 @@ fn topic(random: &mut Random) -> (Definition, Vec<PartitionStorage>, Vec<Durabil
     (definition, partitions, levels)
 }
 
-fn machine(random: &mut Random, planted: Option<Planted>) -> MachinePlan {
+pub(crate) fn machine(random: &mut Random, planted: Option<Planted>) -> MachinePlan {
     let defaults = Limits::default();
     let is_narrow = random.one_in(3);
     MachinePlan {

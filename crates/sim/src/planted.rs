@@ -9,6 +9,8 @@ pub enum Planted {
     Broker(Fault),
     /// In a client.
     Client(client::Fault),
+    /// In what readers of steps put together.
+    Step(step::Fault),
     /// Syncs of files are not carried out, and said to be.
     NoSync,
     /// Syncs of directories are not carried out, and said to be.
@@ -22,6 +24,14 @@ impl Planted {
     pub(crate) fn broker(self) -> Option<Fault> {
         match self {
             Self::Broker(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// That of steps, if it is one of theirs.
+    pub(crate) fn step(self) -> Option<step::Fault> {
+        match self {
+            Self::Step(fault) => Some(fault),
             _ => None,
         }
     }

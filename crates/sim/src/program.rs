@@ -6,7 +6,7 @@ use crate::trace::Trace;
 use crate::wired::Wired;
 use bytes::Bytes;
 use client::core::{ClientCore, Input, Output};
-use client::{Driver, DriverOptions, Endpoint};
+use client::{Driver, DriverOptions, Endpoint, SimulatedWait};
 use net::testing::counted::{Counted, Counters};
 use net::testing::sim::SimNet;
 use net::{LinkEvent, LinkOptions, Transports};
@@ -72,6 +72,25 @@ impl Program {
             stopped_until: 0,
             ended: false,
         }
+    }
+
+    /// [`Program::start`], for a program whose thread waits by `wait`.
+    pub fn waiting(
+        net: &SimNet,
+        name: String,
+        session: u128,
+        trace: Trace,
+        wait: Arc<dyn SimulatedWait>,
+    ) -> Self {
+        let program = Self::start(net, name, session, trace);
+        let waits = program.driver.waits_by(wait);
+        waits.expect("the driver was only just made");
+        program
+    }
+
+    /// The API was used, or not: a thread of its own has run.
+    pub fn may_have_called(&mut self) {
+        self.is_woken |= self.core.has_commands();
     }
 
     /// The API was used.

@@ -19,6 +19,8 @@ pub struct Failure {
     pub violation: Violation,
     /// The end of what happened before.
     pub trace: Vec<String>,
+    /// Which program of tests runs the seed.
+    pub(crate) program: &'static str,
 }
 
 impl fmt::Display for Failure {
@@ -29,8 +31,8 @@ impl fmt::Display for Failure {
         writeln!(f, "seed {}: {}", self.seed, self.violation.0)?;
         write!(
             f,
-            "again, with a trace: SIM_SEED={} cargo test -p thalweg-sim --test seeds -- --nocapture",
-            self.seed
+            "again, with a trace: SIM_SEED={} cargo test -p thalweg-sim --test {} -- --nocapture",
+            self.seed, self.program
         )
     }
 }
@@ -45,12 +47,22 @@ pub fn run_seed(
     planted: Option<Planted>,
 ) -> Result<Summary, Box<Failure>> {
     let plan = || Plan::of(seed, weather, planted);
-    let violation = match attempt(plan(), Trace::default()) {
+    let run = |trace| attempt(planted, || World::new(plan(), trace).run());
+    with_trace(seed, "seeds", run)
+}
+
+/// Runs a seed; after a failure once more, for its trace.
+pub(crate) fn with_trace<T: fmt::Debug>(
+    seed: u64,
+    program: &'static str,
+    run: impl Fn(Trace) -> Result<T, Violation>,
+) -> Result<T, Box<Failure>> {
+    let violation = match run(Trace::default()) {
         Ok(summary) => return Ok(summary),
         Err(violation) => violation,
     };
     let trace = Trace::kept();
-    let again = attempt(plan(), trace.clone());
+    let again = run(trace.clone());
     let mut trace = trace.lines();
     if again.as_ref().err() != Some(&violation) {
         trace.push(format!("the same seed gave another run: {again:?}"));
@@ -62,6 +74,7 @@ pub fn run_seed(
         seed,
         violation,
         trace,
+        program,
     }))
 }
 
@@ -73,15 +86,19 @@ pub fn find(
 ) -> Option<(u64, Violation)> {
     seeds.into_iter().find_map(|seed| {
         let plan = Plan::of(seed, weather, Some(planted));
-        let found = attempt(plan, Trace::default()).err();
+        let run = || World::new(plan, Trace::default()).run();
+        let found = attempt(Some(planted), run).err();
         found.map(|violation| (seed, violation))
     })
 }
 
-fn attempt(plan: Plan, trace: Trace) -> Result<Summary, Violation> {
-    client::plant(plan.planted.and_then(Planted::client));
-    let run = AssertUnwindSafe(|| World::new(plan, trace).run());
-    let result = catch_unwind(run);
+/// A run, with a fault planted into the clients of this thread.
+pub(crate) fn attempt<T>(
+    planted: Option<Planted>,
+    run: impl FnOnce() -> Result<T, Violation>,
+) -> Result<T, Violation> {
+    client::plant(planted.and_then(Planted::client));
+    let result = catch_unwind(AssertUnwindSafe(run));
     client::plant(None);
     result.unwrap_or_else(|panic| {
         let text = panic
