@@ -543,6 +543,15 @@ impl Writers {
             if run.admitted.contains_key(&step) {
                 continue;
             }
+            // One that is written again, behind which another rank is already: that one waits for it.
+            if run
+                .admitted
+                .range(step..)
+                .any(|(_, decided)| decided.is_none())
+            {
+                run.admitted.insert(step, None);
+                continue;
+            }
             if !is_met {
                 break;
             }
