@@ -5,6 +5,7 @@ use client::{EventId, Incarnation, Offset, PartitionIndex};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Where a failure is written, or NULL.
@@ -173,6 +174,23 @@ pub unsafe fn array<'a, T>(what: &str, base: *const T, count: usize) -> Result<&
     Ok(unsafe { std::slice::from_raw_parts(base, count) })
 }
 
+/// An array of the caller's that is written to.
+///
+/// # Safety
+/// `base` points to `count` elements that nobody else uses for `'a`, or `count` is 0.
+pub unsafe fn array_mut<'a, T>(
+    what: &str,
+    base: *mut T,
+    count: usize,
+) -> Result<&'a mut [T], Failure> {
+    // SAFETY: the caller says so.
+    match unsafe { array(what, base.cast_const(), count) }?.len() {
+        0 => Ok(&mut []),
+        // SAFETY: as above, and looked at.
+        count => Ok(unsafe { std::slice::from_raw_parts_mut(base, count) }),
+    }
+}
+
 /// `thalweg_event_id`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -239,6 +257,23 @@ pub extern "C" fn thalweg_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_code_name(code: i32) -> *const c_char {
     crate::error::name(code).as_ptr()
+}
+
+/// Text for C: a zero within it, which names of other programs may have, is shown as one that
+/// cannot be.
+pub fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "\u{fffd}")).expect("zeros are replaced")
+}
+
+/// The refusal of an index.
+pub fn none(index: usize, of: &str, count: usize) -> Failure {
+    Failure::invalid(format!("index {index}: there are {count} {of}"))
+}
+
+/// Waits for the call of another thread.
+pub fn turn<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Failure> {
+    let poisoned = |_| Failure::new(Code::Internal, "an earlier call of the handle panicked");
+    mutex.lock().map_err(poisoned)
 }
 
 /// Frees a string of the library's.

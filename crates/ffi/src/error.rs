@@ -2,6 +2,7 @@
 
 use client::ClientError;
 use std::ffi::{CStr, c_char};
+use step::StepError;
 use wire::ErrorCode;
 
 /// Space for a message with the zero behind it.
@@ -116,6 +117,19 @@ const SERVER_NAMES: &[(i32, &CStr)] = &[
     (181, c"storage failed"),
 ];
 
+/// Text in an array, with zeros behind it.
+pub fn cut(text: &str) -> [c_char; MESSAGE_BYTES] {
+    let mut end = text.len().min(MESSAGE_BYTES - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut message = [0; MESSAGE_BYTES];
+    for (place, byte) in message.iter_mut().zip(&text.as_bytes()[..end]) {
+        *place = *byte as c_char;
+    }
+    message
+}
+
 /// Why a function fails.
 #[derive(Debug, Clone)]
 pub struct Failure {
@@ -143,17 +157,20 @@ impl Failure {
         Self::new(Code::InvalidArgument, message)
     }
 
+    /// As the server would say it.
+    pub fn server(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code: SERVER_CODES + i32::from(code as u16),
+            retryable: false,
+            retry_after_ms: 0,
+            message: message.into(),
+        }
+    }
+
     /// Writes it to where the caller wants it. A message that is too long is
     /// cut between two characters.
     pub fn write(&self, error: &mut std::mem::MaybeUninit<ThalwegError>) {
-        let mut end = self.message.len().min(MESSAGE_BYTES - 1);
-        while !self.message.is_char_boundary(end) {
-            end -= 1;
-        }
-        let mut message = [0; MESSAGE_BYTES];
-        for (place, byte) in message.iter_mut().zip(&self.message.as_bytes()[..end]) {
-            *place = *byte as c_char;
-        }
+        let message = cut(&self.message);
         error.write(ThalwegError {
             code: self.code,
             retryable: i32::from(self.retryable),
@@ -181,12 +198,7 @@ impl From<ClientError> for Failure {
             ClientError::Invalid(_) => Code::InvalidArgument,
             // The client knows first what the server would say.
             ClientError::UnknownPartition(_) => {
-                return Self {
-                    code: SERVER_CODES + i32::from(ErrorCode::UnknownPartition as u16),
-                    retryable: false,
-                    retry_after_ms: 0,
-                    message,
-                };
+                return Self::server(ErrorCode::UnknownPartition, message);
             }
             ClientError::Plugin(_) => Code::PluginUnusable,
             ClientError::Budget(_) => Code::Budget,
@@ -205,6 +217,20 @@ impl From<ClientError> for Failure {
             ClientError::Io { .. } => Code::Io,
         };
         Self::new(code, message)
+    }
+}
+
+impl From<StepError> for Failure {
+    fn from(error: StepError) -> Self {
+        let message = error.to_string();
+        match error {
+            StepError::Client(error) => error.into(),
+            StepError::RunEnded { .. } => Self::server(ErrorCode::RunEnded, message),
+            StepError::Replaced(_) => Self::server(ErrorCode::MemberFenced, message),
+            StepError::Gone(_) => Self::server(ErrorCode::OffsetOutOfRange, message),
+            StepError::Invalid(_) => Self::new(Code::InvalidArgument, message),
+            StepError::Damaged(_) => Self::new(Code::Damaged, message),
+        }
     }
 }
 

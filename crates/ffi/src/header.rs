@@ -1,4 +1,4 @@
-//! That `include/thalweg/thalweg.h`, with what it includes, says what is here.
+//! That `include/thalweg/thalweg.h`, with what it includes, and `steps.h` say what is here.
 
 use crate::boundary::{ThalwegBytes, ThalwegEventId};
 use crate::callbacks::{ThalwegBuffer, ThalwegDataCallbacks};
@@ -6,6 +6,13 @@ use crate::error::{Code, ThalwegError};
 use crate::event::{ThalwegEventInfo, ThalwegHeader};
 use crate::group::ThalwegGroupCallbacks;
 use crate::message::ThalwegMessage;
+use crate::step_attributes::ThalwegStepAttribute;
+use crate::step_reader::ThalwegStepNext;
+use crate::step_stream::ThalwegStepRunInfo;
+use crate::step_view::{
+    ThalwegStepBlockInfo, ThalwegStepGet, ThalwegStepInfo, ThalwegStepVariable,
+};
+use crate::step_writer::{ThalwegStepBlock, ThalwegStepEnded};
 use crate::view::ThalwegSegment;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +29,11 @@ fn compile(name: &str, program: &str) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tmp");
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join(format!("{name}-{}.c", std::process::id()));
-    std::fs::write(&path, format!("#include <thalweg/thalweg.h>\n{program}")).unwrap();
+    std::fs::write(
+        &path,
+        format!("#include <thalweg/thalweg.h>\n#include <thalweg/steps.h>\n{program}"),
+    )
+    .unwrap();
     let compiled = Command::new("cc")
         .args([
             "-std=c11",
@@ -72,6 +83,25 @@ fn structs_have_the_layout_of_the_header() {
     layout!(text, "thalweg_event_info", ThalwegEventInfo:
         id, metadata, key, data, data_owner, data_bytes_total, append_time_ns, producer_time_ns,
         tombstone, reserved);
+    layout!(text, "thalweg_step_run_info", ThalwegStepRunInfo:
+        run, writer, reason, first, last, step_count, discarded, bytes, first_time_ns,
+        last_time_ns, ranks, state, reserved);
+    layout!(text, "thalweg_step_block", ThalwegStepBlock:
+        name, dtype, kind, flags, ndim, joined, shape, start, count, data, strides, reserved);
+    layout!(text, "thalweg_step_ended", ThalwegStepEnded: step, reached, discarded, reason);
+    layout!(text, "thalweg_step_next", ThalwegStepNext: state, reserved, run, reason);
+    layout!(text, "thalweg_step_info", ThalwegStepInfo:
+        run, number, skipped, lost, bytes, time_ns, position, writer, writer_ranks, reserved32,
+        variable_count, reserved);
+    layout!(text, "thalweg_step_variable", ThalwegStepVariable:
+        name, dtype, shape, ndim, kind, item_bytes, joined, block_count, reserved);
+    layout!(text, "thalweg_step_block_info", ThalwegStepBlockInfo:
+        rank, ndim, start, count, min, max, reserved);
+    layout!(text, "thalweg_step_get", ThalwegStepGet:
+        name, block, ndim, reserved32, start, count, step, into, size, strides, uncovered,
+        reserved);
+    layout!(text, "thalweg_step_attribute", ThalwegStepAttribute:
+        name, dtype, value, size, count, item_bytes, is_list, reserved);
     compile("layout", &text);
 }
 
@@ -124,6 +154,22 @@ fn in_c(rust: &str) -> String {
         ("ThalwegHeader", "thalweg_header"),
         ("ThalwegDataCallbacks", "thalweg_data_callbacks"),
         ("ThalwegGroupCallbacks", "thalweg_group_callbacks"),
+        ("StepStream", "thalweg_step_stream"),
+        ("StepRuns", "thalweg_step_runs"),
+        ("StepWriter", "thalweg_step_writer"),
+        ("StepReader", "thalweg_step_reader"),
+        ("StepAttributes", "thalweg_step_attributes"),
+        ("StepView", "thalweg_step"),
+        ("ThalwegStepRunInfo", "thalweg_step_run_info"),
+        ("ThalwegStepBlock", "thalweg_step_block"),
+        ("ThalwegStepEnded", "thalweg_step_ended"),
+        ("ThalwegStepNext", "thalweg_step_next"),
+        ("ThalwegStepInfo", "thalweg_step_info"),
+        ("ThalwegStepVariable", "thalweg_step_variable"),
+        ("ThalwegStepBlockInfo", "thalweg_step_block_info"),
+        ("ThalwegStepGet", "thalweg_step_get"),
+        ("ThalwegStepAttribute", "thalweg_step_attribute"),
+        ("ThalwegBytes", "thalweg_bytes"),
         ("c_char", "char"),
         ("c_void", "void"),
         ("c_int", "int"),
@@ -141,7 +187,9 @@ fn in_c(rust: &str) -> String {
             .and_then(|rest| rest.strip_suffix(behind))
             .map(in_c)
     };
-    if rust == "ErrorOut<'_>" {
+    if rust == "*const *const c_char" {
+        "const char *const *".to_owned()
+    } else if rust == "ErrorOut<'_>" {
         "thalweg_error *".to_owned()
     } else if rust == "Option<extern \"C\" fn(*mut c_void)>" {
         "thalweg_callback".to_owned()
@@ -204,7 +252,7 @@ fn functions() -> Vec<(String, Vec<String>, String)> {
 /// The compiler refuses a function that is declared in two ways.
 #[test]
 fn functions_have_the_types_of_the_header() {
-    let header = ["thalweg.h", "sharing.h"]
+    let header = ["thalweg.h", "sharing.h", "steps.h"]
         .map(|name| std::fs::read_to_string(root().join("include/thalweg").join(name)).unwrap())
         .concat();
     let functions = functions();

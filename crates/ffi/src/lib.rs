@@ -25,6 +25,13 @@ mod pull;
 mod queue;
 mod reader;
 mod requester;
+mod step_attributes;
+mod step_options;
+mod step_reader;
+mod step_stream;
+mod step_view;
+mod step_writer;
+mod strided;
 mod topic;
 mod view;
 

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A function of the user's that is told, and what it is told with.
 #[derive(Clone, Copy)]
@@ -185,6 +185,15 @@ impl Loan {
             callback();
         } else {
             state.callbacks.push(callback);
+        }
+    }
+
+    /// Waits until the loan has ended, which whoever lent has seen to: what was lent is being let
+    /// go of.
+    pub fn wait_to_end(&self, connection: &Connection) {
+        // Another thread may drive the network, or it may be over; then this one looks.
+        while !self.wait(connection, None) {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

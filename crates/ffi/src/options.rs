@@ -28,7 +28,7 @@ pub fn read<T: DeserializeOwned + Default>(what: &str, json: *const c_char) -> R
     }
 }
 
-fn milliseconds(given: Option<u64>, default: Duration) -> Duration {
+pub fn milliseconds(given: Option<u64>, default: Duration) -> Duration {
     given.map_or(default, Duration::from_millis)
 }
 
@@ -125,21 +125,21 @@ impl Driver {
 /// How partitions are stored: a kind, or a kind with its configuration.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Storage {
+pub enum Storage {
     Kind(String),
     Configured(Configured),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Configured {
+pub struct Configured {
     kind: String,
     #[serde(default)]
     config: Map<String, Value>,
 }
 
 impl Storage {
-    fn to_client(&self) -> PartitionStorage {
+    pub fn to_client(&self) -> PartitionStorage {
         let (kind, config) = match self {
             Self::Kind(kind) => (kind, String::new()),
             Self::Configured(Configured { kind, config }) if config.is_empty() => {

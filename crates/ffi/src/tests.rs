@@ -4,4 +4,5 @@ mod arguments;
 mod calls;
 mod events;
 mod sharing;
+mod steps;
 mod topics;

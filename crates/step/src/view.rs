@@ -9,7 +9,7 @@ use crate::selection::Selection;
 use crate::together::{Comes, Piece, Together};
 use crate::turn::Turn;
 use bytes::Bytes;
-use client::{DataWanted, Position, Target, TopicHandle};
+use client::{ClientError, DataWanted, Position, Target, TopicHandle};
 use memory::{Buffer, Pool, Split};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -305,7 +305,7 @@ impl StepView {
             shapes.push((self.variable(name)?.dtype, plan.shape().to_vec()));
             gets.push((plan, Target::from(buffer)));
         }
-        let read = self.read(gets)?;
+        let read = self.read(gets, None)?;
         let arrays = shapes
             .into_iter()
             .zip(read)
@@ -339,7 +339,7 @@ impl StepView {
             Piece::Shared(bytes) => self.shared(*bytes),
             Piece::Alone(..) => Ok(Target::from(Buffer::empty())),
         });
-        let read = self.read_data(&together.wanted, into.collect::<Result<_, _>>()?)?;
+        let read = self.read_data(&together.wanted, into.collect::<Result<_, _>>()?, None)?;
         let shared: Vec<Buffer> = read.into_iter().map(Target::into_owner).collect();
         let mut coverages = Vec::with_capacity(gets.len());
         for ((plan, comes), get) in plans.iter().zip(&comes).zip(gets) {
@@ -354,17 +354,34 @@ impl StepView {
     /// # Errors
     /// As [`Self::get_many`]; the memory is lost to the caller then.
     pub fn get_targets(&self, gets: Vec<GetTarget>) -> Result<Vec<(Target, Coverage)>, StepError> {
+        self.get_targets_within(gets, None)
+    }
+
+    /// [`StepView::get_targets`], which takes `timeout` at most; `None`: as long as a request may.
+    /// The memory may be in use a moment longer than the call.
+    ///
+    /// # Errors
+    /// As that, and a deadline.
+    pub fn get_targets_within(
+        &self,
+        gets: Vec<GetTarget>,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<(Target, Coverage)>, StepError> {
         let mut planned = Vec::with_capacity(gets.len());
         for get in gets {
             let plan = self.layout(&get.name)?.plan(&get.selection)?;
             check_length(&get.name, &plan, get.into.len())?;
             planned.push((plan, get.into));
         }
-        self.read(planned)
+        self.read(planned, timeout)
     }
 
     /// Reads what plans say, where they allow it straight into the memory of the results.
-    fn read(&self, gets: Vec<(Plan, Target)>) -> Result<Vec<(Target, Coverage)>, StepError> {
+    fn read(
+        &self,
+        gets: Vec<(Plan, Target)>,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<(Target, Coverage)>, StepError> {
         let (plans, targets): (Vec<Plan>, Vec<Target>) = gets.into_iter().unzip();
         let together = Together::of(&plans, &self.table.parts);
         let (pieces, comes) = together.memory(&plans, true);
@@ -378,7 +395,8 @@ impl StepView {
             Piece::Alone(plan, read) => Ok(cut[*plan].lend(*read)),
             Piece::Shared(bytes) => self.shared(*bytes),
         });
-        let read = self.read_data(&together.wanted, into.collect::<Result<_, _>>()?)?;
+        let into = into.collect::<Result<_, _>>()?;
+        let read = self.read_data(&together.wanted, into, timeout)?;
         let mut shared: Vec<Buffer> = Vec::new();
         for (piece, target) in pieces.iter().zip(read) {
             match piece {
@@ -405,11 +423,18 @@ impl StepView {
         &self,
         wanted: &[DataWanted],
         into: Vec<Target>,
+        timeout: Option<Duration>,
     ) -> Result<Vec<Target>, StepError> {
         if wanted.is_empty() {
             return Ok(into);
         }
-        let read = self.topic.read_data(wanted, into);
+        let mut reading = self.topic.begin_read_data(wanted, into);
+        let read = reading.wait_for(timeout).unwrap_or_else(|| {
+            reading.cancel();
+            Err(ClientError::Timeout {
+                what: format!("data of {}", self.title()),
+            })
+        });
         read.map_err(|error| gone(error, || self.title()))
     }
 
@@ -423,6 +448,14 @@ impl StepView {
     pub fn leave_unread(&self) {
         if let Some(turn) = &self.turn {
             turn.leave();
+        }
+    }
+
+    /// Says that it is read, and waits for nothing; it may still be read. What comes of that the
+    /// reader finds out with its next step.
+    pub fn release_now(&self) {
+        if let Some(turn) = &self.turn {
+            turn.release();
         }
     }
 

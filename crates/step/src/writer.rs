@@ -457,6 +457,22 @@ impl Writer {
     /// [`Writer::wait`] if it was sent. [`StepError::RunEnded`]: it will never be committed, if it
     /// was not before.
     pub fn end_step(&mut self, wait: Wait) -> Result<StepEnded, StepError> {
+        self.end_step_within(wait, None)
+    }
+
+    /// [`Writer::end_step`], all of whose waits together take `timeout` at most; `None`: each may
+    /// take [`WriterOptions::timeout`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn end_step_within(
+        &mut self,
+        wait: Wait,
+        timeout: Option<Duration>,
+    ) -> Result<StepEnded, StepError> {
+        let all = timeout.map(Deadline::after);
+        let each = self.options.timeout;
+        let deadline = || all.unwrap_or_else(|| Deadline::after(each));
         self.check()?;
         if let Some(open) = self.open.take() {
             self.sealed = Some(self.seal(open)?);
@@ -466,11 +482,11 @@ impl Writer {
         };
         let step = self.next;
         while self.under_way.len() >= STEPS_UNDER_WAY_MAX {
-            self.commit_first(Deadline::after(self.options.timeout))?;
+            self.commit_first(deadline())?;
         }
         let is_discarded = match self.admitted {
             Some((admitted, is_discarded)) if admitted == step => is_discarded,
-            _ if self.has_admission() => self.admit(step, self.options.timeout)?,
+            _ if self.has_admission() => self.admit(step, left(deadline()))?,
             _ => false,
         };
         self.admitted = Some((step, is_discarded));
@@ -496,7 +512,7 @@ impl Writer {
         if self.next.0.is_multiple_of(IDLE_STEPS) {
             self.memory.give_back_idle();
         }
-        self.wait(wait, self.options.timeout)
+        self.wait(wait, left(deadline()))
     }
 
     /// Waits for the last step that was ended, up to `timeout`.
