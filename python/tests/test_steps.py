@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 import signal
 import subprocess
 import sys
@@ -636,6 +637,59 @@ def test_a_step_as_a_dataset(driver: thalweg.Driver, name: str) -> None:
     assert float(run.E.sel(step=3)[0, 0]) == whole[0, 0] + 3
     with pytest.raises(thalweg.OutOfRange):
         steps.open_dataset(driver, name, run=-2)
+
+
+def _blocks(driver: thalweg.Driver, name: str) -> None:
+    """Three steps of a field of four blocks, and of one that has a hole."""
+
+    def write(rank: int) -> None:
+        with steps.Writer(driver, name, rank=rank, ranks=2) as writer:
+            for number in range(3):
+                with writer.step(attrs={"E/_ARRAY_DIMENSIONS": ["y", "x"]}) as s:
+                    for half in range(2):
+                        block = np.full((2, 3), 100 * number + 10 * rank + half)
+                        s.put("E", block, shape=(4, 6), start=(2 * rank, 3 * half))
+                    s.put("ragged", np.arange(rank + 1), shape=7, start=4 * rank)
+                    s.value("t", float(number))
+
+    with ThreadPoolExecutor() as ranks:
+        list(ranks.map(write, range(2)))
+
+
+def test_the_chunks_of_a_dataset_are_the_blocks_that_were_written(
+    driver: thalweg.Driver, name: str
+) -> None:
+    pytest.importorskip("xarray")
+    dask = pytest.importorskip("dask")
+    _blocks(driver, name)
+    plain = steps.open_dataset(driver, name)
+    for scheduler in ("synchronous", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            lazy = steps.open_dataset(driver, name, chunks={})
+            assert lazy.E.chunks == ((1, 1, 1), (2, 2), (3, 3))
+            assert lazy.t.chunks == ((1, 1, 1),)
+            assert lazy.identical(plain) and lazy.load().identical(plain)
+    lazy = steps.open_dataset(driver, name, chunks={"step": 2, "x": -1})
+    assert lazy.E.chunks == ((2, 1), (2, 2), (6,))
+    assert float(lazy.E.sum()) == float(plain.E.sum())
+    assert lazy.E[1:, 1, ::-2].compute().identical(plain.E[1:, 1, ::-2].compute())
+    # A task may go to another process.
+    again = pickle.loads(pickle.dumps(lazy.E))
+    assert again.compute(scheduler="synchronous").equals(plain.E)
+    with pytest.raises(thalweg.InvalidArgument, match="'z'"):
+        steps.open_dataset(driver, name, chunks={"z": 1})
+
+
+def test_a_stored_run_and_a_driver_may_be_pickled(driver: thalweg.Driver, name: str) -> None:
+    _blocks(driver, name)
+    stored = pickle.loads(pickle.dumps(steps.open_run(driver, name)))
+    assert [int(step["E"][0, 0]) for step in stored] == [0, 100, 200]
+    other = pickle.loads(pickle.dumps(driver))
+    assert steps.runs(other, name)[0].count == 3
+    with steps.Reader(other, name) as reader, steps.Writer(other, f"{name}-2") as writer:
+        assert next(reader)["t"][...] == 0.0
+        steps.create_stream(other, f"{name}-2")
+        assert writer.next_step == 0
 
 
 def test_the_steps_of_a_run_are_read_in_any_order(driver: thalweg.Driver, name: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +12,10 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from thalweg.exceptions import InvalidArgument
+
 if TYPE_CHECKING:
-    from thalweg.steps import Step, Variable
+    from thalweg.steps import Step, StoredRun, Variable
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 
@@ -84,9 +88,10 @@ def dataset(step: Step) -> xarray.Dataset:
     return xarray.Dataset(found, attrs=whole)
 
 
-def stacked(numbers: Sequence[int], step_of: Callable[[int], Step]) -> xarray.Dataset:
+def stacked(stored: StoredRun, chunks: Mapping[str, int] | None) -> xarray.Dataset:
     """The dataset of the steps of a run, one behind the other along `step`."""
-    first, last = step_of(numbers[0]), step_of(numbers[-1])
+    numbers = stored.numbers
+    first, last = stored[0], stored[-1]
     whole, each = _attributes(last)
     found = {"step": xarray.Variable(["step"], np.array(numbers, np.int64))}
     for name, variable in last.items():
@@ -97,22 +102,49 @@ def stacked(numbers: Sequence[int], step_of: Callable[[int], Step]) -> xarray.Da
             continue
         dimensions = ["step", *_dimensions(last, name, variable.ndim)]
         shape = (len(numbers), *variable.shape)
-        read = _reader(name, variable, numbers, step_of)
-        found[name] = xarray.Variable(dimensions, _lazy(shape, variable.dtype, read), each[name])
+        read = _Stacked(stored, name, variable.shape, variable.dtype)
+        lazy = _lazy(shape, variable.dtype, read)
+        found[name] = xarray.Variable(dimensions, lazy, each[name])
+        if chunks is not None:
+            lengths = dict(zip(dimensions, [1, *_grid(variable)], strict=True))
+            lengths |= {name: length for name, length in chunks.items() if name in lengths}
+            # What dask makes of it goes by this name: no two runs are taken for one.
+            token = f"{name}-{uuid.uuid4().hex}"
+            found[name] = found[name].chunk(lengths, name=token)
+    if unknown := set(chunks or {}) - {name for one in found.values() for name in one.dims}:
+        raise InvalidArgument(f"chunks are of {sorted(map(str, unknown))}, which are no dimensions")
     return xarray.Dataset(found, attrs=whole)
 
 
-def _reader(
-    name: str, like: Variable, numbers: Sequence[int], step_of: Callable[[int], Step]
-) -> Callable[[tuple[Any, ...]], Any]:
-    def read(key: tuple[Any, ...]) -> Any:
+def _grid(variable: Variable) -> list[int | tuple[int, ...]]:
+    """Lengths along each dimension that have the blocks apart; all of it, if they are no grid."""
+    blocks = variable.blocks
+    if variable.kind not in ("array", "joined"):
+        return [-1] * variable.ndim
+    along = []
+    for at, length in enumerate(variable.shape):
+        ends = {one.start[at] + one.shape[at] for one in blocks} | {one.start[at] for one in blocks}
+        edges = sorted({0, length} | {end for end in ends if end < length})
+        along.append(tuple(np.diff(edges).tolist()) or (0,))
+    if math.prod(map(len, along)) > 2 * len(blocks):
+        return [-1] * variable.ndim
+    return list(along)
+
+
+class _Stacked:
+    """Reads a box of all steps. It may be pickled: dask's workers do."""
+
+    def __init__(
+        self, stored: StoredRun, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self.stored, self.name, self.shape, self.dtype = stored, name, shape, dtype
+
+    def __call__(self, key: tuple[Any, ...]) -> Any:
         steps, inner = key[0], key[1:]
         if not isinstance(steps, slice):
-            return step_of(numbers[steps])[name].read(inner)
-        parts = [step_of(number)[name].read(inner) for number in numbers[steps]]
+            return self.stored[steps][self.name].read(inner)
+        parts = [step[self.name].read(inner) for step in self.stored[steps]]
         if parts:
             return np.stack(parts)
-        shape = np.empty(like.shape, bool)[inner].shape if like.shape else ()
-        return np.empty((0, *shape), like.dtype)
-
-    return read
+        shape = np.empty(self.shape, bool)[inner].shape if self.shape else ()
+        return np.empty((0, *shape), self.dtype)

@@ -64,6 +64,13 @@ __all__ = [
 ]
 
 
+def _opened(source: Any) -> Any:
+    """What a driver or topic is that came by a pickle: it is opened when it is first used."""
+    from thalweg._pickled import Later
+
+    return source._get() if type(source) is Later else source
+
+
 class _WriterAttributes(MutableMapping[str, Any]):
     """The attributes of a run, as they are set."""
 
@@ -164,7 +171,7 @@ class Writer:
             raise InvalidArgument(f"queue is a number of steps from 1, or None, not {queue}")
         kept = _retention(retention)
         self._native = _StepWriter(
-            source,
+            _opened(source),
             stream,
             name=writer,
             rank=rank,
@@ -445,7 +452,7 @@ class Reader:
         open_timeout: float = 120.0,
     ) -> None:
         self._native = _StepReader(
-            source,
+            _opened(source),
             stream,
             name=name,
             rank=rank,
@@ -852,7 +859,7 @@ def runs(source: Driver | Topic, stream: str | None = None) -> list[Run]:
 
     Raises `UnknownTopic`, `InvalidArgument` of a topic that is no stream, `Timeout`.
     """
-    return _runs(_StepStream(source, stream))
+    return _runs(_StepStream(_opened(source), stream))
 
 
 def _runs(native: _StepStream) -> list[Run]:
@@ -879,7 +886,7 @@ def create_stream(
     Raises `InvalidArgument`, also of a topic that is no stream, `InvalidTopic`, `Timeout`.
     """
     _StepStream.create(
-        driver,
+        _opened(driver),
         stream,
         partitions=partitions,
         storage=storage,
@@ -895,11 +902,19 @@ def _retention(retention: Mapping[str, Any] | None) -> str | None:
 class StoredRun(Sequence[Step]):
     """The steps of a run that were stored when it was opened, in order: `stored[0]` is the first of them,
     `stored[-1]` the last, a slice a list. Nobody's position moves, and nothing of a step's data is read
-    before it is indexed. Usable by several threads."""
+    before it is indexed. Usable by several threads; it may be pickled into another process, which makes
+    a connection of its own."""
 
-    def __init__(self, native: _StepStream, number: int) -> None:
-        self._native, self._number = native, number
-        self._steps = native.steps(number)
+    def __init__(
+        self,
+        source: Driver | Topic,
+        stream: str | None,
+        number: int,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        self._source, self._stream, self._number = source, stream, number
+        self._native = _StepStream(_opened(source), stream)
+        self._steps = list(self._native.steps(number) if numbers is None else numbers)
 
     @property
     def number(self) -> int:
@@ -928,6 +943,9 @@ class StoredRun(Sequence[Step]):
     def __len__(self) -> int:
         return len(self._steps)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredRun, (self._source, self._stream, self._number, self._steps)
+
     def __repr__(self) -> str:
         return f"StoredRun({self._number}, {len(self)} steps)"
 
@@ -940,27 +958,35 @@ def open_run(source: Driver | Topic, stream: str | None = None, run: int = -1) -
 
     Raises `OutOfRange` if there is no such run, and as `runs`.
     """
-    native = _StepStream(source, stream)
-    numbers = [one.number for one in _runs(native)]
+    numbers = [one.number for one in runs(source, stream)]
     try:
         number = numbers[run] if run < 0 else numbers[numbers.index(run)]
     except (IndexError, ValueError):
         raise OutOfRange(f"there is no run {run}; those that are stored: {numbers}") from None
-    return StoredRun(native, number)
+    return StoredRun(source, stream, number)
 
 
-def open_dataset(source: Driver | Topic, stream: str | None = None, run: int = -1) -> xarray.Dataset:
+def open_dataset(
+    source: Driver | Topic,
+    stream: str | None = None,
+    run: int = -1,
+    *,
+    chunks: Mapping[str, int] | None = None,
+) -> xarray.Dataset:
     """The stored steps of a run as an `xarray.Dataset` with a dimension `step`, of which nothing is read
     before it is used.
 
     - `run`: the number of a run, or, negative, the last (-1), the one before that (-2).
+    - `chunks`: has arrays of dask, whose chunks are a step each and the blocks that were written, as far as these are
+      a grid; or so many elements along the dimensions that are named here, -1 being all: `{"step": 10}`. `{}` is
+      the blocks. dask computes them in threads or other processes. None does without dask.
 
     Variables are those of the first stored step that have one shape and dtype in all steps that are
     read; each step that is needed is asked for once. The coordinate `step` has the steps' numbers;
     dimensions and attributes are as of `Step.to_xarray`, those of the last step. What the first and
     the last step do not have alike is left out: joined arrays whose length varies, for example.
 
-    Raises `ImportError` without xarray, `OutOfRange` if there is no such run or it has no steps,
+    Raises `ImportError` without xarray, or dask where it is asked for, `OutOfRange` if there is no such run or it has no steps,
     and as `runs`.
     """
     from thalweg import _xarray
@@ -968,4 +994,4 @@ def open_dataset(source: Driver | Topic, stream: str | None = None, run: int = -
     stored = open_run(source, stream, run)
     if not stored:
         raise OutOfRange(f"run {stored.number} has no steps that are stored")
-    return _xarray.stacked(stored.numbers, stored.step)
+    return _xarray.stacked(stored, chunks)
