@@ -26,7 +26,7 @@ MODULES = {
         PACKAGE / "plugins.py",
         PACKAGE / "_command.py",
     ],
-    "thalweg.steps": [PACKAGE / "steps.py"],
+    "thalweg.steps": [PACKAGE / "steps.py", PACKAGE / "_torch.py"],
     "thalweg.jobs": [PACKAGE / "jobs.py"],
 }
 """Where what a module offers is written down."""

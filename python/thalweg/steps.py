@@ -40,6 +40,9 @@ from thalweg.exceptions import Closed, InvalidArgument, OutOfRange, RunBroken, T
 if TYPE_CHECKING:
     import xarray
 
+    # Not in `__all__`, so that `import *` does without torch.
+    from thalweg._torch import TorchDataset as TorchDataset
+
     _Array: TypeAlias = np.ndarray[Any, Any]
     _One: TypeAlias = SupportsIndex | slice | EllipsisType
     _Index: TypeAlias = _One | tuple[_One, ...]
@@ -62,6 +65,14 @@ __all__ = [
     "open_run",
     "runs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TorchDataset":
+        from thalweg._torch import TorchDataset
+
+        return TorchDataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _opened(source: Any) -> Any:
