@@ -539,6 +539,22 @@ except KeyboardInterrupt:
     with writer.step() as s: pass
     wait_in(writer.wait)
 """,
+    "no room, and again": """
+full = steps.Writer(driver, 'full', queue=1)
+reader = steps.Reader(driver, 'full')
+with full.step() as s: pass
+assert next(reader).number == 0
+try:
+    threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with full.step() as s: pass
+except KeyboardInterrupt:
+    # At once, though there is no room yet.
+    assert full.next_step == 1
+    reader.close()
+    assert full.wait().number == 1
+    with writer.step() as s: pass
+    wait_in(writer.wait)
+""",
     "third step": """
 def write():
     for _ in range(3):

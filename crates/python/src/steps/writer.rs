@@ -7,6 +7,7 @@ use super::{invalid, raise};
 use crate::connection::Connection;
 use crate::{error, lend, wait};
 use ::memory::Deadline;
+use client::ClientError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,15 +66,25 @@ fn in_slices<R>(
     mut wait: impl FnMut(Duration) -> Result<R, StepError>,
 ) -> Result<R, StepError> {
     let deadline = Deadline::after(timeout);
+    let mut is_first = true;
     loop {
         let slice = Deadline::after(deadline.left().min(SLICE));
         match wait(slice.left()) {
-            // Before the slice has passed, what was waited for has failed by a deadline of its own.
+            // A server says a little before the end of a slice that there is none. Long before
+            // it, what was waited for has failed by a deadline of its own.
             Err(error)
                 if error.is_timeout()
-                    && slice.has_passed()
-                    && !deadline.has_passed()
-                    && !is_stopped.load(Ordering::Relaxed) => {}
+                    && slice.left() < SLICE / 2
+                    && deadline.left() > SLICE / 2
+                    && !is_stopped.load(Ordering::Relaxed) =>
+            {
+                is_first = false;
+            }
+            // Its words know of the last slice alone.
+            Err(StepError::Client(ClientError::Timeout { what })) if !is_first => {
+                let what = format!("{what}; {:.1} s in all", timeout.as_secs_f64());
+                return Err(ClientError::Timeout { what }.into());
+            }
             outcome => return outcome,
         }
     }
@@ -293,9 +304,18 @@ impl StepWriter {
     /// Ends the step: its number, and why it was dropped, or an empty text.
     fn end(&self, py: Python<'_>, wait: &str) -> PyResult<(u64, String)> {
         let wait = wait_for(py, wait)?;
-        let ended = self
-            .writer
-            .call(py, move |writer, _| writer.end_step(wait))?;
+        let ended = self.writer.call(py, move |writer, is_stopped| {
+            let timeout = writer.options().timeout;
+            let mut is_begun = false;
+            in_slices(timeout, is_stopped, |slice| {
+                if is_begun && !writer.is_ending() {
+                    // It was sent in a slice before this one.
+                    return writer.wait(wait, slice);
+                }
+                is_begun = true;
+                writer.end_step_within(wait, Some(slice))
+            })
+        })?;
         Ok((ended.step.0, ended.discarded.unwrap_or_default()))
     }
 
@@ -306,7 +326,11 @@ impl StepWriter {
         let timeout = wait::seconds("timeout", timeout)?;
         let ended = self.writer.call(py, move |writer, is_stopped| {
             if writer.is_ending() {
-                writer.end_step(Wait::Begun)?;
+                let timeout = writer.options().timeout;
+                in_slices(timeout, is_stopped, |slice| match writer.is_ending() {
+                    true => writer.end_step_within(Wait::Begun, Some(slice)),
+                    false => writer.wait(Wait::Begun, slice),
+                })?;
             }
             let timeout = timeout.unwrap_or(writer.options().timeout);
             in_slices(timeout, is_stopped, |slice| writer.wait(wait, slice))
