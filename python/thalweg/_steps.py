@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 _Array: TypeAlias = np.ndarray[Any, Any]
 
 TEXT = "str"
+
+
+def opened(source: Any) -> Any:
+    """What a driver or topic is that came by a pickle: it is opened when it is first used."""
+    from thalweg._pickled import Later
+
+    return source._get() if type(source) is Later else source
+
+
+def retention(kept: Mapping[str, Any] | None) -> str | None:
+    """What is kept of a stream, as JSON that a definition has."""
+    return None if kept is None else json.dumps({"retention": dict(kept)})
 
 
 def text_of(dtype: np.dtype[Any]) -> str:

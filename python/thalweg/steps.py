@@ -16,7 +16,6 @@ variables; when all ranks have ended the step it is committed, and readers have 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -73,13 +72,6 @@ def __getattr__(name: str) -> Any:
 
         return TorchDataset
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _opened(source: Any) -> Any:
-    """What a driver or topic is that came by a pickle: it is opened when it is first used."""
-    from thalweg._pickled import Later
-
-    return source._get() if type(source) is Later else source
 
 
 class _WriterAttributes(MutableMapping[str, Any]):
@@ -180,9 +172,9 @@ class Writer:
     ) -> None:
         if queue is not None and queue < 1:
             raise InvalidArgument(f"queue is a number of steps from 1, or None, not {queue}")
-        kept = _retention(retention)
+        kept = _steps.retention(retention)
         self._native = _StepWriter(
-            _opened(source),
+            _steps.opened(source),
             stream,
             name=writer,
             rank=rank,
@@ -463,7 +455,7 @@ class Reader:
         open_timeout: float = 120.0,
     ) -> None:
         self._native = _StepReader(
-            _opened(source),
+            _steps.opened(source),
             stream,
             name=name,
             rank=rank,
@@ -870,7 +862,7 @@ def runs(source: Driver | Topic, stream: str | None = None) -> list[Run]:
 
     Raises `UnknownTopic`, `InvalidArgument` of a topic that is no stream, `Timeout`.
     """
-    return _runs(_StepStream(_opened(source), stream))
+    return _runs(_StepStream(_steps.opened(source), stream))
 
 
 def _runs(native: _StepStream) -> list[Run]:
@@ -897,17 +889,13 @@ def create_stream(
     Raises `InvalidArgument`, also of a topic that is no stream, `InvalidTopic`, `Timeout`.
     """
     _StepStream.create(
-        _opened(driver),
+        _steps.opened(driver),
         stream,
         partitions=partitions,
         storage=storage,
-        retention=_retention(retention),
+        retention=_steps.retention(retention),
         durability=durability,
     )
-
-
-def _retention(retention: Mapping[str, Any] | None) -> str | None:
-    return None if retention is None else json.dumps({"retention": dict(retention)})
 
 
 class StoredRun(Sequence[Step]):
@@ -924,7 +912,7 @@ class StoredRun(Sequence[Step]):
         numbers: Sequence[int] | None = None,
     ) -> None:
         self._source, self._stream, self._number = source, stream, number
-        self._native = _StepStream(_opened(source), stream)
+        self._native = _StepStream(_steps.opened(source), stream)
         self._steps = list(self._native.steps(number) if numbers is None else numbers)
 
     @property
