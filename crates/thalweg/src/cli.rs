@@ -299,6 +299,12 @@ pub enum StepsCommand {
     /// it runs it is a reader of the stream as any other: writers that wait for readers see it. Without
     /// --name it leaves no position. Ctrl-C ends it cleanly.
     Tail(StepsTailArgs),
+    /// Record a run into a directory in the Zarr format, version 3, which xarray and others open
+    ///
+    /// An array for each variable, with the step as its first dimension, and the numbers of the steps as
+    /// the coordinate `step`. A run that is being written is followed to its end, for which the recorder
+    /// is a reader as any other. Ctrl-C ends it cleanly, behind a whole step. Exits with 1 if the run broke.
+    Record(StepsRecordArgs),
     /// Write a stored run into a stream once more, as a run of its own with the same blocks
     ///
     /// Acts for all ranks of the writer. Steps are numbered anew, from 0. Ctrl-C ends it behind the
@@ -406,6 +412,19 @@ pub struct StepsTailArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct StepsRecordArgs {
+    /// The stream
+    pub stream: String,
+    /// The directory, which is made; one that is there must be empty
+    pub out: PathBuf,
+    /// The run [default: the newest, or the next one if there is none]
+    #[arg(short, long, value_name = "NUMBER")]
+    pub run: Option<u64>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
 pub struct StepsReplayArgs {
     /// The stream
     pub stream: String,
@@ -414,7 +433,8 @@ pub struct StepsReplayArgs {
     /// The run [default: the newest with a step]
     #[arg(short, long, value_name = "NUMBER")]
     pub run: Option<u64>,
-    /// How fast: 1x as it was written, 10x, 0.5x, or max for as fast as it goes
+    /// How fast: 1x as it was written, 10x, 0.5x, max for as fast as it goes, or step for a step at each line
+    /// of standard input, of which Enter makes one
     #[arg(long, value_name = "RATE", default_value = "1x", value_parser = rate)]
     pub rate: Rate,
     /// Name of the writer [default: replay-PID]
@@ -431,16 +451,21 @@ pub enum Rate {
     Times(f64),
     /// As fast as it goes.
     Max,
+    /// A step for each line of standard input.
+    Step,
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
+    if text == "step" {
+        return Ok(Rate::Step);
+    }
     let times = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
     match times {
         Ok(times) if times > 0.0 && times.is_finite() => Ok(Rate::Times(times)),
-        _ => Err("must be a factor such as 1x or 10x, or max".to_owned()),
+        _ => Err("must be a factor such as 1x or 10x, or max, or step".to_owned()),
     }
 }
 

@@ -40,6 +40,19 @@ impl Progress {
         Self::new(what, Some(total), template, Beside::Nothing)
     }
 
+    /// Of `total` steps that are recorded, or without an end if it is not known how many come.
+    pub fn recorded(what: &str, total: Option<u64>) -> Self {
+        match total {
+            Some(total) => Self::steps(what, total),
+            None => Self::new(
+                what,
+                None,
+                "{msg} {spinner} {human_pos} steps",
+                Beside::Nothing,
+            ),
+        }
+    }
+
     /// Of `total` bytes, which go to standard output: on the same terminal there is no bar.
     pub fn bytes(what: &str, total: u64) -> Self {
         let template = "{msg} [{wide_bar}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
@@ -97,6 +110,7 @@ mod tests {
             Progress::events("a", Some(10), Beside::Nothing),
             Progress::events("b", None, Beside::Lines),
             Progress::steps("c", 10),
+            Progress::recorded("e", None),
             Progress::bytes("d", 10),
         ];
         for bar in bars {

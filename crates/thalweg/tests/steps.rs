@@ -5,6 +5,8 @@ use crate::rig;
 use client::{Driver, DriverOptions, Endpoint};
 use rig::{Log, Ran, Rig, ServerProcess, WATCHDOG, signal, wait};
 use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use step::{
@@ -498,6 +500,168 @@ fn a_run_is_replayed_with_the_same_blocks() {
     assert!(
         text.contains("run 1 of fields is run 2 of fields: 3 steps"),
         "{text}"
+    );
+}
+
+/// A chunk of an array that was recorded.
+fn chunk(out: &Path, array: &str, index: &str) -> Vec<u8> {
+    std::fs::read(out.join(array).join("c").join(index)).unwrap()
+}
+
+fn metadata(out: &Path, node: &str) -> Value {
+    let text = std::fs::read(out.join(node).join("zarr.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn a_run_is_recorded_as_zarr() {
+    let streams = Streams::new();
+    streams.write_run(3);
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("fields.zarr");
+    let path = out.to_str().unwrap();
+    let told = &streams.run(&["record", "fields", path, "--json"]).json()[0];
+    assert_eq!(
+        (&told["steps"], &told["state"]),
+        (&json!(3), &json!("closed"))
+    );
+    assert_eq!(told["left_out"], json!({}));
+
+    let field = metadata(&out, "E");
+    assert_eq!(field["shape"], json!([3, 3, ROW]));
+    assert_eq!(
+        (&field["data_type"], &field["fill_value"]),
+        (&json!("float64"), &json!("NaN"))
+    );
+    let stream = streams.stream("fields");
+    for number in 0..3 {
+        let view = stream.step(Run(1), Step(number)).unwrap();
+        for (array, index, selection) in [
+            ("E", "0/0", Selection::Whole),
+            ("joined", "0", Selection::Whole),
+            ("cube", "0/0/0", Selection::Whole),
+        ] {
+            let read = view.get(array, &selection).unwrap().data;
+            assert_eq!(
+                chunk(&out, array, &format!("{number}/{index}")),
+                &*read,
+                "{array}"
+            );
+        }
+        for block in 0..2 {
+            let read = view.get("own", &Selection::Block(block)).unwrap().data;
+            let recorded = chunk(&out, &format!("own/{block}"), &format!("{number}/0"));
+            assert_eq!(recorded, &*read);
+        }
+        assert_eq!(
+            chunk(&out, "load", &format!("{number}/0")),
+            view.values("load").unwrap().concat()
+        );
+        let note = format!("step {number}");
+        let text = [&[1, 0, 0, 0, note.len() as u8, 0, 0, 0], note.as_bytes()].concat();
+        assert_eq!(chunk(&out, "note", &number.to_string()), text);
+        assert_eq!(
+            chunk(&out, "step", &number.to_string()),
+            number.to_le_bytes()
+        );
+    }
+    let codecs = &metadata(&out, "joined")["codecs"];
+    assert_eq!(codecs[0]["configuration"]["endian"], "big");
+    let group = metadata(&out, "");
+    assert_eq!(
+        (&group["attributes"]["last"], &group["attributes"]["mesh"]),
+        (&json!(2), &json!([1, 2, 3]))
+    );
+
+    let told = streams.run(&["record", "fields", path]).exits(1);
+    assert!(told.stderr.contains("not empty"), "{}", told.stderr);
+    // A file is in the way: no step is said to be there.
+    let full = directory.path().join("full");
+    std::fs::write(&full, "").unwrap();
+    let below = full.join("out");
+    streams
+        .run(&["record", "fields", below.to_str().unwrap()])
+        .exits(1);
+}
+
+#[test]
+fn a_run_that_is_being_written_is_recorded_up_to_an_interrupt() {
+    let streams = Streams::new();
+    let mut writers = streams.writers(WATCHDOG);
+    write_step(&mut writers);
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("live.zarr");
+    let args = ["steps", "record", "fields", out.to_str().unwrap(), "--json"];
+    let mut recorder = streams
+        .rig
+        .thalweg(&args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = rig::collect(recorder.stdout.take().unwrap());
+    // It is a reader: what is released is recorded.
+    let mut reader = streams
+        .stream("fields")
+        .reader(ReaderOptions::default())
+        .unwrap();
+    let recorded = || out.join("step").join("c").join("1").exists();
+    write_step(&mut writers);
+    let began = std::time::Instant::now();
+    while !recorded() && began.elapsed() < WATCHDOG {
+        // Asking the server takes its time, so that this is no busy loop.
+        drop(reader.next(Duration::from_millis(20)).unwrap());
+    }
+    signal(recorder.id(), rustix::process::Signal::INT);
+    assert!(wait(&mut recorder).success());
+    let told = &rig::json_lines(&log.whole())[0];
+    assert_eq!(
+        (&told["steps"], &told["state"]),
+        (&json!(2), &json!("interrupted"))
+    );
+    assert_eq!(metadata(&out, "step")["shape"], json!([2]));
+    assert_eq!(metadata(&out, "E")["shape"], json!([2, 3, ROW]));
+    assert_eq!(
+        metadata(&out, "")["attributes"]["thalweg"]["state"],
+        "interrupted"
+    );
+    // Nobody waits for it any more, and it has left no position.
+    write_step(&mut writers);
+    close(&mut writers);
+    let told = streams.rig.run(&["topic", "show", "fields", "--json"]).ok();
+    assert!(!told.contains("record-"), "{told}");
+}
+
+#[test]
+fn a_replay_goes_on_by_a_line_of_input() {
+    let streams = Streams::new();
+    streams.write_run(3);
+    streams.run(&["create", "copy"]).ok();
+    let args = ["steps", "replay", "fields", "copy", "--rate", "step"];
+    let mut command = streams.rig.thalweg(&args);
+    let mut replay = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = rig::collect(replay.stderr.take().unwrap());
+    let mut input = replay.stdin.take().unwrap();
+    let mut reader = streams
+        .stream("copy")
+        .reader(ReaderOptions::default())
+        .unwrap();
+    for number in 0..2 {
+        input.write_all(b"\n").unwrap();
+        let Next::Step(step) = reader.next(WATCHDOG).unwrap() else {
+            panic!("a line makes a step");
+        };
+        assert_eq!(step.number(), Step(number));
+    }
+    drop(input);
+    assert_eq!(wait(&mut replay).code(), Some(1));
+    let told = log.whole();
+    assert!(
+        told.contains("ended with its input behind 2 of 3 steps"),
+        "{told}"
     );
 }
 

@@ -3,9 +3,11 @@
 mod cat;
 mod choice;
 mod elements;
+mod record;
 mod replay;
 mod show;
 mod tail;
+mod zarr;
 
 use super::topic::{kept, print, retention};
 use crate::cli::{StepsCommand, StepsCreateArgs, StepsListArgs};
@@ -24,6 +26,7 @@ pub fn run(command: StepsCommand) -> Result<(), Failure> {
         StepsCommand::Show(args) => show::run(&args),
         StepsCommand::Cat(args) => cat::run(&args),
         StepsCommand::Tail(args) => tail::run(&args),
+        StepsCommand::Record(args) => record::run(&args),
         StepsCommand::Replay(args) => replay::run(&args),
     }
 }

@@ -9,6 +9,7 @@ use crate::progress::Progress;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use step::{
     DType, Place, Put, Selection, ShapeKind, StepError, StepView, Stream, Wait, Writer,
@@ -53,6 +54,7 @@ pub fn run(args: &StepsReplayArgs) -> Result<(), Failure> {
         &format!("{} -> {}", args.stream, args.into),
         steps.len() as u64,
     );
+    let lines = (args.rate == Rate::Step).then(lines_of_input);
     let began = Instant::now();
     let mut written = 0u64;
     for step in &steps {
@@ -63,9 +65,16 @@ pub fn run(args: &StepsReplayArgs) -> Result<(), Failure> {
             let due = Duration::try_from_secs_f64(recorded.as_secs_f64() / times);
             sleep_until(began, due.unwrap_or(Duration::MAX), &interrupted);
         }
-        if interrupted.load(Ordering::Relaxed) {
+        let is_input_over = lines
+            .as_ref()
+            .is_some_and(|lines| !wait_for_line(lines, &interrupted));
+        if is_input_over || interrupted.load(Ordering::Relaxed) {
+            let by = match interrupted.load(Ordering::Relaxed) {
+                true => "by a signal",
+                false => "with its input",
+            };
             let what = format!(
-                "ended by a signal behind {written} of {} steps; run {run} is left unclosed",
+                "ended {by} behind {written} of {} steps; run {run} is left unclosed",
                 steps.len()
             );
             return Err(Failure::new(Code::Failure, &args.into, what));
@@ -100,6 +109,31 @@ pub fn run(args: &StepsReplayArgs) -> Result<(), Failure> {
         ),
     )?;
     output.flush()
+}
+
+/// A message for each line of standard input. Its thread ends with the input, or with the process.
+fn lines_of_input() -> Receiver<()> {
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines() {
+            if line.is_err() || send.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// Whether there was another line, up to an interrupt.
+fn wait_for_line(lines: &Receiver<()>, interrupted: &AtomicBool) -> bool {
+    while !interrupted.load(Ordering::Relaxed) {
+        match lines.recv_timeout(LOOK) {
+            Ok(()) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    false
 }
 
 fn open_writers(
