@@ -31,6 +31,7 @@ mod recovering;
 mod sessions;
 mod status;
 mod steps;
+mod steps_bounds;
 mod steps_ends;
 mod steps_restarts;
 mod steps_storm;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use std::fmt;
 
-/// The longest text of a type, bytes.
-pub const DTYPE_BYTES_MAX: usize = 64 * 1024;
+pub use wire::step::DTYPE_BYTES_MAX;
+
 /// How deep structures may stand in one another.
 pub const DEPTH_MAX: usize = 8;
 

@@ -18,6 +18,8 @@ pub const BLOCK_ALIGNMENT: u64 = 64;
 pub const DIMENSIONS_MAX: usize = 32;
 /// The longest name of a variable or attribute, bytes.
 pub const STEP_NAME_BYTES_MAX: usize = 1024;
+/// The longest text of a type, bytes.
+pub const DTYPE_BYTES_MAX: usize = 64 * 1024;
 
 /// How the blocks of a variable make a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,6 +277,9 @@ impl Part {
             if variable.name.is_empty() || variable.name.len() > STEP_NAME_BYTES_MAX {
                 return refuse("length of a variable's name", variable.name.len() as u64);
             }
+            if variable.dtype.len() > DTYPE_BYTES_MAX {
+                return refuse("length of a type's text", variable.dtype.len() as u64);
+            }
             let dimensions = variable.dimensions();
             if dimensions > DIMENSIONS_MAX {
                 return refuse("dimensions", dimensions as u64);
@@ -300,6 +305,9 @@ impl Part {
         for attribute in &part.attributes {
             if attribute.name.is_empty() || attribute.name.len() > STEP_NAME_BYTES_MAX {
                 return refuse("length of an attribute's name", attribute.name.len() as u64);
+            }
+            if attribute.dtype.len() > DTYPE_BYTES_MAX {
+                return refuse("length of a type's text", attribute.dtype.len() as u64);
             }
         }
         Ok(part)

@@ -13,6 +13,7 @@ use crate::faults::Fault;
 use crate::ids::{OWN_LINK, RequestId};
 use crate::partition::Partition;
 use crate::partition::incoming::ValidBatch;
+use crate::partition::store::Store;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,6 +36,12 @@ const FULL_BYTES: usize = 4 << 10;
 const DROPPED_KEPT: u64 = 1024;
 /// Of a step with more variables than this, the metadata has the number alone.
 const VARIABLES_MAX: usize = 256;
+/// So many records may wait to be written, ...
+const DRAFTS_MAX: usize = 64;
+/// ... and so many bytes of their tables; then no step is taken for complete.
+const DRAFT_BYTES_MAX: usize = 256 << 20;
+/// A reason is in records, in answers, and in memory: a longer one is cut.
+const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// A record that is there, or is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,8 +130,8 @@ pub(super) struct Records {
     dropped: u64,
     /// Since the last record with all attributes.
     since_full: u64,
-    /// Whether the operator was told that records can't be appended.
-    failed: bool,
+    /// Why records can't be appended; the operator was told then.
+    failure: Option<String>,
 }
 
 impl Records {
@@ -222,6 +229,44 @@ impl Records {
         }
     }
 
+    /// Whether one more record may wait to be written.
+    pub fn has_room(&self) -> bool {
+        let bytes = self.drafts.iter().map(|draft| draft.table.columns.len());
+        self.drafts.len() < DRAFTS_MAX && bytes.sum::<usize>() < DRAFT_BYTES_MAX
+    }
+
+    /// Why nothing more is taken, for people.
+    pub fn why_full(&self) -> String {
+        let count = self.drafts.len();
+        format!("{count} records are not written yet{}", self.why_failed())
+    }
+
+    fn why_failed(&self) -> String {
+        let failure = self.failure.as_ref();
+        failure.map_or_else(String::new, |error| {
+            format!(", which is tried again: {error}")
+        })
+    }
+
+    /// What a caller waits for, for people, if that is a record on its way.
+    pub fn why(&self, caller: RequestId) -> Option<String> {
+        let is_waited_for = |draft: &&Draft| {
+            draft.waiters.iter().any(|waiter| match waiter {
+                Waiter::Of(one, _) | Waiter::Step(one) => *one == caller,
+            })
+        };
+        let entry = &self.drafts.iter().find(is_waited_for)?.entry;
+        let what = match entry.kind {
+            kind if kind.is_of_step() => format!("of step {}", entry.step),
+            kind => format!("{:?}", kind.name()),
+        };
+        Some(format!(
+            "the record {what} of run {} is not written yet{}",
+            entry.run,
+            self.why_failed()
+        ))
+    }
+
     /// Steps whose records are on their way.
     pub fn step_drafts(&self) -> u64 {
         let drafts = self.drafts.iter();
@@ -261,6 +306,12 @@ impl Records {
             closed,
             waiters,
         } = record;
+        if table.reason.len() > REASON_BYTES_MAX {
+            let mut ends = (0..=REASON_BYTES_MAX).rev();
+            let end = ends.find(|end| table.reason.is_char_boundary(*end));
+            table.reason.truncate(end.unwrap_or(0));
+            table.reason.push('…');
+        }
         let length = |attribute: &Attribute| attribute.name.len() + attribute.value.len() + 16;
         let is_small = all.iter().map(length).sum::<usize>() <= FULL_BYTES;
         let was_discarded = self
@@ -378,7 +429,7 @@ impl Records {
                 return;
             };
             let was_it = is_it(&draft);
-            self.failed = false;
+            self.failure = None;
             for waiter in draft.waiters {
                 match waiter {
                     Waiter::Of(caller, answer) => ctx.answer(caller, answer),
@@ -408,7 +459,7 @@ impl Records {
 
     fn failed_now(&mut self, name: &str, error: &str, ctx: &mut Ctx) {
         self.retry_at = Some(ctx.now.monotonic + RETRY_AFTER);
-        if !std::mem::replace(&mut self.failed, true) {
+        if self.failure.replace(error.to_owned()).is_none() {
             ctx.report(format!(
                 "{name}: records of steps cannot be written, and are tried again: {error}"
             ));
@@ -454,6 +505,16 @@ impl Records {
         };
         gone.into_iter().next_back()
     }
+}
+
+/// Before where the parts of a partition are done with, in the partition's present life: where an
+/// earlier life ended before that, parts of this one stand in the same places.
+pub(super) fn done_before(done: Done, store: &Store) -> Offset {
+    let at = Position {
+        incarnation: done.incarnation,
+        offset: done.offset,
+    };
+    store.translate(at, store.state().incarnation).offset
 }
 
 /// Removes what [`Records::retain`] has let go of, records first: what names a part goes before it.

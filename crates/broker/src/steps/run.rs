@@ -226,11 +226,15 @@ impl OpenRun {
             return Ok(());
         }
         if step.0 - self.next.0 > STEPS_AHEAD_MAX || self.held_bytes + bytes > HELD_BYTES_MAX {
-            return Err(format!(
-                "rank {rank} is at step {step}, and step {} has not come of {}",
-                self.next,
-                self.missing(self.next)
-            ));
+            let next = match self.missing_count(self.next) {
+                0 => format!("the record of step {} can't be written", self.next),
+                _ => format!(
+                    "step {} has not come of {}",
+                    self.next,
+                    self.missing(self.next)
+                ),
+            };
+            return Err(format!("rank {rank} is at step {step}, and {next}"));
         }
         let bytes = bytes + PART_BYTES;
         let open = self.open.entry(step).or_insert_with(|| OpenStep {

@@ -270,6 +270,12 @@ impl Stream {
 
     /// What a request waits for, for people; `None` if it is not known here.
     pub fn why(&self, caller: RequestId, now: Duration) -> Option<String> {
+        if self.waiting.iter().any(|(one, _)| *one == caller) {
+            return Some(match self.core.retry_at {
+                None => "the stream's records are being read".to_owned(),
+                Some(_) => "the stream's records can't be read, and are tried again".to_owned(),
+            });
+        }
         self.writers.why(caller, (&self.groups, &self.core), now)
     }
 
@@ -364,7 +370,7 @@ fn retain(core: &mut Core, lent: &mut Lent<'_>) {
                 .done
                 .iter()
                 .find(|done| done.partition == index)
-                .map(|done| done.offset),
+                .map(|done| records::done_before(*done, &partition.store)),
         };
         if let Some(before) = before {
             records::remove_before(before, partition, lent.ctx);

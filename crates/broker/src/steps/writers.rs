@@ -21,8 +21,8 @@ use wire::message::{
 };
 use wire::step::{Attribute, Part, PartPlace, RecordKind, STEP_VERSION, StepTable};
 use wire::{
-    ErrorCode, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank, Run, Step,
-    TopicId,
+    ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank,
+    Run, Step, TopicId,
 };
 
 /// See the module.
@@ -110,6 +110,10 @@ impl Writers {
             }
         }
         if self.run.is_none() {
+            if !core.records.has_room() {
+                let why = format!("{}: {}", core.name, core.records.why_full());
+                return Err(ErrorReply::retryable(ErrorCode::LimitExceeded, 1000, why));
+            }
             self.begin_run(&open, (core, intakes), now);
         }
         let before = Run(self.last_run.0 - 1);
@@ -180,12 +184,22 @@ impl Writers {
         let Some(run) = &mut self.run else {
             return Ok(());
         };
-        let Some((before, _)) = run.ranks.get(rank) else {
+        let Some((before, known)) = run.ranks.get(rank) else {
             return Err(refuse(
                 ErrorCode::InvalidEvent,
                 format!("there is no rank {rank}"),
             ));
         };
+        if before == Presence::Never && known == ProducerEpoch(0) {
+            // It was in a run of this number that was lost, with where the rank was in it.
+            let reason = format!(
+                "run {} of {} was lost with its records, and begun anew without rank {rank}",
+                run.run, core.name
+            );
+            lent.ctx
+                .answer(caller, Answer::RunEnded(RunEnded { reason }));
+            return Ok(());
+        }
         run.ranks.set_epoch(rank, attend.epoch);
         run.ranks.set_presence(rank, Presence::Present(caller));
         if let Presence::Present(other) = before
@@ -409,7 +423,10 @@ impl Writers {
         let short = usize::from(lent.ctx.planted(Fault::StepsShort));
         let now = lent.ctx.now.monotonic;
         let next = |run: &mut OpenRun| run.take_complete(short, now);
-        while let Some(complete) = self.run.as_mut().and_then(next) {
+        // Where records can't be written, parts wait: they count in what is held of the run.
+        while core.records.has_room()
+            && let Some(complete) = self.run.as_mut().and_then(next)
+        {
             self.commit_step(complete, (core, intakes), lent);
         }
     }
@@ -599,9 +616,15 @@ impl Writers {
         (groups, core): (&Groups, &Core),
         now: Duration,
     ) -> Option<String> {
+        if let Some(why) = core.records.why(caller) {
+            return Some(why);
+        }
         let run = self.run.as_ref()?;
         if let Some((_, step)) = run.awaited.iter().find(|(one, _)| *one == caller) {
-            return Some(run.why(*step, now));
+            return Some(match core.records.has_room() {
+                true => run.why(*step, now),
+                false => core.records.why_full(),
+            });
         }
         let closes =
             self.closers.contains(&caller) || self.closing.iter().any(|one| one.caller == caller);

@@ -1,0 +1,213 @@
+//! What is bounded of streams of steps, and what is said at the bound, message by message: reasons
+//! that clients make long, records that find no space, parts of a life of a partition that has ended.
+
+use super::harness::*;
+use super::steps::{Writer, plain, stream};
+use bytes::Bytes;
+use log::testing::Survival;
+use std::time::Duration;
+use wire::message::*;
+use wire::step::RecordKind::{Broken, Discarded, Step as Whole};
+use wire::step::{Blocks, Part, ShapeKind, Variable};
+use wire::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A stream whose records are on the disk, and its parts in memory.
+fn parts_in_memory(world: &mut World, definition: &str) -> TopicId {
+    let link = world.connect();
+    let kinds = ["disk", "memory", "memory"];
+    world.create(link, "s", definition, &kinds).unwrap().topic
+}
+
+/// A variable with one value.
+fn value(name: &str, dtype: &str) -> Variable {
+    Variable {
+        name: name.into(),
+        kind: ShapeKind::LocalValue,
+        dtype: dtype.into(),
+        item_bytes: 0,
+        joined: 0,
+        shape: Vec::new(),
+        blocks: Blocks {
+            values: vec![Bytes::new()],
+            ..Blocks::none()
+        },
+    }
+}
+
+/// Why the run is over for a rank that attends, if it is.
+fn end_of(world: &World, writer: &Writer) -> Option<String> {
+    let answer = world.answer(writer.link, writer.attends)?;
+    let head = &answer.unwrap().head;
+    Some(RunEnded::from_bytes("ended", head).unwrap().reason)
+}
+
+#[test]
+fn a_type_is_not_of_any_length() {
+    let mut world = Ground::new().start();
+    let topic = plain(&mut world);
+    let mut a = world.writer(topic, 0, 1);
+    let long = "x".repeat(wire::step::DTYPE_BYTES_MAX + 1);
+    let id = world.part(topic, &mut a, 0, |part| {
+        part.variables = vec![value("v", &long)];
+    });
+    let error = world.error(a.link, id).unwrap();
+    assert_eq!(error.code, ErrorCode::InvalidEvent);
+    assert!(error.message.contains("type"), "{}", error.message);
+}
+
+#[test]
+fn a_reason_is_short_whatever_ranks_do_not_agree_on() {
+    let mut world = Ground::new().start();
+    let topic = plain(&mut world);
+    let [mut a, mut b] = [0, 1].map(|rank| world.writer(topic, rank, 2));
+    // Quoted, a character of this name takes five.
+    let name = "\u{1}".repeat(1024);
+    let mut put = |writer: &mut Writer, dtype: &str| {
+        let id = world.part(topic, writer, 0, |part: &mut Part| {
+            part.variables = vec![value(&name, dtype)];
+        });
+        world.answered::<Produced>(writer.link, id).unwrap();
+    };
+    put(&mut a, &"a".repeat(60_000));
+    put(&mut b, &"b".repeat(60_000));
+    let waits = world.await_step(topic, &a, 0, 2_000);
+    let decided: StepDecided = world.answered(a.link, waits).unwrap();
+    assert!(decided.discarded.contains("variable"), "{decided:?}");
+    assert!(decided.discarded.len() < 5_000);
+    let last = world.records(topic).pop().unwrap();
+    assert_eq!(last.kind, Discarded);
+    assert_eq!(last.reason, decided.discarded);
+}
+
+#[test]
+fn retention_takes_no_part_of_a_later_life_of_its_partition() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let topic = parts_in_memory(
+        &mut world,
+        r#"{"kind":"steps","durability":"memory","retention":{"count":3}}"#,
+    );
+    let mut a = world.writer(topic, 0, 1);
+    for step in 0..6 {
+        world.step(topic, &mut a, step);
+    }
+    ground.kill();
+    let mut world = ground.start();
+    // The parts are gone, and the next ones stand where those were.
+    let mut a = world.writer(topic, 0, 1);
+    assert_eq!(a.run, Run(2));
+    for step in 0..3 {
+        world.step(topic, &mut a, step);
+    }
+    let kept = world.records(topic);
+    let kept: Vec<_> = kept.iter().filter(|one| one.run == Run(2)).collect();
+    let steps = kept.iter().filter(|one| one.kind == Whole);
+    assert_eq!(steps.count(), 3);
+    let link = world.connect();
+    let description = world.describe(link, "s").unwrap();
+    let parts = &description.partitions[1];
+    for table in kept.iter().filter(|one| one.kind == Whole) {
+        let place = &table.parts[0];
+        assert_eq!(place.incarnation, parts.incarnation);
+        assert!(
+            place.offset >= parts.first,
+            "the part of step {} at {} is gone, {} is the first",
+            table.step,
+            place.offset,
+            parts.first
+        );
+    }
+}
+
+#[test]
+fn who_waits_for_a_record_is_told_that_the_disk_is_full() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let topic = parts_in_memory(&mut world, r#"{"kind":"steps","durability":"memory"}"#);
+    let mut a = world.writer(topic, 0, 1);
+    ground.disk.set_space(Some(0));
+    // Some records find space that the file has already.
+    let waiting = (0..1_000).find_map(|step| {
+        world.step(topic, &mut a, step);
+        let waits = world.await_step(topic, &a, step, 2_000);
+        let answer = world.answer(a.link, waits);
+        answer.is_none().then_some((step, waits))
+    });
+    let (step, waits) = waiting.unwrap();
+    let closes = world.close_run(topic, &a, step + 1);
+    world.pass(SECOND * 3);
+    let error = world.error(a.link, waits).unwrap();
+    assert_eq!(error.code, ErrorCode::DeadlinePassed);
+    for said in [format!("record of step {step}").as_str(), "no space"] {
+        assert!(error.message.contains(said), "{}", error.message);
+    }
+    // Nothing is lost.
+    ground.disk.set_space(None);
+    world.pass(SECOND * 3);
+    world.answered::<Empty>(a.link, closes).unwrap();
+    let waits = world.await_step(topic, &a, step, 2_000);
+    world.answered::<StepDecided>(a.link, waits).unwrap();
+}
+
+#[test]
+fn steps_whose_records_find_no_space_have_a_bound() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let topic = parts_in_memory(&mut world, r#"{"kind":"steps","durability":"memory"}"#);
+    let mut a = world.writer(topic, 0, 1);
+    ground.disk.set_space(Some(0));
+    let mut pushed = 0;
+    while pushed < 1_000 && end_of(&world, &a).is_none() {
+        world.step(topic, &mut a, pushed);
+        pushed += 1;
+    }
+    let reason = end_of(&world, &a).expect("nothing bounds what waits");
+    assert!(reason.contains("can't be written"), "{reason}");
+    // Nor does another run begin before there is space.
+    let (next, opens) = world.try_writer(topic, 0, 1, Default::default());
+    let error = world.error(next.link, opens).unwrap();
+    assert_eq!(error.code, ErrorCode::LimitExceeded);
+    assert!(error.message.contains("no space"), "{}", error.message);
+    ground.disk.set_space(None);
+    world.pass(SECOND * 3);
+    // What was complete in time is there, each step once and in order, and then the end.
+    let kinds = world.kinds(topic);
+    let (end, steps) = kinds.split_last().unwrap();
+    let whole = steps.iter().skip(1).zip(0..);
+    whole.for_each(|(one, step)| assert_eq!(*one, (Whole, 1, step)));
+    assert_eq!(*end, (Broken, 1, steps.len() as u64 - 1));
+    assert_eq!(world.writer(topic, 0, 1).run, Run(2));
+}
+
+#[test]
+fn a_rank_is_in_no_run_that_was_begun_without_it() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = stream(
+        &mut world,
+        link,
+        r#"{"kind":"steps","durability":"written"}"#,
+        3,
+    );
+    let [mut a, mut b] = [0, 1].map(|rank| world.writer(topic, rank, 2));
+    for step in 0..3 {
+        world.step(topic, &mut a, step);
+        world.step(topic, &mut b, step);
+    }
+    // Of the run nothing is left, but ranks that go on with it.
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    let again = world.writer(topic, 0, 2);
+    assert_eq!(again.run, b.run);
+    b.link = world.connect();
+    world.attend(topic, &mut b);
+    let reason = end_of(&world, &b).expect("it is taken for a rank of the new run");
+    assert!(reason.contains("lost"), "{reason}");
+    // It may open the new one.
+    let b = world.writer(topic, 1, 2);
+    assert_eq!((b.run, b.next), (again.run, Step(0)));
+    assert_eq!(end_of(&world, &again), None);
+}
