@@ -44,6 +44,11 @@ const RULES: &[Rule] = &[
         because: "a topic's definition is the same for every client and needs no I/O",
     },
     Rule {
+        room: "access",
+        imports: &["wire"],
+        because: "who may do what is read in one sitting, and is the same wherever it is asked",
+    },
+    Rule {
         room: "log",
         imports: &["wire", "memory"],
         because: "storage knows nothing of who asks for it, so that every fault can be played against it",
@@ -60,7 +65,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "broker",
-        imports: &["wire", "memory", "topic", "log", "net"],
+        imports: &["wire", "memory", "topic", "access", "log", "net"],
         because: "the node is plain state under any executor: no concrete transport, no cluster, no client",
     },
     Rule {
@@ -142,7 +147,7 @@ const UNSAFE: [&str; 5] = ["memory", "fabric", "plugin", "ffi", "python"];
 
 /// Rooms of plain state: no sockets, files, clocks or tasks. They are told the
 /// time and handed the bytes, which is what lets one seed play a whole day.
-const PURE: [&str; 3] = ["wire", "topic", "broker"];
+const PURE: [&str; 4] = ["wire", "topic", "access", "broker"];
 
 /// Crates that bring what a pure room must not have.
 const IMPURE_CRATES: [&str; 9] = [

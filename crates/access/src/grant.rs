@@ -1,0 +1,123 @@
+//! Who is granted what.
+
+use crate::faults::{Fault, planted};
+use crate::identity::Subject;
+use crate::name::Name;
+use crate::pattern::Pattern;
+use crate::verb::{Verb, Verbs};
+use std::fmt;
+
+/// To whom something is granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// To whom the server belongs.
+    Owner,
+    /// To members of this project.
+    Project(String),
+    /// To members of any project.
+    Member,
+}
+
+/// Of which projects the names are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Realm {
+    /// All, and the server itself.
+    Everything,
+    /// This one.
+    Project(String),
+    /// That of whom it is granted to.
+    Own,
+}
+
+/// One grant: it allows, and nothing denies but the lack of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// To whom.
+    pub who: Who,
+    /// What.
+    pub may: Verbs,
+    /// In which projects.
+    pub realm: Realm,
+    /// On which topics of them.
+    pub topics: Pattern,
+}
+
+impl Grant {
+    fn covers(&self, subject: &Subject, verb: Verb, name: Name<'_>) -> bool {
+        let is_theirs = match (&self.who, subject) {
+            (Who::Owner, Subject::Owner) => true,
+            (Who::Member, Subject::Member(_)) => true,
+            (Who::Project(project), Subject::Member(own)) => same_project(project, own),
+            _ => false,
+        };
+        is_theirs && self.may.has(verb) && self.has(subject, name)
+    }
+
+    fn has(&self, subject: &Subject, name: Name<'_>) -> bool {
+        let Name::Topic { project, topic } = name else {
+            return self.realm == Realm::Everything;
+        };
+        let is_there = match (&self.realm, subject) {
+            (Realm::Everything, _) => true,
+            (Realm::Project(granted), _) => same_project(granted, project),
+            (Realm::Own, Subject::Member(own)) => same_project(own, project),
+            (Realm::Own, Subject::Owner) => false,
+        };
+        is_there && self.topics.matches(topic)
+    }
+}
+
+pub(crate) fn same_project(one: &str, other: &str) -> bool {
+    one == other || planted(Fault::WrongProject)
+}
+
+impl fmt::Display for Grant {
+    /// As a line of JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match &self.who {
+            Who::Owner => "owner".to_owned(),
+            Who::Project(project) => format!("project:{project}"),
+            Who::Member => "member".to_owned(),
+        };
+        let verbs: Vec<String> = self.may.iter().map(|verb| format!("\"{verb}\"")).collect();
+        let verbs = verbs.join(",");
+        let topics = &self.topics;
+        let on = match &self.realm {
+            Realm::Everything => topics.to_string(),
+            Realm::Project(project) => format!("{project}/{topics}"),
+            Realm::Own => format!("PROJECT/{topics}"),
+        };
+        write!(f, "{{\"who\":\"{who}\",\"may\":[{verbs}],\"on\":\"{on}\"}}")
+    }
+}
+
+/// All grants of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grants(pub Vec<Grant>);
+
+impl Default for Grants {
+    /// The owner may do everything; members of a project everything in it but `admin`; nobody
+    /// else anything.
+    fn default() -> Self {
+        Self(vec![
+            Grant {
+                who: Who::Owner,
+                may: Verbs::ALL,
+                realm: Realm::Everything,
+                topics: Pattern::everything(),
+            },
+            Grant {
+                who: Who::Member,
+                may: Verbs::MEMBER,
+                realm: Realm::Own,
+                topics: Pattern::everything(),
+            },
+        ])
+    }
+}
+
+impl Grants {
+    pub(crate) fn cover(&self, subject: &Subject, verb: Verb, name: Name<'_>) -> bool {
+        self.0.iter().any(|grant| grant.covers(subject, verb, name))
+    }
+}

@@ -1,0 +1,135 @@
+//! Who somebody is.
+
+use crate::grant::Grants;
+use crate::limits::Limits;
+use crate::name::project_text;
+use crate::time::UnixTime;
+use crate::token::TokenId;
+use core::net::IpAddr;
+use std::fmt;
+use std::sync::Arc;
+use wire::DirectoryId;
+
+/// Who somebody is, as was proved, and what bears on what they may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Who it is.
+    pub subject: Subject,
+    /// What it was proved by, if that has limits.
+    pub credential: Option<Credential>,
+    /// Where they came from, and to.
+    pub origin: Origin,
+    /// What there are for grants.
+    pub grants: Arc<Grants>,
+}
+
+impl Identity {
+    /// To whom the server belongs, without a limit.
+    pub fn owner(origin: Origin, grants: Arc<Grants>) -> Self {
+        Self {
+            subject: Subject::Owner,
+            credential: None,
+            origin,
+            grants,
+        }
+    }
+
+    /// When its credential is over, if it ever is.
+    pub fn expires(&self) -> Option<UnixTime> {
+        self.credential.as_ref().and_then(Credential::expires)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.credential {
+            None => write!(f, "{}", self.subject),
+            Some(credential) => write!(f, "{} with {credential}", self.subject),
+        }
+    }
+}
+
+/// Who somebody is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// To whom the server belongs.
+    Owner,
+    /// A member of this project.
+    Member(String),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner => f.write_str("the owner of the server"),
+            Self::Member(project) => write!(f, "a member of {}", project_text(project)),
+        }
+    }
+}
+
+/// Where somebody came from, and to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// Their address; `None` is this host, by other means than the network.
+    pub address: Option<IpAddr>,
+    /// The data directory of the server that they came to.
+    pub instance: DirectoryId,
+}
+
+/// What somebody presented, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    ids: Vec<TokenId>,
+    limits: Vec<Limits>,
+    expires: Option<UnixTime>,
+}
+
+impl Credential {
+    pub(crate) fn new(ids: Vec<TokenId>, limits: Vec<Limits>) -> Self {
+        let expires = limits.iter().filter_map(|limits| limits.expires).min();
+        Self {
+            ids,
+            limits,
+            expires,
+        }
+    }
+
+    /// Its own id.
+    pub fn id(&self) -> TokenId {
+        *self.ids.last().expect("a token has a block")
+    }
+
+    /// The ids of all that it was made from, and its own as the last.
+    pub fn ids(&self) -> &[TokenId] {
+        &self.ids
+    }
+
+    /// What each block of it limits.
+    pub fn limits(&self) -> &[Limits] {
+        &self.limits
+    }
+
+    /// When it is over, if it ever is.
+    pub fn expires(&self) -> Option<UnixTime> {
+        self.expires
+    }
+
+    /// The id of the block by which it is good for one session, if it is.
+    pub fn once(&self) -> Option<TokenId> {
+        let at = self.limits.iter().position(|limits| limits.once)?;
+        self.ids.get(at).copied()
+    }
+
+    /// For whom or what it was made, as the last who made something of it says.
+    pub fn note(&self) -> Option<&str> {
+        let notes = self.limits.iter().rev();
+        notes.filter_map(|limits| limits.note.as_deref()).next()
+    }
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {}", self.id())?;
+        self.note().map_or(Ok(()), |note| write!(f, " ({note:?})"))
+    }
+}

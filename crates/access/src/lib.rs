@@ -1,0 +1,44 @@
+//! Who may do what: tokens, grants, and the decision.
+//!
+//! Plain values: no files, no clock, no source of chance. Whoever calls brings the time, in
+//! nanoseconds since 1970 UTC, and the seeds of new keys. The way of a request is
+//!
+//! 1. [`Token::from_text`]: the text of a file, or what a client presents, as a [`Token`] that
+//!    nobody has looked through yet;
+//! 2. [`Token::verify`] against a [`Trust`]: signatures, the last key, revocations;
+//! 3. [`Verified::identity`]: an [`Identity`], with where it came from and which grants there are;
+//! 4. [`decide`]: allowed, or denied and why.
+//!
+//! The bytes of a token are the page `docs/format/token.md`.
+
+#![forbid(unsafe_code)]
+
+mod decide;
+mod faults;
+mod grant;
+mod identity;
+mod key;
+mod limits;
+mod name;
+mod network;
+mod pattern;
+mod time;
+mod token;
+mod verb;
+
+pub use decide::{Decision, Denied, Missing, decide};
+pub use grant::{Grant, Grants, Realm, Who};
+pub use identity::{Credential, Identity, Origin, Subject};
+pub use key::{IssuerKey, PublicKey, SEED_BYTES, Seed};
+pub use limits::{LIST_MAX, Limits, NOTE_BYTES_MAX};
+pub use name::{Name, check_project};
+pub use network::Network;
+pub use pattern::{PATTERN_BYTES_MAX, Pattern};
+pub use time::UnixTime;
+pub use token::{
+    BLOCKS_MAX, TEXT_PREFIX, TOKEN_BYTES_MAX, Token, TokenError, TokenId, Trust, Verified,
+};
+pub use verb::{Verb, Verbs};
+
+#[cfg(test)]
+mod tests;
