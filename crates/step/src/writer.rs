@@ -442,7 +442,8 @@ impl Writer {
     ) -> Result<(), StepError> {
         let value = value.into();
         let attribute = value.to_attribute(name);
-        if self.attributes.set(name, value)? {
+        // What it is by what others have set, only the server knows.
+        if self.attributes.set(name, value)? || self.options.ranks > 1 {
             self.changed.insert(name.to_owned(), attribute);
         }
         Ok(())

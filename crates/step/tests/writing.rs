@@ -375,3 +375,36 @@ fn large_blocks_come_back_whole_and_their_memory_is_used_again() {
 fn pattern(seed: u64, index: u64) -> u8 {
     (index.wrapping_mul(31).wrapping_add(seed * 7) >> 3) as u8
 }
+
+/// A rank sets what it has set before, and another one has set meanwhile.
+#[test]
+fn an_attribute_is_what_was_set_last_by_whichever_rank() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let mut writers = [0, 1].map(|rank| stream.writer(writing(rank, 2)).unwrap());
+    let set = [
+        [None, Some(1)],
+        [Some(2), None],
+        [None, Some(1)],
+        [Some(2), Some(3)],
+        [Some(2), Some(3)],
+    ];
+    for of_ranks in set {
+        for (writer, value) in writers.iter_mut().zip(of_ranks) {
+            writer.begin_step().unwrap();
+            if let Some(value) = value {
+                writer.set_attribute("a", value).unwrap();
+            }
+            writer.end_step(Wait::Accepted).unwrap();
+        }
+    }
+    for mut writer in writers {
+        writer.close(WATCHDOG).unwrap();
+    }
+    let mut reader = stream.reader(reading("all")).unwrap();
+    let values = set.map(|_| {
+        let step = next_step(&mut reader);
+        step.attributes().get("a").unwrap().as_integers()
+    });
+    assert_eq!(values, [1, 2, 1, 2, 2].map(|value| Some(vec![value])));
+}
