@@ -35,6 +35,18 @@ pub trait ByteStream: Send {
         None
     }
 
+    /// Bytes that writes have taken and the system has not. While there are
+    /// any, a write of nothing moves them; it is an error of kind `WouldBlock`
+    /// while some are left.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether a read would give an end or an error that no readiness reports.
+    fn has_more(&self) -> bool {
+        false
+    }
+
     /// What `ready`, reported by the system, means for reading and writing here.
     fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
         ready

@@ -1,5 +1,5 @@
 //! The transport contract and the transports of one host and one network:
-//! in-process, unix socket, TCP. On top of it: calls and the reactor.
+//! in-process, unix socket, TCP, TLS. On top of it: calls and the reactor.
 //!
 //! Knows nothing of topics, logs or who plays server.
 
@@ -21,6 +21,7 @@ mod stream;
 mod tcp;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tls;
 mod transports;
 mod unix;
 mod unix_socket;
@@ -36,6 +37,7 @@ pub use seal::Seal;
 pub use socket::write_to_socket;
 pub use stream::{KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;
+pub use tls::{Fingerprint, Identities, Identity, Tls, Trust};
 pub use transports::Transports;
 pub use unix::Unix;
 pub use unix_socket::UnixSocket;

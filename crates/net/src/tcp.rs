@@ -27,9 +27,9 @@ impl Tcp {
     }
 }
 
-fn resolve(address: &str) -> Result<SocketAddr, NetError> {
-    let rest = address::rest(SCHEME, address)?;
-    let found = rest
+/// The address of the host and port `authority`, which `address` names.
+pub(crate) fn resolve(address: &str, authority: &str) -> Result<SocketAddr, NetError> {
+    let found = authority
         .to_socket_addrs()
         .map_err(|error| NetError::Address(format!("{address}: {error}")))?;
     found
@@ -43,7 +43,7 @@ impl Transport for Tcp {
     }
 
     fn listen(&self, address: &str) -> Result<Box<dyn Listener>, NetError> {
-        let resolved = resolve(address)?;
+        let resolved = resolve(address, address::rest(SCHEME, address)?)?;
         let listener = mio::net::TcpListener::bind(resolved)
             .map_err(|error| NetError::Address(format!("listening at {address}: {error}")))?;
         let bound = listener
@@ -69,8 +69,9 @@ impl Transport for Tcp {
     }
 
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
-        let stream = mio::net::TcpStream::connect(resolve(address)?)
-            .map_err(|error| NetError::Refused(format!("connecting to {address}: {error}")))?;
+        let stream =
+            mio::net::TcpStream::connect(resolve(address, address::rest(SCHEME, address)?)?)
+                .map_err(|error| NetError::Refused(format!("connecting to {address}: {error}")))?;
         Ok(link(stream, address.to_owned(), &self.options))
     }
 }

@@ -5,6 +5,8 @@ use net::testing::counted::{Counted, Counters};
 use net::testing::sim::{Sim, SimFaults, SimNet};
 use net::{Inproc, LinkOptions, Tcp, Transport, Unix};
 
+mod certificates;
+
 fn options() -> LinkOptions {
     LinkOptions {
         payload_bytes_max: 5_000_000,
@@ -17,6 +19,14 @@ fn tcp() {
     check_all(&mut Real {
         transport: Tcp::new(options()),
         addresses: Box::new(|| "tcp://127.0.0.1:0".to_owned()),
+    });
+}
+
+#[test]
+fn tls() {
+    check_all(&mut Real {
+        transport: certificates::Authority::new("conformance").tls(options()),
+        addresses: Box::new(|| "tls://127.0.0.1:0".to_owned()),
     });
 }
 

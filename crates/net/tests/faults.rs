@@ -2,17 +2,27 @@
 
 use net::testing::conformance::Real;
 use net::testing::faults::{Part, check_faults, play};
-use net::{Inproc, LinkOptions, Tcp, Unix};
+use net::{Inproc, LinkOptions, Tcp, Tls, Trust, Unix};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+mod certificates;
 
 const PART: &str = "THALWEG_TEST_PART";
 const ADDRESS: &str = "THALWEG_TEST_ADDRESS";
+const AUTHORITY: &str = "THALWEG_TEST_AUTHORITY";
 
 fn start(part: Part, address: &str) -> Child {
+    start_with(part, address, Path::new(""))
+}
+
+/// The other process, which trusts the authority in a file.
+fn start_with(part: Part, address: &str, authority: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_other_process"])
         .env(PART, part.name())
         .env(ADDRESS, address)
+        .env(AUTHORITY, authority)
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
@@ -25,9 +35,15 @@ fn the_other_process() {
         return;
     };
     let address = std::env::var(ADDRESS).unwrap();
-    match address.starts_with("tcp:") {
-        true => play(&Tcp::default(), Part::named(&part).unwrap(), &address),
-        false => play(&Unix::default(), Part::named(&part).unwrap(), &address),
+    let part = Part::named(&part).unwrap();
+    match address.split("://").next() {
+        Some("tcp") => play(&Tcp::default(), part, &address),
+        Some("tls") => {
+            let path = PathBuf::from(std::env::var(AUTHORITY).unwrap());
+            let tls = Tls::default().trusting(Trust::Authorities(path));
+            play(&tls, part, &address);
+        }
+        _ => play(&Unix::default(), part, &address),
     }
 }
 
@@ -43,6 +59,14 @@ fn faults() {
     };
     check_faults(&mut tcp, Some(&start));
     let directory = tempfile::tempdir().unwrap();
+    let authority = certificates::Authority::new("faults");
+    let path = authority.write(directory.path());
+    let start_tls = |part: Part, address: &str| start_with(part, address, &path);
+    let mut tls = Real {
+        transport: authority.tls(LinkOptions::default()),
+        addresses: Box::new(|| "tls://127.0.0.1:0".to_owned()),
+    };
+    check_faults(&mut tls, Some(&start_tls));
     let mut unix = Real::in_directory(Unix::new(LinkOptions::default()), directory.path());
     check_faults(&mut unix, Some(&start));
     // No process of its own that could die: the peer lives in this one.

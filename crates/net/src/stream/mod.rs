@@ -178,12 +178,15 @@ impl<S: ByteStream> StreamLink<S> {
 
     /// Writes once, if that may move something. Returns how many bytes moved.
     fn write_some(&mut self) -> u64 {
-        if !self.ready.writable || self.write_error.is_some() || self.outbox.is_empty() {
+        if !self.ready.writable || self.write_error.is_some() {
             return 0;
         }
         let Some(stream) = &mut self.stream else {
             return 0;
         };
+        if self.outbox.is_empty() && stream.held_bytes() == 0 {
+            return 0;
+        }
         let written = match self.outbox.write(stream) {
             Ok(written) => written,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -255,7 +258,7 @@ impl<S: ByteStream> StreamLink<S> {
             }
             Ok(taken) => {
                 // The end of the stream is only seen by a read of its own.
-                self.ready.readable = !taken.emptied || self.ready.read_closed;
+                self.ready.readable = !taken.emptied || self.ready.read_closed || stream.has_more();
                 taken.bytes as u64
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -438,6 +441,10 @@ impl<S: ByteStream> Link for StreamLink<S> {
         while self.phase == Phase::Up && self.write_some() > 0 {}
         self.phase == Phase::Up
             && self.outbox.is_empty()
+            && self
+                .stream
+                .as_ref()
+                .is_some_and(|stream| stream.held_bytes() == 0)
             && self.write_error.is_none()
             && self.events.is_empty()
     }

@@ -23,6 +23,9 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// not to take bytes of the next payload into the buffer.
 const LARGE_BYTES: u64 = BUFFER_BYTES as u64;
 
+/// What a client of TLS begins with.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// Something arrived.
 #[derive(Debug)]
 pub(super) enum Arrived {
@@ -210,6 +213,9 @@ impl Inbox {
     /// Takes header and head of the next frame; false if they are not there yet.
     fn begin_frame(&mut self, places: &mut Places<'_>) -> Result<bool, String> {
         let had = &self.buffer[self.start..self.end];
+        if self.position == 0 && had.first() == Some(&TLS_HANDSHAKE) {
+            return Err("it is a handshake of TLS, and this address is without".to_owned());
+        }
         let Some(header) = had.first_chunk::<FRAME_HEADER_BYTES>() else {
             // Bytes that no frame begins with are refused before 32 of them came.
             return match had.first() {

@@ -1,0 +1,243 @@
+//! Which certificate of a server a client takes, and why not another one.
+
+use crate::contract::NetError;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore};
+use rustls::{SignatureScheme, SupportedCipherSuite};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The name of our protocol in the handshake.
+pub(super) const ALPN: &[u8] = b"thalweg/1";
+
+/// The SHA-256 of a certificate, in DER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint that 64 hexadecimal digits say.
+    ///
+    /// # Errors
+    /// [`NetError::Address`] for any other text.
+    pub fn parse(text: &str) -> Result<Self, NetError> {
+        let mut bytes = [0; 32];
+        let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_hex {
+            return Err(NetError::Address(format!(
+                "{text:?} is no SHA-256 of a certificate: it has 64 hexadecimal digits"
+            )));
+        }
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).expect("digits are ASCII");
+            *byte = u8::from_str_radix(digits, 16).expect("checked above");
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Fingerprints with commas between them.
+    pub(super) fn parse_list(text: &str) -> Result<Vec<Self>, NetError> {
+        text.split(',').map(Self::parse).collect()
+    }
+
+    /// That of a certificate.
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Self {
+        let hash = sha256(certificate);
+        Self(hash.try_into().expect("SHA-256 has 32 bytes"))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The primitives: those of a library that a C compiler alone builds.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    match suite {
+        SupportedCipherSuite::Tls13(suite) => {
+            let hash = suite.common.hash_provider.hash(bytes);
+            hash.as_ref().to_vec()
+        }
+        #[allow(
+            unreachable_patterns,
+            reason = "other versions may be compiled in by others"
+        )]
+        _ => unreachable!("it is a suite of TLS 1.3"),
+    }
+}
+
+/// Which server a client takes for the right one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The one whose certificate, or an authority of its chain, has one of these hashes. The hash
+    /// names the server, so that the name in the certificate does not matter.
+    Certificates(Vec<Fingerprint>),
+    /// One with a certificate for the host of the address, of an authority in this file (PEM).
+    Authorities(PathBuf),
+}
+
+impl Trust {
+    /// What a connection needs to verify its server.
+    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, NetError> {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| NetError::System(format!("TLS: {error}")))?;
+        let verifier: Arc<dyn ServerCertVerifier> = match self {
+            Self::Certificates(pins) => Arc::new(Pinned { pins: pins.clone() }),
+            Self::Authorities(path) => {
+                WebPkiServerVerifier::builder_with_provider(read_authorities(path)?, provider())
+                    .build()
+                    .map_err(|error| NetError::System(format!("{}: {error}", path.display())))?
+            }
+        };
+        let mut config = builder
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // A connection lasts, and a full handshake costs a millisecond.
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+
+    /// What is wrong, in words of who has to set it right.
+    pub(super) fn explain(&self, error: &CertificateError, expected: &str) -> String {
+        match error {
+            CertificateError::ExpiredContext { not_after, .. } => format!(
+                "its certificate expired {}",
+                ago(UnixTime::now()
+                    .as_secs()
+                    .saturating_sub(not_after.as_secs()))
+            ),
+            CertificateError::Expired => "its certificate has expired".to_owned(),
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet: is the clock of this host right?".to_owned()
+            }
+            CertificateError::NotValidForName => {
+                format!("its certificate is not for {expected}")
+            }
+            CertificateError::NotValidForNameContext { presented, .. } => format!(
+                "its certificate is not for {expected}, but for {}; `?name=HOST` behind the \
+                 address names another one",
+                presented.join(", ")
+            ),
+            CertificateError::UnknownIssuer => match self {
+                Self::Certificates(_) => {
+                    "its certificate is not the one that is expected (by its SHA-256): it is \
+                     another server, or one whose group file has changed"
+                        .to_owned()
+                }
+                Self::Authorities(path) => {
+                    format!("its certificate is of no authority in {}", path.display())
+                }
+            },
+            other => format!("its certificate is not accepted: {other}"),
+        }
+    }
+}
+
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..=7_199 => format!("{} minutes ago", seconds / 60),
+        7_200..=172_799 => format!("{} hours ago", seconds / 3_600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// The certificates in a file of authorities.
+fn read_authorities(path: &Path) -> Result<Arc<RootCertStore>, NetError> {
+    let refuse = |why: String| NetError::Address(format!("{}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|error| refuse(error.to_string()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| refuse(format!("a certificate in it: {error}")))?;
+    }
+    match roots.is_empty() {
+        true => Err(refuse("there is no certificate in it".to_owned())),
+        false => Ok(Arc::new(roots)),
+    }
+}
+
+/// Takes a certificate that is known by its hash, or one that an authority of its chain signed
+/// which is.
+#[derive(Debug)]
+struct Pinned {
+    pins: Vec<Fingerprint>,
+}
+
+impl Pinned {
+    fn has(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.pins.contains(&Fingerprint::of(certificate))
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.has(end_entity) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let mut roots = RootCertStore::empty();
+        for authority in intermediates.iter().filter(|one| self.has(one)) {
+            roots.add(authority.clone().into_owned())?;
+        }
+        if roots.is_empty() {
+            return Err(CertificateError::UnknownIssuer.into());
+        }
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(end_entity)?,
+            &roots,
+            intermediates,
+            now,
+            algorithms.all,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
