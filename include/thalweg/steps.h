@@ -156,6 +156,7 @@ int32_t thalweg_step_stream_step(thalweg_step_stream *stream, uint64_t run, uint
  *             broken),
  *           open_timeout_ms (600000),
  *           timeout_ms (600000: what negative timeouts of its calls mean),
+ *           close_timeout_ms (60000: how long closing waits for readers of a stream in memory),
  *           kept_bytes_max (536870912: memory kept for blocks of later steps),
  *           and how a stream that is not there is made: partitions, storage, durability
  *           (also of one that is there, where it is more than that promises), retention.
@@ -329,14 +330,32 @@ int32_t thalweg_step_writer_end(thalweg_step_writer *writer, int32_t wait, int64
 int32_t thalweg_step_writer_wait(thalweg_step_writer *writer, int32_t wait, int64_t timeout_ms,
                                  thalweg_step_ended *ended, thalweg_error *error);
 
+/* What closing has left behind. */
+enum {
+    /* The stream keeps the steps: nobody was waited for. */
+    THALWEG_CLOSED_KEPT = 0,
+    /* Of a stream in memory: the readers that were attached have released them. */
+    THALWEG_CLOSED_RELEASED = 1,
+    /* Of a stream in memory: close_timeout_ms was over, and some have not. */
+    THALWEG_CLOSED_BEHIND = 2
+};
+
+typedef struct thalweg_step_closed {
+    int32_t state; /* THALWEG_CLOSED_KEPT, _RELEASED or _BEHIND */
+    int32_t reserved;
+    char behind[1008]; /* of _BEHIND: which readers have not released which step; else empty */
+} thalweg_step_closed;
+
 /*
  * Says that this rank has written its last step, and waits until that is committed, up to
- * `timeout_ms` (negative: the writer's). When all ranks have, the run is closed. Does
+ * `timeout_ms` (negative: the writer's). When all ranks have, the run is closed. Of a stream whose
+ * steps are in the server's memory alone it waits then, up to `close_timeout_ms`, until the readers
+ * that are attached have released them. `closed` (or NULL) is written when it returns THALWEG_OK. Does
  * nothing the second time; after it every other call fails. Errors: THALWEG_INVALID_ARGUMENT if a
  * step is not ended; THALWEG_TIMEOUT, and it may be called again.
  */
 int32_t thalweg_step_writer_close(thalweg_step_writer *writer, int64_t timeout_ms,
-                                  thalweg_error *error);
+                                  thalweg_step_closed *closed, thalweg_error *error);
 
 /*
  * Frees the handle. A writer that was not closed leaves its run open, as a program does that

@@ -382,10 +382,18 @@ public:
         return waited(thalweg_step_writer_wait, wait, timeout);
     }
 
-    /* Says that this rank has written its last step, and waits until that is committed. */
-    void close(Duration timeout = -1)
+    /*
+     * Says that this rank has written its last step, and waits until that is committed. Of a stream
+     * in memory it waits for its readers then, up to close_timeout_ms: which of them are behind when
+     * that is over.
+     */
+    std::optional<std::string> close(Duration timeout = -1)
     {
-        detail::call(thalweg_step_writer_close, handle_.get(), timeout.milliseconds());
+        thalweg_step_closed closed;
+        detail::call(thalweg_step_writer_close, handle_.get(), timeout.milliseconds(), &closed);
+        if (closed.state != THALWEG_CLOSED_BEHIND)
+            return std::nullopt;
+        return std::string(closed.behind);
     }
 
     thalweg_step_writer *handle() const noexcept { return handle_.get(); }

@@ -750,3 +750,30 @@ def test_a_child_after_fork_is_told(driver: thalweg.Driver, name: str, tmp_path:
         s.value("n", 1)
     with reader:
         assert [step["n"][...] for step in reader] == [1]
+
+
+def test_closing_waits_for_the_readers_of_a_stream_in_memory(
+    driver: thalweg.Driver, name: str
+) -> None:
+    steps.create_stream(driver, name, storage="memory")
+    steps.create_stream(driver, f"{name}-disk")
+    reader = steps.Reader(driver, name, name="slow")
+    on_disk = steps.Reader(driver, f"{name}-disk", name="slow")
+    with steps.Writer(driver, f"{name}-disk") as kept:
+        with kept.step(wait="committed") as s:
+            s.value("n", 1)
+        step = on_disk.next(60)
+        assert kept.close() is None and step is not None
+    with pytest.warns(RuntimeWarning, match='"slow" have not released step 0 of run 1'):  # noqa: SIM117
+        with steps.Writer(driver, name, close_timeout=0.1) as writer:
+            with writer.step() as s:
+                s.value("n", 1)
+    assert writer.closed and writer.close() is None
+    with ThreadPoolExecutor(1) as pool, steps.Writer(driver, name) as writer:
+        with writer.step() as s:
+            s.value("n", 2)
+        closing = pool.submit(writer.close)
+        found = [step.number for step in reader] + [step.number for step in reader]
+        assert found == [0, 0] and closing.result(100) is None
+    reader.close()
+    on_disk.close()

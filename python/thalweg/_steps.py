@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import operator
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
 from thalweg import _arrays
-from thalweg._thalweg import _StepView
+from thalweg._thalweg import _StepView, _StepWriter
 from thalweg.exceptions import InvalidArgument
 
 if TYPE_CHECKING:
@@ -120,6 +120,34 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, (np.bool_, np.int64, np.float64, np.complex128)):
         return value.item()
     return value
+
+
+class WriterAttributes(MutableMapping[str, Any]):
+    """The attributes of a run, as they are set."""
+
+    def __init__(self, native: _StepWriter) -> None:
+        self._native = native
+
+    def _all(self) -> dict[str, Any]:
+        return attribute_values(self._native.attributes())
+
+    def __getitem__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._native.set_attribute(*attribute(name, value))
+
+    def __delitem__(self, name: str) -> None:
+        raise InvalidArgument(f"attribute {name!r} stays as long as its run: set another value")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
 
 
 def belongs_to(

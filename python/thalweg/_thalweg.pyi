@@ -1497,6 +1497,7 @@ class _StepWriter:
         session_timeout: float,
         open_timeout: float,
         timeout: float,
+        close_timeout: float,
         partitions: int,
         storage: str,
         durability: str | None,

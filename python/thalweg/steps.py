@@ -17,6 +17,7 @@ variables; when all ranks have ended the step it is committed, and readers have 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType, TracebackType
@@ -74,34 +75,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class _WriterAttributes(MutableMapping[str, Any]):
-    """The attributes of a run, as they are set."""
-
-    def __init__(self, native: _StepWriter) -> None:
-        self._native = native
-
-    def _all(self) -> dict[str, Any]:
-        return _steps.attribute_values(self._native.attributes())
-
-    def __getitem__(self, name: str) -> Any:
-        return self._all()[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._native.set_attribute(*_steps.attribute(name, value))
-
-    def __delitem__(self, name: str) -> None:
-        raise InvalidArgument(f"attribute {name!r} stays as long as its run: set another value")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-
 # Writing.
 
 
@@ -141,6 +114,8 @@ class Writer:
     - `readers`: opening waits until so many reading programs are attached, up to `open_timeout`.
     - `session_timeout`: for how many seconds a rank may be away before the run is broken.
     - `timeout`: seconds that each wait of a step may take.
+    - `close_timeout`: seconds that `close` waits until readers that are attached have released all
+      steps, where these are in the server's memory alone (`storage="memory"`).
     - `partitions`, `storage`, `retention`, `durability`: how the stream is made, where it is: over
       how many partitions data is spread, `"disk"` or `"memory"`, what is kept (a dict as of
       `Driver.create_topic`), and what an accepted step survives, which of a stream that is there
@@ -165,6 +140,7 @@ class Writer:
         session_timeout: float = 30.0,
         open_timeout: float = 600.0,
         timeout: float = 600.0,
+        close_timeout: float = 60.0,
         partitions: int = 1,
         storage: str = "disk",
         retention: Mapping[str, Any] | None = None,
@@ -186,6 +162,7 @@ class Writer:
             session_timeout=session_timeout,
             open_timeout=open_timeout,
             timeout=timeout,
+            close_timeout=close_timeout,
             partitions=partitions,
             storage=storage,
             retention=kept,
@@ -229,7 +206,7 @@ class Writer:
         """The attributes of the run: numbers, strings, and lists of them. What is set holds from
         the step on that is being written, or else the next one. Of several ranks that set one in
         the same step, the lowest counts."""
-        return _WriterAttributes(self._native)
+        return _steps.WriterAttributes(self._native)
 
     def step(
         self, attrs: Mapping[str, Any] | None = None, *, wait: _Wait = "accepted"
@@ -255,11 +232,16 @@ class Writer:
         number, discarded = self._native.wait(wait, timeout)
         return StepEnded(number, discarded or None)
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> str | None:
         """Says that this rank has written its last step, and waits until that is committed, up to
         `timeout` seconds, None being the writer's `timeout`. When all ranks have, the run is
-        closed. Does nothing the second time. Raises as the end of a step does."""
-        self._native.close(timeout)
+        closed. Of a stream in memory it waits for its readers then, up to the writer's `close_timeout`,
+        and says which of them are behind if any are, as a warning, too; a stream on disk keeps their
+        steps, and None is returned. Does nothing the second time. Raises as the end of a step does."""
+        behind = self._native.close(timeout)
+        if behind is not None:
+            warnings.warn(f"{self!r}: {behind}", RuntimeWarning, stacklevel=2)
+        return behind
 
     def __enter__(self) -> Self:
         return self

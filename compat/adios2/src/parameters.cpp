@@ -121,7 +121,7 @@ Parameters parse(const std::map<std::string, std::string> &values)
     int ignored_number = 0;
     /* A late reader begins at the run's first step: retention keeps it, and no queue drops it. */
     given.number("ReserveQueueLimit", ignored_number, 0);
-    given.flag("FirstTimestepPrecious", ignored_flag);
+    given.flag("FirstTimestepPrecious", parameters.first_is_precious);
     given.flag("UseOneTimeAttributes", ignored_flag);
     given.flag("ReaderShortCircuitReads", ignored_flag);
     given.number("SpecAutoNodeThreshold", ignored_number, 0);
@@ -152,6 +152,7 @@ Parameters parse(const std::map<std::string, std::string> &values)
     given.number("SessionTimeoutSecs", parameters.session_timeout_s, 0.1);
     given.number("RendezvousTimeoutSecs", parameters.rendezvous_timeout_s, 0.0);
     given.number("QueueTimeoutSecs", parameters.queue_timeout_s, 0.0);
+    given.number("CloseTimeoutSecs", parameters.close_timeout_s, 0.0);
     given.number("RetentionBytes", parameters.retention_bytes, std::uint64_t(0));
     parameters.storage = given.choice("Storage", {"disk", "memory"}) == 1 ? "memory" : "disk";
     const std::vector<std::string> levels = {"", "memory", "written", "synced"};

@@ -21,6 +21,7 @@ struct Parameters {
     bool discard = false;
     Distribution distribution = Distribution::all_to_all;
     int stats_level = 1;
+    bool first_is_precious = false;
     /* SST's, of a reader. */
     int open_timeout_s = 60;
     bool latest = false;
@@ -37,6 +38,8 @@ struct Parameters {
     /* For how long a writer waits for readers to come, and for a queue that is full. */
     double rendezvous_timeout_s = 600;
     double queue_timeout_s = 3600;
+    /* For how long Close waits for readers of a stream in memory. */
+    double close_timeout_s = 60;
     /* How a stream is made that is not there. */
     std::uint64_t retention_bytes = std::uint64_t(16) << 30;
     std::string storage = "disk";

@@ -137,6 +137,7 @@ StepWriter::StepWriter(std::shared_ptr<Driver> driver, const std::string &stream
                           {"readers", options.readers},
                           {"session_timeout_ms", milliseconds(options.session_timeout_s)},
                           {"open_timeout_ms", milliseconds(options.open_timeout_s)},
+                          {"close_timeout_ms", milliseconds(options.close_timeout_s)},
                           {"partitions", options.partitions},
                           {"storage", options.storage}};
     if (options.retention_bytes > 0) {
@@ -219,11 +220,13 @@ void StepWriter::end(double timeout_s, const std::function<void(const std::strin
     }
 }
 
-void StepWriter::close(double timeout_s)
+std::string StepWriter::close(double timeout_s)
 {
+    thalweg_step_closed closed{};
     call([&](thalweg_error *error) {
-        return thalweg_step_writer_close(handle_.get(), milliseconds(timeout_s), error);
+        return thalweg_step_writer_close(handle_.get(), milliseconds(timeout_s), &closed, error);
     });
+    return closed.state == THALWEG_CLOSED_BEHIND ? closed.behind : "";
 }
 
 /* -------------------------------------------------------------- step --- */

@@ -96,6 +96,8 @@ struct WriterOptions {
     std::uint32_t readers = 0;
     double session_timeout_s = 10;
     double open_timeout_s = 600;
+    /* How long closing waits for readers of a stream in memory. */
+    double close_timeout_s = 60;
     /* How the stream is made, if it is not there. */
     std::uint64_t retention_bytes = 0;
     std::string storage = "disk";
@@ -138,7 +140,8 @@ public:
      * `timeout_s`. `slow` is called once where that takes seconds, with what is waited for.
      */
     void end(double timeout_s, const std::function<void(const std::string &)> &slow);
-    void close(double timeout_s);
+    /* Says which readers of a stream in memory are behind; empty if none are. */
+    std::string close(double timeout_s);
 
 private:
     std::shared_ptr<Driver> driver_;

@@ -196,6 +196,10 @@ private:
         if (parameters_.distribution != Distribution::all_to_all) {
             say_once("StepDistributionMode: each reader is given all steps");
         }
+        if (parameters_.first_is_precious) {
+            say_once("FirstTimestepPrecious: the first step is given to late readers as long as the stream's "
+                     "retention keeps it (parameter RetentionBytes)");
+        }
         const std::string stream = stream_of(m_Name);
         std::string writer = parameters_.writer_name.empty() ? unique_name("writer") : parameters_.writer_name;
         if (m_Comm.Size() > 1) {
@@ -213,6 +217,7 @@ private:
         options.readers = static_cast<std::uint32_t>(parameters_.rendezvous_readers);
         options.session_timeout_s = parameters_.session_timeout_s;
         options.open_timeout_s = parameters_.rendezvous_timeout_s;
+        options.close_timeout_s = parameters_.close_timeout_s;
         options.retention_bytes = parameters_.retention_bytes;
         options.storage = parameters_.storage;
         options.durability = parameters_.durability;
@@ -420,7 +425,10 @@ private:
         if (m_BetweenStepPairs) {
             EndStep();
         }
-        writer_->close(parameters_.queue_timeout_s);
+        const std::string behind = writer_->close(parameters_.queue_timeout_s);
+        if (!behind.empty()) {
+            say("stream " + m_Name + " is closed, and lies in the server's memory alone: " + behind);
+        }
     }
 
     const Parameters parameters_;

@@ -54,7 +54,8 @@ impl Verb {
                 | StepsRequest::AttendRun(_)
                 | StepsRequest::AdmitStep(_)
                 | StepsRequest::AwaitStep(_)
-                | StepsRequest::CloseRun(_),
+                | StepsRequest::CloseRun(_)
+                | StepsRequest::AwaitReaders(_),
             ) => Self::Write,
             Request::Steps(
                 _,

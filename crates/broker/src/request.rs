@@ -154,6 +154,7 @@ pub enum StepsRequest {
     AttendReaders(AttendReaders),
     NextStep(NextStep),
     ReleaseStep(ReleaseStep),
+    AwaitReaders(AwaitReaders),
 }
 
 impl StepsRequest {
@@ -169,6 +170,7 @@ impl StepsRequest {
             Self::AttendReaders(_) => Method::AttendReaders,
             Self::NextStep(_) => Method::NextStep,
             Self::ReleaseStep(_) => Method::ReleaseStep,
+            Self::AwaitReaders(_) => Method::AwaitReaders,
         }
     }
 }

@@ -14,6 +14,7 @@ mod lent;
 mod ranks;
 mod readers;
 mod records;
+mod releases;
 mod run;
 mod stream;
 mod writers;

@@ -13,9 +13,9 @@ use crate::topic_handle::TopicHandle;
 use std::time::Duration;
 use wire::codec::{Codec, DecodeError};
 use wire::message::{
-    AdmitStep, AttendReaders, AttendRun, AwaitStep, CloseRun, Fetched, JoinReaders, Method,
-    NextStep, OpenRun, ReadersJoined, ReleaseStep, RunEnded, RunOpened, StepAdmitted, StepDecided,
-    StepGiven, Watermarks,
+    AdmitStep, AttendReaders, AttendRun, AwaitReaders, AwaitStep, CloseRun, Fetched, JoinReaders,
+    Method, NextStep, OpenRun, ReadersJoined, ReleaseStep, RunEnded, RunOpened, StepAdmitted,
+    StepDecided, StepGiven, Watermarks,
 };
 use wire::{Offset, PartitionIndex, Rank};
 
@@ -164,6 +164,25 @@ impl TopicHandle {
             close.rank
         );
         self.begin_step_call(timeout, Method::CloseRun, close, what, |_| Ok(()))
+    }
+
+    /// Waits until the readers that are attached have released the steps of a run before one.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`], which says who has not.
+    pub fn await_readers(&self, wait: &AwaitReaders, timeout: Duration) -> Result<(), ClientError> {
+        self.begin_await_readers(wait, timeout).wait()
+    }
+
+    /// [`TopicHandle::await_readers`], not waited for.
+    pub fn begin_await_readers(&self, wait: &AwaitReaders, timeout: Duration) -> Pending<()> {
+        let what = format!(
+            "readers to release the {} steps of run {} of {}",
+            wait.step,
+            wait.run,
+            self.name()
+        );
+        self.begin_step_call(timeout, Method::AwaitReaders, wait, what, |_| Ok(()))
     }
 
     /// Attaches a rank to its reader group.

@@ -12,7 +12,7 @@ use crate::step_stream::ThalwegStepRunInfo;
 use crate::step_view::{
     ThalwegStepBlockInfo, ThalwegStepGet, ThalwegStepInfo, ThalwegStepVariable,
 };
-use crate::step_writer::{ThalwegStepBlock, ThalwegStepEnded};
+use crate::step_writer::{ThalwegStepBlock, ThalwegStepClosed, ThalwegStepEnded};
 use crate::view::ThalwegSegment;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -88,6 +88,7 @@ fn structs_have_the_layout_of_the_header() {
         last_time_ns, ranks, state, reserved);
     layout!(text, "thalweg_step_block", ThalwegStepBlock:
         name, dtype, kind, flags, ndim, joined, shape, start, count, data, strides, reserved);
+    layout!(text, "thalweg_step_closed", ThalwegStepClosed: state, reserved, behind);
     layout!(text, "thalweg_step_ended", ThalwegStepEnded: step, reached, discarded, reason);
     layout!(text, "thalweg_step_next", ThalwegStepNext: state, reserved, run, reason);
     layout!(text, "thalweg_step_info", ThalwegStepInfo:
@@ -162,6 +163,7 @@ fn in_c(rust: &str) -> String {
         ("StepView", "thalweg_step"),
         ("ThalwegStepRunInfo", "thalweg_step_run_info"),
         ("ThalwegStepBlock", "thalweg_step_block"),
+        ("ThalwegStepClosed", "thalweg_step_closed"),
         ("ThalwegStepEnded", "thalweg_step_ended"),
         ("ThalwegStepNext", "thalweg_step_next"),
         ("ThalwegStepInfo", "thalweg_step_info"),

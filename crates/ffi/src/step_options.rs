@@ -67,6 +67,7 @@ pub struct Writer {
     session_timeout_ms: Option<u64>,
     open_timeout_ms: Option<u64>,
     timeout_ms: Option<u64>,
+    close_timeout_ms: Option<u64>,
     kept_bytes_max: Option<usize>,
     partitions: Option<u32>,
     storage: Option<Storage>,
@@ -92,6 +93,7 @@ impl Writer {
             session_timeout: milliseconds(self.session_timeout_ms, default.session_timeout),
             open_timeout: milliseconds(self.open_timeout_ms, default.open_timeout),
             timeout: milliseconds(self.timeout_ms, default.timeout),
+            close_timeout: milliseconds(self.close_timeout_ms, default.close_timeout),
             durability: durability(self.durability.as_deref())?,
             kept_bytes_max: self.kept_bytes_max.unwrap_or(default.kept_bytes_max),
         };

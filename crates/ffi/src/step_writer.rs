@@ -15,7 +15,8 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use step::{
-    AttributeValue, DType, Place, Put, ShapeKind, SpanId, StepEnded, StepError, Wait, Writer,
+    AttributeValue, Closed, DType, Place, Put, ShapeKind, SpanId, StepEnded, StepError, Wait,
+    Writer,
 };
 
 /// `thalweg_step_block.flags`.
@@ -69,6 +70,29 @@ pub struct ThalwegStepEnded {
     pub reached: i32,
     pub discarded: i32,
     pub reason: [c_char; MESSAGE_BYTES],
+}
+
+/// `thalweg_step_closed`.
+#[repr(C)]
+pub struct ThalwegStepClosed {
+    pub state: i32,
+    pub reserved: i32,
+    pub behind: [c_char; MESSAGE_BYTES],
+}
+
+impl ThalwegStepClosed {
+    fn of(closed: &Closed) -> Self {
+        let (state, behind) = match closed {
+            Closed::Kept => (0, ""),
+            Closed::Released => (1, ""),
+            Closed::Behind(who) => (2, who.as_str()),
+        };
+        Self {
+            state,
+            reserved: 0,
+            behind: cut(behind),
+        }
+    }
 }
 
 /// A block as the caller gives it.
@@ -625,14 +649,19 @@ pub extern "C" fn thalweg_step_writer_wait(
 pub extern "C" fn thalweg_step_writer_close(
     writer: Option<&StepWriter>,
     timeout_ms: i64,
+    closed: Out<'_, ThalwegStepClosed>,
     error: ErrorOut<'_>,
 ) -> i32 {
     guard(error, || {
-        given("writer", writer)?.held(|held| {
+        let what = given("writer", writer)?.held(|held| {
             let timeout = held.within(timeout_ms);
             let writer = held.writer.as_mut().expect("taken by free alone");
             Ok(writer.close(timeout)?)
-        })
+        })?;
+        if let Some(out) = closed {
+            out.write(ThalwegStepClosed::of(&what));
+        }
+        Ok(())
     })
 }
 

@@ -1,4 +1,4 @@
-//! Faults that tests plant into gathers, to see that they are noticed.
+//! Faults that tests plant into gathers and into closing, to see that they are noticed.
 
 /// A planted fault. Exists in tests alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +9,10 @@ pub enum Fault {
     NoMask,
     /// Of blocks that overlap, let the one count that was found last.
     WinnerByArrival,
+    /// Wait for readers of a stream that keeps its steps, too.
+    CloseForReaders,
+    /// Wait for readers for as long as they like.
+    CloseWithoutDeadline,
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -45,7 +45,9 @@ pub use selection::{Along, Range, Selection, SelectionError, SelectionProblem};
 pub use staging::{Place, Put, PutError, Span, Staging, VALUE_BYTES_MAX};
 pub use stream::{RunInfo, RunState, StepInfo, Stream, StreamOptions};
 pub use view::{Array, GetInto, GetTarget, StepView, VariableInfo};
-pub use writer::{STEPS_UNDER_WAY_MAX, SpanId, StepEnded, Wait, Writer, WriterOptions};
+pub use writer::{
+    CLOSE_TIMEOUT, Closed, STEPS_UNDER_WAY_MAX, SpanId, StepEnded, Wait, Writer, WriterOptions,
+};
 
 // What callers of this crate need of the others.
 pub use topic::Retention;

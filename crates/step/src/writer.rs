@@ -4,12 +4,13 @@ use crate::attributes::{AttributeValue, Attributes};
 use crate::blocks::{BlockMemory, BlockPlace, BlockSpace};
 use crate::dtype::DType;
 use crate::error::StepError;
+use crate::faults::{Fault, planted};
 use crate::staging::{Put, PutError, Span, Staging};
 use crate::waiting::{left, milliseconds, words};
 use bytes::Bytes;
 use client::{
     BatchPolicy, ClientError, Durability, Event, Pending, Position, Producer, ProducerOptions,
-    PushFuture, TopicHandle,
+    PushFuture, STANDING_TIMEOUT, TopicHandle,
 };
 use memory::{Allocation, Deadline};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,13 +18,16 @@ use std::fmt;
 use std::time::Duration;
 use topic::TopicKind;
 use wire::message::{
-    AdmitStep, AttendRun, AwaitStep, CloseRun, OpenRun, RunEnded, StepDecided, WhenFull,
+    AdmitStep, AttendRun, AwaitReaders, AwaitStep, CloseRun, OpenRun, RunEnded, StepDecided,
+    WhenFull,
 };
 use wire::step::{Attribute, Part, ShapeKind};
 use wire::{Codec, ErrorCode, Rank, Run, Step};
 
 /// So many steps may be under way: a rank that has ended one more waits for the first of them.
 pub const STEPS_UNDER_WAY_MAX: usize = 2;
+/// How long [`Writer::close`] waits for readers of a stream in memory, if nothing else is said.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// After so many steps memory that is idle is given back.
 const IDLE_STEPS: u64 = 64;
 
@@ -53,6 +57,10 @@ pub struct WriterOptions {
     pub open_timeout: Duration,
     /// How long each wait of [`Writer::end_step`] may take. Default 10 minutes.
     pub timeout: Duration,
+    /// How long [`Writer::close`] waits until readers that are attached have released the run's
+    /// steps, where these are in the server's memory alone; a stream on disk keeps them, and
+    /// nobody is waited for. Default [`CLOSE_TIMEOUT`].
+    pub close_timeout: Duration,
     /// What a part must survive, if more than the topic promises.
     pub durability: Option<Durability>,
     /// Bytes of memory kept for the blocks of the next steps. Default 512 MiB.
@@ -72,6 +80,7 @@ impl Default for WriterOptions {
             session_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(600),
             timeout: Duration::from_secs(600),
+            close_timeout: CLOSE_TIMEOUT,
             durability: None,
             kept_bytes_max: 512 << 20,
         }
@@ -100,6 +109,18 @@ pub struct StepEnded {
     pub discarded: Option<String>,
     /// Where its record is, in partition 0, if it was waited for.
     pub record: Option<Position>,
+}
+
+/// What [`Writer::close`] has left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Closed {
+    /// The stream keeps the run's steps: nobody was waited for.
+    Kept,
+    /// The readers that were attached have released them.
+    Released,
+    /// [`WriterOptions::close_timeout`] was over: who has not released which of them, a sentence. They stay in
+    /// the server's memory as long as the stream's retention, and that server, keep them.
+    Behind(String),
 }
 
 /// Memory of a step that is being written: see [`Writer::span`].
@@ -141,7 +162,15 @@ pub struct Writer {
     /// A step that was let in before it was written.
     admitted: Option<(Step, bool)>,
     lost: Option<StepError>,
-    is_closed: bool,
+    closing: Closing,
+}
+
+/// How far a rank has come with closing its run.
+enum Closing {
+    Open,
+    /// The run is closed, as far as this rank can do that; readers may be behind.
+    Written,
+    Over(Closed),
 }
 
 struct OpenStep {
@@ -242,7 +271,7 @@ impl Writer {
             under_way: VecDeque::new(),
             admitted: None,
             lost: None,
-            is_closed: false,
+            closing: Closing::Open,
             topic: topic.clone(),
             producer,
             options,
@@ -550,13 +579,30 @@ impl Writer {
     }
 
     /// Says that this rank has written its last step, and waits until that is committed. When all
-    /// ranks have, the run is closed.
+    /// ranks have, the run is closed. Of a stream in memory it waits for readers then, up to
+    /// [`WriterOptions::close_timeout`], and says whether they have come to the end.
+    ///
+    /// # Errors
+    /// As [`Writer::close_run`], and a lost topic.
+    pub fn close(&mut self, timeout: Duration) -> Result<Closed, StepError> {
+        self.close_run(timeout)?;
+        let timeout = match planted(Fault::CloseWithoutDeadline) {
+            true => STANDING_TIMEOUT,
+            false => self.options.close_timeout,
+        };
+        match self.await_readers(timeout) {
+            Err(StepError::Client(ClientError::Timeout { what })) => Ok(self.leave_readers(what)),
+            outcome => outcome,
+        }
+    }
+
+    /// [`Writer::close`] without the wait for readers.
     ///
     /// # Errors
     /// [`StepError::Invalid`] if a step is begun and not ended; else as [`Writer::end_step`]. After
     /// a deadline it may be called again.
-    pub fn close(&mut self, timeout: Duration) -> Result<(), StepError> {
-        if self.is_closed {
+    pub fn close_run(&mut self, timeout: Duration) -> Result<(), StepError> {
+        if self.is_closed() {
             return Ok(());
         }
         self.check()?;
@@ -578,9 +624,59 @@ impl Writer {
         while !self.under_way.is_empty() {
             self.commit_first(deadline)?;
         }
-        self.is_closed = true;
+        self.closing = Closing::Written;
         self.attendance.cancel();
         Ok(())
+    }
+
+    /// Waits up to `timeout` until readers have released the steps of the run, of a stream in memory, once the run is
+    /// closed: those that are attached, with all of their ranks.
+    ///
+    /// # Errors
+    /// A deadline ([`StepError::is_timeout`]), which says who is behind: it may be called again.
+    /// [`StepError::Invalid`]: the run is not closed yet.
+    pub fn await_readers(&mut self, timeout: Duration) -> Result<Closed, StepError> {
+        match &self.closing {
+            Closing::Open => return Err(StepError::invalid("the run is not closed yet")),
+            Closing::Over(closed) => return Ok(closed.clone()),
+            Closing::Written => {}
+        }
+        let is_kept = !self.is_in_memory() && !planted(Fault::CloseForReaders);
+        let closed = match is_kept {
+            true => Closed::Kept,
+            false => self.ask_for_readers(timeout)?,
+        };
+        self.closing = Closing::Over(closed.clone());
+        Ok(closed)
+    }
+
+    /// Waits for readers no more, who are behind as `why` says.
+    pub fn leave_readers(&mut self, why: String) -> Closed {
+        let closed = Closed::Behind(why);
+        self.closing = Closing::Over(closed.clone());
+        closed
+    }
+
+    fn ask_for_readers(&self, timeout: Duration) -> Result<Closed, StepError> {
+        let wait = AwaitReaders {
+            run: self.run,
+            step: self.next,
+        };
+        // To the server, no time is for ever.
+        let timeout = timeout.clamp(Duration::from_millis(1), STANDING_TIMEOUT);
+        match self.topic.await_readers(&wait, timeout) {
+            Ok(()) => Ok(Closed::Released),
+            // A server of an earlier version knows nothing of it.
+            Err(error) if error.code() == Some(ErrorCode::Unsupported) => Ok(Closed::Kept),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the server's memory is all that has the steps.
+    fn is_in_memory(&self) -> bool {
+        let partitions = self.topic.partitions();
+        let mut storages = partitions.iter().map(|partition| &partition.storage.kind);
+        storages.any(|kind| kind == "memory")
     }
 
     /// Whether a step is ended that has come to no room yet: [`Writer::end_step`] goes on with it.
@@ -588,9 +684,9 @@ impl Writer {
         self.sealed.is_some()
     }
 
-    /// Whether [`Writer::close`] has come to its end.
+    /// Whether the run is closed, as far as this rank can do that.
     pub fn is_closed(&self) -> bool {
-        self.is_closed
+        !matches!(self.closing, Closing::Open)
     }
 
     fn in_step<'a>(
@@ -604,7 +700,7 @@ impl Writer {
 
     /// Fails if the run is over for this rank.
     fn check(&mut self) -> Result<(), StepError> {
-        if self.is_closed {
+        if self.is_closed() {
             let (run, name) = (self.run, self.topic.name());
             return Err(StepError::Invalid(format!(
                 "the writer of run {run} of {name} is closed"

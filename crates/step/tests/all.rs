@@ -1,5 +1,6 @@
 //! Tests through the public API, against a server.
 
+mod closing;
 mod discarding;
 mod failing;
 mod reading;

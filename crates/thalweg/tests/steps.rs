@@ -153,7 +153,7 @@ fn write_step(writers: &mut [Writer]) {
 fn close(writers: &mut [Writer]) {
     std::thread::scope(|scope| {
         for writer in writers {
-            scope.spawn(|| writer.close(WATCHDOG).unwrap());
+            scope.spawn(|| writer.close_run(WATCHDOG).unwrap());
         }
     });
 }

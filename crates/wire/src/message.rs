@@ -171,11 +171,13 @@ pub enum Method {
     NextStep = 87,
     /// [`ReleaseStep`] → nothing; the cursor is durable when the last rank has its answer.
     ReleaseStep = 88,
+    /// [`AwaitReaders`] → nothing, when no group of readers that is attached is behind.
+    AwaitReaders = 89,
 }
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -211,6 +213,7 @@ impl Method {
         Self::AttendReaders,
         Self::NextStep,
         Self::ReleaseStep,
+        Self::AwaitReaders,
     ];
 }
 

@@ -598,6 +598,7 @@ fn steps(examples: &mut Examples) {
         epoch,
         steps: 18,
     });
+    examples.message(AwaitReaders { run, step });
     examples.message(JoinReaders {
         reader: reader.clone(),
         ranks: 2,

@@ -71,6 +71,7 @@ pub(super) fn request(
         Method::AttendReaders => steps(StepsRequest::AttendReaders(read(from)?)),
         Method::NextStep => steps(StepsRequest::NextStep(read(from)?)),
         Method::ReleaseStep => steps(StepsRequest::ReleaseStep(read(from)?)),
+        Method::AwaitReaders => steps(StepsRequest::AwaitReaders(read(from)?)),
         Method::Status => Request::Status,
         Method::Shutdown => Request::Shutdown,
         Method::CreateTopic => Coordinator::CreateTopic(read(from)?).into(),

@@ -15,6 +15,7 @@ use super::groups::Groups;
 use super::intake::Intakes;
 use super::lent::Lent;
 use super::records::{self, Records, recalled};
+use super::releases::Releases;
 use super::writers::Writers;
 use crate::effects::StepsRead;
 use crate::ids::RequestId;
@@ -49,6 +50,7 @@ pub(crate) struct Stream {
     writers: Writers,
     intakes: Intakes,
     groups: Groups,
+    releases: Releases,
     timer_at: Option<Duration>,
 }
 
@@ -67,6 +69,7 @@ impl Stream {
             writers: Writers::default(),
             intakes: Intakes::default(),
             groups: Groups::default(),
+            releases: Releases::default(),
             timer_at: None,
         }
     }
@@ -93,6 +96,10 @@ impl Stream {
             StepsRequest::AttendReaders(attend) => groups.attend(caller, &attend, core, lent),
             StepsRequest::NextStep(next) => groups.next_step(caller, &next, core),
             StepsRequest::ReleaseStep(release) => groups.release(caller, &release, core, lent),
+            StepsRequest::AwaitReaders(wait) => {
+                self.releases.ask(caller, wait);
+                Ok(())
+            }
         };
         if let Err(error) = done {
             lent.ctx.refuse(caller, error);
@@ -128,6 +135,7 @@ impl Stream {
         self.writers.decide_admissions(&self.groups, core, lent);
         self.groups.give_turns(core, lent);
         retain(core, lent);
+        self.releases.answer(&self.groups, &core.records, lent.ctx);
     }
 
     /// Reads records for a start.
@@ -276,7 +284,8 @@ impl Stream {
                 Some(_) => "the stream's records can't be read, and are tried again".to_owned(),
             });
         }
-        self.writers.why(caller, (&self.groups, &self.core), now)
+        let of_readers = self.releases.why(caller, &self.groups, &self.core.records);
+        of_readers.or_else(|| self.writers.why(caller, (&self.groups, &self.core), now))
     }
 
     /// A caller is gone, or waits no more.
@@ -285,6 +294,7 @@ impl Stream {
         self.waiting.retain(|(one, _)| *one != caller);
         self.core.records.forget(caller);
         self.writers.forget(caller, now);
+        self.releases.forget(caller);
         self.groups.forget(caller, now);
         self.core.touch(lent);
     }
@@ -294,6 +304,7 @@ impl Stream {
         let mut callers = self.core.records.take_waiters();
         callers.extend(self.waiting.drain(..).map(|(caller, _)| caller));
         callers.extend(self.writers.take_callers());
+        callers.extend(self.releases.take_callers());
         callers.extend(self.groups.take_callers());
         let refused = callers.into_iter();
         refused.for_each(|caller| lent.ctx.refuse(caller, error.clone()));

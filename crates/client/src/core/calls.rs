@@ -71,6 +71,7 @@ fn is_repeatable(method: Method) -> bool {
         | Method::AttendReaders
         | Method::NextStep
         | Method::ReleaseStep
+        | Method::AwaitReaders
         | Method::ListGaps => true,
         Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
             false
@@ -91,6 +92,7 @@ fn is_of_steps(method: Method) -> bool {
             | Method::AttendReaders
             | Method::NextStep
             | Method::ReleaseStep
+            | Method::AwaitReaders
     )
 }
 

@@ -69,7 +69,8 @@ fn end(writer: *mut StepWriter, wait: i32) -> ThalwegStepEnded {
 }
 
 fn close(writer: *mut StepWriter) {
-    done(|error| thalweg_step_writer_close(at(writer), WATCHDOG_MS, error));
+    let closed = ok(|out, error| thalweg_step_writer_close(at(writer), WATCHDOG_MS, out, error));
+    assert!(closed.state < 2, "nobody is behind");
     thalweg_step_writer_free(boxed(writer));
 }
 

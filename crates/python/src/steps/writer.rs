@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use step::{
-    AttributeValue, Place, Put, ShapeKind, StepError, Wait, WhenFull, Writer, WriterOptions,
+    AttributeValue, Closed, Place, Put, ShapeKind, StepError, Wait, WhenFull, Writer, WriterOptions,
 };
 
 /// A wait that was interrupted goes on for so long.
@@ -94,7 +94,7 @@ fn in_slices<R>(
 impl StepWriter {
     #[new]
     #[pyo3(signature = (source, stream, /, *, name, rank, ranks, queue_steps, queue_bytes, when_full,
-                        readers, session_timeout, open_timeout, timeout, partitions, storage,
+                        readers, session_timeout, open_timeout, timeout, close_timeout, partitions, storage,
                         durability, retention))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -111,6 +111,7 @@ impl StepWriter {
         session_timeout: f64,
         open_timeout: f64,
         timeout: f64,
+        close_timeout: f64,
         partitions: u32,
         storage: String,
         durability: Option<&str>,
@@ -138,6 +139,7 @@ impl StepWriter {
             session_timeout: wait::number("session_timeout", session_timeout)?,
             open_timeout: wait::number("open_timeout", open_timeout)?,
             timeout: wait::number("timeout", timeout)?,
+            close_timeout: wait::number("close_timeout", close_timeout)?,
             durability: level(py, durability)?,
             ..WriterOptions::default()
         };
@@ -338,19 +340,31 @@ impl StepWriter {
         Ok((ended.step.0, ended.discarded.unwrap_or_default()))
     }
 
-    /// Closes the run for this rank.
+    /// Closes the run for this rank. Says which readers of a stream in memory are behind.
     #[pyo3(signature = (timeout, /))]
-    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         if self.writer.is_closed() {
-            return Ok(());
+            return Ok(None);
         }
         let timeout = wait::seconds("timeout", timeout)?;
         self.writer.call(py, move |writer, is_stopped| {
             let timeout = timeout.unwrap_or(writer.options().timeout);
-            in_slices(timeout, is_stopped, |slice| writer.close(slice))
+            in_slices(timeout, is_stopped, |slice| writer.close_run(slice))
+        })?;
+        let closed = self.writer.call(py, move |writer, is_stopped| {
+            let timeout = writer.options().close_timeout;
+            match in_slices(timeout, is_stopped, |slice| writer.await_readers(slice)) {
+                Err(StepError::Client(ClientError::Timeout { what })) => {
+                    Ok(writer.leave_readers(what))
+                }
+                outcome => outcome,
+            }
         })?;
         self.give_up(py);
-        Ok(())
+        Ok(match closed {
+            Closed::Kept | Closed::Released => None,
+            Closed::Behind(who) => Some(who),
+        })
     }
 
     /// Lets go of the run without closing it.

@@ -113,6 +113,7 @@ impl Process {
                 open_timeout: CALL,
                 timeout: CALL,
                 durability: None,
+                close_timeout: CALL,
                 kept_bytes_max: 1 << 20,
             };
             let mut writer = match patiently(|| stream.writer(options())) {
@@ -175,7 +176,7 @@ impl Process {
                 }
             }
         }
-        patiently(|| writer.close(CALL))
+        patiently(|| writer.close_run(CALL))
     }
 
     fn put(&mut self, writer: &mut Writer) -> Result<(), StepError> {

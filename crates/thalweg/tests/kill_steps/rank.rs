@@ -139,7 +139,7 @@ impl Process {
                 }
             }
         }
-        patiently(|| writer.close(CALL))
+        patiently(|| writer.close_run(CALL))
     }
 
     fn put(&self, writer: &mut Writer) -> Result<(), StepError> {

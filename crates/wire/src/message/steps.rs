@@ -130,6 +130,15 @@ record! {
     }
 }
 
+record! {
+    /// Waits until the readers that are attached have released the steps of a run.
+    pub struct AwaitReaders {
+        pub run: Run,
+        /// Those before this one.
+        pub step: Step,
+    }
+}
+
 /// Where readers begin whose name has no cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepStart {

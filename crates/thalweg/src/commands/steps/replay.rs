@@ -216,7 +216,7 @@ fn close(writers: &mut [Writer], timeout: Duration) -> Result<(), StepError> {
     std::thread::scope(|scope| {
         let closing: Vec<_> = writers
             .iter_mut()
-            .map(|writer| scope.spawn(move || writer.close(timeout)))
+            .map(|writer| scope.spawn(move || writer.close_run(timeout)))
             .collect();
         closing
             .into_iter()

@@ -237,7 +237,7 @@ impl<'a> WriteRank<'a> {
     }
 
     fn end(&mut self) -> Result<(), Failure> {
-        self.writer.close(WAIT).about("a writer")
+        self.writer.close_run(WAIT).about("a writer")
     }
 }
 
