@@ -2,6 +2,7 @@
 //! `docs/format/group-file.md`; the server writes it.
 
 use bytes::Bytes;
+use net::Fingerprint;
 use serde_json::Value;
 use std::path::Path;
 use wire::{DirectoryId, ServerInstance};
@@ -26,6 +27,8 @@ pub struct GroupFile {
     pub endpoints: Vec<String>,
     /// What to present.
     pub token: Bytes,
+    /// The certificates by which its server is known over TLS.
+    pub certificates: Vec<Fingerprint>,
 }
 
 /// The machine that a process runs on.
@@ -101,6 +104,15 @@ impl GroupFile {
                     .ok_or_else(|| format!("endpoint {endpoint} is no text"))
             })
             .collect::<Result<Vec<_>, _>>()?;
+        let certificates = value.get("certificates").and_then(Value::as_array);
+        let certificates = certificates
+            .into_iter()
+            .flatten()
+            .map(|hash| {
+                let text = hash.as_str().unwrap_or_default();
+                Fingerprint::parse(text).map_err(|error| format!("certificates: {error}"))
+            })
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             directory: DirectoryId(id("directory")?),
             instance: ServerInstance(id("instance")?),
@@ -108,6 +120,7 @@ impl GroupFile {
             boot_id: text("boot_id")?.to_owned(),
             endpoints,
             token: bytes_of_hex(text("token")?)?.into(),
+            certificates,
         })
     }
 
@@ -120,7 +133,7 @@ impl GroupFile {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let value = serde_json::json!({
+        let mut value = serde_json::json!({
             "members": [{ "address": address }],
             "format": GROUP_FILE_FORMAT,
             "directory": self.directory.to_string(),
@@ -130,7 +143,21 @@ impl GroupFile {
             "endpoints": self.endpoints,
             "token": token,
         });
+        if !self.certificates.is_empty() {
+            let texts = self.certificates.iter().map(Fingerprint::to_string);
+            value["certificates"] = texts.collect();
+        }
         format!("{value:#}\n")
+    }
+
+    /// What is to be dialled to reach one of its endpoints: of TLS, with the certificates that its
+    /// server may show.
+    pub fn dialled(endpoint: &str, certificates: &[Fingerprint]) -> String {
+        if certificates.is_empty() || !endpoint.starts_with("tls://") {
+            return endpoint.to_owned();
+        }
+        let texts: Vec<String> = certificates.iter().map(Fingerprint::to_string).collect();
+        format!("{endpoint}?sha256={}", texts.join(","))
     }
 
     /// The endpoints to try from `here`, in order: those that reach this
@@ -175,12 +202,13 @@ impl GroupFile {
     }
 }
 
-/// Unix sockets cost less than TCP; both are found in front of what is not known.
+/// Unix sockets cost less than TCP, and that less than TLS; all are found in front of what is not known.
 fn preference(address: &str) -> u8 {
     match address.split("://").next() {
         Some("unix") => 0,
         Some("tcp") => 1,
-        _ => 2,
+        Some("tls") => 2,
+        _ => 3,
     }
 }
 
@@ -241,6 +269,7 @@ mod tests {
             boot_id: "b1".to_owned(),
             endpoints: endpoints.iter().map(|text| text.to_string()).collect(),
             token: Bytes::from_static(&[1, 0xfe, 0]),
+            certificates: vec![Fingerprint([0xab; 32])],
         }
     }
 
@@ -261,6 +290,20 @@ mod tests {
     }
 
     #[test]
+    fn of_tls_the_certificate_is_dialled_with_the_endpoint() {
+        let hashes = [Fingerprint([0xab; 32]), Fingerprint([1; 32])];
+        let [ours, other] = hashes.map(|hash| hash.to_string());
+        let dialled = |endpoint, count: usize| GroupFile::dialled(endpoint, &hashes[..count]);
+        let pinned = format!("tls://node7:1?sha256={ours},{other}");
+        assert_eq!(dialled("tls://node7:1", 2), pinned);
+        assert_eq!(dialled("tls://node7:1", 0), "tls://node7:1");
+        assert_eq!(dialled("tcp://node7:1", 2), "tcp://node7:1");
+        let text = file(&["tls://node7:1"]).to_json();
+        let error = GroupFile::parse(&text.replace(&ours, "nonsense")).unwrap_err();
+        assert!(error.contains("certificates"), "{error}");
+    }
+
+    #[test]
     fn unix_sockets_are_preferred_on_the_servers_own_host() {
         let file = file(&["tcp://127.0.0.1:7000", "unix:///tmp/s"]);
         assert_eq!(
@@ -271,7 +314,8 @@ mod tests {
 
     #[test]
     fn local_endpoints_are_refused_elsewhere_and_the_reason_is_given() {
-        let local = file(&["tcp://127.0.0.1:7000", "tcp://[::1]:7", "unix:///tmp/s"]);
+        let endpoints = ["tcp://127.0.0.1:7000", "tls://[::1]:7", "unix:///tmp/s"];
+        let local = file(&endpoints);
         let error = local.endpoints_from(&host("laptop", "b2")).unwrap_err();
         assert!(error.contains("reachable on host beamline only"), "{error}");
         let error = local.endpoints_from(&host("beamline", "b2")).unwrap_err();

@@ -5,7 +5,7 @@ use crate::event::EventInfo;
 use crate::when::When;
 use bytes::Bytes;
 use memory::Target;
-use net::{Inproc, LinkOptions, Tcp, Transports, Unix};
+use net::{Inproc, LinkOptions, Tcp, Tls, Transports, Trust, Unix};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub enum Endpoint {
     GroupFile(PathBuf),
     /// At an address of one of the driver's transports.
     Address {
-        /// For example `tcp://127.0.0.1:7000`, `unix:///run/thalweg.sock` or `inproc://name`.
+        /// For example `tcp://127.0.0.1:7000`, `unix:///run/thalweg.sock` or `inproc://name`. Over TLS,
+        /// `tls://host:7000?sha256=HEX` or `?ca=FILE` says which certificate to trust.
         address: String,
         /// The token to present; none where the transport proves who one is.
         token: Option<Bytes>,
@@ -117,7 +118,9 @@ pub struct DriverOptions {
     pub on_waiting: Option<Arc<OnWaiting>>,
     /// How long the server may take over a request. Default 120 s.
     pub request_timeout: Duration,
-    /// How addresses are reached. Default: TCP, unix sockets and in-process.
+    /// How addresses are reached. Default: TCP, TLS, unix sockets and in-process. Over TLS, where
+    /// the address does not say whom to trust, the authorities in the file that the environment
+    /// variable `THALWEG_TLS_CA` names are; without it nobody is.
     pub transports: Arc<Transports>,
     /// Bytes that producers and consumers hold together at most. Each has a
     /// share for as long as it lives: what it wants, or a quarter of what is left.
@@ -142,6 +145,17 @@ impl DriverOptions {
     }
 }
 
+/// The variable that names a file of authorities to trust over TLS.
+const TLS_CA_VARIABLE: &str = "THALWEG_TLS_CA";
+
+fn tls(links: LinkOptions) -> Tls {
+    let tls = Tls::new(links);
+    match std::env::var_os(TLS_CA_VARIABLE).filter(|path| !path.is_empty()) {
+        Some(path) => tls.trusting(Trust::Authorities(path.into())),
+        None => tls,
+    }
+}
+
 impl Default for DriverOptions {
     fn default() -> Self {
         let program = std::env::args_os().next().unwrap_or_default();
@@ -152,6 +166,7 @@ impl Default for DriverOptions {
         let transports = Transports::new()
             .with(Unix::new(links.clone()))
             .with(Tcp::new(links.clone()))
+            .with(tls(links.clone()))
             .with(Inproc::new(links));
         Self {
             client_name: topic::fit_client_name(&format!("{program}:{}", std::process::id())),

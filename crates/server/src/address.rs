@@ -21,9 +21,9 @@ pub fn reach(address: &str) -> Result<Reach, String> {
             )),
         };
     }
-    let Some(authority) = address.strip_prefix("tcp://") else {
+    let Some(authority) = authority(address) else {
         return Err(format!(
-            "{address}: the schemes are tcp://, unix:// and shm://"
+            "{address}: the schemes are tcp://, tls://, unix:// and shm://"
         ));
     };
     let Some((host, port)) = authority.rsplit_once(':') else {
@@ -48,6 +48,17 @@ pub fn reach(address: &str) -> Result<Reach, String> {
     }
 }
 
+/// The host and the port that `address` names, if it is one of TCP, encrypted or not.
+pub fn authority(address: &str) -> Option<&str> {
+    let authority = address.strip_prefix("tcp://");
+    authority.or_else(|| address.strip_prefix("tls://"))
+}
+
+/// Whether what passes at `address` is encrypted, and its server verified.
+pub fn is_encrypted(address: &str) -> bool {
+    address.starts_with("tls://")
+}
+
 /// The path of the unix socket that `address` names, if it is one: shared
 /// memory is agreed on over a socket as well.
 pub fn socket_path(address: &str) -> Option<&str> {
@@ -68,6 +79,7 @@ mod tests {
             "tcp://127.9.9.9:1",
             "tcp://[::1]:0",
             "tcp://localhost:5",
+            "tls://127.0.0.1:0",
         ] {
             assert_eq!(reach(address), Ok(Reach::Host), "{address}");
         }
@@ -76,6 +88,7 @@ mod tests {
             "tcp://[::]:0",
             "tcp://node7:9000",
             "tcp://10.0.0.1:1",
+            "tls://0.0.0.0:443",
         ] {
             assert_eq!(reach(address), Ok(Reach::Beyond), "{address}");
         }
@@ -85,6 +98,7 @@ mod tests {
             "tcp://127.0.0.1",
             "tcp://:7",
             "tcp://127.0.0.1:x",
+            "tls://node7",
             "http://a",
         ] {
             assert!(reach(address).is_err(), "{address}");

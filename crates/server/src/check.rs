@@ -1,6 +1,7 @@
 //! Whether a server would start with its settings, without one being started.
 
 use crate::address;
+use crate::certificates;
 use crate::config::Config;
 use crate::descriptors;
 use crate::directory::{self, DataDirectory, Looked};
@@ -69,6 +70,11 @@ pub fn check(config: &Config) -> Vec<Finding> {
             "listen",
             "not tried: the server that has the directory may listen there".to_owned(),
         );
+    }
+    match certificates::check(config) {
+        Ok(None) => {}
+        Ok(Some(path)) => findings.fine("tls_cert", format!("{} is a certificate", path.display())),
+        Err(error) => findings.wrong("tls_cert", error),
     }
     if let Some(path) = &config.group_file {
         findings.group_file(path);
@@ -283,7 +289,7 @@ fn writable(directory: &Path) -> io::Result<()> {
 }
 
 fn try_tcp(address: &str) -> Result<(), NetError> {
-    let authority = address.trim_start_matches("tcp://");
+    let authority = address::authority(address).unwrap_or(address);
     match TcpListener::bind(authority) {
         Ok(_) => Ok(()),
         Err(error) => Err(NetError::Address(format!("{address}: {error}"))),

@@ -93,6 +93,7 @@ settings! {
     directory: PathBuf = PathBuf::from("thalweg-data"), "path";
     /// Addresses to listen at, for example `tcp://127.0.0.1:0` (port 0: the system chooses one).
     ///
+    /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:443`.
     /// Where no address is of a unix socket, there is one besides, inside the data directory (see
     /// `no_unix_socket`). `unix:///path` and `shm:///path` are the same: who connects chooses
     /// between the socket and shared memory.
@@ -150,6 +151,17 @@ settings! {
     disk_cores: Cores = Cores::default(), "processors";
     /// How long a draining server waits for what it has taken, milliseconds.
     drain_timeout_ms: u32 = 30_000, "milliseconds";
+    /// The certificate of this server for `tls://`, and those that it was signed with, in a file (PEM).
+    ///
+    /// With `tls_key`. None is a certificate of the data directory's own authority, which clients know
+    /// by the group file. The files are read again when they change.
+    tls_cert: Option<PathBuf> = None, "path";
+    /// The private key of `tls_cert`, in a file (PEM).
+    tls_key: Option<PathBuf> = None, "path";
+    /// Names of this server that its own certificate is to have besides those that are found.
+    ///
+    /// Found are the name and the addresses of the host, and the hosts of `listen`.
+    tls_names: Vec<String> = Vec::new(), "name";
     /// Allow addresses that other hosts can reach, although nothing is encrypted.
     insecure_listen: bool = false, "yes or no";
     /// Take a data directory over although a server on another host has it locked.
@@ -188,6 +200,7 @@ const OTHER_VARIABLES: &[&str] = &[
     "log_level",
     "namespace",
     "plugin_path",
+    "tls_ca",
 ];
 
 impl Config {
@@ -355,14 +368,21 @@ impl Config {
             let why = "leaves no address to listen at: give one with --listen".to_owned();
             return refuse("no_unix_socket", why);
         }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            let (key, other) = match self.tls_cert {
+                Some(_) => ("tls_cert", "tls_key"),
+                None => ("tls_key", "tls_cert"),
+            };
+            return refuse(key, format!("is of no use without {other}"));
+        }
         for address in &self.listen {
             match address::reach(address) {
                 Ok(Reach::Host) => {}
-                Ok(Reach::Beyond) if self.insecure_listen => {}
+                Ok(Reach::Beyond) if self.insecure_listen || address::is_encrypted(address) => {}
                 Ok(Reach::Beyond) => {
                     let why = format!(
-                        "{address} can be reached from other hosts, and nothing is encrypted there; \
-                         --insecure-listen allows it"
+                        "{address} can be reached from other hosts, and nothing is encrypted there: \
+                         listen at tls://; --insecure-listen allows it"
                     );
                     return refuse("listen", why);
                 }
@@ -530,7 +550,11 @@ mod tests {
             ),
             (
                 "listen = [\"carrier-pigeon://x\"]",
-                "listen: carrier-pigeon://x: the schemes are tcp://, unix:// and shm://",
+                "listen: carrier-pigeon://x: the schemes are tcp://, tls://, unix:// and shm://",
+            ),
+            (
+                "tls_cert = \"/etc/site.pem\"",
+                "tls_cert: is of no use without tls_key",
             ),
             (
                 "directory = [\"a\", \"b\"]",
@@ -552,11 +576,15 @@ mod tests {
             "tcp://[::]:0",
             "tcp://192.0.2.1:7000",
             "tcp://localhost:0",
+            "tls://0.0.0.0:443",
+            "tls://node7:443",
         ] {
             let text = format!("listen = [\"{address}\"]\n");
             let refused = config(&text);
             match address {
-                "tcp://localhost:0" => assert!(refused.is_ok()),
+                "tcp://localhost:0" | "tls://0.0.0.0:443" | "tls://node7:443" => {
+                    assert!(refused.is_ok());
+                }
                 _ => {
                     assert!(
                         refused

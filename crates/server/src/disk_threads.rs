@@ -1,5 +1,6 @@
 //! A few threads for what waits: disk operations and jobs.
 
+use crate::certificates::Certificates;
 use crate::file_system;
 use crate::rare_line::RareLine;
 use crate::server_log::ServerLog;
@@ -12,7 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// When an operation that found no descriptor is tried again. Others close
 /// theirs meanwhile; until then its partition waits, as behind a slow disk.
@@ -30,6 +31,8 @@ pub enum Task {
     Job { job: JobId, work: Job },
     /// A look at the file system that this lies on.
     FileSystem(PathBuf),
+    /// A look at whether there is a new certificate.
+    Certificates(Arc<Mutex<Certificates>>),
 }
 
 /// What came of a [`Task`].
@@ -44,6 +47,8 @@ pub enum Done {
     Job { job: JobId, result: JobResult },
     /// What there is of bytes, if the file system says so.
     FileSystem(Option<FileSystemSpace>),
+    /// What is to be said of the certificate.
+    Certificates(Result<Option<String>, String>),
 }
 
 /// The threads. Dropping them lets each end the task that it is at, and
@@ -155,6 +160,10 @@ impl Shared {
                     result: work.run(),
                 },
                 Task::FileSystem(path) => Done::FileSystem(file_system::space(&path)),
+                Task::Certificates(certificates) => {
+                    let mut certificates = certificates.lock().expect("no holder panics here");
+                    Done::Certificates(certificates.refresh(SystemTime::now()))
+                }
             };
             self.queues().done.push(done);
             self.waker.wake();
@@ -387,7 +396,9 @@ mod tests {
             threads.take_done(&mut done);
             tokens.extend(done.into_iter().map(|done| match done {
                 Done::Operation { token, .. } => token.0,
-                Done::Job { .. } | Done::FileSystem(_) => panic!("only operations were brought"),
+                Done::Job { .. } | Done::FileSystem(_) | Done::Certificates(_) => {
+                    panic!("only operations were brought")
+                }
             }));
             if tokens.len() < COUNT as usize {
                 reactor.wait(None).unwrap();

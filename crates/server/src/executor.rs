@@ -11,7 +11,7 @@ use broker::node::{
 use broker::{Counters, Line};
 use log::{DiskError, OperationToken, Outcome};
 use net::{LinkEvent, ListenerId, NetError, ReactorEvent};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Codec;
@@ -28,6 +28,8 @@ const DELIVERIES_FIRST: usize = 4;
 /// How often it is looked whether links above the high watermark have sent what waited:
 /// links without a socket do not say when their other end takes.
 const WATERMARK_WAIT: Duration = Duration::from_millis(1);
+/// How long a connection may take to stand. The node gives as much for a Hello.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the final flush is tried.
 const FINAL_TURNS: u32 = 1000;
 
@@ -44,6 +46,9 @@ pub struct Executor<E> {
     above_watermark: BTreeSet<net::LinkId>,
     /// Links of which the node has had no Hello.
     strangers: Strangers,
+    /// Links that do not stand yet, as in a handshake of TLS, and until when they may. Ids count
+    /// up, so that the first is the oldest.
+    connecting: BTreeMap<net::LinkId, Duration>,
     /// Lines about connections that were dropped or could not be taken.
     dropped: RareLine,
     not_taken: RareLine,
@@ -76,6 +81,7 @@ impl<E: Environment> Executor<E> {
             links: BTreeSet::new(),
             above_watermark: BTreeSet::new(),
             strangers: Strangers::new(pending_connections_max),
+            connecting: BTreeMap::new(),
             dropped: RareLine::default(),
             not_taken: RareLine::default(),
             outbox: Vec::new(),
@@ -121,7 +127,9 @@ impl<E: Environment> Executor<E> {
     /// How long after `now`, a time of the environment, it is to be called again at the
     /// latest, though nothing happens. `None` is for ever.
     pub fn wait_within(&self, now: Duration) -> Option<Duration> {
-        let timer = self.node.next_timer().map(|at| at.saturating_sub(now));
+        let timer = self.node.next_timer().into_iter();
+        let timer = timer.chain(self.connecting.values().next().copied()).min();
+        let timer = timer.map(|at| at.saturating_sub(now));
         match self.above_watermark.is_empty() {
             true => timer,
             false => Some(timer.map_or(WATERMARK_WAIT, |left| left.min(WATERMARK_WAIT))),
@@ -135,6 +143,7 @@ impl<E: Environment> Executor<E> {
         loop {
             self.now = self.environment.now();
             let began = self.now.monotonic;
+            self.drop_late(began);
             let mut idle = false;
             while !self.is_turn_over(began) && self.outbox.len() < OUTBOX_MAX {
                 let Some(event) = self.environment.next_event() else {
@@ -194,6 +203,8 @@ impl<E: Environment> Executor<E> {
     /// Somebody connected, who may say nothing for a while: of those there are
     /// not too many, and the disk keeps its descriptors.
     fn stranger_came(&mut self, listener: ListenerId, link: net::LinkId) {
+        self.connecting
+            .insert(link, self.now.monotonic + CONNECT_TIMEOUT);
         if let Some(oldest) = self.strangers.came(listener, link) {
             self.drop_stranger(
                 oldest,
@@ -202,6 +213,16 @@ impl<E: Environment> Executor<E> {
         }
         let excess = self.environment.connection_came();
         self.drop_dispensable(excess, Some(link));
+    }
+
+    /// Drops connections whose handshake takes too long: the node, which has a time for a Hello,
+    /// knows none of them.
+    fn drop_late(&mut self, now: Duration) {
+        while let Some((&link, &until)) = self.connecting.first_key_value()
+            && until <= now
+        {
+            self.drop_stranger(link, "the handshake of TLS did not end in time");
+        }
     }
 
     /// The listener goes on when a link is removed. Somebody who says nothing
@@ -231,6 +252,7 @@ impl<E: Environment> Executor<E> {
 
     fn drop_stranger(&mut self, id: net::LinkId, why: &str) {
         self.strangers.left(id);
+        self.connecting.remove(&id);
         let Some(peer) = self.environment.remove_link(id) else {
             return;
         };
@@ -256,6 +278,7 @@ impl<E: Environment> Executor<E> {
         let link = LinkId(id.0);
         let input = match event {
             LinkEvent::Up => {
+                self.connecting.remove(&id);
                 let Some((peer, capabilities)) = self.environment.peer(id) else {
                     return;
                 };
@@ -295,9 +318,11 @@ impl<E: Environment> Executor<E> {
             LinkEvent::Down(reason) => {
                 self.environment.remove_link(id);
                 self.strangers.left(id);
+                self.connecting.remove(&id);
                 self.above_watermark.remove(&id);
                 // A link that never stood is nothing to the node.
                 if !self.links.remove(&id) {
+                    tracing::debug!(link = id.0, %reason, "did not connect");
                     return;
                 }
                 tracing::debug!(link = id.0, %reason, "disconnected");

@@ -8,6 +8,7 @@
 
 pub mod address;
 mod backup;
+mod certificates;
 mod check;
 pub mod config;
 mod descriptors;

@@ -1,6 +1,7 @@
 //! A running server.
 
 use crate::address;
+use crate::certificates::{self, Certificates};
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
 use crate::directory::DataDirectory;
@@ -19,11 +20,11 @@ use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
 use memory::thread::JoinHandle;
-use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Transports, Unix, Waker};
+use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Tls, Transports, Unix, Waker};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use wire::{DirectoryId, ServerInstance};
 
 /// The longest path of a unix socket that every system takes.
@@ -150,10 +151,33 @@ impl Server {
         // What memory partitions and readers give up is what the next ones
         // need; what nobody needs is given back.
         let pool = Pool::new(config.memory_bytes_max as usize);
-        let listeners = listen(&config, &directory, file_system, &pool, embedded, &log)?;
+        let certificates = match certificates::are_needed(&config) && !embedded {
+            true => Some(Certificates::open(
+                &config,
+                &directory,
+                &host,
+                SystemTime::now(),
+            )?),
+            false => None,
+        };
+        let mut transports = transports(&config, &pool, &log);
+        if let Some(certificates) = &certificates {
+            let tls = Tls::new(link_options(&config, &pool));
+            transports = transports.with(tls.listening_as(certificates.identities()));
+        }
+        let listeners = listen(
+            &config,
+            &directory,
+            file_system,
+            &transports,
+            embedded,
+            &log,
+        )?;
+        let trusted = certificates.as_ref().map(Certificates::trusted);
+        let certificates = certificates.map(|certificates| Arc::new(Mutex::new(certificates)));
         let endpoints: Vec<String> = listeners
             .iter()
-            .flat_map(|listener| endpoints(listener.address()))
+            .flat_map(|listener| endpoints(listener.address(), &host))
             .collect();
 
         let started = Instant::now();
@@ -193,6 +217,7 @@ impl Server {
             shutdown: shutdown.clone(),
             started,
             descriptors: Descriptors::of_process(),
+            certificates: certificates.clone(),
         })
         .map_err(net_system)?;
         let pending_connections_max = config.pending_connections_max as usize;
@@ -206,10 +231,15 @@ impl Server {
                     host: &host,
                     endpoints: &endpoints,
                     token: directory.token(),
+                    certificates: trusted.unwrap_or_default(),
                 },
             )?),
             _ => None,
         };
+        if let (Some(certificates), Some(file)) = (&certificates, &group_file) {
+            let mut certificates = certificates.lock().expect("no holder panics here");
+            certificates.publish_in(file.clone());
+        }
         let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
         let slice = Duration::from_micros(config.slice_us.into());
         let ending = Arc::<Ending>::default();
@@ -464,21 +494,19 @@ fn open_node(
     Ok(node)
 }
 
-fn listen(
-    config: &Config,
-    directory: &DataDirectory,
-    file_system: FileSystem,
-    pool: &Pool,
-    embedded: bool,
-    log: &ServerLog,
-) -> Result<Vec<Box<dyn Listener>>, ServerError> {
-    let options = LinkOptions {
+fn link_options(config: &Config, pool: &Pool) -> LinkOptions {
+    LinkOptions {
         payload_bytes_max: config.payload_bytes_max,
         first_payload_bytes_max: FIRST_PAYLOAD_BYTES_MAX,
         pool: pool.clone(),
         ..LinkOptions::default()
-    };
-    let transports = Transports::new()
+    }
+}
+
+/// How addresses are listened at, but for those of TLS.
+fn transports(config: &Config, pool: &Pool, log: &ServerLog) -> Transports {
+    let options = link_options(config, pool);
+    Transports::new()
         .with(Inproc::new(options.clone()))
         .with(Unix::new(options.clone()))
         .with(Tcp::new(options.clone()))
@@ -489,7 +517,17 @@ fn listen(
                 Arc::new(move |line: &str| log.write(&Line::info(line.to_owned())))
             },
             ..ShmOptions::default()
-        }));
+        }))
+}
+
+fn listen(
+    config: &Config,
+    directory: &DataDirectory,
+    file_system: FileSystem,
+    transports: &Transports,
+    embedded: bool,
+    log: &ServerLog,
+) -> Result<Vec<Box<dyn Listener>>, ServerError> {
     // One socket serves both kinds of clients.
     let scheme = match config.no_shared_memory {
         true => "unix",
@@ -530,7 +568,13 @@ fn listen(
 }
 
 /// By which addresses clients can reach who listens at `address`.
-fn endpoints(address: String) -> Vec<String> {
+fn endpoints(address: String, host: &Host) -> Vec<String> {
+    // Every address of this host is none for others. The certificate has the name.
+    for unspecified in ["tls://0.0.0.0:", "tls://[::]:"] {
+        if let Some(port) = address.strip_prefix(unspecified) {
+            return vec![format!("tls://{}:{port}", host.name)];
+        }
+    }
     match address.strip_prefix("shm://") {
         Some(path) => vec![format!("unix://{path}"), address],
         None => vec![address],

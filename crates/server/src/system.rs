@@ -1,6 +1,7 @@
 //! The operating system as what an executor runs on: links by a reactor, disk operations
 //! inline or on disk threads, time by the clock; and the loop that waits for all of these.
 
+use crate::certificates::Certificates;
 use crate::descriptors::Descriptors;
 use crate::disk_threads::{DiskThreads, Done, Task};
 use crate::environment::Environment;
@@ -15,8 +16,8 @@ use net::{
     RegionRead, RegionWrite,
 };
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often the clock of the day is looked at, for each look costs time: what is set there
@@ -102,6 +103,8 @@ pub struct Parts {
     pub started: Instant,
     /// Which descriptors connections may have.
     pub descriptors: Descriptors,
+    /// What listeners of TLS show, if there are any.
+    pub certificates: Option<Arc<Mutex<Certificates>>>,
 }
 
 /// See the module.
@@ -122,6 +125,8 @@ pub struct System {
     directory: PathBuf,
     /// When its file system is looked at next; `None` while a disk thread does.
     look_at_file_system_at: Option<Duration>,
+    /// Looked at with the file system.
+    certificates: Option<Arc<Mutex<Certificates>>>,
 }
 
 /// The time since a moment, and that of the day.
@@ -185,6 +190,7 @@ impl System {
             give_back_at: parts.started.elapsed() + IDLE_MEMORY,
             directory: parts.directory,
             look_at_file_system_at: Some(Duration::ZERO),
+            certificates: parts.certificates,
         })
     }
 
@@ -208,6 +214,9 @@ impl System {
         self.look_at_file_system_at = None;
         let path = self.directory.clone();
         self.threads.submit(Task::FileSystem(path));
+        if let Some(certificates) = self.certificates.clone() {
+            self.threads.submit(Task::Certificates(certificates));
+        }
         None
     }
 }
@@ -238,6 +247,9 @@ impl Environment for System {
                     token,
                     result,
                 }),
+                Done::Certificates(Ok(None)) => {}
+                Done::Certificates(Ok(Some(what))) => self.log.write(&Line::info(what)),
+                Done::Certificates(Err(what)) => self.log.write(&Line::warning(what)),
                 Done::Job { job, result } => inputs.push(Input::JobDone { job, result }),
                 Done::FileSystem(space) => {
                     let again = self.clock.now().monotonic + LOOK_AT_FILE_SYSTEM;

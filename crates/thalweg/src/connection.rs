@@ -5,7 +5,7 @@ use bytes::Bytes;
 use clap::Args;
 use client::{Driver, DriverOptions, Endpoint, Waiting};
 use fabric::{Shm, ShmOptions};
-use net::Transports;
+use net::{Tls, Transports, Trust};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,22 @@ pub struct Connection {
         default_value = "thalweg.json"
     )]
     group_file: PathBuf,
-    /// The server's address, instead of a group file: unix:///run/thalweg.sock, tcp://127.0.0.1:7000
+    /// The server's address, instead of a group file: unix:///run/thalweg.sock, tcp://127.0.0.1:7000,
+    /// tls://host:7000
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
     /// A file with the server's token in hexadecimal digits, for use with --address
     #[arg(long, value_name = "FILE", requires = "address")]
     token_file: Option<PathBuf>,
+    /// A file with the authorities (PEM) that are trusted for tls://, where neither the group file
+    /// nor the address (`?sha256=HEX`, `?ca=FILE`) says which certificate is
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "THALWEG_TLS_CA",
+        hide_env_values = true
+    )]
+    tls_ca: Option<PathBuf>,
     /// The namespace of topics, consumers and producers
     #[arg(
         long,
@@ -104,6 +114,11 @@ impl Connection {
                 directory: None,
             },
         };
+        let mut options = driver_options();
+        if let Some(path) = &self.tls_ca {
+            let tls = Tls::default().trusting(Trust::Authorities(path.clone()));
+            options.transports = Arc::new((*options.transports).clone().with(tls));
+        }
         let options = DriverOptions {
             client_name: format!("thalweg {}", std::process::id()),
             namespace: self.namespace.clone(),
@@ -112,7 +127,7 @@ impl Connection {
             reconnect_timeout: reconnect_timeout.map(duration),
             on_waiting: Some(Arc::new(|waiting: &Waiting| eprintln!("note: {waiting}"))),
             plugins: Arc::new(plugin::Loader::from_environment()),
-            ..driver_options()
+            ..options
         };
         Driver::connect(endpoint, options).about(self.subject())
     }

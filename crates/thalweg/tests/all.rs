@@ -18,5 +18,6 @@ mod sharing;
 mod signals;
 mod startup;
 mod steps;
+mod tls;
 mod view;
 mod why;

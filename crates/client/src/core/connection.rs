@@ -8,7 +8,7 @@ use crate::group_file::GroupFile;
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
 use bytes::Bytes;
-use net::{Link, Message, Received};
+use net::{Fingerprint, Link, Message, Received};
 use std::collections::VecDeque;
 use std::time::Duration;
 use wire::codec::Codec;
@@ -49,6 +49,8 @@ pub(super) struct Connection {
     /// Addresses of this round that were not tried yet.
     candidates: VecDeque<String>,
     token: Bytes,
+    /// Those that the group file says the server may show.
+    certificates: Vec<Fingerprint>,
     /// The server that is expected: as the endpoint says, or as found first.
     directory: Option<DirectoryId>,
     /// How often on end no address of the server's could be reached.
@@ -86,6 +88,7 @@ impl Connection {
             attempt: 0,
             candidates: VecDeque::new(),
             token,
+            certificates: Vec::new(),
             directory,
             failures: 0,
             down_since: Duration::ZERO,
@@ -148,6 +151,7 @@ impl Connection {
             Ok((file, endpoints)) => {
                 self.directory = Some(file.directory);
                 self.token = file.token;
+                self.certificates = file.certificates;
                 self.candidates = endpoints.into();
             }
             Err(reason) => {
@@ -182,7 +186,7 @@ impl Connection {
         };
         outputs.push_back(Output::Connect {
             attempt: self.attempt,
-            address,
+            address: GroupFile::dialled(&address, &self.certificates),
         });
     }
 

@@ -2,7 +2,7 @@
 
 use crate::connection;
 use client::group_file::{GroupFile, Host};
-use net::{LinkEvent, NetError, Reactor, ReactorEvent};
+use net::{Fingerprint, LinkEvent, NetError, Reactor, ReactorEvent};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,19 +35,21 @@ pub fn choose(endpoint: &str) -> Choice {
         tried: Vec::new(),
     };
     let addresses = match endpoint.contains("://") {
-        true => Ok(vec![endpoint.to_owned()]),
-        false => {
-            GroupFile::read(Path::new(endpoint)).and_then(|file| file.endpoints_from(&Host::this()))
-        }
+        true => Ok((vec![endpoint.to_owned()], Vec::new())),
+        false => GroupFile::read(Path::new(endpoint))
+            .and_then(|file| Ok((file.endpoints_from(&Host::this())?, file.certificates))),
     };
     match addresses {
-        Ok(addresses) => choice.tried = addresses.iter().map(|one| attempt(one)).collect(),
+        Ok((addresses, certificates)) => {
+            let tried = addresses.iter().map(|one| attempt(one, &certificates));
+            choice.tried = tried.collect();
+        }
         Err(problem) => choice.problem = Some(problem),
     }
     choice
 }
 
-fn attempt(address: &str) -> Tried {
+fn attempt(address: &str, certificates: &[Fingerprint]) -> Tried {
     let result = match address.strip_prefix("shm://") {
         Some(path) => fabric::agree(path, ANSWER_TIMEOUT).map(|agreed| match agreed.refusal {
             Some(why) => ("unix", why),
@@ -64,10 +66,11 @@ fn attempt(address: &str) -> Tried {
                     .to_owned(),
             ),
         }),
-        None => connect(address).map(|()| {
+        None => connect(&GroupFile::dialled(address, certificates)).map(|()| {
             let scheme = match address.split("://").next() {
                 Some("unix") => "unix",
                 Some("tcp") => "tcp",
+                Some("tls") => "tls",
                 _ => "other",
             };
             (scheme, "it takes connections".to_owned())

@@ -1,0 +1,382 @@
+//! Who the server is to clients of TLS: a certificate of an authority of its own, or the site's.
+//!
+//! The authority is made once and lies in the data directory; its hash is in the group file. What it
+//! signs is made anew by each start, for the names that the host has then, and never written. A site's
+//! certificate is read again when its files change.
+
+use crate::config::Config;
+use crate::directory::{self, DataDirectory};
+use crate::durable_file;
+use crate::error::{ConfigError, ServerError};
+use crate::group_file::GroupFile;
+use crate::host::{self, Host};
+use net::{Fingerprint, Identities, Identity, NetError};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::DirectoryId;
+
+/// The folder of the authority in the data directory, and its files.
+const FOLDER: &str = "tls";
+const AUTHORITY_FILE: &str = "authority.pem";
+const KEY_FILE: &str = "authority.key";
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A clock may be behind the server's.
+const BEFORE: Duration = DAY;
+/// An authority lives as long as its directory.
+const AUTHORITY_LIFE: Duration = DAY.saturating_mul(20 * 365);
+/// What the authority signs lives so long, and is made anew at two thirds of it.
+const LIFE: Duration = DAY.saturating_mul(30);
+const RENEWED_AFTER: Duration = DAY.saturating_mul(20);
+
+/// The certificate that a server shows, and where the next one comes from.
+#[derive(Debug)]
+pub struct Certificates {
+    identities: Identities,
+    source: Source,
+    /// Where clients read which certificate to trust.
+    group_file: Option<GroupFile>,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The directory's authority.
+    Own {
+        authority: Box<Authority>,
+        names: Vec<String>,
+        renew_at: SystemTime,
+    },
+    /// The site's files.
+    Site { files: SiteFiles, seen: Stamps },
+}
+
+/// The files of a site's certificate.
+#[derive(Debug, Clone)]
+struct SiteFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// What tells one state of two files from another: inode and time of change.
+type Stamps = [Option<(u64, i64, i64)>; 2];
+
+impl Certificates {
+    /// Those of the settings, or of an authority that is made if there is none.
+    pub fn open(
+        config: &Config,
+        directory: &DataDirectory,
+        host: &Host,
+        now: SystemTime,
+    ) -> Result<Self, ServerError> {
+        let (source, identity) = match SiteFiles::of(config) {
+            Some(files) => {
+                let seen = files.stamps();
+                let identity = files.read()?;
+                (Source::Site { files, seen }, identity)
+            }
+            None => {
+                let authority = Authority::open(directory.path(), directory.id(), now)?;
+                let names = host::names(host, &config.listen, &config.tls_names);
+                let identity = authority.sign(&names, now)?;
+                let source = Source::Own {
+                    authority: Box::new(authority),
+                    names,
+                    renew_at: now + RENEWED_AFTER,
+                };
+                (source, identity)
+            }
+        };
+        Ok(Self {
+            identities: Identities::new(identity),
+            source,
+            group_file: None,
+        })
+    }
+
+    /// What listeners show.
+    pub fn identities(&self) -> Identities {
+        self.identities.clone()
+    }
+
+    /// The hashes by which clients know the server: of its own authority, which signs for it
+    /// alone, or of the site's certificate, whose authority signs for others too.
+    pub fn trusted(&self) -> Vec<Fingerprint> {
+        let hashes = self.identities.current().fingerprints();
+        match self.source {
+            Source::Own { .. } => hashes.last().copied().into_iter().collect(),
+            Source::Site { .. } => hashes.first().copied().into_iter().collect(),
+        }
+    }
+
+    /// Writes `file` anew when the hashes change.
+    pub fn publish_in(&mut self, file: GroupFile) {
+        self.group_file = Some(file);
+    }
+
+    /// Takes a new certificate if it is time or if the site's files have changed; says so.
+    ///
+    /// # Errors
+    /// In words, once for each state of the files. The old certificate is kept.
+    pub fn refresh(&mut self, now: SystemTime) -> Result<Option<String>, String> {
+        match &mut self.source {
+            Source::Own {
+                authority,
+                names,
+                renew_at,
+            } => {
+                if now < *renew_at {
+                    return Ok(None);
+                }
+                // Where it fails it is tried again, long before the old one ends.
+                *renew_at = now + DAY;
+                let signed = authority.sign(names, now);
+                self.identities.replace(signed.map_err(|e| e.to_string())?);
+                *renew_at = now + RENEWED_AFTER;
+                Ok(Some("the certificate was renewed".to_owned()))
+            }
+            Source::Site { files, seen } => {
+                let stamps = files.stamps();
+                if stamps == *seen {
+                    return Ok(None);
+                }
+                *seen = stamps;
+                let identity = files.read().map_err(|error| {
+                    format!("the certificate is not read again, and the old one kept: {error}")
+                })?;
+                self.identities.replace(identity);
+                let hashes = self.trusted();
+                if let Some(file) = &mut self.group_file {
+                    file.write_certificates(hashes)
+                        .map_err(|error| error.to_string())?;
+                }
+                Ok(Some("the certificate was read again".to_owned()))
+            }
+        }
+    }
+}
+
+/// Whether any of the addresses is one of TLS.
+pub fn are_needed(config: &Config) -> bool {
+    let mut addresses = config.listen.iter();
+    addresses.any(|address| address.starts_with("tls://"))
+}
+
+/// Whether the site's files are a certificate and its key, if there are any.
+pub fn check(config: &Config) -> Result<Option<&Path>, ServerError> {
+    let Some(files) = SiteFiles::of(config) else {
+        return Ok(None);
+    };
+    files.read().map(|_| config.tls_cert.as_deref())
+}
+
+impl SiteFiles {
+    fn of(config: &Config) -> Option<Self> {
+        Some(Self {
+            certificate: config.tls_cert.clone()?,
+            key: config.tls_key.clone()?,
+        })
+    }
+
+    fn stamps(&self) -> Stamps {
+        [&self.certificate, &self.key].map(|path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.ino(), found.mtime(), found.mtime_nsec()))
+        })
+    }
+
+    fn read(&self) -> Result<Identity, ServerError> {
+        let refuse = |key: &str, path: &Path, why: String| ConfigError::Value {
+            key: key.to_owned(),
+            why: format!("{}: {why}", path.display()),
+        };
+        let chain = std::fs::read(&self.certificate)
+            .map_err(|error| refuse("tls_cert", &self.certificate, error.to_string()))?;
+        let key = std::fs::read(&self.key)
+            .map_err(|error| refuse("tls_key", &self.key, error.to_string()))?;
+        let identity = Identity::from_pem(&chain, &key);
+        Ok(identity.map_err(|error| refuse("tls_cert", &self.certificate, error.to_string()))?)
+    }
+}
+
+/// The authority of one data directory, which signs for its servers and nobody else.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    fn open(path: &Path, id: DirectoryId, now: SystemTime) -> Result<Self, ServerError> {
+        let folder = path.join(FOLDER);
+        let [certificate, key] = [AUTHORITY_FILE, KEY_FILE].map(|name| folder.join(name));
+        let params = Self::params(id, now);
+        let pair = (
+            directory::read_if_there(&certificate)?,
+            directory::read_if_there(&key)?,
+        );
+        if let (Some(pem), Some(key)) = pair {
+            let key = KeyPair::from_pem(&key).map_err(|error| ServerError::Directory {
+                directory: path.to_owned(),
+                why: format!("{FOLDER}/{KEY_FILE} is no private key: {error}"),
+            })?;
+            let issuer = Issuer::new(params, key);
+            return Ok(Self { issuer, pem });
+        }
+        let pair = KeyPair::generate().map_err(failed)?;
+        let pem = params.self_signed(&pair).map_err(failed)?.pem();
+        directory::make_private(&folder)?;
+        // The certificate last: without it both are made again.
+        durable_file::write(&key, pair.serialize_pem().as_bytes())?;
+        durable_file::write(&certificate, pem.as_bytes())?;
+        let issuer = Issuer::new(params, pair);
+        Ok(Self { issuer, pem })
+    }
+
+    fn params(id: DirectoryId, now: SystemTime) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        let name = format!("Thalweg data directory {id}");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        live(&mut params, now, AUTHORITY_LIFE);
+        params
+    }
+
+    /// A certificate of the server, for these names, and the authority's behind it.
+    fn sign(&self, names: &[String], now: SystemTime) -> Result<Identity, ServerError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let name = names.first().map_or("thalweg", String::as_str);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        live(&mut params, now, LIFE);
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let chain = format!("{}{}", certificate.pem(), self.pem);
+        Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).map_err(not_made)
+    }
+}
+
+fn live(params: &mut CertificateParams, now: SystemTime, life: Duration) {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + since.saturating_sub(BEFORE);
+    params.not_after = epoch + since + life;
+}
+
+fn failed(error: rcgen::Error) -> ServerError {
+    not_made(NetError::System(error.to_string()))
+}
+
+fn not_made(error: NetError) -> ServerError {
+    ServerError::System(std::io::Error::other(format!(
+        "making a certificate: {error}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn open(path: &Path, config: &Config, now: SystemTime) -> Result<Certificates, ServerError> {
+        let host = Host::this();
+        let directory = DataDirectory::open(path, &host, false).unwrap();
+        let opened = Certificates::open(config, &directory, &host, now);
+        directory.give_back().unwrap();
+        opened
+    }
+
+    fn leaf(certificates: &Certificates) -> Fingerprint {
+        certificates.identities().current().fingerprints()[0]
+    }
+
+    #[test]
+    fn the_authority_stays_and_what_it_signs_is_renewed_at_two_thirds_of_its_life() {
+        let parent = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let mut first = open(parent.path(), &Config::default(), now).unwrap();
+        for file in [AUTHORITY_FILE, KEY_FILE] {
+            let path = parent.path().join(FOLDER).join(file);
+            let mode = std::fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
+        let second = open(parent.path(), &Config::default(), now).unwrap();
+        assert_eq!(first.trusted(), second.trusted());
+        assert_ne!(leaf(&first), leaf(&second));
+        let (old, trusted) = (leaf(&first), first.trusted());
+        assert_eq!(first.refresh(now + DAY * 19), Ok(None));
+        assert_eq!(leaf(&first), old);
+        assert!(first.refresh(now + DAY * 20).unwrap().is_some());
+        assert_ne!(leaf(&first), old);
+        assert_eq!(first.trusted(), trusted);
+        assert_eq!(first.refresh(now + DAY * 21), Ok(None));
+    }
+
+    #[test]
+    fn a_damaged_authority_is_refused_and_half_of_one_made_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let first = open(parent.path(), &Config::default(), now).unwrap();
+        let folder = parent.path().join(FOLDER);
+        std::fs::remove_file(folder.join(AUTHORITY_FILE)).unwrap();
+        let second = open(parent.path(), &Config::default(), now).unwrap();
+        assert_ne!(first.trusted(), second.trusted());
+        std::fs::write(folder.join(KEY_FILE), "nonsense").unwrap();
+        let error = open(parent.path(), &Config::default(), now).unwrap_err();
+        assert!(error.to_string().contains("tls/authority.key"), "{error}");
+    }
+
+    #[test]
+    fn the_sites_files_are_read_again_when_they_change() {
+        let parent = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let [certificate, key] = ["site.pem", "site.key"].map(|name| parent.path().join(name));
+        let site = || {
+            let made = rcgen::generate_simple_self_signed(vec!["node7".to_owned()]).unwrap();
+            [made.cert.pem(), made.signing_key.serialize_pem()]
+        };
+        let config = Config {
+            tls_cert: Some(certificate.clone()),
+            tls_key: Some(key.clone()),
+            ..Config::default()
+        };
+        let data = parent.path().join("data");
+        let error = open(&data, &config, now).unwrap_err().to_string();
+        assert!(
+            error.contains("tls_cert") && error.contains("site.pem"),
+            "{error}"
+        );
+        let [old, new] = [site(), site()];
+        std::fs::write(&certificate, &old[0]).unwrap();
+        std::fs::write(&key, &old[1]).unwrap();
+        let mut certificates = open(&data, &config, now).unwrap();
+        assert!(!data.join(FOLDER).exists());
+        let before = certificates.trusted();
+        assert_eq!(certificates.refresh(now), Ok(None));
+        // Between two writes certificate and key do not belong together.
+        durable_file::write(&certificate, new[0].as_bytes()).unwrap();
+        let error = certificates.refresh(now).unwrap_err();
+        assert!(
+            error.contains("it is not that of the certificate"),
+            "{error}"
+        );
+        assert_eq!(certificates.refresh(now), Ok(None));
+        assert_eq!(certificates.trusted(), before);
+        durable_file::write(&key, new[1].as_bytes()).unwrap();
+        assert!(certificates.refresh(now).unwrap().is_some());
+        assert_ne!(certificates.trusted(), before);
+    }
+}
