@@ -7,7 +7,11 @@
 //! the rounds; processor time, system calls and sleeps vary less with what
 //! else runs on the machine than speed does.
 
+#[path = "../tests/certificates/mod.rs"]
+mod certificates;
+
 use bytes::Bytes;
+use certificates::Authority;
 use memory::Pool;
 use net::*;
 use std::io::{Read, Write};
@@ -107,6 +111,30 @@ fn slice(data: &[u8], index: usize) -> &[u8] {
     &data[at..at + MIB]
 }
 
+/// The cipher of TLS without anything else: each side does its part of every record in place.
+fn cipher(mib: usize) -> Measured {
+    use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    let key = || LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &[7; 32]).unwrap());
+    let nonce = || Nonce::assume_unique_for_key([0; 12]);
+    const RECORD: usize = 16 << 10;
+    let run = move |step: &dyn Fn(&LessSafeKey, &mut [u8])| {
+        let (key, mut record) = (key(), vec![7; RECORD + 16]);
+        for _ in 0..mib * MIB / RECORD {
+            step(&key, &mut record);
+        }
+    };
+    let seal = move |key: &LessSafeKey, record: &mut [u8]| {
+        let (plain, tag) = record.split_at_mut(RECORD);
+        let made = key.seal_in_place_separate_tag(nonce(), Aad::empty(), plain);
+        tag.copy_from_slice(made.unwrap().as_ref());
+    };
+    // What does not verify is decrypted all the same, which takes as long.
+    let open = move |key: &LessSafeKey, record: &mut [u8]| {
+        let _ = key.open_in_place(nonce(), Aad::empty(), record);
+    };
+    measure(mib, move || run(&seal), || run(&open))
+}
+
 fn tcp_pair() -> (std::net::TcpStream, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let a = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -115,8 +143,11 @@ fn tcp_pair() -> (std::net::TcpStream, std::net::TcpStream) {
 }
 
 fn transports() -> Transports {
+    static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+    let authority = AUTHORITY.get_or_init(|| Authority::new("links"));
     Transports::new()
         .with(Tcp::default())
+        .with(authority.tls(LinkOptions::default()))
         .with(Unix::default())
         .with(Inproc::default())
 }
@@ -292,7 +323,7 @@ fn main() {
     let (rounds, mib) = (argument(1, 5), argument(2, 2048));
     let directory = tempfile::tempdir().unwrap();
     let unix = format!("unix://{}/socket", directory.path().display());
-    let tcp = "tcp://127.0.0.1:0";
+    let (tcp, tls) = ("tcp://127.0.0.1:0", "tls://127.0.0.1:0");
     type Variant<'a> = (&'a str, Box<dyn Fn() -> Measured + 'a>);
     let variants: Vec<Variant> = vec![
         ("raw tcp, 1 MiB", Box::new(|| raw(mib, tcp_pair()))),
@@ -304,6 +335,16 @@ fn main() {
         (
             "tcp region reads, checksums",
             Box::new(|| region_reads(mib, tcp, 4096)),
+        ),
+        ("cipher alone, 16 KiB", Box::new(|| cipher(mib))),
+        ("tls messages, 1 MiB", Box::new(|| messages(mib, tls))),
+        (
+            "tls region reads, 512 KiB",
+            Box::new(|| region_reads(mib, tls, 0)),
+        ),
+        (
+            "tls region reads, checksums",
+            Box::new(|| region_reads(mib, tls, 4096)),
         ),
         (
             "raw unix, 1 MiB",
@@ -357,7 +398,13 @@ fn main() {
         );
     }
     println!("calls of 128 bytes, one at a time; each costs the caller");
-    for (name, address) in [("tcp", tcp), ("unix", &unix), ("inproc", "inproc://bench")] {
+    let ways = [
+        ("tcp", tcp),
+        ("tls", tls),
+        ("unix", &unix),
+        ("inproc", "inproc://bench"),
+    ];
+    for (name, address) in ways {
         const COUNT: usize = 20_000;
         let (us, cost) = round_trips(COUNT, address);
         let per = |count: u64| count as f64 / COUNT as f64;
