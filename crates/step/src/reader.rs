@@ -157,7 +157,8 @@ impl Reader {
     ///
     /// # Errors
     /// [`StepError::Replaced`]: another life of this rank has its place; so from now on.
-    /// [`StepError::Damaged`]; [`StepError::Client`].
+    /// [`StepError::Damaged`]: what a record says cannot be read; told once, the next call goes on
+    /// behind it. [`StepError::Client`].
     pub fn next(&mut self, timeout: Duration) -> Result<Next, StepError> {
         if let Some(held) = self.held.take() {
             held.release();
@@ -176,8 +177,11 @@ impl Reader {
             };
             match self.topic.next_step(&next, left(deadline)) {
                 Ok(fetched) => {
-                    if let Some(next) = self.given(fetched)? {
-                        return Ok(next);
+                    let (turn, at) = (fetched.given.turn, fetched.given.position);
+                    match self.given(fetched) {
+                        Ok(Some(next)) => return Ok(next),
+                        Ok(None) => {}
+                        Err(error) => return Err(self.passed(turn, at, error)),
                     }
                 }
                 Err(ClientError::Timeout { what }) => return Ok(Next::NotReady(what)),
@@ -258,6 +262,34 @@ impl Reader {
         self.lost.insert(lost).clone()
     }
 
+    /// What a turn has could not be read. What cannot be decoded will never be: it is told once,
+    /// and the next call goes on behind it.
+    fn passed(&mut self, turn: u64, at: Position, error: StepError) -> StepError {
+        let StepError::Damaged(what) = error else {
+            return error;
+        };
+        self.turn_of(turn).release();
+        (self.turn, self.seen, self.follows) = (turn + 1, Some(at), None);
+        let name = self.topic.name();
+        StepError::Damaged(format!(
+            "the step of record {} of {name}: {what}",
+            at.offset
+        ))
+    }
+
+    fn turn_of(&self, turn: u64) -> Turn {
+        Turn {
+            topic: self.topic.clone(),
+            release: ReleaseStep {
+                reader: self.options.name.clone(),
+                rank: Rank(self.options.rank),
+                member: self.member,
+                turn,
+            },
+            is_released: Arc::default(),
+        }
+    }
+
     /// Takes a turn. `None` if there is nothing for the program in it.
     fn given(&mut self, fetched: StepsFetched) -> Result<Option<Next>, StepError> {
         let StepsFetched { given, records } = fetched;
@@ -285,16 +317,7 @@ impl Reader {
         self.attributes_of(&table, at)?;
         self.turn = given.turn + 1;
         self.seen = Some(at);
-        let turn = Turn {
-            topic: self.topic.clone(),
-            release: ReleaseStep {
-                reader: self.options.name.clone(),
-                rank: Rank(self.options.rank),
-                member: self.member,
-                turn: given.turn,
-            },
-            is_released: Arc::default(),
-        };
+        let turn = self.turn_of(given.turn);
         Ok(match table.kind {
             RecordKind::Step => {
                 self.held = Some(turn.clone());

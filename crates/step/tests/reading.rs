@@ -270,3 +270,76 @@ fn all_variables_of_a_step_come_with_one_request() {
         }
     }
 }
+
+/// A rank of a client of its own making: it writes attributes of a type that is none.
+#[test]
+fn a_step_that_cannot_be_read_is_told_once_and_the_next_ones_are_given() {
+    let rig = Rig::new();
+    let stream = rig.stream();
+    let topic = stream.topic();
+    let options = client::ProducerOptions {
+        name: Some("own/0".to_owned()),
+        ..client::ProducerOptions::default()
+    };
+    let producer = topic.producer(options).unwrap();
+    let (rank, producer_id, epoch) = (Rank(0), producer.id().unwrap(), producer.epoch().unwrap());
+    let open = wire::message::OpenRun {
+        writer: "own".to_owned(),
+        ranks: 1,
+        rank,
+        producer: producer_id,
+        epoch,
+        session_timeout_ms: 60_000,
+        readers_min: 0,
+        queue_steps: 0,
+        queue_bytes: 0,
+        when_full: WhenFull::Block,
+    };
+    let run = topic.open_run(&open, WATCHDOG).unwrap().run;
+    for step in 0..4 {
+        let attribute = wire::step::Attribute {
+            name: "a".to_owned(),
+            dtype: if step == 1 { "what" } else { "|u1" }.to_owned(),
+            is_list: false,
+            value: bytes::Bytes::copy_from_slice(&[step]),
+        };
+        let part = wire::step::Part {
+            version: wire::step::STEP_VERSION,
+            run,
+            step: Step(step.into()),
+            rank,
+            discarded: false,
+            attributes: vec![attribute],
+            variables: Vec::new(),
+        };
+        let event = client::Event {
+            metadata: &wire::Codec::to_bytes(&part),
+            partition: Some(1),
+            ..client::Event::default()
+        };
+        producer.push(event).unwrap().wait(Some(WATCHDOG)).unwrap();
+    }
+    let mut reader = stream.reader(reading("all")).unwrap();
+    assert_eq!(next_step(&mut reader).number(), Step(0));
+    let damaged = reader.next(WATCHDOG).unwrap_err();
+    let StepError::Damaged(what) = &damaged else {
+        panic!("{damaged}");
+    };
+    assert!(
+        what.contains("record 2 of fields") && what.contains("\"a\""),
+        "{what}"
+    );
+    for number in [2, 3] {
+        let step = next_step(&mut reader);
+        let value = step.attributes().get("a").unwrap().as_integers();
+        assert_eq!(
+            (step.number(), value),
+            (Step(number), Some(vec![number as i64]))
+        );
+    }
+    // Its turn counts as read.
+    reader.release(WATCHDOG).unwrap();
+    drop(reader);
+    let mut back = stream.reader(reading("all")).unwrap();
+    assert!(is_not_ready(&mut back));
+}
