@@ -35,6 +35,8 @@ pub enum Fault {
     StaleLeaderEpoch,
     /// Skip the check of received bytes.
     NoChecksum,
+    /// Take the last piece of selected data from where the one before it lies.
+    LastPiece,
     /// Judge the metadata of a batch however much work it is.
     NoBatchBudget,
     /// Say nothing of offsets that were lost.

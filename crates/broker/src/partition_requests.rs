@@ -233,7 +233,7 @@ impl PartitionRequests<'_> {
         self.drain.refuse_closing()?;
         let namespace = self.sessions.namespace(caller.link);
         let topic = self.coordinator.topics.of(namespace, target.topic)?;
-        let mut events = Vec::with_capacity(read.events.len());
+        let mut events: Vec<SelectedEvent> = Vec::with_capacity(read.events.len());
         for wanted in read.events {
             let storage = topic.storage_of(wanted.partition)?;
             let Some(partition) = self.partitions.get(&storage) else {
@@ -245,11 +245,25 @@ impl PartitionRequests<'_> {
             })?;
             events.push(SelectedEvent {
                 wanted,
+                strided: Vec::new(),
                 storage,
                 data: None,
                 is_whole: false,
                 parts: Vec::new(),
             });
+        }
+        for StridedSelection { event, segments } in read.strided.0 {
+            let selected = events.get_mut(event as usize);
+            let unsaid = |event: &&mut SelectedEvent| {
+                event.strided.is_empty() && event.wanted.segments.is_empty()
+            };
+            let Some(selected) = selected.filter(unsaid) else {
+                return Err(refuse(
+                    ErrorCode::InvalidSelection,
+                    format!("event {event} of the request has two selections, or there is none"),
+                ));
+            };
+            selected.strided = segments;
         }
         let (partitions, ctx) = (&mut *self.partitions, &mut *self.ctx);
         self.reads.begin(caller, events, read.into, partitions, ctx)

@@ -4,6 +4,7 @@
 use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::effects::{ReadFor, WasRead};
+use crate::faults::Fault;
 use crate::flow::Asks;
 use crate::ids::{Bulk, LinkId, RequestId};
 use crate::io::Output;
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::checksum::crc32c_append;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::{DataRead, DataWanted, Region};
-use wire::view::{SEGMENTS_MAX, Segment};
+use wire::view::{REPEATS_MAX, SEGMENTS_MAX};
 use wire::{ErrorCode, ErrorReply};
 
 /// Pieces shorter than this on average are gathered by a copy: below it,
@@ -112,19 +113,13 @@ impl Reads {
         call.unopened -= 1;
         let selected = &mut call.events[event];
         let opened = match data {
-            Ok(data) => {
-                let fits = |segment: &Segment| {
-                    let end = segment.offset.checked_add(segment.bytes);
-                    end.is_some_and(|end| end <= data.bytes)
-                };
-                match selected.wanted.segments.iter().all(fits) {
-                    true => {
-                        selected.opened(data);
-                        Ok(())
-                    }
-                    false => Err(outside(&selected.wanted, data.bytes)),
+            Ok(data) => match selected.fits(data.bytes) {
+                true => {
+                    selected.opened(data);
+                    Ok(())
                 }
-            }
+                false => Err(outside(&selected.wanted, data.bytes)),
+            },
             Err(error) => Err(storage_error(&error)),
         };
         match opened {
@@ -166,9 +161,12 @@ impl Reads {
                 ctx.outgoing.wait(link, id);
                 return;
             }
-            let Some(chunk) = call.cut() else {
+            let Some(mut chunk) = call.cut() else {
                 break;
             };
+            if ctx.planted(Fault::LastPiece) && call.is_cut() {
+                chunk.spoil();
+            }
             *under_way += chunk.bytes;
             call.bytes_under_way += chunk.bytes;
             ctx.outgoing.take(link, chunk.bytes);
@@ -392,23 +390,28 @@ fn check_selection(events: &[SelectedEvent], into: &[Region]) -> Result<(), Refu
             format!("memory of kind {kind} is not supported"),
         ));
     }
-    let mut selected = 0u64;
-    let mut segment_count = 0;
-    for SelectedEvent { wanted, .. } in events {
-        let mut segments = wanted.segments.iter();
-        let bytes = segments.try_fold(0u64, |sum, segment| sum.checked_add(segment.bytes));
-        let bytes = bytes.ok_or_else(|| outside(wanted, u64::MAX))?;
+    let (mut selected, mut pieces) = (0u64, 0u64);
+    for event in events {
+        let most = event.strided.iter().map(|segment| segment.repeats.len());
+        if let Some(repeats) = most.max().filter(|most| *most > REPEATS_MAX) {
+            return Err(refuse(
+                ErrorCode::InvalidSelection,
+                format!("a segment has {repeats} repeats; {REPEATS_MAX} at most"),
+            ));
+        }
+        let extent = event.extent();
+        let (bytes, its) = extent.ok_or_else(|| outside(&event.wanted, u64::MAX))?;
         selected = selected.saturating_add(bytes);
-        segment_count += wanted.segments.len();
+        pieces = pieces.saturating_add(its);
     }
     let room = into
         .iter()
         .fold(0u64, |sum, region| sum.saturating_add(region.bytes));
-    if selected != room || segment_count > SEGMENTS_MAX {
+    if selected != room || pieces > SEGMENTS_MAX as u64 {
         return Err(refuse(
             ErrorCode::InvalidSelection,
             format!(
-                "{segment_count} segments of {selected} bytes are selected for a region of {room} bytes"
+                "{pieces} segments of {selected} bytes are selected for a region of {room} bytes"
             ),
         ));
     }

@@ -8,7 +8,11 @@ use std::collections::BTreeMap;
 use wire::checksum::crc32c_combine;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::{DataWanted, Region};
-use wire::view::Segment;
+use wire::view::{Segment, StridedSegment};
+
+/// A chunk has no more pieces than this, however short they are: each takes some memory of its own
+/// until it is gathered.
+const CHUNK_PIECES_MAX: usize = 8192;
 
 /// A `ReadData` call under way.
 pub(crate) struct ReadDataCall {
@@ -29,6 +33,9 @@ pub(crate) struct ReadDataCall {
 /// The wanted part of one event's data.
 pub(crate) struct SelectedEvent {
     pub wanted: DataWanted,
+    /// What is wanted in place of the segments, if there is any. A piece of it is worked out when
+    /// it is cut.
+    pub strided: Vec<StridedSegment>,
     pub storage: StorageId,
     pub data: Option<EventData>,
     /// Whether all of the data is wanted, from its first byte to its last.
@@ -43,7 +50,10 @@ pub(crate) struct SelectedEvent {
 pub(crate) struct Place {
     pub event: usize,
     pub segment: usize,
-    pub segment_offset: u64,
+    /// Which piece of the segment.
+    pub piece: u64,
+    /// Where in that piece.
+    pub piece_offset: u64,
     pub region: usize,
     pub region_offset: u64,
 }
@@ -77,8 +87,51 @@ impl SelectedEvent {
             end = end.saturating_add(segment.bytes);
             follows
         });
-        self.is_whole = in_order && end == data.bytes;
+        self.is_whole = self.strided.is_empty() && in_order && end == data.bytes;
         self.data = Some(data);
+    }
+
+    /// How many bytes are wanted, and in how many pieces; `None` if those are no numbers.
+    pub fn extent(&self) -> Option<(u64, u64)> {
+        let bytes = |sum: u64, bytes: Option<u64>| sum.checked_add(bytes?);
+        let mut segments = self.wanted.segments.iter();
+        let of_list = segments.try_fold(0, |sum, segment| bytes(sum, Some(segment.bytes)))?;
+        let mut strided = self.strided.iter();
+        let all = strided.try_fold(of_list, |sum, segment| bytes(sum, segment.total_bytes()))?;
+        let listed = self.wanted.segments.len() as u64;
+        let mut strided = self.strided.iter();
+        let pieces = strided.try_fold(listed, |sum, segment| {
+            sum.checked_add(segment.piece_count()?)
+        })?;
+        Some((all, pieces))
+    }
+
+    /// Whether all that is wanted lies within so many bytes.
+    pub fn fits(&self, data_bytes: u64) -> bool {
+        let is_within = |end: Option<u64>| end.is_some_and(|end| end <= data_bytes);
+        let mut segments = self.wanted.segments.iter();
+        segments.all(|segment| is_within(segment.offset.checked_add(segment.bytes)))
+            && self.strided.iter().all(|segment| is_within(segment.end()))
+    }
+
+    fn segment_count(&self) -> usize {
+        match self.strided.is_empty() {
+            true => self.wanted.segments.len(),
+            false => self.strided.len(),
+        }
+    }
+
+    /// A piece of a segment that there is, and whether it is the last one; `None` if the segment
+    /// has no bytes.
+    fn piece(&self, segment: usize, piece: u64) -> Option<(Segment, bool)> {
+        let found = match self.strided.get(segment) {
+            None => (self.wanted.segments[segment], true),
+            Some(strided) => {
+                let count = strided.piece_count().filter(|count| *count > 0)?;
+                (strided.piece(piece), piece + 1 == count)
+            }
+        };
+        (found.0.bytes > 0).then_some(found)
     }
 
     /// The checksum of the selected bytes.
@@ -98,8 +151,7 @@ impl ReadDataCall {
     /// the last events.
     pub fn is_cut(&self) -> bool {
         self.events.get(self.next.event).is_none_or(|event| {
-            self.next.event + 1 == self.events.len()
-                && self.next.segment >= event.wanted.segments.len()
+            self.next.event + 1 == self.events.len() && self.next.segment >= event.segment_count()
         })
     }
 
@@ -119,8 +171,10 @@ impl ReadDataCall {
             unread: 0,
             token: None,
         };
-        while left > 0 && self.next.event < self.events.len() {
-            let segments = self.take_segments(&mut left);
+        let mut pieces_left = CHUNK_PIECES_MAX;
+        while left > 0 && pieces_left > 0 && self.next.event < self.events.len() {
+            let segments = self.take_segments(&mut left, pieces_left);
+            pieces_left -= segments.len();
             if !segments.is_empty() {
                 chunk.bytes += segments.iter().map(|segment| segment.bytes).sum::<u64>();
                 let parts = &mut self.events[self.next.event].parts;
@@ -132,10 +186,9 @@ impl ReadDataCall {
                     pieces: Vec::new(),
                 });
             }
-            if left > 0 {
+            if left > 0 && pieces_left > 0 {
                 self.next.event += 1;
                 self.next.segment = 0;
-                self.next.segment_offset = 0;
             }
         }
         self.next.region_offset += chunk.bytes;
@@ -143,15 +196,17 @@ impl ReadDataCall {
         (chunk.unread > 0).then_some(chunk)
     }
 
-    /// Takes up to `left` bytes of the present event's selection.
-    fn take_segments(&mut self, left: &mut u64) -> Vec<Segment> {
+    /// Takes up to `left` bytes of the present event's selection, in so many pieces at most.
+    fn take_segments(&mut self, left: &mut u64, pieces_max: usize) -> Vec<Segment> {
         let mut taken = Vec::new();
-        let wanted = &self.events[self.next.event].wanted.segments;
-        while *left > 0
-            && let Some(segment) = wanted.get(self.next.segment)
-        {
-            let offset = segment.offset + self.next.segment_offset;
-            let rest = segment.bytes - self.next.segment_offset;
+        let (event, next) = (&self.events[self.next.event], &mut self.next);
+        while *left > 0 && taken.len() < pieces_max && next.segment < event.segment_count() {
+            let Some((piece, is_last)) = event.piece(next.segment, next.piece) else {
+                next.segment += 1;
+                continue;
+            };
+            let offset = piece.offset + next.piece_offset;
+            let rest = piece.bytes - next.piece_offset;
             let mut bytes = rest.min(*left);
             // Stored blocks are verified whole: ending at a multiple of any
             // block's length, no block is read for two chunks.
@@ -162,17 +217,28 @@ impl ReadDataCall {
                 bytes = boundary - offset;
                 *left = bytes;
             }
-            if bytes > 0 {
-                taken.push(Segment { offset, bytes });
-            }
+            taken.push(Segment { offset, bytes });
             *left -= bytes;
-            if bytes == rest {
-                self.next.segment += 1;
-                self.next.segment_offset = 0;
-            } else {
-                self.next.segment_offset += bytes;
+            if bytes < rest {
+                next.piece_offset += bytes;
+                continue;
             }
+            next.piece_offset = 0;
+            (next.segment, next.piece) = match is_last {
+                true => (next.segment + 1, 0),
+                false => (next.segment, next.piece + 1),
+            };
         }
         taken
+    }
+}
+
+impl Chunk {
+    /// Takes the last piece from where the one before it lies: a planted fault.
+    pub fn spoil(&mut self) {
+        let last = self.parts.last_mut().map(|part| &mut part.segments[..]);
+        if let Some([.., before, last]) = last {
+            last.offset = before.offset;
+        }
     }
 }

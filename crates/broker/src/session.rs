@@ -535,12 +535,13 @@ impl Sessions {
     fn hello(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
         let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
         check_hello(&hello, ctx)?;
+        let features = (hello.features_required | hello.features_optional) & FEATURES;
         let identity = self.authenticate(link, hello, ctx)?;
         let credit = self.open(link, identity, ctx);
         let limits = &ctx.options.limits;
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
-            features: 0,
+            features,
             directory: ctx.options.directory_id,
             instance: ctx.options.instance,
             produce_credit: credit,
@@ -902,8 +903,8 @@ fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
             ),
         ));
     }
-    if hello.features_required != 0 {
-        let features = hello.features_required;
+    let features = hello.features_required & !FEATURES;
+    if features != 0 {
         return Err(refuse(
             ErrorCode::Unsupported,
             format!("required features {features:#x} are not known to this server"),

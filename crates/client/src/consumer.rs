@@ -428,6 +428,7 @@ impl Consumer {
             topic: self.topic.id(),
             body: body.to_bytes(),
             targets: Vec::new(),
+            behind: Vec::new(),
             timeout,
             grace: Duration::ZERO,
             what,

@@ -12,6 +12,7 @@ use crate::promise::{Pending, Promise, Reply};
 use crate::received_checksums::{ReadBack, ReceivedChecksums};
 use crate::session::{Call, Session};
 use crate::split_read::{self, Part};
+use crate::strided::{Selections, StridedWanted};
 use crate::topic_state::TopicState;
 use memory::fork::ForkSlot;
 use memory::{Allocation, Target};
@@ -240,6 +241,7 @@ impl Driver {
                     topic,
                     body: body.to_bytes(),
                     targets: Vec::new(),
+                    behind: Vec::new(),
                     what,
                 },
                 convert,
@@ -253,19 +255,53 @@ impl Driver {
         wanted: Vec<DataWanted>,
         into: Vec<Target>,
     ) -> Pending<ReadBack> {
+        self.begin_read(topic, Selections::lists(wanted), into)
+    }
+
+    /// Reads what is wanted by pieces at distances that repeat; what it is was checked.
+    pub(crate) fn begin_read_strided(
+        &self,
+        topic: &TopicState,
+        wanted: &[StridedWanted],
+        into: Vec<Target>,
+    ) -> Pending<ReadBack> {
         let session = match self.session() {
             Ok(session) => session,
             Err(error) => return Pending::failed(error),
         };
-        let what = format!("data of {} events of {}", wanted.len(), topic.name);
-        if split_read::is_too_long(&wanted, into.len()) {
-            return self.begin_split_read(&session, topic.id, &wanted, into, what);
+        let features = session.mailbox.liveness.features();
+        let selections = Selections::of(wanted, features, |selections| {
+            !split_read::is_too_long(selections, into.len())
+        });
+        self.begin_read(topic, selections, into)
+    }
+
+    fn begin_read(
+        &self,
+        topic: &TopicState,
+        selections: Selections,
+        into: Vec<Target>,
+    ) -> Pending<ReadBack> {
+        let session = match self.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let what = format!(
+            "data of {} events of {}",
+            selections.events.len(),
+            topic.name
+        );
+        if selections.strided.is_empty() && split_read::is_too_long(&selections, into.len()) {
+            return self.begin_split_read(&session, topic.id, &selections.events, into, what);
         }
-        let bytes_of = |one: &DataWanted| one.segments.iter().map(|part| part.bytes).sum();
-        let lengths: Vec<u64> = wanted.iter().map(bytes_of).collect();
+        let lengths = selections.lengths();
         let (received, into) = ReceivedChecksums::watch(&lengths, into);
         // The regions of `into` follow when the memory is lent.
-        let body = wanted.to_bytes();
+        let body = selections.events.to_bytes();
+        let behind = match selections.strided.is_empty() {
+            true => Vec::new(),
+            false => selections.strided.to_bytes(),
+        };
         let timeout = self.request_timeout();
         let convert = move |reply: Reply| {
             let DataRead { checksums } =
@@ -280,15 +316,17 @@ impl Driver {
                 }
             })
         };
-        session.begin_call(
+        let call = Call {
             timeout,
-            Method::ReadData,
-            topic.id,
+            grace: Duration::ZERO,
+            method: Method::ReadData,
+            topic: topic.id,
             body,
-            into,
+            targets: into,
+            behind,
             what,
-            convert,
-        )
+        };
+        session.begin(call, convert)
     }
 
     /// A read of data whose list of what is wanted no request can say: several,

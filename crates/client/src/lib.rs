@@ -53,6 +53,7 @@ mod session;
 mod split_read;
 mod standing;
 mod steps;
+mod strided;
 mod threads;
 mod topic_handle;
 mod topic_state;
@@ -88,6 +89,7 @@ pub use replier::{CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER};
 pub use requester::{Gather, Gathered, Requester, RequesterOptions};
 pub use standing::{Patience, Pulled};
 pub use steps::{STANDING_TIMEOUT, StepsFetched};
+pub use strided::StridedWanted;
 pub use topic_handle::{FetchRequest, TopicHandle};
 pub use when::When;
 
@@ -98,7 +100,7 @@ pub use wire::message::{
     Cursor, DataWanted, PartitionDescription, PartitionStorage, Start, TopicDescription, Watermarks,
 };
 pub use wire::record::{Gap, GapReason, Position};
-pub use wire::view::{DataView, Segment, Stride};
+pub use wire::view::{DataView, Repeat, Segment, Stride, StridedSegment};
 pub use wire::{
     Durability, EventId, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
 };

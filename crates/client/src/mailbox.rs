@@ -23,8 +23,10 @@ pub(crate) struct CallRequest {
     pub topic: TopicId,
     /// The request's own fields, encoded.
     pub body: Vec<u8>,
-    /// For [`Method::ReadData`]: memory to lend, whose regions end the body.
+    /// For [`Method::ReadData`]: memory to lend, whose regions follow the body.
     pub targets: Vec<Target>,
+    /// What follows those regions, encoded.
+    pub behind: Vec<u8>,
     pub timeout: Duration,
     /// How long before that the server is to have answered, if only to say what keeps it.
     pub grace: Duration,
@@ -178,6 +180,8 @@ pub(crate) struct Liveness {
 struct LivenessState {
     address: String,
     connected: bool,
+    /// Features of the server that was reached last.
+    features: u64,
     /// Set while the server has been away for longer than the user will wait.
     lost: Option<ClientError>,
 }
@@ -187,8 +191,9 @@ impl Liveness {
         self.state.lock().expect("no holder panics here")
     }
 
-    pub fn connected(&self, address: &str) {
+    pub fn connected(&self, address: &str, features: u64) {
         let mut state = self.lock();
+        state.features = features;
         state.address = address.to_owned();
         state.connected = true;
         state.lost = None;
@@ -197,6 +202,11 @@ impl Liveness {
     /// Where the server was reached last; empty if it never was.
     pub fn address(&self) -> String {
         self.lock().address.clone()
+    }
+
+    /// The features of the server that was reached last.
+    pub fn features(&self) -> u64 {
+        self.lock().features
     }
 
     /// How long nothing was heard, at `now` on the core's clock.

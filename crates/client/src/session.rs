@@ -72,6 +72,8 @@ pub(crate) struct Call {
     pub topic: TopicId,
     pub body: Vec<u8>,
     pub targets: Vec<Target>,
+    /// As [`CallRequest::behind`].
+    pub behind: Vec<u8>,
     pub what: String,
 }
 
@@ -205,6 +207,7 @@ impl Session {
             topic,
             body,
             targets,
+            behind: Vec::new(),
             what,
         };
         self.begin(call, convert)
@@ -223,13 +226,14 @@ impl Session {
             topic,
             body,
             targets,
+            behind,
             what,
         } = call;
-        if body.len() > BODY_BYTES_MAX {
+        if body.len() + behind.len() > BODY_BYTES_MAX {
             return Pending::failed(ClientError::Invalid(format!(
                 "asking for {} takes {} bytes; a request has {BODY_BYTES_MAX} at most",
                 shortened(&what),
-                body.len()
+                body.len() + behind.len()
             )));
         }
         let promise = Promise::new(&self.mailbox);
@@ -239,6 +243,7 @@ impl Session {
             topic,
             body,
             targets,
+            behind,
             timeout,
             grace,
             what,

@@ -2,6 +2,7 @@
 //! into several, one after the other, between events or within one.
 
 use crate::error::ClientError;
+use crate::strided::Selections;
 use memory::{Split, Target};
 use wire::checksum::crc32c_combine;
 use wire::message::DataWanted;
@@ -40,11 +41,13 @@ enum Cut {
 }
 
 /// Whether so much is wanted that one request cannot say it.
-pub(crate) fn is_too_long(wanted: &[DataWanted], targets: usize) -> bool {
+pub(crate) fn is_too_long(selections: &Selections, targets: usize) -> bool {
+    let wanted = &selections.events;
     let list = wanted
         .iter()
         .map(|one| EVENT_BYTES + one.segments.len() * SEGMENT_BYTES);
-    list.sum::<usize>() > REQUEST_BYTES_MAX || targets > wanted.len() + TARGETS_MAX
+    let list = list.sum::<usize>() + selections.strided_bytes();
+    list > REQUEST_BYTES_MAX || targets > wanted.len() + TARGETS_MAX
 }
 
 impl Part {
@@ -203,14 +206,15 @@ mod tests {
             event(3, 70_000),
             event(4, 3),
         ];
-        assert!(is_too_long(&wanted, 1));
+        assert!(is_too_long(&Selections::lists(wanted.to_vec()), 1));
         let spaces = [0, 1, 50_000, 120_003, 0];
         let (whole, mut parts) = split(&wanted, spaces.map(target).into()).unwrap();
         assert!(parts.len() > 4);
         let mut number = 0u32;
         let (mut checksums, mut all) = (Vec::new(), Vec::new());
         for part in &mut parts {
-            assert!(!is_too_long(&part.wanted, part.into.len()));
+            let list = Selections::lists(part.wanted.clone());
+            assert!(!is_too_long(&list, part.into.len()));
             let space: usize = part.into.iter().map(Target::len).sum();
             assert_eq!(space as u64, part.bytes);
             let mut received = Vec::new();
@@ -268,7 +272,8 @@ mod tests {
     #[test]
     fn memory_in_too_many_pieces_is_refused() {
         let into: Vec<_> = (0..5000).map(|_| target(1)).collect();
-        assert!(is_too_long(&[event(0, 5000)], into.len()));
+        let list = Selections::lists(vec![event(0, 5000)]);
+        assert!(is_too_long(&list, into.len()));
         assert!(split(&[event(0, 5000)], into).is_err());
     }
 }

@@ -6,6 +6,8 @@ use crate::error::ClientError;
 use crate::fetched::FetchedBatches;
 use crate::mailbox::Command;
 use crate::promise::Pending;
+use crate::received_checksums::ReadBack;
+use crate::strided::StridedWanted;
 use crate::topic_state::TopicState;
 use memory::Target;
 use std::fmt;
@@ -387,6 +389,36 @@ impl TopicHandle {
         let read = self
             .driver
             .begin_read_data(&self.state, wanted.to_vec(), into);
+        self.verified(read)
+    }
+
+    /// [`TopicHandle::begin_read_data`] of pieces at distances that repeat: a request for rows of
+    /// a box is as short as one for one row. (A server that does not know that is asked for each;
+    /// where such a one takes the place of another during the call, it refuses the selection.)
+    pub fn begin_read_strided(
+        &self,
+        wanted: &[StridedWanted],
+        into: Vec<Target>,
+    ) -> Pending<Vec<Target>> {
+        let selected = wanted.iter().try_fold(0u64, |sum, one| {
+            let bytes = one.bytes()?;
+            Ok(sum.saturating_add(bytes))
+        });
+        let selected = match selected {
+            Ok(selected) => selected,
+            Err(error) => return Pending::failed(error),
+        };
+        let space: u64 = into.iter().map(|target| target.len() as u64).sum();
+        if space != selected {
+            return Pending::failed(ClientError::Invalid(format!(
+                "{selected} bytes are selected, and there is memory for {space}"
+            )));
+        }
+        let read = self.driver.begin_read_strided(&self.state, wanted, into);
+        self.verified(read)
+    }
+
+    fn verified(&self, read: Pending<ReadBack>) -> Pending<Vec<Target>> {
         let name = self.state.name.clone();
         read.then(move |mut read| {
             read.verify().map_err(|wrong| ClientError::Damaged {

@@ -118,6 +118,7 @@ planted! {
     attributes_that_are_dropped_with_their_step: Planted::Broker(Node::DiscardAttributes) => "its attributes are of another step";
     a_cursor_that_moves_at_the_first_release: Planted::Broker(Node::CursorAtFirstRelease) => "";
     a_last_row_of_another_place: Planted::Step(step::Fault::LastRow) => "was written";
+    a_last_piece_of_another_place: Planted::Broker(Node::LastPiece) => "was written";
     a_range_that_is_copied_with_its_holes: Planted::Step(step::Fault::NoMask) => "was written";
     a_block_that_counts_because_it_came_last: Planted::Step(step::Fault::WinnerByArrival) => "was written";
 }

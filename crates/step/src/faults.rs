@@ -7,6 +7,8 @@ pub enum Fault {
     LastRow,
     /// Copy a covering range as if all of it had been asked for.
     NoMask,
+    /// Ask for rows that are a byte too near to each other.
+    ShortStride,
     /// Of blocks that overlap, let the one count that was found last.
     WinnerByArrival,
     /// Wait for readers of a stream that keeps its steps, too.

@@ -11,4 +11,5 @@ mod tests;
 
 pub use error::GatherError;
 pub use layout::{Block, Layout};
+pub(crate) use plan::push;
 pub use plan::{Coverage, Destination, PIECES_MAX, PartRead, Plan};

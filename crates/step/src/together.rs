@@ -1,7 +1,7 @@
 //! What several plans read, as one request: each part is asked for once.
 
-use crate::gather::{Destination, Plan};
-use client::DataWanted;
+use crate::gather::{Destination, Plan, push};
+use client::StridedWanted;
 use wire::step::PartPlace;
 
 /// Reads shorter than this come with others into one piece of memory, from which they are copied:
@@ -16,7 +16,7 @@ const SHARED_BYTES_MAX: u64 = 16 << 20;
 /// Reads of several plans in the order in which their bytes come: part by part, and within a part
 /// by where they begin, so that the server looks up each part, and checks each of its blocks, once.
 pub(crate) struct Together {
-    pub wanted: Vec<DataWanted>,
+    pub wanted: Vec<StridedWanted>,
     /// Which plan, and which of its reads.
     order: Vec<(usize, usize)>,
 }
@@ -49,13 +49,13 @@ impl Together {
             let read = &plans[*plan].reads()[*read];
             (read.rank, read.segments.first().map(|first| first.offset))
         });
-        let mut wanted: Vec<DataWanted> = Vec::new();
+        let mut wanted: Vec<StridedWanted> = Vec::new();
         let mut rank_before = None;
         for (plan, read) in &order {
             let read = &plans[*plan].reads()[*read];
             if rank_before.replace(read.rank) != Some(read.rank) {
                 let part = &parts[read.rank as usize];
-                wanted.push(DataWanted {
+                wanted.push(StridedWanted {
                     partition: part.partition,
                     incarnation: part.incarnation,
                     offset: part.offset,
@@ -64,12 +64,7 @@ impl Together {
             }
             let segments = &mut wanted.last_mut().expect("pushed above").segments;
             for segment in &read.segments {
-                match segments.last_mut() {
-                    Some(last) if last.offset + last.bytes == segment.offset => {
-                        last.bytes += segment.bytes;
-                    }
-                    _ => segments.push(*segment),
-                }
+                push(segments, segment.clone());
             }
         }
         Self { wanted, order }

@@ -9,7 +9,7 @@ use crate::selection::Selection;
 use crate::together::{Comes, Piece, Together};
 use crate::turn::Turn;
 use bytes::Bytes;
-use client::{ClientError, DataWanted, Position, Target, TopicHandle};
+use client::{ClientError, Position, StridedWanted, Target, TopicHandle};
 use memory::{Buffer, Pool, Split};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -421,14 +421,14 @@ impl StepView {
 
     fn read_data(
         &self,
-        wanted: &[DataWanted],
+        wanted: &[StridedWanted],
         into: Vec<Target>,
         timeout: Option<Duration>,
     ) -> Result<Vec<Target>, StepError> {
         if wanted.is_empty() {
             return Ok(into);
         }
-        let mut reading = self.topic.begin_read_data(wanted, into);
+        let mut reading = self.topic.begin_read_strided(wanted, into);
         let read = reading.wait_for(timeout).unwrap_or_else(|| {
             reading.cancel();
             Err(ClientError::Timeout {

@@ -5,7 +5,7 @@ use crate::codec::{Appended, Codec, DecodeError, Reader, Write, record};
 use crate::error::ErrorReply;
 use crate::id::*;
 use crate::record::{Gap, Position};
-use crate::view::Segment;
+use crate::view::{Segment, StridedSegment};
 use bytes::Bytes;
 
 mod sharing;
@@ -17,6 +17,11 @@ pub use steps::*;
 /// The version of the protocol that this code speaks. Batches travel in it, so that it goes up
 /// with [`crate::batch::FORMAT_VERSION`].
 pub const PROTOCOL_VERSION: u16 = 2;
+
+/// A bit of the features of `Hello` and `Welcome`: `ReadData` may have strided selections.
+pub const FEATURE_STRIDES: u64 = 1 << 0;
+/// The features that this code knows.
+pub const FEATURES: u64 = FEATURE_STRIDES;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -564,6 +569,19 @@ record! {
         /// Where to; its length is that of all selections together. The parts
         /// of a list of regions are filled in order.
         pub into: Vec<Region>,
+        /// What is wanted of events whose list of segments is empty, in the order of the events;
+        /// for servers with the feature *strides*.
+        pub strided: Appended<Vec<StridedSelection>>,
+    }
+}
+
+record! {
+    /// The wanted part of one event's data, by pieces at distances that repeat.
+    pub struct StridedSelection {
+        /// Which one of the events.
+        pub event: u32,
+        /// Which bytes of its data, in the order wanted.
+        pub segments: Vec<StridedSegment>,
     }
 }
 

@@ -4,7 +4,7 @@
 //! of segments; each step counts within the view before it, and a step that
 //! leaves its bounds is an error. A view flattens into absolute segments.
 
-use crate::codec::{Codec, DecodeError, Reader};
+use crate::codec::{Codec, DecodeError, Reader, record};
 use std::fmt;
 
 /// A piece of an event's data.
@@ -29,8 +29,90 @@ impl Codec for Segment {
     }
 }
 
-/// A view with more segments than this is refused: it is a copy by list.
+record! {
+    /// Pieces of one length of an event's data, at distances that repeat: the rows of a box, say.
+    pub struct StridedSegment {
+        /// Where the first piece begins, in bytes.
+        pub offset: u64,
+        /// How long each piece is.
+        pub bytes: u64,
+        /// How often it is repeated, the outermost repeat first; the last one turns fastest.
+        pub repeats: Vec<Repeat>,
+    }
+}
+
+record! {
+    /// A dimension along which a piece is repeated.
+    pub struct Repeat {
+        /// How many there are along it.
+        pub count: u64,
+        /// Bytes from the beginning of one to that of the next.
+        pub stride: u64,
+    }
+}
+
+/// A view with more segments than this is refused: it is a copy by list. So is a selection of more
+/// pieces.
 pub const SEGMENTS_MAX: usize = 1 << 20;
+/// A strided segment with more repeats than this is refused: arrays have fewer dimensions.
+pub const REPEATS_MAX: usize = 32;
+
+impl From<Segment> for StridedSegment {
+    fn from(segment: Segment) -> Self {
+        Self {
+            offset: segment.offset,
+            bytes: segment.bytes,
+            repeats: Vec::new(),
+        }
+    }
+}
+
+impl StridedSegment {
+    /// The piece that comes first.
+    pub fn first(&self) -> Segment {
+        Segment {
+            offset: self.offset,
+            bytes: self.bytes,
+        }
+    }
+
+    /// How many pieces it has; `None` if that is no number of 64 bits.
+    pub fn piece_count(&self) -> Option<u64> {
+        let mut repeats = self.repeats.iter();
+        repeats.try_fold(1u64, |count, repeat| count.checked_mul(repeat.count))
+    }
+
+    /// Bytes of all of its pieces.
+    pub fn total_bytes(&self) -> Option<u64> {
+        self.piece_count()?.checked_mul(self.bytes)
+    }
+
+    /// Where the piece that reaches farthest ends. Of one without pieces: as if it had one.
+    pub fn end(&self) -> Option<u64> {
+        let end = self.offset.checked_add(self.bytes)?;
+        self.repeats.iter().try_fold(end, |end, repeat| {
+            let reach = repeat.count.saturating_sub(1).checked_mul(repeat.stride)?;
+            end.checked_add(reach)
+        })
+    }
+
+    /// A piece by its number, which is less than their count. [`Self::end`] exists.
+    pub fn piece(&self, number: u64) -> Segment {
+        let mut segment = self.first();
+        let mut rest = number;
+        for repeat in self.repeats.iter().rev() {
+            segment.offset += rest % repeat.count * repeat.stride;
+            rest /= repeat.count;
+        }
+        segment
+    }
+
+    /// All pieces in order. [`Self::end`] exists.
+    pub fn pieces(&self) -> impl Iterator<Item = Segment> {
+        let count = self.piece_count().unwrap_or(0);
+        (0..count).map(|number| self.piece(number))
+    }
+}
 
 /// A step that leaves the bounds of the view it was asked of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -301,6 +383,48 @@ mod tests {
             },
         ];
         assert_eq!(text(&strided.unstructured(&list).unwrap()), "uvabf");
+    }
+
+    #[test]
+    fn the_last_repeat_turns_fastest() {
+        let repeat = |count, stride| Repeat { count, stride };
+        let rows = StridedSegment {
+            offset: 1,
+            bytes: 2,
+            repeats: vec![repeat(2, 26), repeat(3, 5)],
+        };
+        let pieces: Vec<Segment> = rows.pieces().collect();
+        assert_eq!(
+            text(&whole().unstructured(&pieces).unwrap()),
+            "bcghlmBCGHLM"
+        );
+        assert_eq!(
+            (rows.piece_count(), rows.total_bytes()),
+            (Some(6), Some(12))
+        );
+        assert_eq!(rows.end(), Some(1 + 26 + 2 * 5 + 2));
+        let one = StridedSegment::from(rows.first());
+        assert!(one.pieces().eq([rows.first()]));
+        let none = StridedSegment {
+            repeats: vec![repeat(7, 1), repeat(0, 1)],
+            ..rows.clone()
+        };
+        assert_eq!((none.piece_count(), none.pieces().count()), (Some(0), 0));
+        for repeats in [
+            vec![repeat(1 << 32, 0), repeat(1 << 32, 0)],
+            vec![repeat(u64::MAX, 0)],
+        ] {
+            let many = StridedSegment {
+                repeats,
+                ..rows.clone()
+            };
+            assert_eq!(many.total_bytes(), None);
+        }
+        let far = StridedSegment {
+            repeats: vec![repeat(3, u64::MAX / 2)],
+            ..rows
+        };
+        assert_eq!(far.end(), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use wire::codec::Appended;
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, HEARTBEAT_ANSWER};
 use wire::message::*;
 use wire::record::{ConsumerKind, Gap, GapReason, Position};
-use wire::view::Segment;
+use wire::view::{Repeat, Segment, StridedSegment};
 use wire::*;
 
 fn path() -> PathBuf {
@@ -286,10 +286,33 @@ fn messages(examples: &mut Examples) {
         offset: 1 << 33,
         bytes: 1,
     });
-    examples.message(ReadData {
-        events: vec![wanted],
+    let rows = StridedSegment {
+        offset: 4096,
+        bytes: 100,
+        repeats: vec![
+            Repeat {
+                count: 3,
+                stride: 1 << 20,
+            },
+            Repeat {
+                count: 10,
+                stride: 4000,
+            },
+        ],
+    };
+    let strided = StridedSelection {
+        event: 1,
+        segments: vec![rows.clone()],
+    };
+    examples.message(rows.repeats[1].clone());
+    examples.message(rows);
+    examples.message(strided.clone());
+    let read = |strided| ReadData {
+        events: vec![wanted.clone()],
         into: vec![region()],
-    });
+        strided: Appended(strided),
+    };
+    examples.appended(("strided", 4), read(Vec::new()), read(vec![strided]));
     examples.message(DataRead {
         checksums: vec![0xdead_beef],
     });

@@ -1,13 +1,15 @@
 //! What producers may rely on, besides the promises.
 
 use super::harness::*;
+use crate::faults::Fault;
 use crate::node::LinkId;
 use bytes::Bytes;
 use log::testing::{EventSpec, make_batch};
 use std::time::Duration;
+use wire::codec::Appended;
 use wire::frame::{BULK_CHUNK_BYTES, FrameKind};
 use wire::message::*;
-use wire::view::Segment;
+use wire::view::{REPEATS_MAX, Repeat, SEGMENTS_MAX, Segment, StridedSegment};
 use wire::*;
 
 pub fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
@@ -90,6 +92,16 @@ fn read_data(
     events: Vec<DataWanted>,
     bytes: u64,
 ) -> Result<(Vec<u8>, Vec<u32>), ErrorReply> {
+    read_strided(world, link, topic, (events, Vec::new()), bytes)
+}
+
+fn read_strided(
+    world: &mut World,
+    link: LinkId,
+    topic: TopicId,
+    (events, strided): (Vec<DataWanted>, Vec<StridedSelection>),
+    bytes: u64,
+) -> Result<(Vec<u8>, Vec<u32>), ErrorReply> {
     // Two regions, so that the boundary falls somewhere.
     let first = bytes / 3;
     let mut into = Vec::new();
@@ -105,7 +117,11 @@ fn read_data(
             rails: 0,
         });
     }
-    let read = ReadData { events, into };
+    let read = ReadData {
+        events,
+        into,
+        strided: Appended(strided),
+    };
     let id = world.request(link, Method::ReadData, topic, &read, &[]);
     let answer = world.answer(link, id).expect("answered")?;
     let read = DataRead::from_bytes("data read", &answer.head).unwrap();
@@ -233,6 +249,185 @@ fn selections_are_gathered_in_the_order_asked_for() {
     };
     let error = read_data(&mut world, link, topic, vec![beyond], 2).unwrap_err();
     assert_eq!(error.code, ErrorCode::OffsetOutOfRange);
+}
+
+/// What strided segments select, piece by piece.
+fn pieces_of(data: &[u8], segments: &[StridedSegment]) -> Vec<u8> {
+    let pieces = segments.iter().flat_map(StridedSegment::pieces);
+    let bytes = |piece: Segment| &data[piece.offset as usize..][..piece.bytes as usize];
+    pieces.flat_map(bytes).copied().collect()
+}
+
+/// Whether strided selections of two events, with a list between them, are what their pieces are.
+fn strided_is_right(ground: &mut Ground, kind: &str) -> bool {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.create(link, "t", "{}", &[kind]).unwrap().topic;
+    let data = pattern(2 * BULK_CHUNK_BYTES, 3);
+    let region = expose(&mut world, link, "r", data.clone());
+    let inline = pattern(300, 4);
+    let events = [
+        external("e", &data),
+        EventSpec {
+            metadata: b"i".to_vec(),
+            data: inline.clone(),
+            external: false,
+        },
+    ];
+    let id = produce_external(&mut world, link, topic, 0, &events, vec![region]);
+    world.answered::<Produced>(link, id).unwrap();
+    let rows = |offset, bytes, repeats: &[(u64, u64)]| StridedSegment {
+        offset,
+        bytes,
+        repeats: repeats
+            .iter()
+            .map(|(count, stride)| Repeat {
+                count: *count,
+                stride: *stride,
+            })
+            .collect(),
+    };
+    let wanted = |offset, segments: Vec<Segment>| DataWanted {
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        offset: Offset(offset),
+        segments,
+    };
+    [
+        vec![rows(7, 700, &[(500, 1500)])],
+        // More pieces than a chunk has; rows longer than one.
+        vec![rows(3, 1, &[(40, 25_000), (9, 40), (100, 4)])],
+        vec![rows(1, 300_000, &[(3, 350_000)]), rows(5, 9, &[])],
+        // One that is nowhere, rows that overlap, and one row again and again.
+        vec![
+            rows(1, 9, &[(3, 7), (0, 1)]),
+            rows(100, 0, &[(9, 9)]),
+            rows(2, 40_000, &[(9, 30_000)]),
+        ],
+        vec![rows(11, 3, &[(1, 1 << 60), (20_000, 0)])],
+    ]
+    .into_iter()
+    .all(|segments| {
+        let (first, second) = (pieces_of(&data, &segments), &inline[100..150]);
+        let last = pieces_of(&inline, &[rows(0, 2, &[(10, 30)])]);
+        let all = [first.clone(), second.to_vec(), last.clone()].concat();
+        let list = vec![Segment {
+            offset: 100,
+            bytes: 50,
+        }];
+        let events = vec![wanted(0, vec![]), wanted(1, list), wanted(1, vec![])];
+        let strided = |event, segments| StridedSelection { event, segments };
+        let strided = vec![
+            strided(2, vec![rows(0, 2, &[(10, 30)])]),
+            strided(0, segments),
+        ];
+        let bytes = all.len() as u64;
+        let (read, checksums) =
+            read_strided(&mut world, link, topic, (events, strided), bytes).unwrap();
+        let sums = [&first, second, &last].map(wire::checksum::crc32c);
+        read == all && checksums == sums
+    })
+}
+
+#[test]
+fn strided_selections_are_their_pieces() {
+    for kind in ["disk", "memory"] {
+        assert!(strided_is_right(&mut Ground::new(), kind), "{kind}");
+        let mut ground = Ground::new();
+        ground.fault = Some(Fault::LastPiece);
+        assert!(!strided_is_right(&mut ground, kind), "a fault is noticed");
+    }
+}
+
+#[test]
+fn strided_selections_that_cannot_be_are_refused() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let data = pattern(9000, 3);
+    let region = expose(&mut world, link, "r", data.clone());
+    let id = produce_external(
+        &mut world,
+        link,
+        topic,
+        0,
+        &[external("e", &data)],
+        vec![region],
+    );
+    world.answered::<Produced>(link, id).unwrap();
+    let wanted = |segments| DataWanted {
+        partition: PartitionIndex(0),
+        incarnation: Incarnation(1),
+        offset: Offset(0),
+        segments,
+    };
+    let repeat = |count, stride| Repeat { count, stride };
+    let rows = |repeats| StridedSegment {
+        offset: 8,
+        bytes: 10,
+        repeats,
+    };
+    let of = |event, repeats| StridedSelection {
+        event,
+        segments: vec![rows(repeats)],
+    };
+    let none = || vec![wanted(Vec::new())];
+    let listed = vec![wanted(vec![Segment {
+        offset: 0,
+        bytes: 4,
+    }])];
+    for (events, strided, bytes, words) in [
+        (
+            none(),
+            vec![of(0, vec![repeat(3, 4492)])],
+            30,
+            "leaves its 9000",
+        ),
+        (
+            none(),
+            vec![of(0, vec![repeat(3, u64::MAX)])],
+            30,
+            "leaves its 9000",
+        ),
+        (
+            none(),
+            vec![of(0, vec![repeat(u64::MAX, 0); 2])],
+            30,
+            "leaves its",
+        ),
+        (
+            none(),
+            vec![of(0, vec![repeat(3, 100)])],
+            31,
+            "3 segments of 30 bytes",
+        ),
+        (none(), vec![of(1, vec![])], 10, "or there is none"),
+        (
+            none(),
+            vec![of(0, vec![]), of(0, vec![])],
+            20,
+            "two selections",
+        ),
+        (listed, vec![of(0, vec![])], 14, "two selections"),
+        (
+            none(),
+            vec![of(0, vec![repeat(1, 0); REPEATS_MAX + 1])],
+            10,
+            "33 repeats; 32",
+        ),
+        (
+            none(),
+            vec![of(0, vec![repeat(SEGMENTS_MAX as u64 + 1, 0)])],
+            10 * (SEGMENTS_MAX as u64 + 1),
+            "1048577 segments",
+        ),
+    ] {
+        let error = read_strided(&mut world, link, topic, (events, strided), bytes).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidSelection);
+        assert!(error.message.contains(words), "{error}");
+    }
+    assert_eq!(world.node.status()["data_budget"]["held_bytes"], 0);
 }
 
 /// Batches that come behind one whose data is on its way wait for it, and
@@ -436,6 +631,7 @@ fn data_under_way_is_bounded_and_nobody_waits_for_who_has_stopped() {
             rails: 0,
         };
         let read = ReadData {
+            strided: Appended::default(),
             events: vec![wanted],
             into: vec![region],
         };

@@ -5,6 +5,7 @@ use crate::Limits;
 use crate::node::Input;
 use net::Peer;
 use std::time::Duration;
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::*;
 use wire::*;
@@ -88,7 +89,7 @@ fn a_foreign_server_names_itself_and_the_one_expected() {
             "speaks protocol 1 to 1, this server 2; the client is older: update it to Thalweg",
         ),
         (0, 0, 0, "the client is older"),
-        (own, own, 1, "required features"),
+        (own, own, 1 << 63, "required features"),
     ] {
         let hello = Hello {
             version_min: least,
@@ -253,6 +254,7 @@ fn while_partitions_close_readers_are_told_to_come_again() {
     let wanted = ReadData {
         events: Vec::new(),
         into: Vec::new(),
+        strided: Appended::default(),
     };
     let read = world.request(link, Method::ReadData, topic, &wanted, &[]);
     for id in [subscribed, fetched, read] {

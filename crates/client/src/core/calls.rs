@@ -132,6 +132,7 @@ impl Calls {
                 call.lent.push(link.lend(target));
             }
             call.lent.encode(body.to_mut());
+            body.to_mut().extend_from_slice(&call.request.behind);
         }
         let id = wire.request(
             Route::Call,

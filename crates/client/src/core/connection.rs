@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
-use wire::message::{Hello, PROTOCOL_VERSION, Role, Welcome};
+use wire::message::{FEATURES, Hello, PROTOCOL_VERSION, Role, Welcome};
 use wire::{DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// How long one address may take to answer before the next one is tried.
@@ -203,7 +203,7 @@ impl Connection {
             version_min: PROTOCOL_VERSION,
             version_max: PROTOCOL_VERSION,
             features_required: 0,
-            features_optional: 0,
+            features_optional: FEATURES,
             namespace: self.namespace.clone(),
             mechanism: mechanism.to_owned(),
             proof: self.token.clone(),
@@ -284,7 +284,8 @@ impl Connection {
         self.failure = None;
         self.failures = 0;
         self.candidates.clear();
-        context.mailbox.liveness.connected(&address);
+        let liveness = &context.mailbox.liveness;
+        liveness.connected(&address, welcome.features & FEATURES);
         context.mailbox.liveness.heard(context.now);
         Counters::add(&context.mailbox.counters.connections);
         context.session = Some(WireSession::new(context.now, welcome));

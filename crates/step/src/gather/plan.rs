@@ -9,7 +9,7 @@ use crate::selection::Selection;
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use wire::step::{Blocks, PartPlace, ShapeKind, TableEntry};
-use wire::view::{SEGMENTS_MAX, Segment};
+use wire::view::{Repeat, SEGMENTS_MAX, StridedSegment};
 
 /// A plan with more pieces than this reads more of what lies between them.
 pub const PIECES_MAX: usize = SEGMENTS_MAX;
@@ -36,7 +36,7 @@ pub struct PartRead {
     /// Whose part: an index into the table's parts.
     pub rank: u32,
     /// Which bytes of its data. None of them is empty.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<StridedSegment>,
     /// How many that are.
     pub bytes: u64,
     /// Where they go.
@@ -480,28 +480,28 @@ impl Hit {
         outer.fold(1, |pieces, side| pieces.saturating_mul(side.count))
     }
 
-    /// Calls `read` with where each of its pieces begins.
-    fn each_piece(&self, mut read: impl FnMut(u64)) {
-        let sides = &self.sides[..self.outer];
-        let mut index = vec![0; sides.len()];
-        let mut at = self.from;
-        loop {
-            read(at);
-            let mut side = sides.len();
-            loop {
-                let Some(outer) = side.checked_sub(1) else {
-                    return;
-                };
-                side = outer;
-                index[side] += 1;
-                at += sides[side].from;
-                if index[side] < sides[side].count {
-                    break;
+    /// Its pieces, in the order in which they are read.
+    fn segment(&self) -> StridedSegment {
+        let mut segment = StridedSegment {
+            offset: self.from,
+            bytes: self.piece,
+            repeats: Vec::with_capacity(self.outer),
+        };
+        let short = u64::from(planted(Fault::ShortStride));
+        // From the inside: sides that follow each other as their elements do are one.
+        for side in self.sides[..self.outer].iter().rev() {
+            match segment.repeats.last_mut() {
+                Some(inner) if inner.stride.checked_mul(inner.count) == Some(side.from) => {
+                    inner.count *= side.count;
                 }
-                at -= sides[side].from * sides[side].count;
-                index[side] = 0;
+                _ => segment.repeats.push(Repeat {
+                    count: side.count,
+                    stride: side.from - short,
+                }),
             }
         }
+        segment.repeats.reverse();
+        segment
     }
 
     /// How it is copied from where its pieces lie one behind the other.
@@ -555,14 +555,24 @@ impl Plan {
                     copy: hit.copy(self.item_bytes),
                 });
             }
-            hit.each_piece(|offset| {
-                let bytes = hit.piece;
-                read.bytes = read.bytes.saturating_add(bytes);
-                match read.segments.last_mut() {
-                    Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
-                    _ => read.segments.push(Segment { offset, bytes }),
-                }
-            });
+            let segment = hit.segment();
+            let bytes = segment.total_bytes().unwrap_or(u64::MAX);
+            read.bytes = read.bytes.saturating_add(bytes);
+            push(&mut read.segments, segment);
         }
+    }
+}
+
+/// Adds a segment behind others; one that touches the one before it makes it longer.
+pub(crate) fn push(segments: &mut Vec<StridedSegment>, segment: StridedSegment) {
+    match segments.last_mut() {
+        Some(last)
+            if last.repeats.is_empty()
+                && segment.repeats.is_empty()
+                && last.offset + last.bytes == segment.offset =>
+        {
+            last.bytes += segment.bytes;
+        }
+        _ => segments.push(segment),
     }
 }

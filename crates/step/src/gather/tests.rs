@@ -10,7 +10,7 @@ use bytes::Bytes;
 use wire::step::{
     Blocks, Part, PartPlace, RecordKind, STEP_VERSION, ShapeKind, StepTable, TableEntry, merge,
 };
-use wire::view::Segment;
+use wire::view::{Repeat, Segment, StridedSegment};
 use wire::{Codec, Incarnation, Offset, PartitionIndex, Rank, Run, Step};
 
 /// SplitMix64.
@@ -331,16 +331,16 @@ impl Case {
             for Segment {
                 offset,
                 bytes: count,
-            } in &read.segments
+            } in read.segments.iter().flat_map(StridedSegment::pieces)
             {
-                assert!(*count > 0, "no segment is empty");
-                bytes.extend_from_slice(&part[*offset as usize..(offset + count) as usize]);
+                assert!(count > 0, "no segment is empty");
+                bytes.extend_from_slice(&part[offset as usize..(offset + count) as usize]);
             }
             assert_eq!(bytes.len() as u64, read.bytes);
             for pair in read.segments.windows(2) {
-                assert_ne!(
-                    pair[0].offset + pair[0].bytes,
-                    pair[1].offset,
+                let is_one = pair.iter().all(|segment| segment.repeats.is_empty());
+                assert!(
+                    !is_one || pair[0].end() != Some(pair[1].offset),
                     "rows are joined"
                 );
             }
@@ -471,7 +471,12 @@ fn each_element_is_the_models() {
 
 #[test]
 fn the_model_notices_planted_faults() {
-    for fault in [Fault::LastRow, Fault::NoMask, Fault::WinnerByArrival] {
+    for fault in [
+        Fault::LastRow,
+        Fault::NoMask,
+        Fault::ShortStride,
+        Fault::WinnerByArrival,
+    ] {
         plant(Some(fault));
         let found = against_the_model(300);
         plant(None);
@@ -518,7 +523,7 @@ fn table_of(shape: &[u64], places: &[(&[u64], &[u64])]) -> (TableEntry, Blocks, 
 
 fn segments(plan: &Plan) -> Vec<Vec<(u64, u64)>> {
     let of = |read: &PartRead| {
-        let each = read.segments.iter();
+        let each = read.segments.iter().flat_map(StridedSegment::pieces);
         each.map(|segment| (segment.offset, segment.bytes))
             .collect()
     };
@@ -561,7 +566,7 @@ fn short_pieces_are_read_with_what_is_between_them() {
         let plan = layout
             .plan(&Selection::of_box(&[0, 3], &[50, columns]))
             .unwrap();
-        plan.reads()[0].segments.len()
+        segments(&plan)[0].len()
     };
     // 240 bytes of 800 are more than a quarter, 160 are not; 256 bytes are long enough.
     assert_eq!(pieces(30), 1);
@@ -569,6 +574,25 @@ fn short_pieces_are_read_with_what_is_between_them() {
     assert_eq!(pieces(32), 50);
     let plan = layout.plan(&Selection::of_box(&[0, 3], &[50, 30])).unwrap();
     assert_eq!(segments(&plan), [[(64 + 24, 49 * 800 + 240)]]);
+}
+
+#[test]
+fn rows_of_a_box_are_one_segment_whose_repeats_are_its_dimensions() {
+    let layout = layout_of(&[30, 40, 50], &[(&[0, 0, 0], &[30, 40, 50])]);
+    let of = |start: &[u64], count: &[u64]| {
+        let plan = layout.plan(&Selection::of_box(start, count)).unwrap();
+        assert_eq!(plan.reads()[0].segments.len(), 1);
+        plan.reads()[0].segments[0].clone()
+    };
+    let rows = of(&[1, 2, 3], &[20, 30, 40]);
+    let repeat = |count, stride| Repeat { count, stride };
+    let sides = [repeat(20, 40 * 50 * 8), repeat(30, 50 * 8)];
+    assert_eq!((rows.offset, rows.bytes), (64 + 8 * (2103), 320));
+    assert_eq!(rows.repeats, sides);
+    // Rows of all planes are as far from one plane to the next as within one.
+    assert_eq!(of(&[0, 0, 3], &[30, 40, 40]).repeats, [repeat(1200, 400)]);
+    assert_eq!(of(&[0, 4, 0], &[30, 30, 50]).repeats, [repeat(30, 16_000)]);
+    assert_eq!(of(&[3, 0, 0], &[9, 40, 50]).repeats, []);
 }
 
 #[test]
