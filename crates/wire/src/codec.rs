@@ -189,6 +189,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes behind their length, a `u32`.
+    #[inline]
     pub fn sized(&mut self) -> Result<&'a [u8], DecodeError> {
         let count = self.u32()?;
         self.bytes(count as usize)
@@ -206,6 +207,7 @@ impl<'a> Reader<'a> {
 
     /// A count of items that take at least `item_bytes` each, so that space
     /// for them may be allocated.
+    #[inline]
     pub fn count(&mut self, item_bytes: usize) -> Result<usize, DecodeError> {
         let offset = self.position;
         let count = self.u32()? as usize;

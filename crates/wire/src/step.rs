@@ -8,7 +8,10 @@
 use crate::codec::{Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+
+mod merge;
+
+pub use merge::{CheckedPart, MergeError, merge, merge_checked};
 
 /// The version of parts and tables that this code reads and writes.
 pub const STEP_VERSION: u16 = 1;
@@ -253,10 +256,6 @@ record! {
         pub columns: Bytes,
     }
 }
-
-/// Why parts make no step: a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergeError(pub String);
 
 impl Part {
     /// Reads a part and checks that its columns are as long as they have to be, and its blocks
@@ -513,175 +512,5 @@ impl StepTable {
             }
         }
         Ok(blocks)
-    }
-}
-
-/// The variables of a step's parts as one table: entries and columns. Parts are in the order of
-/// their ranks.
-///
-/// # Errors
-/// Parts that do not agree on what a variable is: a sentence that names it and the ranks.
-pub fn merge(parts: &[Part]) -> Result<(Vec<TableEntry>, Bytes), MergeError> {
-    let mut order: Vec<Whole> = Vec::new();
-    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
-    for part in parts {
-        for variable in &part.variables {
-            match known.get(variable.name.as_str()) {
-                Some(index) => {
-                    let whole = &mut order[*index];
-                    agree(&whole.variable, whole.first, variable, part.rank)?;
-                    whole.append(variable, part.rank);
-                }
-                None => {
-                    known.insert(&variable.name, order.len());
-                    let mut whole = Whole {
-                        first: part.rank,
-                        variable: Variable {
-                            name: variable.name.clone(),
-                            kind: variable.kind,
-                            dtype: variable.dtype.clone(),
-                            item_bytes: variable.item_bytes,
-                            joined: variable.joined,
-                            shape: variable.shape.clone(),
-                            blocks: Blocks::none(),
-                        },
-                        mins: Some(Vec::new()),
-                        maxs: Some(Vec::new()),
-                    };
-                    whole.append(variable, part.rank);
-                    order.push(whole);
-                }
-            }
-        }
-    }
-    let mut entries = Vec::with_capacity(order.len());
-    let mut columns = Vec::new();
-    for whole in order {
-        let whole = whole.finish();
-        let at = columns.len();
-        whole.blocks.encode(&mut columns);
-        let length = |bytes: usize| {
-            let reason = || MergeError("the table of the step has 4 GiB or more".to_owned());
-            u32::try_from(bytes).map_err(|_| reason())
-        };
-        let block_count = whole.block_count();
-        entries.push(TableEntry {
-            shape: match whole.kind {
-                ShapeKind::LocalValue => vec![block_count as u64],
-                _ => whole.shape,
-            },
-            name: whole.name,
-            kind: whole.kind,
-            dtype: whole.dtype,
-            item_bytes: whole.item_bytes,
-            joined: whole.joined,
-            block_count: length(block_count)?,
-            at: length(at)?,
-            bytes: length(columns.len() - at)?,
-        });
-    }
-    Ok((entries, columns.into()))
-}
-
-/// Refuses another opinion of what a variable is.
-fn agree(whole: &Variable, first: Rank, other: &Variable, rank: Rank) -> Result<(), MergeError> {
-    let name = &other.name;
-    let differ = |what: &str, a: String, b: String| {
-        Err(MergeError(format!(
-            "variable {name:?} has {what} {a} on rank {first} and {b} on rank {rank}"
-        )))
-    };
-    if whole.dtype != other.dtype {
-        return differ("type", whole.dtype.clone(), other.dtype.clone());
-    }
-    if whole.item_bytes != other.item_bytes {
-        let (a, b) = (whole.item_bytes, other.item_bytes);
-        return differ("elements of bytes", a.to_string(), b.to_string());
-    }
-    if whole.kind != other.kind {
-        let [a, b] = [whole.kind, other.kind].map(|kind| format!("{kind:?}"));
-        return differ("kind", a, b);
-    }
-    let mut shapes = [whole.shape.clone(), other.shape.clone()];
-    if whole.kind == ShapeKind::Joined {
-        if whole.joined != other.joined {
-            let (a, b) = (whole.joined, other.joined);
-            return differ("joined dimension", a.to_string(), b.to_string());
-        }
-        for shape in &mut shapes {
-            if let Some(length) = shape.get_mut(whole.joined as usize) {
-                *length = 0;
-            }
-        }
-    }
-    let dimensions = (whole.dimensions(), other.dimensions());
-    let is_local = whole.kind == ShapeKind::LocalArray;
-    if is_local
-        && whole.block_count() > 0
-        && other.block_count() > 0
-        && dimensions.0 != dimensions.1
-    {
-        return differ(
-            "dimensions",
-            dimensions.0.to_string(),
-            dimensions.1.to_string(),
-        );
-    }
-    if !is_local && shapes[0] != shapes[1] {
-        let [a, b] = shapes.map(|shape| format!("{shape:?}"));
-        return differ("shape", a, b);
-    }
-    Ok(())
-}
-
-/// A variable of all parts, as it grows.
-struct Whole {
-    /// The first rank that has it.
-    first: Rank,
-    variable: Variable,
-    /// None once they are not known of a block.
-    mins: Option<Vec<u8>>,
-    maxs: Option<Vec<u8>>,
-}
-
-impl Whole {
-    /// Takes over the blocks of a rank's part.
-    fn append(&mut self, other: &Variable, rank: Rank) {
-        let count = other.block_count();
-        let (own, blocks) = (&mut self.variable.blocks, &other.blocks);
-        own.ranks.extend(std::iter::repeat_n(rank.0, count));
-        own.starts.extend_from_slice(&blocks.starts);
-        own.counts.extend_from_slice(&blocks.counts);
-        own.positions.extend_from_slice(&blocks.positions);
-        own.bytes.extend_from_slice(&blocks.bytes);
-        own.values.extend_from_slice(&blocks.values);
-        for (own, other) in [
-            (&mut self.mins, &blocks.mins),
-            (&mut self.maxs, &blocks.maxs),
-        ] {
-            match own {
-                Some(own) if count == 0 || !other.is_empty() => own.extend_from_slice(other),
-                _ => *own = None,
-            }
-        }
-    }
-
-    /// The variable of the step: joined blocks have got their places, and the whole its length.
-    fn finish(self) -> Variable {
-        let mut variable = self.variable;
-        variable.blocks.mins = self.mins.unwrap_or_default().into();
-        variable.blocks.maxs = self.maxs.unwrap_or_default().into();
-        if variable.kind != ShapeKind::Joined {
-            return variable;
-        }
-        let (dimensions, joined) = (variable.shape.len(), variable.joined as usize);
-        let mut at = 0u64;
-        for block in 0..variable.block_count() {
-            let index = block * dimensions + joined;
-            variable.blocks.starts[index] = at;
-            at = at.saturating_add(variable.blocks.counts[index]);
-        }
-        variable.shape[joined] = at;
-        variable
     }
 }

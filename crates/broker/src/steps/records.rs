@@ -15,7 +15,7 @@ use crate::partition::Partition;
 use crate::partition::incoming::ValidBatch;
 use crate::partition::store::Store;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use topic::Retention;
 use wire::batch::{BatchBuilder, EventParts, Origin};
@@ -76,8 +76,8 @@ pub(super) struct Done {
 pub(super) struct NewRecord {
     pub table: StepTable,
     pub done: Vec<Done>,
-    /// All attributes of its run, and of these the ones that are new.
-    pub attributes: (Vec<Attribute>, Vec<Attribute>),
+    /// Attributes of its run that are new.
+    pub changed: Vec<Attribute>,
     /// What the ranks want of their run, if no record says it yet.
     pub options: Option<RunOptions>,
     /// Ranks that have closed the run, and how many steps each has written.
@@ -296,12 +296,13 @@ impl Records {
         callers.collect()
     }
 
-    /// A new record. It is appended when [`Records::advance`] is called.
-    pub fn push(&mut self, record: NewRecord) {
+    /// A new record of a run with these attributes. It is appended when [`Records::advance`] is
+    /// called.
+    pub fn push(&mut self, record: NewRecord, all: &BTreeMap<String, Attribute>) {
         let NewRecord {
             mut table,
             done,
-            attributes: (all, changed),
+            changed,
             options,
             closed,
             waiters,
@@ -313,7 +314,7 @@ impl Records {
             table.reason.push('…');
         }
         let length = |attribute: &Attribute| attribute.name.len() + attribute.value.len() + 16;
-        let is_small = all.iter().map(length).sum::<usize>() <= FULL_BYTES;
+        let is_small = all.values().map(length).sum::<usize>() <= FULL_BYTES;
         let was_discarded = self
             .last()
             .is_some_and(|last| last.kind == RecordKind::Discarded);
@@ -323,7 +324,10 @@ impl Records {
             true => 0,
             false => self.since_full + 1,
         };
-        table.attributes = if table.is_full { all } else { changed };
+        table.attributes = match table.is_full {
+            true => all.values().cloned().collect(),
+            false => changed,
+        };
         let entry = Entry {
             offset: Offset(0),
             kind: table.kind,

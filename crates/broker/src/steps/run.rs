@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::message::{OpenRun as OpenRequest, WhenFull};
-use wire::step::{Attribute, Part, PartPlace};
+use wire::step::{Attribute, CheckedPart, PartPlace};
 use wire::{ProducerEpoch, Rank, Run, Step};
 
 /// How far a rank may be ahead of the last complete step before the run is taken for broken:
@@ -90,7 +90,7 @@ impl RunOptions {
 /// A part whose step is not complete.
 #[derive(Debug)]
 struct HeldPart {
-    part: Part,
+    part: CheckedPart,
     place: PartPlace,
     epoch: ProducerEpoch,
     bytes: u64,
@@ -107,7 +107,7 @@ struct OpenStep {
 /// A step of which all parts have come, and that is the next.
 pub(super) struct CompleteStep {
     pub step: Step,
-    pub parts: Vec<Part>,
+    pub parts: Vec<CheckedPart>,
     pub places: Vec<PartPlace>,
 }
 
@@ -216,12 +216,12 @@ impl OpenRun {
     /// It is so far ahead that the run is broken.
     pub fn part(
         &mut self,
-        part: Part,
+        part: CheckedPart,
         place: PartPlace,
         (epoch, bytes): (ProducerEpoch, u64),
         now: Duration,
     ) -> Result<(), String> {
-        let (step, rank) = (part.step, part.rank);
+        let (step, rank) = (part.head.step, part.head.rank);
         if step < self.next || rank.0 as usize >= self.ranks.len() {
             return Ok(());
         }
@@ -303,10 +303,10 @@ impl OpenRun {
     ///
     /// # Errors
     /// All together are too long.
-    pub fn learn(&mut self, parts: &[Part]) -> Result<Vec<Attribute>, String> {
+    pub fn learn(&mut self, parts: &[CheckedPart]) -> Result<Vec<Attribute>, String> {
         let mut changed: BTreeMap<&str, &Attribute> = BTreeMap::new();
         // Of several ranks the lowest one's counts.
-        for attribute in parts.iter().rev().flat_map(|part| &part.attributes) {
+        for attribute in parts.iter().rev().flat_map(|part| &part.head.attributes) {
             changed.insert(&attribute.name, attribute);
         }
         let changed: Vec<Attribute> = changed

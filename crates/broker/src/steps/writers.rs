@@ -19,7 +19,7 @@ use wire::message::{
     AdmitStep, AttendRun, AwaitStep, CloseRun, OpenRun as OpenRequest, RunEnded, RunOpened,
     StepAdmitted, WhenFull,
 };
-use wire::step::{Attribute, Part, PartPlace, RecordKind, STEP_VERSION, StepTable};
+use wire::step::{Attribute, CheckedPart, PartPlace, RecordKind, STEP_VERSION, StepTable};
 use wire::{
     ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank,
     Run, Step, TopicId,
@@ -161,7 +161,7 @@ impl Writers {
         let (at, options) = ((self.last_run, Step(0)), RunOptions::of(open));
         let mut run = OpenRun::new(at, open.writer.clone(), open.ranks, options, now);
         let record = record(intakes, RecordKind::Opened, &mut run, String::new());
-        core.records.push(record);
+        core.records.push(record, &run.attributes);
         self.run = Some(run);
     }
 
@@ -344,11 +344,12 @@ impl Writers {
         let closed = closing.iter().map(|one| (one.rank, one.steps)).collect();
         let waiters = closing.iter();
         let waiters = waiters.map(|one| Waiter::Of(one.caller, Answer::Done));
-        core.records.push(NewRecord {
+        let record = NewRecord {
             closed,
             waiters: waiters.collect(),
             ..record(intakes, RecordKind::Closing, run, String::new())
-        });
+        };
+        core.records.push(record, &run.attributes);
     }
 
     /// Parts were found, or it was found that some are lost.
@@ -380,7 +381,7 @@ impl Writers {
         core: &Core,
         lent: &mut Lent<'_>,
     ) -> Result<(), String> {
-        let part = match Part::read(&event.metadata, event.data_bytes) {
+        let part = match CheckedPart::read(&event.metadata, event.data_bytes) {
             Ok(part) => part,
             Err(error) => {
                 lent.ctx.report(format!(
@@ -390,10 +391,10 @@ impl Writers {
                 return Ok(());
             }
         };
-        let Some(run) = self.run.as_mut().filter(|run| run.run == part.run) else {
+        let Some(run) = self.run.as_mut().filter(|run| run.run == part.head.run) else {
             return Ok(());
         };
-        let name = producer_name(&run.writer, part.rank);
+        let name = producer_name(&run.writer, part.head.rank);
         let known = lent.commands.producer(core.topic, &name);
         let is_careless = lent.ctx.planted(Fault::FencedPart);
         // A part of a life that has ended counts for nothing, unless its step is complete.
@@ -445,7 +446,7 @@ impl Writers {
             parts,
             places,
         } = complete;
-        let is_discarded = parts.iter().any(|part| part.discarded);
+        let is_discarded = parts.iter().any(|part| part.head.discarded);
         let learned = match is_discarded && lent.ctx.planted(Fault::DiscardAttributes) {
             true => Ok(Vec::new()),
             false => run.learn(&parts),
@@ -458,7 +459,7 @@ impl Writers {
         run.admitted.retain(|known, _| *known > step);
         let merged = match is_discarded {
             true => Err(decided.unwrap_or_else(|| "its writer dropped it".to_owned())),
-            false => wire::step::merge(&parts).map_err(|error| error.0),
+            false => wire::step::merge_checked(&parts).map_err(|error| error.0),
         };
         let (kind, reason, merged) = match merged {
             Ok(merged) => (RecordKind::Step, String::new(), merged),
@@ -467,14 +468,14 @@ impl Writers {
         let waiters = run.awaited.extract_if(.., |(_, wanted)| *wanted == step);
         let waiters = waiters.map(|(caller, _)| Waiter::Step(caller)).collect();
         let mut record = record(intakes, kind, run, reason);
-        record.attributes.1 = changed;
+        record.changed = changed;
         record.waiters = waiters;
         record.table.step = step;
         (record.table.variables, record.table.columns) = merged;
         if kind == RecordKind::Step {
             record.table.parts = places;
         }
-        core.records.push(record);
+        core.records.push(record, &run.attributes);
     }
 
     /// All ranks have closed the run, and all steps that all have written have records.
@@ -489,7 +490,7 @@ impl Writers {
         record.waiters = closers
             .map(|caller| Waiter::Of(caller, Answer::Done))
             .collect();
-        core.records.push(record);
+        core.records.push(record, &run.attributes);
         let (attending, waiting) = run.take_callers();
         for caller in attending {
             let reason = String::new();
@@ -538,7 +539,7 @@ impl Writers {
         // Its parts that have no record are of no use any more.
         run.forget_parts();
         let record = record(intakes, RecordKind::Broken, &mut run, reason.to_owned());
-        core.records.push(record);
+        core.records.push(record, &run.attributes);
         core.touch(lent);
     }
 
@@ -830,7 +831,7 @@ fn record(intakes: &Intakes, kind: RecordKind, run: &mut OpenRun, reason: String
     NewRecord {
         table,
         done,
-        attributes: (run.attributes.values().cloned().collect(), Vec::new()),
+        changed: Vec::new(),
         options,
         closed: Vec::new(),
         waiters: Vec::new(),
