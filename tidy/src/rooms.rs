@@ -22,7 +22,7 @@ struct Rule {
 
 /// The rooms that a face puts together.
 const FACE: &[&str] = &[
-    "wire", "memory", "topic", "net", "fabric", "plugin", "server", "client", "step",
+    "wire", "memory", "topic", "access", "net", "fabric", "plugin", "server", "client", "step",
 ];
 
 /// The table of rooms. A room that is not built yet has its row all the same, so
@@ -76,8 +76,8 @@ const RULES: &[Rule] = &[
     Rule {
         room: "server",
         imports: &[
-            "wire", "memory", "topic", "net", "fabric", "plugin", "log", "broker", "cluster",
-            "kafka", "amqp",
+            "wire", "memory", "topic", "access", "net", "fabric", "plugin", "log", "broker",
+            "cluster", "kafka", "amqp",
         ],
         because: "the server executes the node; a client inside it would hide a loop",
     },
@@ -129,8 +129,8 @@ const RULES: &[Rule] = &[
     Rule {
         room: "sim",
         imports: &[
-            "wire", "memory", "topic", "log", "net", "fabric", "broker", "client", "server",
-            "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "gateway",
+            "wire", "memory", "topic", "access", "log", "net", "fabric", "broker", "client",
+            "server", "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "gateway",
         ],
         because: "the simulation drives everything but the bindings to other languages",
     },

@@ -34,6 +34,34 @@ impl Identity {
         }
     }
 
+    /// Whether it is the owner without a limit, who may do everything.
+    pub fn is_owner(&self) -> bool {
+        self.subject == Subject::Owner && self.credential.is_none()
+    }
+
+    /// Whether another identity may do the same at any time at which both are good: it is taken
+    /// for the same, and by credentials with the same limits, but for times and notes.
+    pub fn has_rights_of(&self, other: &Self) -> bool {
+        let rights = |identity: &Self| -> Vec<Limits> {
+            let of_credential = identity.credential.iter();
+            let limits = of_credential.flat_map(|credential| credential.limits().iter().cloned());
+            let limits = limits.map(|limits| Limits {
+                not_before: None,
+                expires: None,
+                once: false,
+                note: None,
+                ..limits
+            });
+            // A block that limits nothing else says nothing.
+            limits
+                .filter(|limits| *limits != Limits::default())
+                .collect()
+        };
+        self.subject == other.subject
+            && self.origin == other.origin
+            && rights(self) == rights(other)
+    }
+
     /// When its credential is over, if it ever is.
     pub fn expires(&self) -> Option<UnixTime> {
         self.credential.as_ref().and_then(Credential::expires)

@@ -63,7 +63,7 @@ impl FromStr for TokenId {
 }
 
 /// Whom a server believes, and what it does not.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
     /// Keys of those who issue tokens for it.
     pub keys: Vec<PublicKey>,
@@ -454,6 +454,16 @@ impl Verified {
     /// The project that it is for.
     pub fn project(&self) -> &str {
         &self.project
+    }
+
+    /// The same without limits to where it is used, for what is asked before that is known.
+    #[must_use]
+    pub fn anywhere(mut self) -> Self {
+        for limits in &mut self.limits {
+            limits.networks = None;
+            limits.instance = None;
+        }
+        self
     }
 
     /// Who presents it, there, where these grants are.

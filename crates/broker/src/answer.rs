@@ -54,6 +54,8 @@ pub enum Answer {
     Topics(TopicList),
     /// To `ListGaps`.
     Gaps(GapList),
+    /// To `CheckAccess`.
+    AccessChecked(AccessChecked),
     /// To `OpenProducer`.
     ProducerOpened(ProducerOpened),
     /// To `ReadCursors`.

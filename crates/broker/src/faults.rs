@@ -3,6 +3,10 @@
 /// A planted fault. Exists in tests alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
+    /// Ask of one request nobody whether its client may have it done.
+    Unauthorized,
+    /// Let a connection go on whose credential is over.
+    NeverExpires,
     /// Acknowledge a batch as soon as it was taken.
     AckEarly,
     /// Show events before they are as durable as the topic promises.

@@ -81,6 +81,8 @@ pub enum Input {
     JobDone { job: JobId, result: JobResult },
     /// What there is of bytes where the data directory lies, looked at now and then.
     FileSystem(FileSystemSpace),
+    /// Whose tokens of projects are taken, and which are not, has changed.
+    Trust(Arc<access::Trust>),
     /// Time has passed, or nothing else: a timer may be due.
     Timer,
     /// The operator wants the node to end: finish what was taken, refuse the rest.

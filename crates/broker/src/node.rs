@@ -76,8 +76,8 @@ impl Node {
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
         let (opened, report) = start::open(options, now)?;
         let mut node = Self {
+            sessions: Sessions::new(&opened.ctx),
             ctx: opened.ctx,
-            sessions: Sessions::default(),
             coordinator: opened.coordinator,
             queues: BTreeMap::new(),
             leases: Leases::default(),
@@ -158,6 +158,7 @@ impl Node {
                     self.ctx.report(line);
                 }
             }
+            Input::Trust(trust) => self.sessions.set_trust(trust, &mut self.ctx),
             Input::Timer => {
                 self.catch_up();
                 self.advance_status();
@@ -304,7 +305,8 @@ impl Node {
     fn ask(&mut self, caller: RequestId, asked: Asked) {
         match asked {
             Asked::Request(request) => {
-                let allowed = self.sessions.authorize(caller.link, &request);
+                let (topics, ctx) = (&self.coordinator.topics, &self.ctx);
+                let allowed = self.sessions.authorize(caller.link, &request, topics, ctx);
                 let done = allowed.and_then(|()| self.request(caller, request));
                 if let Err(error) = done {
                     self.ctx.refuse(caller, error);
@@ -346,8 +348,10 @@ impl Node {
                 self.at_streams(|streams, around| streams.ask(caller, topic, request, around))
             }
             Request::Describe(request) => {
-                let namespace = self.sessions.namespace(caller.link);
-                let answer = self.view().answer(namespace, &request)?;
+                let Some(identity) = self.sessions.identity(caller.link) else {
+                    return Ok(());
+                };
+                let answer = self.view().answer(identity, self.ctx.now, &request)?;
                 self.ctx.answer(caller, answer);
                 Ok(())
             }

@@ -45,6 +45,8 @@ pub struct NodeOptions {
     pub instance: ServerInstance,
     /// What clients present to get in.
     pub token: [u8; 32],
+    /// Whose tokens of projects are taken, and which are not.
+    pub trust: Arc<access::Trust>,
     /// The user whose processes need no token where the kernel vouches for them.
     pub owner_uid: Option<u32>,
     /// Identity of this boot of the machine.
@@ -79,6 +81,7 @@ impl NodeOptions {
             directory_id: DirectoryId::default(),
             instance: ServerInstance::default(),
             token: [0; 32],
+            trust: Arc::default(),
             owner_uid: None,
             boot_id: String::new(),
             server_version: String::new(),
@@ -99,6 +102,10 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// How long a connection may take for its `Hello`.
     pub hello_timeout: Duration,
+    /// How long before the end of its credential a client is told that it is near.
+    pub credential_warning: Duration,
+    /// For how long a connection goes on whose credential is over.
+    pub credential_grace: Duration,
     /// Bytes on their way to storage: payloads of unanswered produce calls
     /// and external data. Nothing else takes from it, so that calls,
     /// acknowledgements and cursors go on when it is used up.
@@ -152,6 +159,8 @@ impl Default for Limits {
         Self {
             heartbeat: Duration::from_secs(10),
             hello_timeout: Duration::from_secs(10),
+            credential_warning: Duration::from_secs(60),
+            credential_grace: Duration::from_secs(60),
             data_bytes_max: 256 * MIB,
             produce_credit_bytes_max: 16 * MIB,
             payload_bytes_max: 128 * MIB,

@@ -127,6 +127,7 @@ pub enum DescribeRequest {
     DescribeTopic(TopicName),
     ListGaps(TopicName),
     DescribeConsumers(TopicId, ConsumerName),
+    CheckAccess(CheckAccess),
 }
 
 /// A request of a queue's member.
@@ -194,6 +195,7 @@ impl Request {
             Self::Describe(DescribeRequest::DescribeTopic(_)) => Method::DescribeTopic,
             Self::Describe(DescribeRequest::ListGaps(_)) => Method::ListGaps,
             Self::Describe(DescribeRequest::DescribeConsumers(..)) => Method::DescribeConsumers,
+            Self::Describe(DescribeRequest::CheckAccess(_)) => Method::CheckAccess,
             Self::Status => Method::Status,
             Self::Shutdown => Method::Shutdown,
             Self::Coordinator(request) => match request {

@@ -6,35 +6,42 @@
 //! they are. What a request does is another object's; its answer comes back as an
 //! [`Effect`](crate::effects::Effect).
 
+mod credential;
 mod decode;
 mod deferred;
 mod delayed;
 mod encode;
+mod hello;
 mod request;
 
 pub(crate) use request::{OpenRequest, Work};
 
 use crate::answer::{Answer, ClientOutput, Delivery};
+use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::identity::{self, Identity, Proof};
+use crate::identity::{self, Identity};
 use crate::ids::{LinkId, Membership, RequestId, StorageId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::refusal::{Refused, draining, malformed, refuse};
 use crate::request::{Call, ClientInput, Request};
 use crate::timers::Timer;
+use access::Trust;
+use credential::{Expiry, Next, Trusted, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
+use hello::{check_hello, check_names};
 use net::{Message, Peer, Received};
 use request::{Begin, Requests};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
 use wire::message::*;
-use wire::{Codec, DirectoryId, ErrorCode, ErrorReply, SessionId};
+use wire::{Codec, ErrorCode, ErrorReply, SessionId};
 
 /// One connection.
 pub(crate) struct Session {
@@ -56,6 +63,8 @@ pub(crate) struct Session {
     timer_at: Option<Duration>,
     /// Produce payload that may be unanswered.
     pub credit: u64,
+    /// What its client was told of the end of its credential.
+    expiry: Expiry,
 }
 
 /// In what a client is spoken to.
@@ -72,7 +81,7 @@ pub(crate) enum Stage {
     /// Nothing was said yet.
     New,
     /// The client is known.
-    Open(Identity),
+    Open(Box<Identity>),
     /// An error was sent and the connection is to end.
     Closing,
 }
@@ -92,6 +101,7 @@ impl Session {
             silent_members: false,
             timer_at: None,
             credit: 0,
+            expiry: Expiry::default(),
         }
     }
 
@@ -154,9 +164,17 @@ pub(crate) struct Sessions {
     deferred: Deferred,
     delayed: Delayed,
     is_draining: bool,
+    trusted: Trusted,
 }
 
 impl Sessions {
+    pub fn new(ctx: &Ctx) -> Self {
+        Self {
+            trusted: Trusted::new(ctx),
+            ..Self::default()
+        }
+    }
+
     pub fn get(&self, link: LinkId) -> Option<&Session> {
         self.links.get(&link)
     }
@@ -313,7 +331,7 @@ impl Sessions {
         self.supersede(identity.session, link, ctx);
         if let Some(session) = self.links.get_mut(&link) {
             session.credit = credit;
-            session.stage = Stage::Open(identity);
+            session.stage = Stage::Open(Box::new(identity));
         }
         self.arm(link, ctx);
         credit
@@ -437,6 +455,7 @@ impl Sessions {
                 self.heartbeat(link, message.flags, ctx);
                 Ok(None)
             }
+            FrameKind::Authenticate => self.renew(link, &message, ctx).map(|()| None),
             FrameKind::GoAway => Ok(None),
             kind => Err(unexpected(kind, "after")),
         }
@@ -525,10 +544,20 @@ impl Sessions {
     }
 
     /// Whether the client of a connection may have a request done.
-    pub fn authorize(&self, link: LinkId, request: &Request) -> Result<(), Refused> {
+    pub fn authorize(
+        &self,
+        link: LinkId,
+        request: &Request,
+        topics: &Topics,
+        ctx: &Ctx,
+    ) -> Result<(), Refused> {
+        if ctx.planted(Fault::Unauthorized) && request.method() == Method::ReadData {
+            return Ok(());
+        }
         // A connection that is gone waits for no answer.
-        self.identity(link)
-            .map_or(Ok(()), |identity| identity::authorize(identity, request))
+        self.identity(link).map_or(Ok(()), |identity| {
+            identity::authorize(identity, request, topics, ctx.now)
+        })
     }
 
     /// A client says who it is.
@@ -536,7 +565,9 @@ impl Sessions {
         let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
         check_hello(&hello, ctx)?;
         let features = (hello.features_required | hello.features_optional) & FEATURES;
-        let identity = self.authenticate(link, hello, ctx)?;
+        let peer = self.links.get(&link).map(|session| session.peer.clone());
+        let peer = peer.unwrap_or_default();
+        let identity = self.trusted.authenticate(hello, &peer, ctx)?;
         let credit = self.open(link, identity, ctx);
         let limits = &ctx.options.limits;
         let welcome = Welcome {
@@ -551,6 +582,10 @@ impl Sessions {
         };
         let message = Message::control(FrameKind::Welcome, message.id, welcome.to_bytes());
         self.send(link, message, ctx);
+        let identity = self.identity(link);
+        if identity.is_some_and(|identity| identity.access.expires().is_some()) {
+            self.say_how_long(link, String::new(), ctx);
+        }
         if self.is_draining {
             self.say_go_away(link, ctx);
         }
@@ -572,33 +607,68 @@ impl Sessions {
         }
     }
 
-    /// Lets in this process itself, the owner's processes where the kernel
-    /// vouches for them, and whoever shows the token.
-    fn authenticate(&self, link: LinkId, hello: Hello, ctx: &Ctx) -> Result<Identity, Refused> {
-        let peer = self.links.get(&link).map(|session| &session.peer);
-        let options = &ctx.options;
-        let proof = match peer {
-            Some(peer) if peer.in_process => Proof::InProcess,
-            Some(peer) if peer.uid.is_some() && peer.uid == options.owner_uid => Proof::Owner,
-            _ if hello.mechanism == "token" && same(&hello.proof, &options.token) => Proof::Token,
-            _ => {
-                let reason = match hello.mechanism.as_str() {
-                    "token" => {
-                        "the token is not this server's: its present group file has it".into()
-                    }
-                    "" => "the server asks for a token: give its group file, or the token in it"
-                        .into(),
-                    other => format!("mechanism {other:?} is not known; token is"),
-                };
-                return Err(refuse(ErrorCode::NotAuthenticated, reason));
-            }
+    /// Whom the server believes has changed: connections whose credential was revoked end.
+    pub fn set_trust(&mut self, trust: Arc<Trust>, ctx: &mut Ctx) {
+        self.trusted.set_trust(trust);
+        let revoked = |session: &Session| self.trusted.revoked(&session.identity()?.access);
+        let ended = self.links.iter();
+        let ended = ended.filter_map(|(link, session)| Some((*link, revoked(session)?)));
+        for (link, why) in ended.collect::<Vec<(LinkId, String)>>() {
+            ctx.report(format!("ending a connection: {why}"));
+            self.end(link, 0, refuse(ErrorCode::NotAuthenticated, why), ctx);
+        }
+    }
+
+    /// A client presents another credential. One that does not count leaves the present one.
+    fn renew(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
+        let asked = Authenticate::from_bytes("authenticate", &message.head).map_err(malformed)?;
+        let Some(session) = self.links.get_mut(&link) else {
+            return Ok(());
         };
-        Ok(Identity {
-            proof,
-            namespace: hello.namespace,
-            client_name: hello.client_name,
-            session: hello.session,
-        })
+        let Stage::Open(identity) = &mut session.stage else {
+            return Ok(());
+        };
+        let renewed = self.trusted.renew(identity, &asked, &session.peer, ctx);
+        if renewed.is_ok() {
+            session.expiry = Expiry::default();
+        }
+        let refused = renewed.err().map(|error| error.message);
+        self.say_how_long(link, refused.unwrap_or_default(), ctx);
+        self.arm(link, ctx);
+        Ok(())
+    }
+
+    /// Says how long the credential of a connection is good.
+    fn say_how_long(&mut self, link: LinkId, refused: String, ctx: &mut Ctx) {
+        if let Some(identity) = self.identity(link) {
+            let said = said_of(&identity.access, refused, ctx);
+            let message = Message::control(FrameKind::Authenticate, 0, said.to_bytes());
+            self.send(link, message, ctx);
+        }
+    }
+
+    /// Looks at the credential of a connection: warns of its end, says that it has come, ends the
+    /// connection. True if that was done.
+    fn look_at_credential(&mut self, link: LinkId, ctx: &mut Ctx) -> bool {
+        let Some(session) = self.links.get_mut(&link) else {
+            return true;
+        };
+        let Stage::Open(identity) = &session.stage else {
+            return false;
+        };
+        match session.expiry.look(&identity.access, ctx) {
+            Next::Nothing => false,
+            Next::Say if session.language == Language::Foreign => false,
+            Next::Say => {
+                self.say_how_long(link, String::new(), ctx);
+                false
+            }
+            Next::End(error) => {
+                ctx.report(format!("ending a connection: {}", error.message));
+                self.end(link, 0, error, ctx);
+                true
+            }
+        }
     }
 
     /// Takes a request note of which its answer ends.
@@ -809,13 +879,13 @@ impl Sessions {
         let Some(session) = self.links.get_mut(&link) else {
             return;
         };
-        // Whether its client is there, the listener of another protocol finds out.
-        if session.language == Language::Foreign {
-            return;
-        }
         let limits = &ctx.options.limits;
         let patience = session.patience(limits.heartbeat);
+        let identity = session.identity();
+        let credential = identity.and_then(|one| session.expiry.timer(&one.access, ctx));
         let at = match session.stage {
+            // Whether its client is there, the listener of another protocol finds out.
+            _ if session.language == Language::Foreign => Duration::MAX,
             Stage::Closing => return,
             Stage::New => session.since + limits.hello_timeout,
             Stage::Open(_) if session.asked => {
@@ -824,6 +894,10 @@ impl Sessions {
             }
             Stage::Open(_) => session.last_heard + patience,
         };
+        let at = credential.map_or(at, |credential| at.min(credential));
+        if at == Duration::MAX {
+            return;
+        }
         match session.timer_at {
             // It comes early at worst, and then is armed again.
             Some(armed) if armed <= at => return,
@@ -840,6 +914,15 @@ impl Sessions {
             return;
         };
         session.timer_at = None;
+        if self.look_at_credential(link, ctx) {
+            return;
+        }
+        let Some(session) = self.links.get(&link) else {
+            return;
+        };
+        if session.language == Language::Foreign {
+            return self.arm(link, ctx);
+        }
         let limits = &ctx.options.limits;
         let now = ctx.now.monotonic;
         let silence = now.saturating_sub(session.last_heard);
@@ -884,56 +967,6 @@ impl Sessions {
     }
 }
 
-/// Refuses a client that this server cannot serve.
-fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
-    let (least, greatest) = (hello.version_min, hello.version_max);
-    if !(least..=greatest).contains(&PROTOCOL_VERSION) {
-        let own = &ctx.options.server_version;
-        let advice = match greatest < PROTOCOL_VERSION {
-            true => {
-                format!("the client is older: update it to Thalweg {own}, the server's version")
-            }
-            false => "the server is older: update it to the client's version of Thalweg".to_owned(),
-        };
-        return Err(refuse(
-            ErrorCode::Unsupported,
-            format!(
-                "the client speaks protocol {least} to {greatest}, this server {PROTOCOL_VERSION}; \
-                 {advice}"
-            ),
-        ));
-    }
-    let features = hello.features_required & !FEATURES;
-    if features != 0 {
-        return Err(refuse(
-            ErrorCode::Unsupported,
-            format!("required features {features:#x} are not known to this server"),
-        ));
-    }
-    let own = ctx.options.directory_id;
-    if hello.directory != DirectoryId(0) && hello.directory != own {
-        let expected = hello.directory;
-        return Err(refuse(
-            ErrorCode::WrongServer,
-            format!("the client expects data directory {expected}, this server owns {own}"),
-        ));
-    }
-    check_names(&hello.namespace, &hello.client_name)?;
-    if hello.role != Role::Control {
-        return Err(refuse(
-            ErrorCode::Unsupported,
-            "bulk stripes are not supported",
-        ));
-    }
-    Ok(())
-}
-
-fn check_names(namespace: &str, client_name: &str) -> Result<(), Refused> {
-    let names =
-        topic::check_namespace(namespace).and_then(|()| topic::check_client_name(client_name));
-    names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))
-}
-
 fn unexpected(kind: FrameKind, when: &str) -> Refused {
     refuse(
         ErrorCode::Malformed,
@@ -945,13 +978,4 @@ fn unexpected(kind: FrameKind, when: &str) -> Refused {
 fn send_decoded(link: LinkId, output: ClientOutput, ctx: &mut Ctx) {
     let output = Box::new(output);
     ctx.outputs.push_back(Output::Client { link, output });
-}
-
-/// Compares in a time that does not depend on where the bytes differ.
-fn same(given: &[u8], token: &[u8; 32]) -> bool {
-    if given.len() != token.len() {
-        return false;
-    }
-    let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
-    std::hint::black_box(differing) == 0
 }

@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "a harness offers what the next test needs")]
 mod harness;
 
+mod access;
 mod chaos;
 mod controllers;
 mod dead_letters;

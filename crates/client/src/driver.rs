@@ -526,6 +526,24 @@ impl Driver {
         .wait()
     }
 
+    /// Whether this client might do something, and why not: `verb` is read, write, manage or
+    /// admin, `topic` a topic of the namespace, or `NAMESPACE/TOPIC`; empty is the server.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::Unsupported`] of a verb that there is not.
+    pub fn check_access(&self, verb: &str, topic: &str) -> Result<AccessChecked, ClientError> {
+        let body = CheckAccess {
+            verb: verb.to_owned(),
+            topic: topic.to_owned(),
+        };
+        let what = "whether something is allowed";
+        self.begin_call(Method::CheckAccess, TopicId(0), &body, what, |reply| {
+            let checked = AccessChecked::from_bytes("access checked", &reply.head);
+            checked.map_err(ClientError::damaged)
+        })
+        .wait()
+    }
+
     /// Asks the server to drain and end.
     ///
     /// # Errors

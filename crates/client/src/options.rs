@@ -102,8 +102,13 @@ pub type OnWaiting = dyn Fn(&Waiting) + Send + Sync;
 pub struct DriverOptions {
     /// A name for the server's log and status. Default: program and process id.
     pub client_name: String,
-    /// The namespace of all names; empty is the default one.
+    /// The namespace of all names; empty is the default one, or, with a credential, the project
+    /// that it is for.
     pub namespace: String,
+    /// A file with a token, as `thalweg token new` makes it: who the client is, whatever else
+    /// could prove that. It is read for each connection, and before the token expires, so that
+    /// another one in its place goes on. Default: none.
+    pub credential: Option<PathBuf>,
     /// How long the first connection may take. If it is given, a group file that
     /// is not there yet is waited for as long. Default: 10 s, and a group file
     /// that is not there is an error at once.
@@ -171,6 +176,7 @@ impl Default for DriverOptions {
         Self {
             client_name: topic::fit_client_name(&format!("{program}:{}", std::process::id())),
             namespace: String::new(),
+            credential: None,
             connect_timeout: None,
             reconnect_timeout: None,
             on_waiting: None,
@@ -189,6 +195,7 @@ impl fmt::Debug for DriverOptions {
         f.debug_struct("DriverOptions")
             .field("client_name", &self.client_name)
             .field("namespace", &self.namespace)
+            .field("credential", &self.credential)
             .field("connect_timeout", &self.connect_timeout)
             .field("reconnect_timeout", &self.reconnect_timeout)
             .field("request_timeout", &self.request_timeout)

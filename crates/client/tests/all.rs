@@ -14,6 +14,7 @@ mod connecting;
 mod consuming;
 #[path = "core.rs"]
 mod core_alone;
+mod credential;
 mod damage;
 mod data;
 mod definitions;

@@ -88,6 +88,7 @@ const SERVER_NAMES: &[(i32, &CStr)] = &[
     (108, c"limit exceeded"),
     (109, c"server is draining"),
     (110, c"cancelled"),
+    (111, c"credential expired"),
     (120, c"unknown topic"),
     (121, c"topic exists"),
     (122, c"invalid topic definition"),

@@ -83,7 +83,9 @@ pub fn raise_server(py: Python<'_>, class: &str, reply: &ErrorReply) -> PyErr {
 
 fn class_of(code: ErrorCode) -> &'static str {
     match code {
-        ErrorCode::NotAuthenticated | ErrorCode::NotAuthorized => "NotAllowed",
+        ErrorCode::NotAuthenticated | ErrorCode::NotAuthorized | ErrorCode::CredentialExpired => {
+            "NotAllowed"
+        }
         ErrorCode::WrongServer => "WrongServer",
         ErrorCode::DeadlinePassed => "Timeout",
         ErrorCode::UnknownTopic => "UnknownTopic",

@@ -6,8 +6,8 @@
 //! made meanwhile, which the table may know, follow, and the table again. `directory.json` comes last:
 //! a copy without it is none.
 
-use crate::directory::{self, IDENTITY_FILE, LOCK_FILE, make_private};
-use crate::durable_file;
+use crate::directory::{self, IDENTITY_FILE, LOCK_FILE};
+use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
 use crate::host::random_u128;
 use log::{CopyFor, OsDisk, copy_live, removed_from};
@@ -111,7 +111,7 @@ struct Owner {
 impl Owner {
     fn of(directory: &Path) -> Result<Self, ServerError> {
         let path = directory.join(LOCK_FILE);
-        let text = directory::read_if_there(&path)?.unwrap_or_default();
+        let text = read_if_there(&path)?.unwrap_or_default();
         let written = match std::fs::metadata(&path).and_then(|found| found.modified()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             other => {
@@ -276,7 +276,7 @@ impl<F: FnMut(usize, u64)> Copying<F> {
 
     fn note_names(&mut self) -> Result<(), ServerError> {
         for file in list(&self.from.join("topics"))? {
-            let text = directory::read_if_there(&self.from.join("topics").join(&file))?;
+            let text = read_if_there(&self.from.join("topics").join(&file))?;
             let text = text.unwrap_or_default();
             let line = text.lines().next().unwrap_or_default();
             // One that is damaged has no name here; the start on the copy tells of it.
@@ -290,7 +290,7 @@ impl<F: FnMut(usize, u64)> Copying<F> {
 
     /// Copies a file that is replaced whole when it changes.
     fn copy_small(&mut self, name: &str) -> Result<(), ServerError> {
-        match directory::read_if_there(&self.from.join(name))? {
+        match read_if_there(&self.from.join(name))? {
             Some(text) => durable_file::write(&self.to.join(name), text.as_bytes()),
             None => Ok(()),
         }

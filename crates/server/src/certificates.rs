@@ -5,7 +5,7 @@
 //! certificate is read again when its files change.
 
 use crate::config::Config;
-use crate::directory::{self, DataDirectory};
+use crate::directory::DataDirectory;
 use crate::durable_file;
 use crate::error::{ConfigError, ServerError};
 use crate::group_file::GroupFile;
@@ -221,8 +221,8 @@ impl Authority {
         let [certificate, key] = [AUTHORITY_FILE, KEY_FILE].map(|name| folder.join(name));
         let params = Self::params(id, now);
         let pair = (
-            directory::read_if_there(&certificate)?,
-            directory::read_if_there(&key)?,
+            durable_file::read_if_there(&certificate)?,
+            durable_file::read_if_there(&key)?,
         );
         if let (Some(pem), Some(key)) = pair {
             let key = KeyPair::from_pem(&key).map_err(|error| ServerError::Directory {
@@ -234,7 +234,7 @@ impl Authority {
         }
         let pair = KeyPair::generate().map_err(failed)?;
         let pem = params.self_signed(&pair).map_err(failed)?.pem();
-        directory::make_private(&folder)?;
+        durable_file::make_private(&folder)?;
         // The certificate last: without it both are made again.
         durable_file::write(&key, pair.serialize_pem().as_bytes())?;
         durable_file::write(&certificate, pem.as_bytes())?;

@@ -1,14 +1,15 @@
 //! The data directory: its identity, its token, and who owns it now.
 
-use crate::durable_file;
+use crate::access_files::AccessFiles;
+use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
 use crate::group_file::hex;
 use crate::host::{Host, random_u128};
 use rustix::fs::{Access, FlockOperation, access, flock};
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::codec::OLDER_ADVICE;
 use wire::{DirectoryId, ServerInstance};
@@ -32,6 +33,8 @@ pub struct DataDirectory {
     is_elsewhere: bool,
     /// Holds the lock for as long as it is open.
     lock: File,
+    /// Whom a server on it believes.
+    access: AccessFiles,
     /// What an operator should know of how it was opened.
     cautions: Vec<String>,
 }
@@ -101,6 +104,8 @@ impl DataDirectory {
         let (id, is_elsewhere) = identity(&path, &mut cautions)?;
         let token = token(&path)?;
         cautions.extend(shared_token(&path));
+        let access = AccessFiles::within(&path);
+        cautions.extend(access.make()?);
         Ok(Self {
             path,
             id,
@@ -108,6 +113,7 @@ impl DataDirectory {
             instance,
             token,
             lock,
+            access,
             cautions,
         })
     }
@@ -143,6 +149,22 @@ impl DataDirectory {
         };
         let cautions = copy.into_iter().chain(shared_token(&path)).collect();
         Ok(Looked::Known { id, cautions })
+    }
+
+    /// Whom a server on the data directory at `path` believes, whether one runs or not.
+    ///
+    /// # Errors
+    /// [`ServerError::Directory`] if no server was started there.
+    pub fn access_at(path: &Path) -> Result<AccessFiles, ServerError> {
+        match read_identity(path)? {
+            Some(_) => Ok(AccessFiles::within(path)),
+            None => Err(ServerError::Directory {
+                directory: path.to_owned(),
+                why: "it is no data directory: start a server on it first, which makes the key \
+                      that tokens are signed with"
+                    .to_owned(),
+            }),
+        }
     }
 
     /// Notes where the directory is now. To be called when the start has gone through: one that is
@@ -182,6 +204,11 @@ impl DataDirectory {
         &self.token
     }
 
+    /// Whom a server on it believes, and what was revoked.
+    pub fn access(&self) -> &AccessFiles {
+        &self.access
+    }
+
     /// What an operator should know of how it was opened.
     pub fn cautions(&self) -> &[String] {
         &self.cautions
@@ -207,15 +234,6 @@ fn write_owner(lock: &File, text: &str) -> std::io::Result<()> {
     lock.write_all_at(padded.as_bytes(), 0)?;
     lock.set_len(padded.len() as u64)?;
     lock.sync_all()
-}
-
-/// Makes a directory for its owner alone, with what leads to it.
-pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(ServerError::file(format!("making {}", path.display())))
 }
 
 /// Of what leads to `path`, which may not be there, the last directory that is.
@@ -497,16 +515,6 @@ fn parse_token(text: &str) -> Option<[u8; TOKEN_BYTES]> {
         *byte = u8::from_str_radix(digits, 16).ok()?;
     }
     Some(token)
-}
-
-pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, ServerError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(ServerError::file(format!("reading {}", path.display()))(
-            error,
-        )),
-    }
 }
 
 #[cfg(test)]

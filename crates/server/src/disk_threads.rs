@@ -1,5 +1,6 @@
 //! A few threads for what waits: disk operations and jobs.
 
+use crate::access_files::{AccessFiles, Found};
 use crate::certificates::Certificates;
 use crate::file_system;
 use crate::rare_line::RareLine;
@@ -29,8 +30,8 @@ pub enum Task {
     },
     /// A job.
     Job { job: JobId, work: Job },
-    /// A look at the file system that this lies on.
-    FileSystem(PathBuf),
+    /// A look at a data directory: the file system that it lies on, and whose tokens are taken.
+    Look { path: PathBuf, access: AccessFiles },
     /// A look at whether there is a new certificate.
     Certificates(Arc<Mutex<Certificates>>),
 }
@@ -45,8 +46,11 @@ pub enum Done {
     },
     /// A job has ended.
     Job { job: JobId, result: JobResult },
-    /// What there is of bytes, if the file system says so.
-    FileSystem(Option<FileSystemSpace>),
+    /// What there is of bytes, if the file system says so; whose tokens are taken.
+    Looked {
+        space: Option<FileSystemSpace>,
+        trust: Found,
+    },
     /// What is to be said of the certificate.
     Certificates(Result<Option<String>, String>),
 }
@@ -159,7 +163,10 @@ impl Shared {
                     job,
                     result: work.run(),
                 },
-                Task::FileSystem(path) => Done::FileSystem(file_system::space(&path)),
+                Task::Look { path, access } => Done::Looked {
+                    space: file_system::space(&path),
+                    trust: access.look(),
+                },
                 Task::Certificates(certificates) => {
                     let mut certificates = certificates.lock().expect("no holder panics here");
                     Done::Certificates(certificates.refresh(SystemTime::now()))
@@ -396,7 +403,7 @@ mod tests {
             threads.take_done(&mut done);
             tokens.extend(done.into_iter().map(|done| match done {
                 Done::Operation { token, .. } => token.0,
-                Done::Job { .. } | Done::FileSystem(_) | Done::Certificates(_) => {
+                Done::Job { .. } | Done::Looked { .. } | Done::Certificates(_) => {
                     panic!("only operations were brought")
                 }
             }));

@@ -1,9 +1,9 @@
 //! Small files that are there whole or not at all, also after a power loss.
 
 use crate::error::ServerError;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Writes `bytes` to `path`, readable by its owner alone: to another name
@@ -70,6 +70,26 @@ pub fn sync_parent(path: &Path) -> std::io::Result<()> {
         _ => Path::new("."),
     };
     File::open(parent)?.sync_all()
+}
+
+/// Makes a directory for its owner alone, with what leads to it.
+pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(ServerError::file(format!("making {}", path.display())))
+}
+
+/// The text of a file, if it is there.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, ServerError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ServerError::file(format!("reading {}", path.display()))(
+            error,
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_files;
 pub mod address;
 mod backup;
 mod certificates;
@@ -32,6 +33,7 @@ mod strangers;
 mod system;
 mod value;
 
+pub use access_files::{AccessFiles, Revocation};
 pub use backup::{Backup, back_up};
 pub use check::{Finding, Verdict, check};
 pub use config::Config;

@@ -1,5 +1,6 @@
 //! A running server.
 
+use crate::access_files::Believed;
 use crate::address;
 use crate::certificates::{self, Certificates};
 use crate::config::Config;
@@ -180,6 +181,7 @@ impl Server {
             .flat_map(|listener| endpoints(listener.address(), &host))
             .collect();
 
+        let believed = Believed::at_start(directory.access(), &log);
         let started = Instant::now();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk::with_pool(pool.clone()));
         let counters = Arc::<Counters>::default();
@@ -192,6 +194,7 @@ impl Server {
                 kinds: storages.into_kinds(&disk)?,
                 pool: pool.clone(),
                 counters: counters.clone(),
+                trust: believed.trust(),
             },
             started,
             &log,
@@ -212,6 +215,7 @@ impl Server {
             disk,
             threads,
             directory: directory.path().to_owned(),
+            access: believed,
             pool,
             log: log.clone(),
             shutdown: shutdown.clone(),
@@ -442,12 +446,13 @@ fn report_slice(log: &ServerLog, slice: Duration, outcome: io::Result<()>) {
     }
 }
 
-/// What partitions are kept on and in, and what is counted.
+/// What partitions are kept on and in, what is counted, and whose tokens are taken.
 struct Stores {
     disk: Arc<dyn Disk>,
     kinds: Vec<Arc<dyn StorageKind>>,
     pool: Pool,
     counters: Arc<Counters>,
+    trust: Arc<access::Trust>,
 }
 
 fn open_node(
@@ -474,6 +479,7 @@ fn open_node(
     options.directory_id = directory.id();
     options.instance = directory.instance();
     options.token = *directory.token();
+    options.trust = stores.trust;
     options.owner_uid = Some(rustix::process::geteuid().as_raw());
     options.boot_id = host.boot_id.clone();
     options.server_version = env!("CARGO_PKG_VERSION").to_owned();
@@ -589,7 +595,7 @@ fn socket_path(directory: &DataDirectory, file_system: FileSystem) -> Result<Pat
         return Ok(inside);
     }
     let outside = std::env::temp_dir().join(format!("thalweg-{}", directory.id()));
-    crate::directory::make_private(&outside)?;
+    crate::durable_file::make_private(&outside)?;
     // Others may write there too, and may have been first.
     crate::directory::refuse_shared(&outside)?;
     Ok(outside.join("thalweg.sock"))

@@ -1,6 +1,7 @@
 //! The operating system as what an executor runs on: links by a reactor, disk operations
 //! inline or on disk threads, time by the clock; and the loop that waits for all of these.
 
+use crate::access_files::Believed;
 use crate::certificates::Certificates;
 use crate::descriptors::Descriptors;
 use crate::disk_threads::{DiskThreads, Done, Task};
@@ -28,8 +29,9 @@ const DAY_CLOCK: Duration = Duration::from_millis(10);
 const CLOSING: Duration = Duration::from_secs(5);
 /// How often memory that lies idle is looked for.
 const IDLE_MEMORY: Duration = Duration::from_secs(10);
-/// How often the file system of the data directory is looked at.
-const LOOK_AT_FILE_SYSTEM: Duration = Duration::from_secs(10);
+/// How often the data directory is looked at: what its file system has left, and whose tokens are
+/// taken. A token that was revoked is none within 5 s.
+const LOOK_AT_DIRECTORY: Duration = Duration::from_secs(4);
 
 /// A request that a server shuts down. Made by anybody, who then wakes the reactor.
 #[derive(Debug, Default)]
@@ -93,6 +95,8 @@ pub struct Parts {
     pub threads: DiskThreads,
     /// Where the data directory is.
     pub directory: PathBuf,
+    /// Whom the node believes, of those files.
+    pub access: Believed,
     /// Where buffers come from; what it keeps and nobody needs is given back.
     pub pool: Pool,
     /// Where lines for the operator go.
@@ -123,9 +127,11 @@ pub struct System {
     give_back_at: Duration,
     /// Where the data directory is.
     directory: PathBuf,
-    /// When its file system is looked at next; `None` while a disk thread does.
-    look_at_file_system_at: Option<Duration>,
-    /// Looked at with the file system.
+    /// Whom the node believes.
+    access: Believed,
+    /// When the directory is looked at next; `None` while a disk thread does.
+    look_at_directory_at: Option<Duration>,
+    /// Looked at with the directory.
     certificates: Option<Arc<Mutex<Certificates>>>,
 }
 
@@ -189,7 +195,8 @@ impl System {
             pool: parts.pool,
             give_back_at: parts.started.elapsed() + IDLE_MEMORY,
             directory: parts.directory,
-            look_at_file_system_at: Some(Duration::ZERO),
+            access: parts.access,
+            look_at_directory_at: Some(Duration::ZERO),
             certificates: parts.certificates,
         })
     }
@@ -204,16 +211,17 @@ impl System {
         (self.pool.kept_bytes() > 0).then(|| self.give_back_at - now)
     }
 
-    /// Has a disk thread look at the file system if it is time: that may block.
+    /// Has a disk thread look at the directory if it is time: that may block.
     /// Says in how long to come again.
-    fn look_at_file_system(&mut self, now: Duration) -> Option<Duration> {
-        let at = self.look_at_file_system_at?;
+    fn look_at_directory(&mut self, now: Duration) -> Option<Duration> {
+        let at = self.look_at_directory_at?;
         if now < at {
             return Some(at - now);
         }
-        self.look_at_file_system_at = None;
+        self.look_at_directory_at = None;
         let path = self.directory.clone();
-        self.threads.submit(Task::FileSystem(path));
+        let access = self.access.files().clone();
+        self.threads.submit(Task::Look { path, access });
         if let Some(certificates) = self.certificates.clone() {
             self.threads.submit(Task::Certificates(certificates));
         }
@@ -251,11 +259,13 @@ impl Environment for System {
                 Done::Certificates(Ok(Some(what))) => self.log.write(&Line::info(what)),
                 Done::Certificates(Err(what)) => self.log.write(&Line::warning(what)),
                 Done::Job { job, result } => inputs.push(Input::JobDone { job, result }),
-                Done::FileSystem(space) => {
-                    let again = self.clock.now().monotonic + LOOK_AT_FILE_SYSTEM;
-                    self.look_at_file_system_at = Some(again);
+                Done::Looked { space, trust } => {
+                    let again = self.clock.now().monotonic + LOOK_AT_DIRECTORY;
+                    self.look_at_directory_at = Some(again);
                     self.log.flush();
                     inputs.extend(space.map(Input::FileSystem));
+                    let trust = self.access.changed(trust, &self.log);
+                    inputs.extend(trust.map(Input::Trust));
                 }
             }
         }
@@ -397,7 +407,7 @@ pub fn run(mut executor: Executor<System>, drain_begins: impl FnOnce()) -> Resul
         let within = executor.wait_within(now);
         let system = executor.environment_mut();
         let idle = system.give_back_idle_memory(now);
-        let space = system.look_at_file_system(now);
+        let space = system.look_at_directory(now);
         let timeouts = [within, left, idle, space];
         system.reactor.wait(timeouts.into_iter().flatten().min())?;
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::doctor::DoctorArgs;
 pub use crate::commands::serve::ServeArgs;
+pub use crate::commands::token::TokenCommand;
 
 /// Persistent event streaming for high-performance computing and experimental science.
 #[derive(Debug, Parser)]
@@ -62,6 +63,11 @@ pub enum Command {
     ///
     /// Without NAME it is about the topic: whether it has events, and whether producers can write.
     Why(WhyArgs),
+    /// Say why somebody may not do something, and what would help
+    ///
+    /// Asks the server as the holder of a token, or as whoever runs it. Exits with 1 if it is not
+    /// allowed.
+    WhyNot(WhyNotArgs),
     /// Show how far every consumer, group and queue of a topic is behind
     Lag(LagArgs),
     /// Show what a topic has lost, and why
@@ -77,6 +83,9 @@ pub enum Command {
     Queue(QueueCommand),
     /// Show the state of a server
     Status(StatusArgs),
+    /// Tokens: credentials of members of a project, within limits
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Compare what producers were promised with what is stored
     ///
     /// Reads every batch of the topics and verifies it, and compares producers' journals, gap
@@ -636,6 +645,19 @@ pub struct WhyArgs {
     pub topic: String,
     /// The consumer, group or queue that gets nothing
     pub name: Option<String>,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyNotArgs {
+    /// What is to be done: read, write, manage or admin
+    pub verb: access::Verb,
+    /// A topic of the namespace, or NAMESPACE/TOPIC; without one, the server
+    pub name: Option<String>,
+    /// A file with a token, to ask as its holder
+    #[arg(long = "as", value_name = "FILE")]
+    pub holder: Option<PathBuf>,
     #[command(flatten)]
     pub client: Client,
 }

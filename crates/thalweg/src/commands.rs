@@ -16,5 +16,6 @@ pub mod serve;
 pub mod sharing;
 pub mod status;
 pub mod steps;
+pub mod token;
 pub mod topic;
 pub mod view;

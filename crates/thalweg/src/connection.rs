@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the server is, and how long to wait for it.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
     /// The group file that the server wrote
@@ -40,6 +40,15 @@ pub struct Connection {
         hide_env_values = true
     )]
     tls_ca: Option<PathBuf>,
+    /// A file with a token, as `thalweg token new` makes it [env: THALWEG_CREDENTIAL]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "THALWEG_CREDENTIAL",
+        hide_env = true,
+        conflicts_with = "token_file"
+    )]
+    credential: Option<PathBuf>,
     /// The namespace of topics, consumers and producers
     #[arg(
         long,
@@ -84,6 +93,12 @@ impl Connection {
         }
     }
 
+    /// The same with a credential from this file.
+    pub fn with_credential(mut self, file: PathBuf) -> Self {
+        self.credential = Some(file);
+        self
+    }
+
     /// Connects.
     pub fn driver(&self) -> Result<Driver, Failure> {
         self.driver_that_waits(None)
@@ -122,6 +137,7 @@ impl Connection {
         let options = DriverOptions {
             client_name: format!("thalweg {}", std::process::id()),
             namespace: self.namespace.clone(),
+            credential: self.credential.clone(),
             connect_timeout: self.connect_timeout.map(duration),
             request_timeout,
             reconnect_timeout: reconnect_timeout.map(duration),

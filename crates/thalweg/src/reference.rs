@@ -12,8 +12,7 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg steps` and `thalweg bench` have [pages](cli-steps.md)
-[of their own](cli-bench.md).
+are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of their](cli-bench.md) [own](cli-token.md).
 
 ## Exit codes
 
@@ -39,6 +38,15 @@ Streams of steps at the command line. Every command finds its server by the opti
 
 ";
 
+const TOKEN_HEAD: &str = "\
+# `thalweg token`
+
+<!-- Made from crates/thalweg/src/cli.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+Credentials at the command line; [how they are used](../how-to/tokens.md). None of these commands but `why-not` asks a
+server, which it finds by the options of [Connection](cli.md#connection). Exit codes are [there](cli.md#exit-codes).
+";
+
 const STEPS_FIELDS: &str = include_str!("reference/steps.md");
 const FIELDS: &str = include_str!("reference/fields.md");
 
@@ -53,7 +61,7 @@ fn page() -> String {
     root.build();
     describe_connection(&mut page, &root);
     for command in root.get_subcommands_mut() {
-        if !matches!(command.get_name(), "bench" | "steps") {
+        if !matches!(command.get_name(), "bench" | "steps" | "token" | "why-not") {
             describe(&mut page, command, "thalweg");
         }
     }
@@ -67,6 +75,17 @@ fn bench_page() -> String {
     describe_benchmark(&mut page, &root);
     let bench = root.find_subcommand_mut("bench");
     describe(&mut page, bench.expect("it is a command"), "thalweg");
+    page
+}
+
+fn token_page() -> String {
+    let mut page = TOKEN_HEAD.to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let token = root.find_subcommand_mut("token");
+    describe(&mut page, token.expect("it is a command"), "thalweg");
+    let why_not = root.find_subcommand_mut("why-not");
+    describe(&mut page, why_not.expect("it is a command"), "thalweg");
     page
 }
 
@@ -113,7 +132,7 @@ fn describe_connection(page: &mut String, root: &Command) {
             _ => arg.hide(true),
         })
         .override_usage(
-            "every command that follows, but for serve, config, backup, bench, doctor, completions and man",
+            "every command that follows, but for serve, config, token, backup, bench, doctor, completions and man",
         );
     push_help(page, "Connection", &mut command);
 }
@@ -156,6 +175,7 @@ fn the_reference_pages_are_up_to_date() {
         ("cli.md", page()),
         ("cli-bench.md", bench_page()),
         ("cli-steps.md", steps_page()),
+        ("cli-token.md", token_page()),
     ];
     for (name, page) in pages {
         let path = directory.join(name);

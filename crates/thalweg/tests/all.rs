@@ -3,6 +3,7 @@
 
 mod rig;
 
+mod access;
 mod audit;
 mod backup;
 mod bench;
@@ -19,5 +20,6 @@ mod signals;
 mod startup;
 mod steps;
 mod tls;
+mod token;
 mod view;
 mod why;

@@ -49,6 +49,8 @@ error_codes! {
     Draining = 9, "server is draining";
     /// Cancelled at the caller's request.
     Cancelled = 10, "cancelled";
+    /// The credential was good, and its time is over: another one is to be presented.
+    CredentialExpired = 11, "credential expired";
 
     /// No topic of that name or id.
     UnknownTopic = 20, "unknown topic";

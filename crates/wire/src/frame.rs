@@ -43,7 +43,8 @@ frame_kinds! {
     Hello = 1,
     /// Answer to it: [`crate::message::Welcome`].
     Welcome = 2,
-    /// One more round of authentication, either way. Reserved.
+    /// Another credential, [`crate::message::Authenticate`]; from the server, how long the present
+    /// one is good: [`crate::message::Authenticated`].
     Authenticate = 3,
     /// A call: [`crate::message::RequestHead`] and the request.
     Request = 4,

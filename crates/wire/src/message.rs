@@ -8,9 +8,11 @@ use crate::record::{Gap, Position};
 use crate::view::{Segment, StridedSegment};
 use bytes::Bytes;
 
+mod access;
 mod sharing;
 mod steps;
 
+pub use access::*;
 pub use sharing::*;
 pub use steps::*;
 
@@ -59,10 +61,10 @@ record! {
         pub features_optional: u64,
         /// The namespace of all names that follow; empty is the default one.
         pub namespace: String,
-        /// How the client proves who it is: `token`, or empty where the
+        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], or empty where the
         /// transport has proved it (in-process, unix socket). Others are reserved.
         pub mechanism: String,
-        /// The mechanism's first message: for `token`, its 32 bytes.
+        /// The mechanism's first message: for `token`, its 32 bytes; for `access-token`, its text.
         pub proof: Bytes,
         /// The client's session, the same on all of its connections.
         pub session: SessionId,
@@ -158,6 +160,8 @@ pub enum Method {
     ListGaps = 65,
     /// nothing → nothing; the server drains and ends.
     Shutdown = 66,
+    /// [`CheckAccess`] → [`AccessChecked`].
+    CheckAccess = 67,
     /// [`OpenRun`] → [`RunOpened`]; its record is durable when answered.
     OpenRun = 80,
     /// [`AttendRun`] → [`RunEnded`], when the run is over for the asker.
@@ -182,7 +186,7 @@ pub enum Method {
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -209,6 +213,7 @@ impl Method {
         Self::Status,
         Self::ListGaps,
         Self::Shutdown,
+        Self::CheckAccess,
         Self::OpenRun,
         Self::AttendRun,
         Self::AdmitStep,

@@ -349,6 +349,20 @@ fn messages(examples: &mut Examples) {
         gaps: vec![(PartitionIndex(3), gap)],
     });
     examples.message(StatusReply { json: "{}".into() });
+    examples.message(authenticate());
+    examples.message(Authenticated {
+        expires_in_ms: 60_000,
+        refused: "the token was revoked".into(),
+        message: "it expires soon".into(),
+    });
+    examples.message(CheckAccess {
+        verb: "write".into(),
+        topic: "frames".into(),
+    });
+    examples.message(AccessChecked {
+        allowed: true,
+        reason: "the owner of the server".into(),
+    });
     examples.message(bulk_read());
     examples.message(bulk_data());
     examples.message(bulk_write());
@@ -527,6 +541,13 @@ fn bulk_read() -> BulkRead {
     }
 }
 
+fn authenticate() -> Authenticate {
+    Authenticate {
+        mechanism: ACCESS_TOKEN.into(),
+        proof: Bytes::from_static(b"thalweg-token-1:AQ"),
+    }
+}
+
 fn bulk_data() -> BulkData {
     BulkData {
         checksums: vec![1, 0xffff_fffe],
@@ -546,7 +567,8 @@ fn frame(kind: FrameKind) -> (u8, u64, Vec<u8>, &'static [u8]) {
     let credit = Credit { bytes: 1 };
     match kind {
         K::Hello => (0, 0, hello().to_bytes(), b""),
-        K::Welcome | K::Authenticate => (0, 0, Vec::new(), b""),
+        K::Welcome => (0, 0, Vec::new(), b""),
+        K::Authenticate => (0, 0, authenticate().to_bytes(), b""),
         K::Request => (0, 5, b"request".to_vec(), b"a batch"),
         K::Reply => (0, 5, b"reply".to_vec(), b""),
         K::ErrorReply => (0, 5, error().to_bytes(), b""),

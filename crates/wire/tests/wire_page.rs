@@ -11,14 +11,16 @@ use wire::{Codec, ErrorCode};
 const PAGE: &str = concat!(
     include_str!("../../../docs/format/wire.md"),
     include_str!("../../../docs/format/wire-steps.md"),
+    include_str!("../../../docs/format/wire-access.md"),
 );
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("../src/message.rs"),
     include_str!("../src/error.rs"),
     include_str!("../src/record.rs"),
     include_str!("../src/view.rs"),
     include_str!("../src/message/sharing.rs"),
     include_str!("../src/message/steps.rs"),
+    include_str!("../src/message/access.rs"),
 ];
 
 /// The cells of the page's tables, a row each.

@@ -74,6 +74,7 @@ pub(super) fn request(
         Method::AwaitReaders => steps(StepsRequest::AwaitReaders(read(from)?)),
         Method::Status => Request::Status,
         Method::Shutdown => Request::Shutdown,
+        Method::CheckAccess => DescribeRequest::CheckAccess(read(from)?).into(),
         Method::CreateTopic => Coordinator::CreateTopic(read(from)?).into(),
         Method::DeleteTopic => Coordinator::DeleteTopic(read(from)?).into(),
         Method::ListTopics => DescribeRequest::ListTopics.into(),

@@ -126,6 +126,7 @@ impl Ground {
             directory_id: DIRECTORY,
             instance: ServerInstance(self.run),
             token: TOKEN,
+            trust: Arc::new(trust()),
             owner_uid: Some(1000),
             boot_id: format!("boot {}", self.boot),
             server_version: "test".into(),
@@ -696,6 +697,18 @@ fn decode(lengths: &[u64], payload: &[u8], incarnation: Incarnation) -> Vec<Deli
     }
     assert_eq!(at, payload.len());
     all
+}
+
+/// The key of the tokens that a server here takes.
+pub fn issuer() -> access::IssuerKey {
+    access::IssuerKey::new(access::Seed([3; access::SEED_BYTES]))
+}
+
+fn trust() -> access::Trust {
+    access::Trust {
+        keys: vec![issuer().public()],
+        ..access::Trust::default()
+    }
 }
 
 pub fn hello() -> Hello {

@@ -49,6 +49,7 @@ impl Lines {
             peer: Peer::default(),
             identity: Identity {
                 proof: Proof::Token,
+                access: access::Identity::owner(Default::default(), Default::default()),
                 namespace: String::new(),
                 client_name: "a client of lines".into(),
                 session: SessionId(0),

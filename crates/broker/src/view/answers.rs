@@ -3,16 +3,27 @@
 use super::View;
 use crate::answer::Answer;
 use crate::coordinator::served_topic::Slot;
+use crate::identity::Identity;
+use crate::ids::Now;
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use crate::request::DescribeRequest;
 use wire::message::{ConsumerList, GapList, TopicDescription, TopicList};
 use wire::{ErrorCode, TopicId};
 
 impl View<'_> {
-    /// Answers a client whose names are in this namespace.
-    pub fn answer(&self, namespace: &str, request: &DescribeRequest) -> Result<Answer, Refused> {
+    /// Answers this client.
+    pub fn answer(
+        &self,
+        identity: &Identity,
+        now: Now,
+        request: &DescribeRequest,
+    ) -> Result<Answer, Refused> {
+        let namespace = identity.namespace.as_str();
         Ok(match request {
-            DescribeRequest::ListTopics => Answer::Topics(self.topic_list(namespace)),
+            DescribeRequest::ListTopics => Answer::Topics(self.topic_list(identity, now)),
+            DescribeRequest::CheckAccess(check) => {
+                Answer::AccessChecked(identity.check_access(check, now)?)
+            }
             DescribeRequest::DescribeTopic(topic) => {
                 Answer::Topic(self.topic_description(namespace, &topic.name)?)
             }
@@ -25,9 +36,10 @@ impl View<'_> {
         })
     }
 
-    /// The topics of a namespace.
-    fn topic_list(&self, namespace: &str) -> TopicList {
-        let entries = self.commands.table().namespace(namespace);
+    /// The topics of a client's namespace that it may know of.
+    fn topic_list(&self, identity: &Identity, now: Now) -> TopicList {
+        let entries = self.commands.table().namespace(&identity.namespace);
+        let entries = entries.filter(|entry| identity.may_know(&entry.record.name, now));
         let topics = entries.filter_map(|entry| self.description(entry.record.topic));
         TopicList {
             topics: topics.collect(),

@@ -72,6 +72,7 @@ fn is_repeatable(method: Method) -> bool {
         | Method::NextStep
         | Method::ReleaseStep
         | Method::AwaitReaders
+        | Method::CheckAccess
         | Method::ListGaps => true,
         Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
             false

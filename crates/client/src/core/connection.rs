@@ -1,5 +1,6 @@
 //! Which server, how to reach it, and when it is lost for good.
 
+use super::credential::Credential;
 use super::io::Output;
 use super::retry;
 use super::wire_session::{Context, Timer, Wire, WireSession, error_of};
@@ -13,7 +14,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
-use wire::message::{FEATURES, Hello, PROTOCOL_VERSION, Role, Welcome};
+use wire::message::{
+    ACCESS_TOKEN, Authenticated, FEATURES, Hello, PROTOCOL_VERSION, Role, Welcome,
+};
 use wire::{DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// How long one address may take to answer before the next one is tried.
@@ -27,7 +30,7 @@ const TOKEN_GRACE: Duration = Duration::from_secs(2);
 enum Phase {
     /// Waiting for the next round, until then.
     Waiting(Duration),
-    /// The group file is being read.
+    /// The credential is being read, or the group file.
     Reading,
     /// The transport connects.
     Connecting { address: String, deadline: Duration },
@@ -51,6 +54,7 @@ pub(super) struct Connection {
     token: Bytes,
     /// Those that the group file says the server may show.
     certificates: Vec<Fingerprint>,
+    credential: Option<Credential>,
     /// The server that is expected: as the endpoint says, or as found first.
     directory: Option<DirectoryId>,
     /// How often on end no address of the server's could be reached.
@@ -89,6 +93,7 @@ impl Connection {
             candidates: VecDeque::new(),
             token,
             certificates: Vec::new(),
+            credential: options.credential.clone().map(Credential::new),
             directory,
             failures: 0,
             down_since: Duration::ZERO,
@@ -121,6 +126,56 @@ impl Connection {
     }
 
     fn begin_round(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
+        match &self.credential {
+            Some(credential) => {
+                self.phase = Phase::Reading;
+                outputs.push_back(Output::ReadCredential(credential.path.clone()));
+            }
+            None => self.find_addresses(context, outputs),
+        }
+    }
+
+    /// The file of the credential was read, or not: for a connection, or for one that stands.
+    pub fn credential_read(
+        &mut self,
+        wire: &mut Wire<'_>,
+        result: Result<Bytes, String>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        let Some(credential) = &mut self.credential else {
+            return;
+        };
+        match &self.phase {
+            Phase::Up { .. } => credential.renew(wire, result),
+            Phase::Reading => match result {
+                Ok(text) => {
+                    credential.text = text;
+                    self.find_addresses(wire.context, outputs);
+                }
+                Err(reason) => {
+                    self.failure = Some(ClientError::Invalid(format!(
+                        "{}: the credential cannot be read: {reason}",
+                        credential.path.display()
+                    )));
+                    self.is_final = !self.was_up;
+                    self.next_candidate(wire.context, outputs);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// The server says how long the credential is good. True if the one that was presented last
+    /// does not do for this connection: another one is to be made.
+    pub fn authenticated(&mut self, context: &mut Context, said: &Authenticated) -> bool {
+        let Some(credential) = &mut self.credential else {
+            return false;
+        };
+        credential.good_for(context, said.expires_in_ms);
+        !said.refused.is_empty()
+    }
+
+    fn find_addresses(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
         match &self.endpoint {
             Endpoint::GroupFile(path) => {
                 self.phase = Phase::Reading;
@@ -198,7 +253,11 @@ impl Connection {
         if attempt != self.attempt {
             return;
         }
-        let mechanism = if self.token.is_empty() { "" } else { "token" };
+        let (mechanism, proof) = match &self.credential {
+            Some(credential) => (ACCESS_TOKEN, credential.text.clone()),
+            None if self.token.is_empty() => ("", Bytes::new()),
+            None => ("token", self.token.clone()),
+        };
         let hello = Hello {
             version_min: PROTOCOL_VERSION,
             version_max: PROTOCOL_VERSION,
@@ -206,7 +265,7 @@ impl Connection {
             features_optional: FEATURES,
             namespace: self.namespace.clone(),
             mechanism: mechanism.to_owned(),
-            proof: self.token.clone(),
+            proof,
             session: self.session,
             role: Role::Control,
             directory: self.directory.unwrap_or_default(),
@@ -245,6 +304,11 @@ impl Connection {
                     ErrorCode::WrongServer => {
                         let found = None;
                         self.foreign(context, address, found, &error.to_string());
+                    }
+                    // One that was good once is replaced by whoever made it.
+                    ErrorCode::CredentialExpired => {
+                        self.is_final = !self.was_up;
+                        self.failure = Some(ClientError::Server(error));
                     }
                     ErrorCode::NotAuthenticated => self.token_refused(context, &address, error),
                     ErrorCode::Unsupported | ErrorCode::NotAuthorized => {
@@ -301,7 +365,7 @@ impl Connection {
     /// The server does not take the token. The one of an address stays what it
     /// is; the one of a group file may be a stale file's, which is read again.
     fn token_refused(&mut self, context: &mut Context, address: &str, error: ErrorReply) {
-        if matches!(self.endpoint, Endpoint::Address { .. }) {
+        if matches!(self.endpoint, Endpoint::Address { .. }) || self.credential.is_some() {
             self.is_final = true;
         } else if self.token_refused_since.is_none() {
             self.token_refused_since = Some(context.now);
@@ -380,6 +444,15 @@ impl Connection {
             context.mailbox.liveness.lose(error);
         }
         match &self.phase {
+            Phase::Up { .. } => {
+                if let Some(credential) = &mut self.credential
+                    && credential.renew_at.is_some_and(|at| at <= now)
+                {
+                    credential.renew_at = None;
+                    outputs.push_back(Output::ReadCredential(credential.path.clone()));
+                }
+                None
+            }
             Phase::Waiting(until) if *until <= now => {
                 self.begin_round(context, outputs);
                 None

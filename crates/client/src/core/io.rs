@@ -1,6 +1,7 @@
 //! What goes into the core and what comes out of it, apart from messages.
 
 use crate::group_file::GroupFile;
+use bytes::Bytes;
 use net::{NetError, Received};
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ pub enum Input {
     /// The group file was read, as [`Output::ReadGroupFile`] asked: the file,
     /// with the endpoints to try.
     GroupFile(Result<(GroupFile, Vec<String>), String>),
+    /// The file of the credential was read, as [`Output::ReadCredential`] asked: its content.
+    Credential(Result<Bytes, String>),
     /// The link stands.
     LinkUp {
         /// The attempt that it is of.
@@ -39,6 +42,8 @@ pub enum Input {
 pub enum Output {
     /// Read the group file; answered by [`Input::GroupFile`].
     ReadGroupFile(PathBuf),
+    /// Read the file of the credential; answered by [`Input::Credential`].
+    ReadCredential(PathBuf),
     /// Begin a connection; answered by [`Input::LinkUp`] or [`Input::LinkDown`].
     /// It is the present one from now on; the one before is dead.
     Connect {

@@ -5,8 +5,9 @@ use super::wire_session::{Route, Wire, error_of};
 use crate::mailbox::Counters;
 use crate::promise::Reply;
 use net::{Link, Received};
-use wire::ErrorReply;
 use wire::frame::FrameKind;
+use wire::message::Authenticated;
+use wire::{Codec, ErrorReply};
 
 impl ClientCore {
     pub(super) fn message(&mut self, message: Received, link: &mut Option<&mut dyn Link>) {
@@ -41,6 +42,7 @@ impl ClientCore {
                 }
                 return;
             }
+            FrameKind::Authenticate => return self.authenticated(&message.head, link),
             FrameKind::Ended => return self.route_ended(id, error_of(&message.head), link),
             FrameKind::Heartbeat => return wire.heartbeat(message.flags),
             // It closes soon; what it still answers is welcome.
@@ -60,6 +62,17 @@ impl ClientCore {
             }
         };
         self.answer(id, outcome, link);
+    }
+
+    /// The server says how long the credential is good. One that does not do for the connection
+    /// that stands is presented on another one.
+    fn authenticated(&mut self, head: &[u8], link: &mut dyn Link) {
+        let reason = match Authenticated::from_bytes("authenticated", head) {
+            Ok(said) if self.connection.authenticated(&mut self.context, &said) => said.refused,
+            Ok(_) => return,
+            Err(error) => error.to_string(),
+        };
+        self.disconnect(reason, &mut Some(link));
     }
 
     /// What comes of a subscription or membership. An error ends the connection.

@@ -10,6 +10,7 @@
 //! the same outputs.
 //!
 //! - `connection`: which server, how to reach it, when it is lost.
+//! - `credential`: what is presented of who one is, and presented anew.
 //! - `calls`: requests of the API and their answers.
 //! - `commands`, `messages`: from the API and from the server, to the part concerned.
 //! - `producer`: batches taken from the queues, sent, kept until acknowledged.
@@ -25,6 +26,7 @@ mod calls;
 mod commands;
 mod connection;
 mod consumer;
+mod credential;
 mod cursors;
 mod group;
 mod io;
@@ -151,6 +153,11 @@ impl ClientCore {
             Input::GroupFile(result) => {
                 self.connection
                     .group_file(&mut self.context, result, &mut self.outputs);
+            }
+            Input::Credential(result) => {
+                let mut wire = Wire::new(&mut self.context, reborrow(&mut link));
+                let outputs = &mut self.outputs;
+                self.connection.credential_read(&mut wire, result, outputs);
             }
             Input::LinkUp { attempt } => {
                 if let Some(link) = &mut link {

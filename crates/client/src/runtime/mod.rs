@@ -13,10 +13,12 @@ use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
 use crate::options::DriverOptions;
+use bytes::Bytes;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -420,6 +422,9 @@ impl Runtime {
                     let input = Input::GroupFile(read_group_file(&path));
                     self.handle(input);
                 }
+                Output::ReadCredential(path) => {
+                    self.handle(Input::Credential(read_credential(&path)));
+                }
                 Output::Connect { attempt, address } => self.connect(attempt, &address),
                 Output::Disconnect { attempt, reason } => self.disconnect(attempt, &reason),
                 Output::Ended => {
@@ -491,6 +496,20 @@ impl Runtime {
             }
         }
     }
+}
+
+/// More than any credential has.
+const CREDENTIAL_BYTES_MAX: u64 = 64 << 10;
+
+/// The file of a credential, which is a line.
+fn read_credential(path: &Path) -> Result<Bytes, String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        let file = std::fs::File::open(path)?;
+        file.take(CREDENTIAL_BYTES_MAX).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    read().map(Bytes::from).map_err(|error| error.to_string())
 }
 
 fn read_group_file(path: &Path) -> Result<(GroupFile, Vec<String>), String> {

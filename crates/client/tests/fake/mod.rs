@@ -88,6 +88,14 @@ pub struct FakeServer {
     pub credits: u64,
     pub heartbeats: u64,
     pub token: Option<Bytes>,
+    /// What clients have presented, mechanism and proof, in a Hello or later.
+    pub presented: Vec<(String, Bytes)>,
+    /// How long a credential is good, if the server says so.
+    pub credential_ms: Option<u64>,
+    /// Why it takes no other credential on a connection that stands.
+    pub renewal_refused: String,
+    /// What a Hello is answered with.
+    pub hello_error: Option<Bytes>,
     /// Cuts the network itself, so that nothing that is under way arrives.
     pub cutter: Option<Box<dyn Fn() + Send>>,
     pub segment_reads: Vec<(Offset, Vec<Segment>)>,
@@ -117,6 +125,10 @@ impl FakeServer {
             credits: 0,
             heartbeats: 0,
             token: None,
+            presented: Vec::new(),
+            credential_ms: None,
+            renewal_refused: String::new(),
+            hello_error: None,
             cutter: None,
             segment_reads: Vec::new(),
         }
@@ -276,6 +288,11 @@ impl FakeServer {
                     }
                 }
             }
+            FrameKind::Authenticate => {
+                let asked = Authenticate::from_bytes("authenticate", &message.head).unwrap();
+                self.presented.push((asked.mechanism, asked.proof));
+                self.say_how_long(conn);
+            }
             FrameKind::Cancel => {}
             other => panic!("the client sent {other:?}"),
         }
@@ -286,6 +303,12 @@ impl FakeServer {
 
     fn hello(&mut self, conn: &mut Conn, message: &Received) {
         let hello = Hello::from_bytes("hello", &message.head).unwrap();
+        let presented = (hello.mechanism.clone(), hello.proof.clone());
+        self.presented.push(presented);
+        if let Some(error) = &self.hello_error {
+            let error = Message::control(FrameKind::ErrorReply, 0, error.clone());
+            return conn.link.send(error);
+        }
         let refuse = |code| {
             let error = ErrorReply::fatal(code, "not this one");
             Message::control(FrameKind::ErrorReply, 0, error.to_bytes())
@@ -315,6 +338,20 @@ impl FakeServer {
             message.id,
             welcome.to_bytes(),
         ));
+        self.say_how_long(conn);
+    }
+
+    fn say_how_long(&mut self, conn: &mut Conn) {
+        let Some(expires_in_ms) = self.credential_ms else {
+            return;
+        };
+        let said = Authenticated {
+            expires_in_ms,
+            refused: self.renewal_refused.clone(),
+            message: String::new(),
+        };
+        let said = Message::control(FrameKind::Authenticate, 0, said.to_bytes());
+        conn.link.send(said);
     }
 
     fn request(&mut self, conn: &mut Conn, message: Received) {

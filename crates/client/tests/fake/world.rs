@@ -17,6 +17,8 @@ pub struct World {
     pub core: ClientCore,
     pub connected: Pending<()>,
     link: Option<(u64, Box<dyn Link>)>,
+    /// What the file of the credential holds.
+    pub credential: Option<bytes::Bytes>,
     pub ended: bool,
 }
 
@@ -50,6 +52,7 @@ impl World {
             core,
             connected,
             link: None,
+            credential: None,
             ended: false,
         }
     }
@@ -81,6 +84,10 @@ impl World {
                     }
                 }
                 Output::ReadGroupFile(_) => unreachable!("no test here uses a group file"),
+                Output::ReadCredential(_) => {
+                    let text = self.credential.clone().ok_or("no such file".to_owned());
+                    self.handle(Input::Credential(text));
+                }
                 Output::Ended => self.ended = true,
             }
         }

@@ -1,0 +1,324 @@
+//! Credentials of connections: what lets a client in, how long that is good, and how another one
+//! takes its place.
+
+use crate::ctx::Ctx;
+use crate::faults::Fault;
+use crate::identity::{Identity, Proof};
+use crate::ids::Now;
+use crate::refusal::{Refused, refuse};
+use access::{Grants, Missing, Origin, Token, TokenId, Trust, UnixTime};
+use core::net::SocketAddr;
+use net::Peer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::{ACCESS_TOKEN, Authenticate, Authenticated, Hello};
+use wire::{ErrorCode, ErrorReply, SessionId};
+
+/// When to come again with another credential, of a client whose credential is over.
+const RETRY_MS: u32 = 1000;
+
+/// Whom the server believes.
+#[derive(Default)]
+pub(super) struct Trusted {
+    trust: Arc<Trust>,
+    grants: Arc<Grants>,
+    /// Tokens for one session that were presented, and by which.
+    used: BTreeMap<TokenId, SessionId>,
+    /// Since when it is known which tokens were presented.
+    since: UnixTime,
+}
+
+impl Trusted {
+    pub fn new(ctx: &Ctx) -> Self {
+        Self {
+            trust: ctx.options.trust.clone(),
+            grants: Arc::default(),
+            used: BTreeMap::new(),
+            since: UnixTime(ctx.now.unix_ns),
+        }
+    }
+
+    pub fn set_trust(&mut self, trust: Arc<Trust>) {
+        self.trust = trust;
+    }
+
+    /// Why the credential of somebody who was let in is none any more.
+    pub fn revoked(&self, identity: &access::Identity) -> Option<String> {
+        let credential = identity.credential.as_ref()?;
+        let id = self.trust.revoked_of(credential.ids())?;
+        Some(format!(
+            "{credential} was revoked, or one that it was made from: {id}"
+        ))
+    }
+
+    /// Lets in whoever shows a token of a project, as its member; this process itself, the owner's
+    /// processes where the kernel vouches for them, and whoever shows the server's token, as the
+    /// owner.
+    pub fn authenticate(
+        &mut self,
+        hello: Hello,
+        peer: &Peer,
+        ctx: &Ctx,
+    ) -> Result<Identity, Refused> {
+        let options = &ctx.options;
+        if hello.mechanism == ACCESS_TOKEN {
+            let access = self.admit(&hello.proof, peer, hello.session, ctx)?;
+            let project = match &access.subject {
+                access::Subject::Member(project) => project.clone(),
+                access::Subject::Owner => String::new(),
+            };
+            if !hello.namespace.is_empty() && hello.namespace != project {
+                let namespace = &hello.namespace;
+                return Err(refuse(
+                    ErrorCode::NotAuthorized,
+                    format!("{access} has no names of namespace {namespace:?}: ask without one"),
+                ));
+            }
+            return Ok(Identity {
+                proof: Proof::AccessToken,
+                access,
+                namespace: project,
+                client_name: hello.client_name,
+                session: hello.session,
+            });
+        }
+        let proof = match peer.uid {
+            _ if peer.in_process => Proof::InProcess,
+            Some(_) if peer.uid == options.owner_uid => Proof::Owner,
+            _ if hello.mechanism == "token" && same(&hello.proof, &options.token) => Proof::Token,
+            _ => {
+                let reason = match hello.mechanism.as_str() {
+                    "token" => {
+                        "the token is not this server's: its present group file has it".into()
+                    }
+                    "" => "the server asks for a token: give its group file, or the token in it"
+                        .into(),
+                    other => {
+                        format!("mechanism {other:?} is not known; token and {ACCESS_TOKEN} are")
+                    }
+                };
+                return Err(refuse(ErrorCode::NotAuthenticated, reason));
+            }
+        };
+        let grants = self.grants.clone();
+        Ok(Identity {
+            proof,
+            access: access::Identity::owner(origin(peer, ctx), grants),
+            namespace: hello.namespace,
+            client_name: hello.client_name,
+            session: hello.session,
+        })
+    }
+
+    /// Who presents the text of a token.
+    fn admit(
+        &mut self,
+        text: &[u8],
+        peer: &Peer,
+        session: SessionId,
+        ctx: &Ctx,
+    ) -> Result<access::Identity, Refused> {
+        let refused = |why: String| refuse(ErrorCode::NotAuthenticated, why);
+        let text = std::str::from_utf8(text).map_err(|_| refused("this is no token".into()))?;
+        let token = Token::from_text(text).map_err(|error| refused(error.to_string()))?;
+        let verified = token.verify(&self.trust);
+        let verified = verified.map_err(|error| refused(error.to_string()))?;
+        let identity = verified.identity(origin(peer, ctx), self.grants.clone());
+        let now = UnixTime(ctx.now.unix_ns);
+        identity.check(now).map_err(|denied| match denied.missing {
+            Missing::Expired(_) => {
+                ErrorReply::retryable(ErrorCode::CredentialExpired, RETRY_MS, denied.to_string())
+            }
+            _ => refused(denied.to_string()),
+        })?;
+        let credential = identity.credential.as_ref();
+        let credential = credential.expect("a token is a credential");
+        if credential
+            .limits()
+            .iter()
+            .any(|one| one.bytes_per_second.is_some())
+        {
+            return Err(refused(format!(
+                "{credential} is for so many bytes a second, which this server does not hold \
+                 anybody to: it is refused, for it would allow more than it says"
+            )));
+        }
+        if let Some(id) = credential.once() {
+            self.use_once(id, credential, session).map_err(refused)?;
+        }
+        Ok(identity)
+    }
+
+    /// Keeps for one session what is for one. What was presented before this server started is not
+    /// known, so that a token that was good then is none now.
+    fn use_once(
+        &mut self,
+        id: TokenId,
+        credential: &access::Credential,
+        session: SessionId,
+    ) -> Result<(), String> {
+        let begins = credential.limits().iter().filter_map(|one| one.not_before);
+        if begins.max().is_none_or(|begins| begins < self.since) {
+            return Err(format!(
+                "{credential} is for one session, and was made before this server started, which \
+                 does not know whether it was used: make another one"
+            ));
+        }
+        match self.used.get(&id) {
+            Some(user) if *user != session || session == SessionId(0) => Err(format!(
+                "{credential} is for one session, and another one has used it"
+            )),
+            _ => {
+                self.used.insert(id, session);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes another credential in the place of a client's present one.
+    ///
+    /// # Errors
+    /// Why it does not count; the present one stays.
+    pub fn renew(
+        &mut self,
+        identity: &mut Identity,
+        asked: &Authenticate,
+        peer: &Peer,
+        ctx: &Ctx,
+    ) -> Result<(), Refused> {
+        let refused = |why: String| refuse(ErrorCode::NotAuthenticated, why);
+        if asked.mechanism != ACCESS_TOKEN {
+            let other = &asked.mechanism;
+            return Err(refused(format!(
+                "mechanism {other:?} is not known here; {ACCESS_TOKEN} is"
+            )));
+        }
+        let fresh = self.admit(&asked.proof, peer, identity.session, ctx)?;
+        let present = &identity.access;
+        // What was begun under the one before goes on under this one: it must allow just that.
+        if !present.has_rights_of(&fresh) {
+            return Err(refused(format!(
+                "{fresh} allows something else than {present}, by which the connection was \
+                 opened: connect anew with it"
+            )));
+        }
+        identity.access = fresh;
+        Ok(())
+    }
+}
+
+/// How far a client was told of the end of its credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Expiry {
+    /// Nothing but when it is.
+    #[default]
+    Far,
+    /// That it is near.
+    Near,
+    /// That it has come; the connection goes on for a while.
+    Come,
+}
+
+/// What is to be done about a credential.
+pub(super) enum Next {
+    Nothing,
+    /// Its client is told how long it is good.
+    Say,
+    /// Its connection ends.
+    End(ErrorReply),
+}
+
+impl Expiry {
+    /// When a credential is to be looked at.
+    pub fn timer(self, identity: &access::Identity, ctx: &Ctx) -> Option<Duration> {
+        let limits = &ctx.options.limits;
+        let (left, past) = left_and_past(identity.expires()?, ctx.now);
+        let wait = match self {
+            Self::Far => left.saturating_sub(limits.credential_warning),
+            Self::Near => left,
+            Self::Come if ctx.planted(Fault::NeverExpires) => return None,
+            Self::Come => (left + limits.credential_grace).saturating_sub(past),
+        };
+        Some(ctx.now.monotonic.saturating_add(wait))
+    }
+
+    /// What is to be done about a credential now.
+    pub fn look(&mut self, identity: &access::Identity, ctx: &Ctx) -> Next {
+        let Some(expires) = identity.expires() else {
+            return Next::Nothing;
+        };
+        let limits = &ctx.options.limits;
+        let (left, past) = left_and_past(expires, ctx.now);
+        let is_over = left.is_zero() && past >= limits.credential_grace;
+        if is_over && !ctx.planted(Fault::NeverExpires) {
+            return Next::End(expired(identity, ctx));
+        }
+        let reached = match () {
+            () if left.is_zero() => Self::Come,
+            () if left <= limits.credential_warning => Self::Near,
+            () => Self::Far,
+        };
+        match std::mem::replace(self, reached) == reached {
+            true => Next::Nothing,
+            false => Next::Say,
+        }
+    }
+}
+
+fn expired(identity: &access::Identity, ctx: &Ctx) -> ErrorReply {
+    let denied = identity.check(UnixTime(ctx.now.unix_ns)).err();
+    let why = denied.map_or_else(String::new, |denied| denied.to_string());
+    ErrorReply::retryable(ErrorCode::CredentialExpired, RETRY_MS, why)
+}
+
+/// How long it is until a time, and since it; one of them is nothing.
+fn left_and_past(at: UnixTime, now: Now) -> (Duration, Duration) {
+    let left = Duration::from_nanos(at.0.saturating_sub(now.unix_ns));
+    let past = Duration::from_nanos(now.unix_ns.saturating_sub(at.0));
+    (left, past)
+}
+
+pub(super) fn said_of(identity: &access::Identity, refused: String, ctx: &Ctx) -> Authenticated {
+    let Some(expires) = identity.expires() else {
+        return Authenticated {
+            expires_in_ms: u64::MAX,
+            refused,
+            message: String::new(),
+        };
+    };
+    let (left, _) = left_and_past(expires, ctx.now);
+    let grace = ctx.options.limits.credential_grace.as_secs();
+    let message = match left.is_zero() {
+        true => format!(
+            "{} expired at {expires}: the connection ends {grace} s later unless another one \
+             is presented",
+            identity
+        ),
+        false => format!("{} expires at {expires}", identity),
+    };
+    Authenticated {
+        expires_in_ms: left.as_millis() as u64,
+        refused,
+        message,
+    }
+}
+
+/// Where a client comes from: an address of the network, or this host.
+fn origin(peer: &Peer, ctx: &Ctx) -> Origin {
+    let address = peer.address.rsplit_once("://");
+    let address = address.map_or(peer.address.as_str(), |(_, address)| address);
+    Origin {
+        address: address.parse().ok().map(|address: SocketAddr| address.ip()),
+        instance: ctx.options.directory_id,
+    }
+}
+
+/// Compares in a time that does not depend on where the bytes differ.
+fn same(given: &[u8], token: &[u8; 32]) -> bool {
+    if given.len() != token.len() {
+        return false;
+    }
+    let differing = given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
+    std::hint::black_box(differing) == 0
+}

@@ -1,0 +1,74 @@
+//! The credential of a connection: a file, read for each connection, and again before its end.
+
+use super::wire_session::{Context, Timer, Wire};
+use bytes::Bytes;
+use net::Message;
+use std::path::PathBuf;
+use std::time::Duration;
+use wire::codec::Codec;
+use wire::frame::FrameKind;
+use wire::message::{ACCESS_TOKEN, Authenticate};
+
+/// How soon the file is read again at the earliest.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What is presented of who somebody is.
+pub(super) struct Credential {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What was read there last, and presented.
+    pub text: Bytes,
+    /// When the connection's credential is over, if that is known and ever so.
+    expires_at: Option<Duration>,
+    /// When the file is read again; `None` while it is, or for ever.
+    pub renew_at: Option<Duration>,
+}
+
+impl Credential {
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            text: Bytes::new(),
+            expires_at: None,
+            renew_at: None,
+        }
+    }
+
+    /// The server says how long it is good. The file is looked at when two thirds of that are
+    /// over, and then again and again.
+    pub fn good_for(&mut self, context: &mut Context, expires_in_ms: u64) {
+        if expires_in_ms == u64::MAX {
+            (self.expires_at, self.renew_at) = (None, None);
+            return;
+        }
+        let left = Duration::from_millis(expires_in_ms);
+        self.expires_at = Some(context.now.saturating_add(left));
+        self.look_again(context, left * 2 / 3);
+    }
+
+    fn look_again(&mut self, context: &mut Context, after: Duration) {
+        let at = context.now.saturating_add(after.max(AGAIN));
+        self.renew_at = Some(at);
+        context.arm(at, Timer::Connection);
+    }
+
+    /// The file was read while a connection stands: what is new in it is presented. What cannot be
+    /// read leaves what there is.
+    pub fn renew(&mut self, wire: &mut Wire<'_>, result: Result<Bytes, String>) {
+        let left = self.expires_at.unwrap_or_default();
+        let left = left.saturating_sub(wire.now());
+        self.look_again(wire.context, left / 3);
+        match result {
+            Ok(text) if text != self.text => {
+                self.text = text.clone();
+                let asked = Authenticate {
+                    mechanism: ACCESS_TOKEN.to_owned(),
+                    proof: text,
+                };
+                let message = Message::control(FrameKind::Authenticate, 0, asked.to_bytes());
+                wire.send(message);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}

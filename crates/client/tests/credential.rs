@@ -1,0 +1,107 @@
+//! A credential: presented, read again before its end, and replaced on the connection that stands.
+
+use crate::world::{World, options};
+use bytes::Bytes;
+use client::*;
+use std::time::Duration;
+use wire::message::ACCESS_TOKEN;
+use wire::{Codec, ErrorCode, ErrorReply};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn world(text: &'static str) -> World {
+    let options = DriverOptions {
+        credential: Some("credential".into()),
+        ..options()
+    };
+    let mut world = World::at(Endpoint::address("sim://server"), options);
+    world.credential = Some(Bytes::from_static(text.as_bytes()));
+    world
+}
+
+fn connect(world: &mut World) -> Result<(), ClientError> {
+    let mut outcome = None;
+    world.run_until(11 * SECOND, |world| {
+        outcome = world.connected.try_get();
+        outcome.is_some()
+    });
+    outcome.expect("the connect timeout is ten seconds")
+}
+
+fn presented(world: &World) -> Vec<&str> {
+    let presented = world.server.presented.iter();
+    presented
+        .map(|(mechanism, proof)| {
+            assert_eq!(mechanism, ACCESS_TOKEN);
+            std::str::from_utf8(proof).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn a_credential_is_replaced_on_the_connection_that_stands() {
+    let mut world = world("first");
+    world.server.credential_ms = Some(90_000);
+    connect(&mut world).unwrap();
+    assert_eq!(presented(&world), ["first"]);
+    // At two thirds of its life the file is read; it is the same, and read again later.
+    world.run_until(62 * SECOND, |_| false);
+    assert_eq!(presented(&world), ["first"]);
+    world.credential = Some(Bytes::from_static(b"second"));
+    world.run_until(20 * SECOND, |_| false);
+    assert_eq!(presented(&world), ["first", "second"]);
+    assert_eq!(world.core.attempt(), 1, "the connection stands");
+}
+
+#[test]
+fn one_that_the_connection_cannot_take_is_presented_on_another_one() {
+    let mut world = world("first");
+    world.server.credential_ms = Some(30_000);
+    connect(&mut world).unwrap();
+    world.credential = Some(Bytes::from_static(b"wider"));
+    world.server.renewal_refused = "it allows something else".to_owned();
+    world.run_until(21 * SECOND, |world| world.server.presented.len() == 2);
+    world.server.renewal_refused.clear();
+    world.run_until(5 * SECOND, |_| false);
+    assert_eq!(presented(&world), ["first", "wider", "wider"]);
+    assert_eq!(world.core.attempt(), 2);
+}
+
+#[test]
+fn an_expired_credential_is_an_error_at_first_and_waited_for_later() {
+    let expired = || {
+        let error = ErrorReply::retryable(ErrorCode::CredentialExpired, 1000, "expired at noon");
+        Some(Bytes::from(error.to_bytes()))
+    };
+    let mut late = world("late");
+    late.server.hello_error = expired();
+    let error = connect(&mut late).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::CredentialExpired), "{error}");
+    assert!(late.now() < SECOND);
+
+    let mut world = world("first");
+    connect(&mut world).unwrap();
+    world.server.hello_error = expired();
+    world.server.cut();
+    world.run_until(60 * SECOND, |_| false);
+    assert!(!world.ended);
+    assert!(
+        world.server.presented.len() > 3,
+        "it is presented again and again"
+    );
+    world.credential = Some(Bytes::from_static(b"second"));
+    world.server.hello_error = None;
+    world.run_until(30 * SECOND, |_| false);
+    assert_eq!(presented(&world).last(), Some(&"second"));
+}
+
+#[test]
+fn a_credential_that_cannot_be_read_is_an_error_that_names_the_file() {
+    let mut world = world("");
+    world.credential = None;
+    let error = connect(&mut world).unwrap_err().to_string();
+    assert!(
+        error.contains("credential: ") && error.contains("no such file"),
+        "{error}"
+    );
+}

@@ -1,0 +1,51 @@
+//! Who a client is, after its Hello, and what it may do. What is decided, and by which rule, is
+//! `access`'s.
+
+use crate::codec::record;
+use bytes::Bytes;
+
+/// The mechanism of a Hello, or of an [`Authenticate`], whose proof is the text of a token.
+pub const ACCESS_TOKEN: &str = "access-token";
+
+record! {
+    /// A client presents another credential in place of the one that it came with.
+    pub struct Authenticate {
+        /// As in Hello: `access-token`. Others are reserved.
+        pub mechanism: String,
+        /// The text of the token.
+        pub proof: Bytes,
+    }
+}
+
+record! {
+    /// How long the credential of a connection is good.
+    pub struct Authenticated {
+        /// For so long, milliseconds; 0: it has expired; the greatest number: it has no end.
+        pub expires_in_ms: u64,
+        /// Why the credential that was presented last does not count, so that the one before
+        /// still does; empty if that is not so.
+        pub refused: String,
+        /// A sentence for people; may be empty.
+        pub message: String,
+    }
+}
+
+record! {
+    /// Asks whether the asker might do something, without doing it.
+    pub struct CheckAccess {
+        /// `read`, `write`, `manage` or `admin`.
+        pub verb: String,
+        /// A topic of the connection's namespace, or `NAMESPACE/TOPIC`; empty is the server.
+        pub topic: String,
+    }
+}
+
+record! {
+    /// The answer to [`CheckAccess`].
+    pub struct AccessChecked {
+        pub allowed: bool,
+        /// Who the asker is taken for, and, if it is not allowed, what was missing and what would
+        /// help.
+        pub reason: String,
+    }
+}
