@@ -69,6 +69,7 @@ struct MemberFenced : Error { using Error::Error; };
 struct LeaseExpired : Error { using Error::Error; };
 /* The run of steps is over for its writer: a rank is gone, or another life has its place. */
 struct RunEnded : Error { using Error::Error; };
+struct GroupIncomplete : Error { using Error::Error; };
 struct StorageError : Error { using Error::Error; };
 /* The topic is full: `retryAfter()` says when to push the events again. */
 struct TopicFull : Error { using Error::Error; };
@@ -115,6 +116,7 @@ namespace detail {
     case THALWEG_SERVER_MEMBER_FENCED: throw MemberFenced(error);
     case THALWEG_SERVER_LEASE_EXPIRED: throw LeaseExpired(error);
     case THALWEG_SERVER_RUN_ENDED: throw RunEnded(error);
+    case THALWEG_SERVER_GROUP_INCOMPLETE: throw GroupIncomplete(error);
     case THALWEG_IO:
     case THALWEG_SERVER_STORAGE_FULL:
     case THALWEG_SERVER_STORAGE_FAILED: throw StorageError(error);

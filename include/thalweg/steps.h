@@ -86,6 +86,9 @@ enum {
     THALWEG_RUN_BROKEN = 2  /* it has ended without that */
 };
 
+/* How reading programs are given steps: to each all of them, or each to one of those that share. */
+enum { THALWEG_GIVEN_ALL = 0, THALWEG_GIVEN_ROUND_ROBIN = 1, THALWEG_GIVEN_ON_DEMAND = 2 };
+
 /* A run of which something is stored. Pointers are valid until the list is freed. */
 typedef struct thalweg_step_run_info {
     uint64_t run;
@@ -100,7 +103,9 @@ typedef struct thalweg_step_run_info {
     uint64_t last_time_ns;
     uint32_t ranks; /* how many write */
     int32_t state;  /* THALWEG_RUN_... */
-    uint64_t reserved[4];
+    int32_t distribution; /* how its writers ask that readers are given steps: THALWEG_GIVEN_... */
+    int32_t reserved32;
+    uint64_t reserved[3];
 } thalweg_step_run_info;
 
 /*
@@ -151,6 +156,8 @@ int32_t thalweg_step_stream_step(thalweg_step_stream *stream, uint64_t run, uint
  *           queue_bytes (0: the same in bytes of data),
  *           when_full ("block", or "discard": a step that does not fit is dropped as a
  *             whole),
+ *           distribution ("all": how reading programs are asked to be given steps, as in
+ *             thalweg_step_reader_open; kept with the run, and binds nobody),
  *           readers (0: opening waits until so many reading programs are attached),
  *           session_timeout_ms (30000: how long a rank may be away before its run is
  *             broken),
@@ -371,7 +378,14 @@ void thalweg_step_writer_free(thalweg_step_writer *writer);
  * once; which boxes of them a rank reads is its own choice. The program's position is kept
  * under its name. Blocks up to `open_timeout_ms`.
  *
- * options   name ("reader"), rank (0), ranks (1),
+ * options   name ("reader"),
+ *           distribution ("all": the program is given every step; else several programs
+ *             share those of the name, and each step is given to one of them: "round_robin":
+ *             to each in its turn, "on_demand": to the first that asks; a step that a program
+ *             had not released when it went is given to another),
+ *           group (the name of one such program, the same for all of its ranks; not needed
+ *             for one of one rank),
+ *           rank (0), ranks (1),
  *           start ("cursor": at the position of the name, or the oldest step; "oldest";
  *             "newest"; "next": what is committed from now on; "open": the run that is open,
  *             or the next one, from its beginning; {"run": 3}; {"incarnation", "offset"}:
@@ -379,7 +393,8 @@ void thalweg_step_writer_free(thalweg_step_writer *writer);
  *             thalweg_step_reader_position gives, its offset and 1),
  *           latest (false; true: each time the newest step, and others are passed over),
  *           session_timeout_ms (30000: how long a rank may be away before its steps are
- *             given up and writers wait for it no more),
+ *             given up, writers wait for it no more, and the program's other ranks are told
+ *             THALWEG_SERVER_GROUP_INCOMPLETE),
  *           open_timeout_ms (120000: also how long attaching anew may take after the
  *             connection was lost),
  *           stream_timeout_ms (0: how long to wait for a stream that is not there yet).

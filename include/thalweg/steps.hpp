@@ -817,6 +817,13 @@ struct StepRun {
         Broken = THALWEG_RUN_BROKEN
     };
     State state = Open;
+    /* How its writers ask that reading programs are given steps. */
+    enum Given {
+        All = THALWEG_GIVEN_ALL,
+        RoundRobin = THALWEG_GIVEN_ROUND_ROBIN,
+        OnDemand = THALWEG_GIVEN_ON_DEMAND
+    };
+    Given distribution = All;
     std::string reason; /* why it is broken */
     uint64_t first = 0, last = 0, stepCount = 0, discarded = 0, bytes = 0;
 };
@@ -857,6 +864,7 @@ public:
             run.writer = info.writer;
             run.ranks = info.ranks;
             run.state = static_cast<StepRun::State>(info.state);
+            run.distribution = static_cast<StepRun::Given>(info.distribution);
             run.reason = info.reason;
             run.first = info.first;
             run.last = info.last;

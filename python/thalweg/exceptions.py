@@ -16,6 +16,7 @@ __all__ = [
     "EventDropped",
     "Forked",
     "GapWarning",
+    "GroupIncomplete",
     "InvalidArgument",
     "InvalidEvent",
     "InvalidTopic",
@@ -163,6 +164,15 @@ class LeaseExpired(Error):
 
 class Damaged(Error):
     """Bytes fail their checksum, on their way or where they were stored."""
+
+
+class GroupIncomplete(Error):
+    """A rank of this group of readers of steps was away for longer than its session timeout: the
+    group is no more, and the message says which rank it was.
+
+    The program begins anew, all of its ranks: it goes on at the position of its name. What was not
+    released by all is given again; steps that are shared have gone to other groups.
+    """
 
 
 class RunBroken(Error):

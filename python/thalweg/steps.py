@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     _Start: TypeAlias = Literal["cursor", "oldest", "newest", "next", "open"] | tuple[Any, ...]
     _Wait: TypeAlias = Literal["accepted", "committed"]
     _Durability: TypeAlias = Literal["memory", "written", "synced"]
+    _Distribution: TypeAlias = Literal["all", "round_robin", "on_demand"]
 
 __all__ = [
     "Block",
@@ -111,6 +112,8 @@ class Writer:
     - `queue_bytes`: the same in bytes of data.
     - `when_full`: what becomes of a step that does not fit: `"block"` has writers wait,
       `"discard"` drops it as a whole.
+    - `distribution`: how reading programs are asked to be given steps, as of a `Reader`. It is kept
+      with the run for them to see, and binds nobody; ADIOS2's readers keep to it.
     - `readers`: opening waits until so many reading programs are attached, up to `open_timeout`.
     - `session_timeout`: for how many seconds a rank may be away before the run is broken.
     - `timeout`: seconds that each wait of a step may take.
@@ -136,6 +139,7 @@ class Writer:
         queue: int | None = None,
         queue_bytes: int | None = None,
         when_full: Literal["block", "discard"] = "block",
+        distribution: _Distribution = "all",
         readers: int = 0,
         session_timeout: float = 30.0,
         open_timeout: float = 600.0,
@@ -158,6 +162,7 @@ class Writer:
             queue_steps=queue or 0,
             queue_bytes=queue_bytes or 0,
             when_full=when_full,
+            distribution=distribution,
             readers=readers,
             session_timeout=session_timeout,
             open_timeout=open_timeout,
@@ -409,6 +414,11 @@ class Reader:
 
     - `source`, `stream`: a `Driver` and the name of the stream, or the stream's `Topic`.
     - `name`: the name of the reading program, under which its position is kept.
+    - `distribution`: `"all"`: the program is given every step. Otherwise several programs share
+      the steps of the name, and each step is given to one of them: `"round_robin"`: to each in
+      its turn; `"on_demand"`: to the first that asks. A step of a program that has gone without
+      releasing it is given to another; after a restart of the server, some may be given again.
+    - `group`: the name of one such program, which all of its ranks say; None for one of one rank.
     - `rank`, `ranks`: which rank this is, from 0, of how many. All are given the same steps, and each
       reads what it likes of them.
     - `start`: where to begin. `"cursor"`: at the position of the name, or the oldest step; `"oldest"`,
@@ -416,7 +426,8 @@ class Reader:
       that run; `"open"`: at the beginning of the run that is open, or of the next; or a
       `position` of a reader: behind that.
     - `latest`: gives the newest step each time; `Step.skipped` says how many were passed over.
-    - `session_timeout`: for how many seconds a rank may be away before its step goes back.
+    - `session_timeout`: for how many seconds a rank may be away before its step goes back, and the
+      other ranks are told `GroupIncomplete`.
     - `open_timeout`: seconds that attaching may take.
 
     Raises `UnknownTopic`, `InvalidArgument`, `Timeout`, and `MemberFenced` where another life of this
@@ -429,6 +440,8 @@ class Reader:
         stream: str | None = None,
         *,
         name: str = "reader",
+        distribution: _Distribution = "all",
+        group: str | None = None,
         rank: int = 0,
         ranks: int = 1,
         start: _Start = "cursor",
@@ -440,6 +453,8 @@ class Reader:
             _steps.opened(source),
             stream,
             name=name,
+            distribution=distribution,
+            group=group,
             rank=rank,
             ranks=ranks,
             start=start,

@@ -94,6 +94,15 @@ private:
 
 } // namespace
 
+const char *name_of(Distribution distribution)
+{
+    switch (distribution) {
+    case Distribution::round_robin: return "round_robin";
+    case Distribution::on_demand: return "on_demand";
+    default: return "all";
+    }
+}
+
 Parameters parse(const std::map<std::string, std::string> &values)
 {
     const Given given(values);

@@ -13,6 +13,9 @@ namespace thalweg_adios2 {
 
 enum class Distribution { all_to_all, round_robin, on_demand };
 
+/* As Thalweg names it. */
+const char *name_of(Distribution distribution);
+
 /* What the parameters say, and what holds without. */
 struct Parameters {
     /* SST's, of a writer. */

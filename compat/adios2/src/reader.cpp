@@ -243,40 +243,51 @@ private:
         options.name = parameters_.reader_name.empty() ? unique_name("reader") : parameters_.reader_name;
         options.rank = static_cast<std::uint32_t>(m_Comm.Rank());
         options.ranks = static_cast<std::uint32_t>(m_Comm.Size());
-        std::uint64_t run = 0;
+        Run run;
         if (m_Comm.Rank() == 0) {
             run = choose_run(deadline);
         }
         if (m_Comm.Size() > 1) {
             options.name = m_Comm.BroadcastValue(options.name, 0);
-            run = m_Comm.BroadcastValue(run, 0);
+            run.number = m_Comm.BroadcastValue(run.number, 0);
+            run.distribution = m_Comm.BroadcastValue(run.distribution, 0);
         }
-        options.run = run;
+        options.run = run.number;
         options.latest = parameters_.latest;
+        /* The writer says whether readers share its steps. A run that is read again is read whole. */
+        if (run.distribution != "all" && parameters_.run.empty()) {
+            if (options.latest) {
+                say_once("AlwaysProvideLatestTimestep: readers that share steps are given each of them");
+            }
+            options.latest = false;
+            options.distribution = run.distribution;
+            options.group = options.name;
+            options.name = "shared-run-" + std::to_string(run.number);
+        }
         options.session_timeout_s = parameters_.session_timeout_s;
         options.open_timeout_s = std::max(1, parameters_.open_timeout_s);
         reader_ = std::make_unique<StepReader>(driver_, stream_, options);
-        RunsRead::note(parameters_.group_file + "\n" + stream_, run);
+        RunsRead::note(parameters_.group_file + "\n" + stream_, run.number);
     }
 
     /*
      * The run to read: that of the parameter Run; else the one behind that which this process has
      * read last, be it closed meanwhile; else the one that is being written. It is waited for.
      */
-    std::uint64_t choose_run(Clock::time_point deadline) const
+    Run choose_run(Clock::time_point deadline) const
     {
         const auto before = RunsRead::last(parameters_.group_file + "\n" + stream_);
         for (;;) {
             const std::vector<Run> all = runs(*driver_, stream_);
             for (auto run = all.rbegin(); run != all.rend(); ++run) {
                 if (parameters_.run == "last" ? !run->open : parameters_.run == std::to_string(run->number)) {
-                    return run->number;
+                    return *run;
                 }
             }
             if (parameters_.run.empty()) {
                 for (const Run &run : all) {
                     if (before ? run.number > *before : run.open) {
-                        return run.number;
+                        return run;
                     }
                 }
             }

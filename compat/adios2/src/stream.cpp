@@ -68,6 +68,16 @@ std::string bytes_at(const void *base, std::size_t size)
     return base == nullptr ? std::string() : std::string(static_cast<const char *>(base), size);
 }
 
+/* As options have it. */
+std::string named(std::int32_t distribution)
+{
+    switch (distribution) {
+    case THALWEG_GIVEN_ROUND_ROBIN: return "round_robin";
+    case THALWEG_GIVEN_ON_DEMAND: return "on_demand";
+    default: return "all";
+    }
+}
+
 } // namespace
 
 /* ------------------------------------------------------------ driver --- */
@@ -119,7 +129,7 @@ std::vector<Run> runs(const Driver &driver, const std::string &stream)
     for (std::size_t i = 0; i < thalweg_step_runs_count(list.get()); ++i) {
         thalweg_step_run_info info{};
         call([&](thalweg_error *error) { return thalweg_step_runs_at(list.get(), i, &info, error); });
-        runs.push_back({info.run, info.state == THALWEG_RUN_OPEN, info.writer});
+        runs.push_back({info.run, info.state == THALWEG_RUN_OPEN, info.writer, named(info.distribution)});
     }
     return runs;
 }
@@ -134,6 +144,7 @@ StepWriter::StepWriter(std::shared_ptr<Driver> driver, const std::string &stream
                           {"ranks", options.ranks},
                           {"queue_steps", options.queue_steps},
                           {"when_full", options.discard ? "discard" : "block"},
+                          {"distribution", options.distribution},
                           {"readers", options.readers},
                           {"session_timeout_ms", milliseconds(options.session_timeout_s)},
                           {"open_timeout_ms", milliseconds(options.open_timeout_s)},
@@ -332,11 +343,15 @@ StepReader::StepReader(std::shared_ptr<Driver> driver, const std::string &stream
     : driver_(std::move(driver))
 {
     json given_options = {{"name", options.name},
+                          {"distribution", options.distribution},
                           {"rank", options.rank},
                           {"ranks", options.ranks},
                           {"latest", options.latest},
                           {"session_timeout_ms", milliseconds(options.session_timeout_s)},
                           {"open_timeout_ms", milliseconds(options.open_timeout_s)}};
+    if (!options.group.empty()) {
+        given_options["group"] = options.group;
+    }
     if (options.run) {
         given_options["start"] = {{"run", *options.run}};
     }

@@ -77,9 +77,11 @@ private:
 
 /* A run of a stream. */
 struct Run {
-    std::uint64_t number;
-    bool open;
+    std::uint64_t number = 0;
+    bool open = false;
     std::string writer;
+    /* How readers are to be given steps: "all", "round_robin" or "on_demand". */
+    std::string distribution = "all";
 };
 
 /* The runs of a stream, oldest first; none of one that is not there. */
@@ -93,6 +95,8 @@ struct WriterOptions {
     std::uint32_t ranks = 1;
     std::uint64_t queue_steps = 0;
     bool discard = false;
+    /* How readers are to be given steps. */
+    std::string distribution = "all";
     std::uint32_t readers = 0;
     double session_timeout_s = 10;
     double open_timeout_s = 600;
@@ -152,6 +156,10 @@ private:
 
 struct ReaderOptions {
     std::string name;
+    /* How steps are given to those of the name: "all", "round_robin" or "on_demand". */
+    std::string distribution = "all";
+    /* Which of the programs it is that share them; empty if none are shared. */
+    std::string group;
     std::uint32_t rank = 0;
     std::uint32_t ranks = 1;
     /* A run, or where the name is. */

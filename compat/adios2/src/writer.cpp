@@ -193,9 +193,6 @@ private:
     void open()
     {
         say_without_meaning(parameters_);
-        if (parameters_.distribution != Distribution::all_to_all) {
-            say_once("StepDistributionMode: each reader is given all steps");
-        }
         if (parameters_.first_is_precious) {
             say_once("FirstTimestepPrecious: the first step is given to late readers as long as the stream's "
                      "retention keeps it (parameter RetentionBytes)");
@@ -214,6 +211,7 @@ private:
         options.ranks = static_cast<std::uint32_t>(m_Comm.Size());
         options.queue_steps = static_cast<std::uint64_t>(parameters_.queue_limit);
         options.discard = parameters_.discard;
+        options.distribution = name_of(parameters_.distribution);
         options.readers = static_cast<std::uint32_t>(parameters_.rendezvous_readers);
         options.session_timeout_s = parameters_.session_timeout_s;
         options.open_timeout_s = parameters_.rendezvous_timeout_s;

@@ -153,7 +153,8 @@ impl Identity {
                 StepsRequest::JoinReaders(_)
                 | StepsRequest::AttendReaders(_)
                 | StepsRequest::NextStep(_)
-                | StepsRequest::ReleaseStep(_) => of(Verb::Read, *topic),
+                | StepsRequest::ReleaseStep(_)
+                | StepsRequest::LeaveReaders(_) => of(Verb::Read, *topic),
             },
             Request::Describe(request) => Ok(match request {
                 DescribeRequest::ListTopics | DescribeRequest::CheckAccess(_) => Need::Nothing,

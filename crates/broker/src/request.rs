@@ -156,6 +156,7 @@ pub enum StepsRequest {
     NextStep(NextStep),
     ReleaseStep(ReleaseStep),
     AwaitReaders(AwaitReaders),
+    LeaveReaders(LeaveReaders),
 }
 
 impl StepsRequest {
@@ -172,6 +173,7 @@ impl StepsRequest {
             Self::NextStep(_) => Method::NextStep,
             Self::ReleaseStep(_) => Method::ReleaseStep,
             Self::AwaitReaders(_) => Method::AwaitReaders,
+            Self::LeaveReaders(_) => Method::LeaveReaders,
         }
     }
 }

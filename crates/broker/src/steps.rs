@@ -16,6 +16,7 @@ mod readers;
 mod records;
 mod releases;
 mod run;
+mod share;
 mod stream;
 mod writers;
 

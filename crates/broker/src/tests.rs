@@ -34,6 +34,8 @@ mod status;
 mod steps;
 mod steps_bounds;
 mod steps_ends;
+mod steps_harness;
 mod steps_restarts;
+mod steps_shared;
 mod steps_storm;
 mod topics;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use wire::codec::{Codec, DecodeError};
 use wire::message::{
     AdmitStep, AttendReaders, AttendRun, AwaitReaders, AwaitStep, CloseRun, Fetched, JoinReaders,
-    Method, NextStep, OpenRun, ReadersJoined, ReleaseStep, RunEnded, RunOpened, StepAdmitted,
-    StepDecided, StepGiven, Watermarks,
+    LeaveReaders, Method, NextStep, OpenRun, ReaderMember, ReadersJoined, ReleaseStep, RunEnded,
+    RunOpened, StepAdmitted, StepDecided, StepGiven, Watermarks,
 };
 use wire::{Offset, PartitionIndex, Rank};
 
@@ -190,7 +190,7 @@ impl TopicHandle {
     /// # Errors
     /// As any call; [`wire::ErrorCode::InvalidConsumer`] if the name is of something else or the group
     /// has another size; [`wire::ErrorCode::MemberFenced`] if the rank attaches again and somebody else
-    /// has its place.
+    /// has its place, or its group is another one.
     pub fn join_readers(
         &self,
         join: &JoinReaders,
@@ -206,10 +206,10 @@ impl TopicHandle {
         timeout: Duration,
     ) -> Pending<ReadersJoined> {
         let what = format!(
-            "rank {} of {} of reader {:?} to be attached to {}",
-            join.rank,
+            "rank {} of {} of {} to be attached to {}",
+            join.who.rank,
             join.ranks,
-            join.reader,
+            readers(&join.who),
             self.name()
         );
         self.begin_step_call(timeout, Method::JoinReaders, join, what, |reply| {
@@ -221,9 +221,9 @@ impl TopicHandle {
     /// its place.
     pub fn attend_readers(&self, attend: &AttendReaders) -> Pending<()> {
         let what = format!(
-            "the end of rank {} of reader {:?} of {}",
-            attend.rank,
-            attend.reader,
+            "the end of rank {} of {} of {}",
+            attend.who.rank,
+            readers(&attend.who),
             self.name()
         );
         let method = Method::AttendReaders;
@@ -235,7 +235,8 @@ impl TopicHandle {
     /// # Errors
     /// [`ClientError::Timeout`]: there was none in that time, and the same turn may be asked for
     /// again; [`wire::ErrorCode::MemberFenced`] if the group does not know the rank, as after a
-    /// restart of the server; [`ClientError::Damaged`].
+    /// restart of the server; [`wire::ErrorCode::GroupIncomplete`] if the group has lost another
+    /// one and is no more; [`ClientError::Damaged`].
     pub fn next_step(
         &self,
         next: &NextStep,
@@ -247,10 +248,10 @@ impl TopicHandle {
     /// [`TopicHandle::next_step`], not waited for.
     pub fn begin_next_step(&self, next: &NextStep, timeout: Duration) -> Pending<StepsFetched> {
         let what = format!(
-            "step of turn {} for rank {} of reader {:?} of {}",
+            "step of turn {} for rank {} of {} of {}",
             next.turn,
-            next.rank,
-            next.reader,
+            next.who.rank,
+            readers(&next.who),
             self.name()
         );
         let state = self.state.clone();
@@ -289,13 +290,28 @@ impl TopicHandle {
     /// [`TopicHandle::release_step`], not waited for.
     pub fn begin_release_step(&self, release: &ReleaseStep, timeout: Duration) -> Pending<()> {
         let what = format!(
-            "turn {} to be released by rank {} of reader {:?} of {}",
+            "turn {} to be released by rank {} of {} of {}",
             release.turn,
-            release.rank,
-            release.reader,
+            release.who.rank,
+            readers(&release.who),
             self.name()
         );
         self.begin_step_call(timeout, Method::ReleaseStep, release, what, |_| Ok(()))
+    }
+
+    /// Says that a rank has done with all turns, and is waited for no more: its group goes on
+    /// without it, or is over if all have left. Not waited for.
+    ///
+    /// # Errors
+    /// As [`TopicHandle::next_step`].
+    pub fn begin_leave_readers(&self, leave: &LeaveReaders, timeout: Duration) -> Pending<()> {
+        let what = format!(
+            "rank {} of {} of {} to leave",
+            leave.who.rank,
+            readers(&leave.who),
+            self.name()
+        );
+        self.begin_step_call(timeout, Method::LeaveReaders, leave, what, |_| Ok(()))
     }
 
     fn begin_step_call<T: 'static>(
@@ -310,5 +326,13 @@ impl TopicHandle {
             .begin_call_that_waits((timeout, None), method, self.id(), body, what, |reply| {
                 read(reply).map_err(ClientError::damaged)
             })
+    }
+}
+
+/// For people.
+fn readers(who: &ReaderMember) -> String {
+    match who.group.is_empty() {
+        true => format!("reader {:?}", who.reader),
+        false => format!("group {:?} of reader {:?}", who.group, who.reader),
     }
 }

@@ -228,6 +228,7 @@ impl From<StepError> for Failure {
             StepError::Client(error) => error.into(),
             StepError::RunEnded { .. } => Self::server(ErrorCode::RunEnded, message),
             StepError::Replaced(_) => Self::server(ErrorCode::MemberFenced, message),
+            StepError::Incomplete(_) => Self::server(ErrorCode::GroupIncomplete, message),
             StepError::Gone(_) => Self::server(ErrorCode::OffsetOutOfRange, message),
             StepError::Invalid(_) => Self::new(Code::InvalidArgument, message),
             StepError::Damaged(_) => Self::new(Code::Damaged, message),

@@ -85,7 +85,7 @@ fn structs_have_the_layout_of_the_header() {
         tombstone, reserved);
     layout!(text, "thalweg_step_run_info", ThalwegStepRunInfo:
         run, writer, reason, first, last, step_count, discarded, bytes, first_time_ns,
-        last_time_ns, ranks, state, reserved);
+        last_time_ns, ranks, state, distribution, reserved32, reserved);
     layout!(text, "thalweg_step_block", ThalwegStepBlock:
         name, dtype, kind, flags, ndim, joined, shape, start, count, data, strides, reserved);
     layout!(text, "thalweg_step_closed", ThalwegStepClosed: state, reserved, behind);

@@ -6,7 +6,7 @@ use client::{Definition, Durability, Incarnation, Offset, Position};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use step::{ReaderOptions, Run, StepStart, StreamOptions, WhenFull, WriterOptions};
+use step::{Distribution, ReaderOptions, Run, StepStart, StreamOptions, WhenFull, WriterOptions};
 
 /// How a stream is made.
 #[derive(Debug, Default, Deserialize)]
@@ -53,6 +53,26 @@ enum Full {
     Discard,
 }
 
+/// Which groups of readers are given a step.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Given {
+    #[default]
+    All,
+    RoundRobin,
+    OnDemand,
+}
+
+impl Given {
+    fn to_step(self) -> Distribution {
+        match self {
+            Self::All => Distribution::All,
+            Self::RoundRobin => Distribution::RoundRobin,
+            Self::OnDemand => Distribution::OnDemand,
+        }
+    }
+}
+
 /// Options of `thalweg_step_writer_open`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -63,6 +83,7 @@ pub struct Writer {
     queue_steps: u32,
     queue_bytes: u64,
     when_full: Full,
+    distribution: Given,
     readers: u32,
     session_timeout_ms: Option<u64>,
     open_timeout_ms: Option<u64>,
@@ -89,6 +110,7 @@ impl Writer {
                 Full::Block => WhenFull::Block,
                 Full::Discard => WhenFull::Discard,
             },
+            distribution: self.distribution.to_step(),
             readers_min: self.readers,
             session_timeout: milliseconds(self.session_timeout_ms, default.session_timeout),
             open_timeout: milliseconds(self.open_timeout_ms, default.open_timeout),
@@ -145,6 +167,8 @@ struct AtRecord {
 #[serde(default, deny_unknown_fields)]
 pub struct Reader {
     name: Option<String>,
+    distribution: Given,
+    group: Option<String>,
     rank: u32,
     ranks: Option<u32>,
     start: Option<Value>,
@@ -164,6 +188,8 @@ impl Reader {
         let default = ReaderOptions::default();
         Ok(ReaderOptions {
             name: self.name.clone().unwrap_or(default.name),
+            distribution: self.distribution.to_step(),
+            group: self.group.clone(),
             rank: self.rank,
             ranks: self.ranks.unwrap_or(default.ranks),
             start: self.start()?,

@@ -10,7 +10,7 @@ use memory::Deadline;
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
 use std::time::Duration;
-use step::{Run, RunInfo, RunState, Step, StepError, Stream, StreamOptions};
+use step::{Distribution, Run, RunInfo, RunState, Step, StepError, Stream, StreamOptions};
 use wire::ErrorCode;
 
 /// How often it is looked for a stream that is not there.
@@ -46,7 +46,9 @@ pub struct ThalwegStepRunInfo {
     pub last_time_ns: u64,
     pub ranks: u32,
     pub state: i32,
-    pub reserved: [u64; 4],
+    pub distribution: i32,
+    pub reserved32: i32,
+    pub reserved: [u64; 3],
 }
 
 /// `THALWEG_RUN_...`.
@@ -55,6 +57,15 @@ fn state_of(state: &RunState) -> i32 {
         RunState::Open => 0,
         RunState::Closed => 1,
         RunState::Broken(_) => 2,
+    }
+}
+
+/// `THALWEG_GIVEN_...`.
+fn distribution_of(distribution: Distribution) -> i32 {
+    match distribution {
+        Distribution::All => 0,
+        Distribution::RoundRobin => 1,
+        Distribution::OnDemand => 2,
     }
 }
 
@@ -225,7 +236,9 @@ pub extern "C" fn thalweg_step_runs_at(
             last_time_ns: run.info.last_time,
             ranks: run.info.ranks,
             state: state_of(&run.info.state),
-            reserved: [0; 4],
+            distribution: distribution_of(run.info.distribution),
+            reserved32: 0,
+            reserved: [0; 3],
         });
         Ok(())
     })

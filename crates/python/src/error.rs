@@ -114,5 +114,6 @@ fn class_of(code: ErrorCode) -> &'static str {
         | ErrorCode::CursorBackwards
         | ErrorCode::UnknownConsumer => "ServerError",
         ErrorCode::RunEnded => "RunBroken",
+        ErrorCode::GroupIncomplete => "GroupIncomplete",
     }
 }

@@ -27,6 +27,7 @@ fn raise(py: Python<'_>, failed: StepError) -> PyErr {
         }
         StepError::RunEnded { .. } => "RunBroken",
         StepError::Replaced(_) => "MemberFenced",
+        StepError::Incomplete(_) => "GroupIncomplete",
         StepError::Invalid(_) => "InvalidArgument",
         StepError::Gone(_) => "OutOfRange",
         StepError::Damaged(_) => "Damaged",

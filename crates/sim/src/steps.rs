@@ -32,6 +32,8 @@ pub struct StepsSummary {
     pub skipped: u64,
     /// Steps that were known to be released by all of a group.
     pub released: u64,
+    /// Steps that ranks of groups that share them were given.
+    pub shared: u64,
     /// Pairs of ranks that were in one group.
     pub pairs: u64,
     /// Restarts of the server.

@@ -20,6 +20,9 @@ pub enum StepError {
     },
     /// Another life of the reader has its place.
     Replaced(String),
+    /// The reader's group is no more, because another of its ranks is gone. Its program begins
+    /// anew, at the position of its name.
+    Incomplete(String),
     /// What the caller gave cannot be right, or the call cannot be made now.
     Invalid(String),
     /// The step, or the run, is not there, or no more: retention has taken it.
@@ -40,6 +43,7 @@ impl StepError {
             Self::Client(error) => error.code(),
             Self::RunEnded { .. } => Some(ErrorCode::RunEnded),
             Self::Replaced(_) => Some(ErrorCode::MemberFenced),
+            Self::Incomplete(_) => Some(ErrorCode::GroupIncomplete),
             Self::Gone(_) => Some(ErrorCode::OffsetOutOfRange),
             Self::Invalid(_) | Self::Damaged(_) => None,
         }
@@ -62,7 +66,10 @@ impl fmt::Display for StepError {
                 write!(f, "run {run} has been closed")
             }
             Self::RunEnded { run, reason } => write!(f, "run {run} has ended: {reason}"),
-            Self::Replaced(what) | Self::Invalid(what) | Self::Gone(what) => f.write_str(what),
+            Self::Replaced(what)
+            | Self::Incomplete(what)
+            | Self::Invalid(what)
+            | Self::Gone(what) => f.write_str(what),
             Self::Damaged(what) => write!(f, "damaged: {what}"),
         }
     }

@@ -51,6 +51,6 @@ pub use writer::{
 
 // What callers of this crate need of the others.
 pub use topic::Retention;
-pub use wire::message::{StepStart, WhenFull};
+pub use wire::message::{Distribution, StepStart, WhenFull};
 pub use wire::step::ShapeKind;
 pub use wire::{Rank, Run, Step};

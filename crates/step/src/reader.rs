@@ -3,21 +3,27 @@
 use crate::attributes::Attributes;
 use crate::error::StepError;
 use crate::records::{attributes_at, table_of};
-use crate::turn::Turn;
+use crate::turn::{Holding, Turn};
 use crate::view::{StepView, ViewParts};
 use crate::waiting::{left, milliseconds, words};
 use client::{ClientError, ConsumedEvent, Pending, Position, StepsFetched, TopicHandle};
 use memory::{Deadline, Pool};
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use topic::TopicKind;
-use wire::message::{AttendReaders, JoinReaders, NextStep, ReleaseStep, StepStart};
+use wire::message::{
+    AttendReaders, Distribution, JoinReaders, LeaveReaders, NextStep, ReaderMember, ReleaseStep,
+    StepStart, TURNS_MAX,
+};
 use wire::step::{RecordKind, StepTable};
 use wire::{ErrorCode, MemberId, Rank, Run};
 
+/// How long a rank may be about to leave, which nobody waits for.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Memory that is kept for what is read.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
@@ -26,17 +32,25 @@ const KEPT_BYTES_MAX: usize = 256 << 20;
 pub struct ReaderOptions {
     /// Name of the reading program, by which its position is kept.
     pub name: String,
-    /// Which rank of the program this is, from 0.
+    /// Which groups of the name are given a step. Default: all are, and there is one group alone,
+    /// the program itself. Otherwise several groups share the steps, and the name's position is
+    /// behind those that all of them have done with.
+    pub distribution: Distribution,
+    /// Which of the groups that share this rank is in; all of its ranks say the same. `None`: one
+    /// of its own, for a program of one rank.
+    pub group: Option<String>,
+    /// Which rank of the program, or the group, this is, from 0.
     pub rank: u32,
-    /// How many ranks read. Each is given every step; which box of it a rank reads is its own
-    /// choice.
+    /// How many ranks read. Each is given every step of their group; which box of it a rank reads
+    /// is its own choice.
     pub ranks: u32,
     /// Where to begin. Default: at the position of the name, or at the oldest step.
     pub start: StepStart,
     /// Whether only the newest step is wanted each time: others are passed over, and counted.
     pub latest: bool,
-    /// How long a rank may be away before its turn is given up and writers wait for it no more.
-    /// Default 30 s.
+    /// How long a rank may be away. Then its group is no more: writers wait for it no longer, the
+    /// other ranks hear of it ([`StepError::Incomplete`]), and a step that it shared is given to
+    /// another group. Default 30 s.
     pub session_timeout: Duration,
     /// How long attaching may take, at the beginning and after the connection was lost. Default
     /// 120 s.
@@ -47,6 +61,8 @@ impl Default for ReaderOptions {
     fn default() -> Self {
         Self {
             name: "reader".to_owned(),
+            distribution: Distribution::All,
+            group: None,
             rank: 0,
             ranks: 1,
             start: StepStart::Cursor,
@@ -79,16 +95,19 @@ pub enum Next {
 ///
 /// All ranks of a program are given the same step in the same turn. When all have released it, the
 /// position of the name moves behind it: a program that comes back goes on there, and what was not
-/// released is given again. A lost connection and a restart of the server are survived.
+/// released is given again. A lost connection and a restart of the server are survived. A reader
+/// that is dropped and holds no step leaves its group, which goes on without it.
 pub struct Reader {
     topic: TopicHandle,
     options: ReaderOptions,
-    member: MemberId,
+    who: ReaderMember,
+    /// Of its group.
+    life: MemberId,
     attendance: Pending<()>,
     /// The turn to be asked for next.
     turn: u64,
-    /// The record of the turn before.
-    seen: Option<Position>,
+    /// Where the records of the last turns are, the latest last.
+    turns: VecDeque<Position>,
     /// The turn that was given last, if it may not be released yet.
     held: Option<Turn>,
     attributes: Arc<Attributes>,
@@ -116,18 +135,37 @@ impl Reader {
                 options.rank, options.ranks
             )));
         }
+        if options.distribution != Distribution::All && options.group.is_none() && options.ranks > 1
+        {
+            return Err(StepError::Invalid(format!(
+                "{} ranks that share steps with others say which group they are",
+                options.ranks
+            )));
+        }
         // Seeds of hash tables are random, and different each time.
         let chance = || u128::from(RandomState::new().hash_one(std::process::id()));
         let member = MemberId((chance() << 64 | chance()).max(1));
-        let join = join_request(&options, member, 0, None);
+        let group = match (options.distribution, &options.group) {
+            (Distribution::All, None) => String::new(),
+            (_, Some(group)) => group.clone(),
+            (_, None) => format!("{:032x}", member.0),
+        };
+        let who = ReaderMember {
+            reader: options.name.clone(),
+            group,
+            rank: Rank(options.rank),
+            member,
+        };
+        let join = join_request(&options, &who);
         let joined = topic.join_readers(&join, options.open_timeout)?;
         Ok(Self {
-            attendance: attend(topic, &options, member),
+            attendance: attend(topic, &who),
             topic: topic.clone(),
             options,
-            member,
+            who,
+            life: joined.life,
             turn: joined.turn,
-            seen: None,
+            turns: VecDeque::new(),
             held: None,
             attributes: Arc::default(),
             follows: None,
@@ -149,16 +187,16 @@ impl Reader {
     /// Where the record of the last turn is, in partition 0: with [`StepStart::At`] the one behind
     /// it is where another reader begins that is to go on here.
     pub fn position(&self) -> Option<Position> {
-        self.seen
+        self.turns.back().copied()
     }
 
     /// The next step, or the end of the run, as soon as there is one, up to `timeout`. Releases
     /// the step before, if that was not done.
     ///
     /// # Errors
-    /// [`StepError::Replaced`]: another life of this rank has its place; so from now on.
-    /// [`StepError::Damaged`]: what a record says cannot be read; told once, the next call goes on
-    /// behind it. [`StepError::Client`].
+    /// [`StepError::Replaced`]: another life of this rank has its place; [`StepError::Incomplete`]:
+    /// another rank of its group is gone; so from now on. [`StepError::Damaged`]: what a record says
+    /// cannot be read; told once, the next call goes on behind it. [`StepError::Client`].
     pub fn next(&mut self, timeout: Duration) -> Result<Next, StepError> {
         if let Some(held) = self.held.take() {
             held.release();
@@ -170,9 +208,7 @@ impl Reader {
             }
             self.attend()?;
             let next = NextStep {
-                reader: self.options.name.clone(),
-                rank: Rank(self.options.rank),
-                member: self.member,
+                who: self.who.clone(),
                 turn: self.turn,
             };
             match self.topic.next_step(&next, left(deadline)) {
@@ -185,10 +221,7 @@ impl Reader {
                     }
                 }
                 Err(ClientError::Timeout { what }) => return Ok(Next::NotReady(what)),
-                Err(error) if error.code() == Some(ErrorCode::MemberFenced) => {
-                    self.join_again(self.turn, self.seen, &error)?;
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => self.refused(&error)?,
             }
         }
     }
@@ -203,10 +236,8 @@ impl Reader {
             return Ok(());
         };
         match held.release_and_wait(timeout) {
-            Err(StepError::Client(error)) if error.code() == Some(ErrorCode::MemberFenced) => {
-                // Who attaches in a turn has released those before it.
-                self.join_again(self.turn, self.seen, &error)
-            }
+            // Who attaches again says what it has released.
+            Err(StepError::Client(error)) => self.refused(&error),
             outcome => outcome,
         }
     }
@@ -218,30 +249,42 @@ impl Reader {
         };
         match answer {
             Err(error) if error.is_retryable() => {
-                self.attendance = attend(&self.topic, &self.options, self.member);
+                self.attendance = attend(&self.topic, &self.who);
                 Ok(())
             }
-            Err(error) if error.code() == Some(ErrorCode::MemberFenced) => {
-                self.join_again(self.turn, self.seen, &error)
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => self.refused(&error),
             Ok(()) => Err(self.replaced("another life of it has attached")),
+        }
+    }
+
+    /// What a call was refused with. After some of it the rank goes on.
+    fn refused(&mut self, error: &ClientError) -> Result<(), StepError> {
+        match error.code() {
+            Some(ErrorCode::MemberFenced) => self.join_again(error),
+            Some(ErrorCode::GroupIncomplete) => {
+                let lost = StepError::Incomplete(words(error));
+                Err(self.lost.insert(lost).clone())
+            }
+            _ => Err(error.clone().into()),
         }
     }
 
     /// The group does not know this rank: the server was started anew, the rank was away for too
     /// long, or another life of it is there, which refuses it.
-    fn join_again(
-        &mut self,
-        turn: u64,
-        seen: Option<Position>,
-        why: &ClientError,
-    ) -> Result<(), StepError> {
-        let join = join_request(&self.options, self.member, turn, seen);
+    fn join_again(&mut self, why: &ClientError) -> Result<(), StepError> {
+        let held = self.held.as_ref();
+        let held = held.filter(|held| held.holding() != Holding::Released);
+        let join = JoinReaders {
+            life: self.life,
+            turn: self.turn,
+            released: held.map_or(self.turn - 1, |held| held.release.turn - 1),
+            turns: self.turns.iter().copied().collect(),
+            ..join_request(&self.options, &self.who)
+        };
         match self.topic.join_readers(&join, self.options.open_timeout) {
             Ok(joined) => {
                 self.turn = joined.turn;
-                self.attendance = attend(&self.topic, &self.options, self.member);
+                self.attendance = attend(&self.topic, &self.who);
                 Ok(())
             }
             Err(error) if error.code() == Some(ErrorCode::MemberFenced) => {
@@ -269,7 +312,8 @@ impl Reader {
             return error;
         };
         self.turn_of(turn).release();
-        (self.turn, self.seen, self.follows) = (turn + 1, Some(at), None);
+        (self.turn, self.follows) = (turn + 1, None);
+        self.had(at);
         let name = self.topic.name();
         StepError::Damaged(format!(
             "the step of record {} of {name}: {what}",
@@ -278,15 +322,15 @@ impl Reader {
     }
 
     fn turn_of(&self, turn: u64) -> Turn {
-        Turn {
-            topic: self.topic.clone(),
-            release: ReleaseStep {
-                reader: self.options.name.clone(),
-                rank: Rank(self.options.rank),
-                member: self.member,
-                turn,
-            },
-            is_released: Arc::default(),
+        let who = self.who.clone();
+        Turn::new(self.topic.clone(), ReleaseStep { who, turn })
+    }
+
+    /// It has had the turn whose record is there.
+    fn had(&mut self, at: Position) {
+        self.turns.push_back(at);
+        if self.turns.len() > TURNS_MAX {
+            self.turns.pop_front();
         }
     }
 
@@ -294,12 +338,12 @@ impl Reader {
     fn given(&mut self, fetched: StepsFetched) -> Result<Option<Next>, StepError> {
         let StepsFetched { given, records } = fetched;
         let at = given.position;
+        let seen = self.position();
         let mut own: Option<(StepTable, u64)> = None;
         for mut event in records.events() {
             let offset = event.id().offset;
-            let is_new = self
-                .seen
-                .is_none_or(|seen| seen.incarnation != at.incarnation || offset > seen.offset);
+            let is_new =
+                seen.is_none_or(|seen| seen.incarnation != at.incarnation || offset > seen.offset);
             if offset < at.offset && is_new {
                 self.follow(&mut event)?;
             } else if offset == at.offset {
@@ -316,7 +360,7 @@ impl Reader {
         })?;
         self.attributes_of(&table, at)?;
         self.turn = given.turn + 1;
-        self.seen = Some(at);
+        self.had(at);
         let turn = self.turn_of(given.turn);
         Ok(match table.kind {
             RecordKind::Step => {
@@ -388,37 +432,40 @@ impl Reader {
     }
 }
 
-fn join_request(
-    options: &ReaderOptions,
-    member: MemberId,
-    turn: u64,
-    seen: Option<Position>,
-) -> JoinReaders {
+/// What a rank says that has not been in its group yet.
+fn join_request(options: &ReaderOptions, who: &ReaderMember) -> JoinReaders {
     JoinReaders {
-        reader: options.name.clone(),
+        who: who.clone(),
         ranks: options.ranks,
-        rank: Rank(options.rank),
-        member,
+        distribution: options.distribution,
         start: options.start,
         latest: options.latest,
         session_timeout_ms: milliseconds(options.session_timeout),
-        turn,
-        seen,
+        life: MemberId(0),
+        turn: 0,
+        released: 0,
+        turns: Vec::new(),
     }
 }
 
-fn attend(topic: &TopicHandle, options: &ReaderOptions, member: MemberId) -> Pending<()> {
-    topic.attend_readers(&AttendReaders {
-        reader: options.name.clone(),
-        rank: Rank(options.rank),
-        member,
-    })
+fn attend(topic: &TopicHandle, who: &ReaderMember) -> Pending<()> {
+    topic.attend_readers(&AttendReaders { who: who.clone() })
 }
 
 impl Drop for Reader {
-    /// The rank leaves. A step that is held stays so until it is dropped or the session timeout has
+    /// The rank leaves its group, which goes on without it: a step that it has left unread comes
+    /// again. A step that it still holds stays held, until it is dropped or the session timeout has
     /// passed.
     fn drop(&mut self) {
+        let held = self.held.as_ref();
+        let holds = held.is_some_and(|held| held.holding() == Holding::Held);
+        if !holds && self.lost.is_none() {
+            let who = self.who.clone();
+            let leave = self
+                .topic
+                .begin_leave_readers(&LeaveReaders { who }, LEAVE_TIMEOUT);
+            drop(leave);
+        }
         self.attendance.cancel();
     }
 }

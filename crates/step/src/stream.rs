@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use topic::{METADATA_BYTES_MAX_LIMIT, Retention, TopicKind};
+use wire::message::Distribution;
 use wire::step::RecordKind;
 use wire::{Run, Step};
 
@@ -71,6 +72,9 @@ pub struct RunInfo {
     pub writer: String,
     /// How many ranks write.
     pub ranks: u32,
+    /// How its writers ask that steps are given to readers; all of them to each, if the record that
+    /// says it is gone.
+    pub distribution: Distribution,
     /// How it is.
     pub state: RunState,
     /// First and last step that are stored; `None` if there are none.
@@ -125,6 +129,7 @@ struct Record {
     step: Step,
     writer: String,
     ranks: u32,
+    distribution: Distribution,
     reason: String,
     bytes: u64,
     position: Position,
@@ -228,6 +233,7 @@ impl Stream {
                     run: record.run,
                     writer: record.writer.clone(),
                     ranks: record.ranks,
+                    distribution: record.distribution,
                     state: RunState::Open,
                     steps: None,
                     step_count: 0,
@@ -238,6 +244,9 @@ impl Stream {
                 });
             }
             let run = runs.last_mut().expect("pushed, if there was none");
+            if record.distribution != Distribution::All {
+                run.distribution = record.distribution;
+            }
             run.last_time = record.time;
             match record.kind {
                 RecordKind::Opened | RecordKind::Closing => {}
@@ -390,6 +399,11 @@ impl Record {
             step: Step(number("step")?),
             writer: text("writer"),
             ranks: u32::try_from(number("ranks")?).map_err(|_| damaged("too many ranks"))?,
+            distribution: match said["options"]["distribution"].as_str() {
+                Some("round robin") => Distribution::RoundRobin,
+                Some("on demand") => Distribution::OnDemand,
+                _ => Distribution::All,
+            },
             reason: text("reason"),
             bytes: number("bytes")?,
             position: Position {

@@ -18,8 +18,8 @@ use std::fmt;
 use std::time::Duration;
 use topic::TopicKind;
 use wire::message::{
-    AdmitStep, AttendRun, AwaitReaders, AwaitStep, CloseRun, OpenRun, RunEnded, StepDecided,
-    WhenFull,
+    AdmitStep, AttendRun, AwaitReaders, AwaitStep, CloseRun, Distribution, OpenRun, RunEnded,
+    StepDecided, WhenFull,
 };
 use wire::step::{Attribute, Part, ShapeKind};
 use wire::{Codec, ErrorCode, Rank, Run, Step};
@@ -48,6 +48,9 @@ pub struct WriterOptions {
     pub queue_bytes: u64,
     /// What becomes of a step that does not fit into the queue. Default: its writers wait.
     pub when_full: WhenFull,
+    /// How readers are asked to be given steps. It is in the run's record, for them to see, and
+    /// binds nobody. Default: all are given each step.
+    pub distribution: Distribution,
     /// The first step of a run waits until so many reader groups are attached. Default 0.
     pub readers_min: u32,
     /// How long a rank may be away, its program killed or its network down, before the run is
@@ -76,6 +79,7 @@ impl Default for WriterOptions {
             queue_steps: 0,
             queue_bytes: 0,
             when_full: WhenFull::Block,
+            distribution: Distribution::All,
             readers_min: 0,
             session_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(600),
@@ -247,6 +251,7 @@ impl Writer {
             queue_steps: options.queue_steps,
             queue_bytes: options.queue_bytes,
             when_full: options.when_full,
+            distribution: options.distribution,
         };
         let opened = topic.open_run(&open, left(deadline))?;
         let attend = AttendRun {

@@ -5,5 +5,6 @@ mod discarding;
 mod failing;
 mod reading;
 mod rig;
+mod sharing;
 mod storing;
 mod writing;

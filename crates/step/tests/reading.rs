@@ -294,6 +294,7 @@ fn a_step_that_cannot_be_read_is_told_once_and_the_next_ones_are_given() {
         queue_steps: 0,
         queue_bytes: 0,
         when_full: WhenFull::Block,
+        distribution: Distribution::All,
     };
     let run = topic.open_run(&open, WATCHDOG).unwrap().run;
     for step in 0..4 {

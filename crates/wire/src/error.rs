@@ -105,6 +105,8 @@ error_codes! {
 
     /// The run of steps is over: closed, broken, or taken over by another life of its program.
     RunEnded = 70, "run has ended";
+    /// A group of readers has lost a rank, and is no more: its program begins anew, from the cursor.
+    GroupIncomplete = 71, "group is incomplete";
 
     /// The storage is full.
     StorageFull = 80, "storage is full";

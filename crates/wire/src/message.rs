@@ -182,11 +182,13 @@ pub enum Method {
     ReleaseStep = 88,
     /// [`AwaitReaders`] → nothing, when no group of readers that is attached is behind.
     AwaitReaders = 89,
+    /// [`LeaveReaders`] → nothing; what the group's cursor becomes is durable then.
+    LeaveReaders = 90,
 }
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -224,6 +226,7 @@ impl Method {
         Self::NextStep,
         Self::ReleaseStep,
         Self::AwaitReaders,
+        Self::LeaveReaders,
     ];
 }
 

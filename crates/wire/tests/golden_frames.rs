@@ -608,6 +608,7 @@ fn steps(examples: &mut Examples) {
         queue_steps: 3,
         queue_bytes: 1 << 30,
         when_full: WhenFull::Discard,
+        distribution: Distribution::RoundRobin,
     });
     examples.message(RunOpened {
         run,
@@ -644,27 +645,30 @@ fn steps(examples: &mut Examples) {
         steps: 18,
     });
     examples.message(AwaitReaders { run, step });
-    examples.message(JoinReaders {
+    let who = ReaderMember {
         reader: reader.clone(),
-        ranks: 2,
+        group: "worker-1".into(),
         rank: Rank(1),
         member,
+    };
+    examples.message(who.clone());
+    examples.message(JoinReaders {
+        who: who.clone(),
+        ranks: 2,
+        distribution: Distribution::OnDemand,
         start: StepStart::Run(run),
         latest: true,
         session_timeout_ms: 10_000,
+        life: member,
         turn,
-        seen: Some(position),
+        released: 7,
+        turns: vec![position],
     });
-    examples.message(ReadersJoined { turn });
-    examples.message(AttendReaders {
-        reader: reader.clone(),
-        rank: Rank(1),
-        member,
-    });
+    examples.message(ReadersJoined { turn, life: member });
+    examples.message(AttendReaders { who: who.clone() });
+    examples.message(LeaveReaders { who: who.clone() });
     examples.message(NextStep {
-        reader: reader.clone(),
-        rank: Rank(1),
-        member,
+        who: who.clone(),
         turn,
     });
     examples.message(StepGiven {
@@ -674,12 +678,7 @@ fn steps(examples: &mut Examples) {
         lost: 0,
         batch_bytes: vec![512, 1024],
     });
-    examples.message(ReleaseStep {
-        reader,
-        rank: Rank(1),
-        member,
-        turn,
-    });
+    examples.message(ReleaseStep { who, turn });
 }
 
 fn frames(examples: &mut Examples) {

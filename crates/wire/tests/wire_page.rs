@@ -140,7 +140,7 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
         "String" => return ("text".into(), "4 + n".into()),
         "Bytes" => return ("bytes".into(), "4 + n".into()),
         "u8" | "bool" | "Role" | "Durability" | "CursorMove" | "GapReason" | "ConsumerKind"
-        | "SettleAs" | "WhenFull" => return fixed(1),
+        | "SettleAs" | "WhenFull" | "Distribution" => return fixed(1),
         "u16" | "Method" | "ErrorCode" => return fixed(2),
         "u32" | "PartitionIndex" | "ProducerEpoch" | "Rank" => return fixed(4),
         "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" | "Run" | "Step" => {

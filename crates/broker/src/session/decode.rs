@@ -72,6 +72,7 @@ pub(super) fn request(
         Method::NextStep => steps(StepsRequest::NextStep(read(from)?)),
         Method::ReleaseStep => steps(StepsRequest::ReleaseStep(read(from)?)),
         Method::AwaitReaders => steps(StepsRequest::AwaitReaders(read(from)?)),
+        Method::LeaveReaders => steps(StepsRequest::LeaveReaders(read(from)?)),
         Method::Status => Request::Status,
         Method::Shutdown => Request::Shutdown,
         Method::CheckAccess => DescribeRequest::CheckAccess(read(from)?).into(),

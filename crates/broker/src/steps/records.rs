@@ -164,6 +164,39 @@ impl Records {
             .map_or(Offset(0), |entry| entry.offset.plus(1))
     }
 
+    /// Records that are there, from and to before these offsets.
+    pub fn between(
+        &self,
+        from: Offset,
+        end: Offset,
+    ) -> impl DoubleEndedIterator<Item = &Entry> + Clone {
+        let first = self.entries.partition_point(|entry| entry.offset < from);
+        let end = self.entries.partition_point(|entry| entry.offset < end);
+        self.entries.range(first..end.max(first))
+    }
+
+    /// The record that is there at an offset.
+    pub fn at(&self, offset: Offset) -> Option<&Entry> {
+        self.between(offset, offset.plus(1)).next()
+    }
+
+    /// How many steps are between two offsets, and their bytes.
+    pub fn steps_between(&self, from: Offset, end: Offset) -> (u64, u64) {
+        let steps = self.between(from, end);
+        let steps = steps.filter(|entry| entry.kind == RecordKind::Step);
+        steps.fold((0, 0), |(steps, bytes), entry| {
+            (steps + 1, bytes + entry.bytes)
+        })
+    }
+
+    /// The record at an offset, or the first behind it, for people.
+    pub fn place(&self, at: Offset) -> String {
+        match self.between(at, self.end()).next() {
+            Some(entry) => format!("step {} of run {}", entry.step, entry.run),
+            None => "the end".to_owned(),
+        }
+    }
+
     /// The entry of a step that is there.
     pub fn of_step(&self, run: Run, step: Step) -> Option<&Entry> {
         // Runs follow one another, and so do the steps of each.

@@ -1,11 +1,12 @@
 //! Who waits until readers have released the steps of a run: writers that leave, of a stream that
 //! nothing else keeps.
 
-use super::groups::Groups;
+use super::groups::{Backlog, Groups};
 use super::records::Records;
 use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::ids::RequestId;
+use std::time::Duration;
 use wire::message::AwaitReaders;
 use wire::step::RecordKind;
 
@@ -26,6 +27,7 @@ impl Releases {
 
     /// Answers those for whom nobody is behind any more.
     pub fn answer(&mut self, groups: &Groups, records: &Records, ctx: &mut Ctx) {
+        let groups = (groups, ctx.now.monotonic);
         let is_over = |(_, wait): &mut (RequestId, AwaitReaders)| {
             behind(wait, groups, records).next().is_none()
         };
@@ -35,7 +37,12 @@ impl Releases {
     }
 
     /// Who is behind, for people; `None` if the caller does not wait here.
-    pub fn why(&self, caller: RequestId, groups: &Groups, records: &Records) -> Option<String> {
+    pub fn why(
+        &self,
+        caller: RequestId,
+        groups: (&Groups, Duration),
+        records: &Records,
+    ) -> Option<String> {
         let (_, wait) = self.waiting.iter().find(|(one, _)| *one == caller)?;
         let mut behind = behind(wait, groups, records);
         let named: Vec<String> = behind.by_ref().take(NAMED_MAX).collect();
@@ -58,23 +65,25 @@ impl Releases {
     }
 }
 
-/// The groups with all of their ranks that have not released the steps before one of a run: what
+/// The readers with all of their ranks that have not released the steps before one of a run: what
 /// there is to say of each.
 fn behind<'a>(
     wait: &AwaitReaders,
-    groups: &'a Groups,
+    (groups, now): (&'a Groups, Duration),
     records: &'a Records,
 ) -> impl Iterator<Item = String> + 'a {
     let before = (wait.run, wait.step);
     let entries = &records.entries;
     let first = entries.partition_point(|entry| (entry.run, entry.step) < before);
-    let is_step = |kind: RecordKind| kind == RecordKind::Step;
-    let others = entries.range(first..).filter(|entry| is_step(entry.kind));
-    let others = others.count() as u64;
-    let complete = groups.all.iter().filter(|(_, group)| group.is_complete());
-    complete.filter_map(move |(name, group)| {
-        let (steps, _) = group.backlog(records);
-        let place = group.place(records);
-        (steps > others).then(|| format!("readers {name:?} have not released {place}"))
+    let others = entries.range(first..);
+    let others = others
+        .filter(|entry| entry.kind == RecordKind::Step)
+        .count() as u64;
+    let backlogs = groups.backlogs(records, now).into_iter();
+    let behind = backlogs.filter(move |backlog| backlog.steps > others);
+    behind.map(|backlog| {
+        let Backlog { reader, .. } = backlog;
+        let place = backlog.place(records);
+        format!("readers {reader:?} have not released {place}")
     })
 }

@@ -14,7 +14,7 @@ use crate::ids::RequestId;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::message::{OpenRun as OpenRequest, WhenFull};
+use wire::message::{Distribution, OpenRun as OpenRequest, WhenFull};
 use wire::step::{Attribute, CheckedPart, PartPlace};
 use wire::{ProducerEpoch, Rank, Run, Step};
 
@@ -39,6 +39,8 @@ pub(super) struct RunOptions {
     pub queue_steps: u32,
     pub queue_bytes: u64,
     pub when_full: WhenFull,
+    /// How readers are asked to be given steps: for them to see.
+    pub distribution: Distribution,
 }
 
 impl RunOptions {
@@ -49,6 +51,7 @@ impl RunOptions {
             queue_steps: open.queue_steps,
             queue_bytes: open.queue_bytes,
             when_full: open.when_full,
+            distribution: open.distribution,
         }
     }
 
@@ -62,6 +65,11 @@ impl RunOptions {
             "when_full": match self.when_full {
                 WhenFull::Block => "block",
                 WhenFull::Discard => "discard",
+            },
+            "distribution": match self.distribution {
+                Distribution::All => "all",
+                Distribution::RoundRobin => "round robin",
+                Distribution::OnDemand => "on demand",
             },
         })
     }
@@ -77,6 +85,12 @@ impl RunOptions {
             when_full: match said["when_full"].as_str()? {
                 "block" => WhenFull::Block,
                 "discard" => WhenFull::Discard,
+                _ => return None,
+            },
+            distribution: match said["distribution"].as_str()? {
+                "all" => Distribution::All,
+                "round robin" => Distribution::RoundRobin,
+                "on demand" => Distribution::OnDemand,
                 _ => return None,
             },
         })

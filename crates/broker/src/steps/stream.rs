@@ -100,6 +100,7 @@ impl Stream {
                 self.releases.ask(caller, wait);
                 Ok(())
             }
+            StepsRequest::LeaveReaders(leave) => groups.leave(caller, &leave, core, lent),
         };
         if let Err(error) = done {
             lent.ctx.refuse(caller, error);
@@ -284,7 +285,10 @@ impl Stream {
                 Some(_) => "the stream's records can't be read, and are tried again".to_owned(),
             });
         }
-        let of_readers = self.releases.why(caller, &self.groups, &self.core.records);
+        let of_readers = self
+            .releases
+            .why(caller, (&self.groups, now), &self.core.records);
+        let of_readers = of_readers.or_else(|| self.groups.why(caller));
         of_readers.or_else(|| self.writers.why(caller, (&self.groups, &self.core), now))
     }
 

@@ -16,8 +16,8 @@ use crate::refusal::{Refused, refuse};
 use bytes::Bytes;
 use std::time::Duration;
 use wire::message::{
-    AdmitStep, AttendRun, AwaitStep, CloseRun, OpenRun as OpenRequest, RunEnded, RunOpened,
-    StepAdmitted, WhenFull,
+    AdmitStep, AttendRun, AwaitStep, CloseRun, Distribution, OpenRun as OpenRequest, RunEnded,
+    RunOpened, StepAdmitted, WhenFull,
 };
 use wire::step::{Attribute, CheckedPart, PartPlace, RecordKind, STEP_VERSION, StepTable};
 use wire::{
@@ -551,6 +551,10 @@ impl Writers {
         let is_met =
             run.next > Step(0) || groups.complete_count() >= run.options.readers_min as usize;
         let options = run.options;
+        if run.admissions.is_empty() {
+            return;
+        }
+        let backlogs = groups.backlogs(&core.records, lent.ctx.now.monotonic);
         let mut steps: Vec<Step> = run.admissions.iter().map(|one| one.step).collect();
         steps.sort_unstable();
         steps.dedup();
@@ -579,15 +583,14 @@ impl Writers {
                 .filter(|decided| decided.is_none())
                 .count() as u64;
             let drafts = core.records.step_drafts();
-            let full = groups.all.iter().find_map(|(name, group)| {
-                let (steps, bytes) = group.backlog(&core.records);
-                let (steps, most) = (steps + under_way + drafts, u64::from(options.queue_steps));
+            let full = backlogs.iter().find_map(|backlog| {
+                let (steps, most) = (
+                    backlog.steps + under_way + drafts,
+                    u64::from(options.queue_steps),
+                );
                 let is_full = (most > 0 && steps >= most)
-                    || (options.queue_bytes > 0 && bytes >= options.queue_bytes);
-                is_full.then(|| {
-                    let place = group.place(&core.records);
-                    format!("{steps} steps of {bytes} bytes are queued: readers {name:?} have not released {place}")
-                })
+                    || (options.queue_bytes > 0 && backlog.bytes >= options.queue_bytes);
+                is_full.then(|| backlog.describe(steps, &core.records))
             });
             match (full, options.when_full) {
                 (None, _) => run.admitted.insert(step, None),
@@ -645,16 +648,9 @@ impl Writers {
                 run.options.readers_min
             ));
         }
-        let slowest = groups
-            .all
-            .iter()
-            .max_by_key(|(_, group)| group.backlog(&core.records));
-        let (name, group) = slowest?;
-        let (steps, bytes) = group.backlog(&core.records);
-        Some(format!(
-            "{steps} steps of {bytes} bytes are queued: readers {name:?} have not released {}",
-            group.place(&core.records)
-        ))
+        let backlogs = groups.backlogs(&core.records, now).into_iter();
+        let slowest = backlogs.max_by_key(|backlog| (backlog.steps, backlog.bytes))?;
+        Some(slowest.describe(slowest.steps, &core.records))
     }
 
     /// Ends the run if all have closed it, or a rank is gone. Those who wait for that open theirs.
@@ -748,6 +744,7 @@ fn recalled_run(recalled: &Recalled, topic: TopicId, lent: &Lent<'_>) -> OpenRun
         queue_steps: 0,
         queue_bytes: 0,
         when_full: WhenFull::Block,
+        distribution: Distribution::All,
     };
     let (at, ranks) = ((entry.run, entry.step), recalled.ranks.clamp(1, RANKS_MAX));
     let mut run = OpenRun::new(at, writer.clone(), ranks, options, now);

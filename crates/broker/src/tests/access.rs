@@ -133,7 +133,8 @@ fn needed(method: Method) -> &'static [Verb] {
         | M::JoinReaders
         | M::AttendReaders
         | M::NextStep
-        | M::ReleaseStep => &[Verb::Read],
+        | M::ReleaseStep
+        | M::LeaveReaders => &[Verb::Read],
         M::CreateTopic | M::DeleteTopic | M::AddPartitions | M::AlterTopic | M::DeleteConsumer => {
             &[Verb::Manage]
         }

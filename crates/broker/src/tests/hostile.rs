@@ -4,7 +4,7 @@
 use super::farm::*;
 use super::harness::*;
 use super::members::join;
-use super::steps::plain;
+use super::steps_harness::plain;
 use crate::node::LinkId;
 use crate::random::Random;
 use std::time::Duration;
@@ -356,19 +356,41 @@ fn offsets_and_steps_that_cannot_be_are_refused() {
     let topic = plain(&mut world);
     let a = world.writer(topic, 0, 1);
     let join = JoinReaders {
-        reader: "r".into(),
+        who: ReaderMember {
+            reader: "r".into(),
+            group: String::new(),
+            rank: Rank(0),
+            member: MemberId(7),
+        },
         ranks: 1,
-        rank: Rank(0),
-        member: MemberId(7),
+        distribution: Distribution::All,
         start: StepStart::Cursor,
         latest: false,
         session_timeout_ms: 5_000,
+        life: MemberId(7),
         turn: 2,
-        seen: Some(at(1, u64::MAX)),
+        released: 1,
+        turns: vec![at(1, u64::MAX)],
     };
     let id = world.request(a.link, Method::JoinReaders, topic, &join, &[]);
     let error = world.error(a.link, id).unwrap();
     assert_eq!(error.code, ErrorCode::OffsetOutOfRange);
+    // Turns that it does not name, those that it says it was not in, and a group among none.
+    let far = JoinReaders {
+        turn: u64::MAX,
+        ..join.clone()
+    };
+    let first = JoinReaders {
+        turn: 0,
+        ..join.clone()
+    };
+    let mut grouped = join;
+    grouped.who.group = "g".into();
+    for join in [far, first, grouped] {
+        let id = world.request(a.link, Method::JoinReaders, topic, &join, &[]);
+        let error = world.error(a.link, id).unwrap();
+        assert_eq!(error.code, ErrorCode::InvalidConsumer, "{}", error.message);
+    }
     let id = world.admit(topic, &a, 1_000_000);
     assert_eq!(
         world.error(a.link, id).unwrap().code,

@@ -2,7 +2,7 @@
 //! that clients make long, records that find no space, parts of a life of a partition that has ended.
 
 use super::harness::*;
-use super::steps::{Writer, plain, stream};
+use super::steps_harness::{Writer, plain, stream};
 use bytes::Bytes;
 use log::testing::Survival;
 use std::time::Duration;

@@ -2,12 +2,11 @@
 //! come, over starts of the server in between.
 
 use super::harness::*;
-use super::steps::{Queue, Writer, expect, holds, plain, stream};
+use super::steps_harness::{Queue, Writer, expect, holds, plain, stream};
 use crate::Fault;
 use log::testing::Survival;
 use std::time::Duration;
 use wire::message::*;
-use wire::record::Position;
 use wire::step::RecordKind::{Broken, Closed, Closing, Discarded, Opened, Step as Whole};
 use wire::*;
 
@@ -88,30 +87,12 @@ fn readers_are_given_what_comes_in_place_of_records_that_were_lost() {
     world.step(topic, &mut a, 1);
     world.step(topic, &mut a, 2);
     assert_eq!(world.next_turn(topic, &mut reader), Some((Whole, 1, 1)));
-    let seen = Position {
-        incarnation: Incarnation(1),
-        offset: Offset(2),
-    };
     ground.power_loss(Survival::Nothing);
     let mut world = ground.start();
     // Another program writes where records of the first one were.
     let mut a = world.writer(topic, 0, 1);
     world.step(topic, &mut a, 0);
-    let link = world.connect();
-    let join = JoinReaders {
-        reader: "r".into(),
-        ranks: 1,
-        rank: Rank(0),
-        member: MemberId(reader.member),
-        start: StepStart::Cursor,
-        latest: false,
-        session_timeout_ms: 5_000,
-        turn: reader.turn,
-        seen: Some(seen),
-    };
-    let joined: ReadersJoined = world.call(link, Method::JoinReaders, topic, &join).unwrap();
-    assert_eq!(joined.turn, reader.turn);
-    reader.link = link;
+    let mut reader = world.again(topic, &reader);
     let (kind, _, step) = world.next_turn(topic, &mut reader).unwrap();
     assert_eq!((kind, step), (Whole, 0));
 }

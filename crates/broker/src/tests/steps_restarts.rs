@@ -1,9 +1,7 @@
 //! Ranks that read steps, and a server that is restarted.
 
 use super::harness::*;
-use super::steps::{Reader, plain};
-use wire::message::*;
-use wire::record::Position;
+use super::steps_harness::plain;
 use wire::step::RecordKind::Step as Whole;
 use wire::*;
 
@@ -17,22 +15,19 @@ fn ranks_that_read_go_on_over_a_restart_of_the_server() {
     for step in 0..4 {
         world.step(topic, &mut a, step);
     }
-    let mut places = Vec::new();
-    for _ in 0..2 {
-        let id = world.ask(topic, &r0);
-        places.push(world.turn_given(&r0, id).unwrap().0.position);
-        world.release_turn(topic, &mut r0);
+    for step in 0..2 {
+        assert_eq!(world.next_turn(topic, &mut r0), Some((Whole, 1, step)));
     }
     ground.kill();
     let mut world = ground.start();
     // Rank 0 is two turns ahead, and comes back first.
-    let mut r0 = resume(&mut world, topic, &r0, 3, Some(places[1]));
+    let mut r0 = world.again(topic, &r0);
     let early = world.ask(topic, &r0);
     assert!(
         world.answer(r0.link, early).is_none(),
         "rank 1 may know of turns"
     );
-    let mut r1 = resume(&mut world, topic, &r1, 1, None);
+    let mut r1 = world.again(topic, &r1);
     for step in 0..2 {
         assert_eq!(world.next_turn(topic, &mut r1), Some((Whole, 1, step)));
     }
@@ -53,12 +48,10 @@ fn a_rank_that_comes_anew_after_a_restart_has_all_from_the_cursor_on() {
     }
     assert_eq!(world.next_turn(topic, &mut r0), Some((Whole, 1, 0)));
     assert_eq!(world.next_turn(topic, &mut r1), Some((Whole, 1, 0)));
-    let id = world.ask(topic, &r0);
-    let seen = world.turn_given(&r0, id).unwrap().0.position;
-    world.release_turn(topic, &mut r0);
+    assert_eq!(world.next_turn(topic, &mut r0), Some((Whole, 1, 1)));
     ground.kill();
     let mut world = ground.start();
-    let r0 = resume(&mut world, topic, &r0, 3, Some(seen));
+    let r0 = world.again(topic, &r0);
     let mut anew = [1, 0].map(|rank| world.reader(topic, "r", rank, 2));
     let id = world.ask(topic, &r0);
     assert_eq!(
@@ -69,36 +62,5 @@ fn a_rank_that_comes_anew_after_a_restart_has_all_from_the_cursor_on() {
         for reader in &mut anew {
             assert_eq!(world.next_turn(topic, reader), Some((Whole, 1, step)));
         }
-    }
-}
-
-/// A rank attaches again after a restart: it has had all turns before `turn`, the last one at `seen`.
-fn resume(
-    world: &mut World,
-    topic: TopicId,
-    reader: &Reader,
-    turn: u64,
-    seen: Option<Position>,
-) -> Reader {
-    let link = world.connect();
-    let join = JoinReaders {
-        reader: reader.name.into(),
-        ranks: 2,
-        rank: Rank(reader.rank),
-        member: MemberId(reader.member),
-        start: StepStart::Cursor,
-        latest: false,
-        session_timeout_ms: 5_000,
-        turn,
-        seen,
-    };
-    let joined: ReadersJoined = world.call(link, Method::JoinReaders, topic, &join).unwrap();
-    assert_eq!(joined.turn, turn);
-    Reader {
-        link,
-        name: reader.name,
-        rank: reader.rank,
-        member: reader.member,
-        turn,
     }
 }

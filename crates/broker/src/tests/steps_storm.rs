@@ -2,7 +2,7 @@
 //! records are compared with what was written, and with what was told to whom.
 
 use super::harness::*;
-use super::steps::{Queue, Reader, Writer, plain, who};
+use super::steps_harness::{Queue, Reader, Writer, plain, who};
 use crate::Fault;
 use log::testing::Survival;
 use std::collections::BTreeMap;
@@ -248,15 +248,7 @@ impl Storm {
                 self.world
                     .try_reader(topic, "r", rank, ranks, start, self.latest);
             if let Some(Ok(_)) = self.world.answer(reader.link, id) {
-                let joined: ReadersJoined = self.world.answered(reader.link, id).unwrap();
-                reader.turn = joined.turn;
-                let attend = AttendReaders {
-                    reader: "r".into(),
-                    rank: Rank(rank),
-                    member: MemberId(reader.member),
-                };
-                let method = Method::AttendReaders;
-                self.world.request(reader.link, method, topic, &attend, &[]);
+                self.world.attached(topic, &mut reader, id);
                 if self.reading.is_empty() {
                     self.life += 1;
                 }

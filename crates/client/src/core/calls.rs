@@ -73,6 +73,7 @@ fn is_repeatable(method: Method) -> bool {
         | Method::ReleaseStep
         | Method::AwaitReaders
         | Method::CheckAccess
+        | Method::LeaveReaders
         | Method::ListGaps => true,
         Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
             false
@@ -94,6 +95,7 @@ fn is_of_steps(method: Method) -> bool {
             | Method::NextStep
             | Method::ReleaseStep
             | Method::AwaitReaders
+            | Method::LeaveReaders
     )
 }
 

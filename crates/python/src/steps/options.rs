@@ -9,7 +9,9 @@ use crate::topic::Topic;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::sync::Arc;
-use step::{Along, DType, Range, Run, Selection, StepError, StepStart, Stream, StreamOptions};
+use step::{
+    Along, DType, Distribution, Range, Run, Selection, StepError, StepStart, Stream, StreamOptions,
+};
 use topic::Definition;
 use wire::{Durability, ErrorCode, Incarnation, Offset};
 
@@ -164,4 +166,18 @@ pub fn selection((block, along): Wanted) -> Selection {
 
 pub fn dtype(py: Python<'_>, text: &str) -> PyResult<DType> {
     DType::parse(text).map_err(|reason| raise(py, invalid(reason)))
+}
+
+/// Which groups of readers are given a step.
+pub fn distribution(py: Python<'_>, name: &str) -> PyResult<Distribution> {
+    match name {
+        "all" => Ok(Distribution::All),
+        "round_robin" => Ok(Distribution::RoundRobin),
+        "on_demand" => Ok(Distribution::OnDemand),
+        other => Err(error::new(
+            py,
+            "InvalidArgument",
+            format!("distribution is \"all\", \"round_robin\" or \"on_demand\", not {other:?}"),
+        )),
+    }
 }

@@ -1,6 +1,6 @@
 //! `thalweg._thalweg._StepReader`: a rank that reads.
 
-use super::options::{Source, start};
+use super::options::{Source, distribution, start};
 use super::run_broken;
 use super::slot::{Slot, interruptible};
 use super::view::StepView;
@@ -44,14 +44,16 @@ enum Came {
 #[pymethods]
 impl StepReader {
     #[new]
-    #[pyo3(signature = (source, stream, /, *, name, rank, ranks, start, latest, session_timeout,
-                        open_timeout))]
+    #[pyo3(signature = (source, stream, /, *, name, distribution, group, rank, ranks, start, latest,
+                        session_timeout, open_timeout))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         stream: Option<String>,
         name: String,
+        distribution: &str,
+        group: Option<String>,
         rank: u32,
         ranks: u32,
         start: &Bound<'_, PyAny>,
@@ -63,6 +65,8 @@ impl StepReader {
         source.check_open(py)?;
         let options = ReaderOptions {
             name,
+            distribution: self::distribution(py, distribution)?,
+            group,
             rank,
             ranks,
             start: self::start(start)?,

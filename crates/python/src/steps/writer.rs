@@ -1,7 +1,7 @@
 //! `thalweg._thalweg._StepWriter`: a rank that writes.
 
 use super::memory::StepMemory;
-use super::options::{Source, dtype, level, stream_options};
+use super::options::{Source, distribution, dtype, level, stream_options};
 use super::slot::{Slot, interruptible};
 use super::{invalid, raise};
 use crate::connection::Connection;
@@ -93,7 +93,7 @@ fn in_slices<R>(
 #[pymethods]
 impl StepWriter {
     #[new]
-    #[pyo3(signature = (source, stream, /, *, name, rank, ranks, queue_steps, queue_bytes, when_full,
+    #[pyo3(signature = (source, stream, /, *, name, rank, ranks, queue_steps, queue_bytes, when_full, distribution,
                         readers, session_timeout, open_timeout, timeout, close_timeout, partitions, storage,
                         durability, retention))]
     #[allow(clippy::too_many_arguments)]
@@ -107,6 +107,7 @@ impl StepWriter {
         queue_steps: u32,
         queue_bytes: u64,
         when_full: &str,
+        distribution: &str,
         readers: u32,
         session_timeout: f64,
         open_timeout: f64,
@@ -135,6 +136,7 @@ impl StepWriter {
             queue_steps,
             queue_bytes,
             when_full,
+            distribution: self::distribution(py, distribution)?,
             readers_min: readers,
             session_timeout: wait::number("session_timeout", session_timeout)?,
             open_timeout: wait::number("open_timeout", open_timeout)?,

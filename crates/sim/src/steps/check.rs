@@ -53,6 +53,7 @@ pub fn check(
     for group in 0..plan.groups.len() {
         check.readers(group)?;
     }
+    check.shared(is_calm)?;
     if is_calm {
         check.queue()?;
     }
@@ -283,8 +284,34 @@ impl<'a> Check<'a> {
 
     /// What a group was given.
     fn readers(&mut self, group: usize) -> Checked {
-        let role = Role::Read(group);
+        let attached = self.attached(group);
         let latest = self.plan.groups[group].latest;
+        let shares = self.plan.groups[group].shares.is_some();
+        if !shares {
+            for own in &attached {
+                self.order(own, latest)?;
+            }
+            for rank in 0..self.plan.groups[group].ranks {
+                self.coverage(rank, latest, &attached)?;
+            }
+        }
+        for (index, one) in attached.iter().enumerate() {
+            for other in &attached[index + 1..] {
+                if one.who.rank != other.who.rank && one.was_with(other) && other.was_with(one) {
+                    self.summary.pairs += 1;
+                    one.agrees(other, shares)?;
+                }
+            }
+        }
+        match shares {
+            true => Ok(()),
+            false => self.released_by_all(group, &attached),
+        }
+    }
+
+    /// What each rank of a group was told while it was attached once.
+    fn attached(&self, group: usize) -> Vec<Attached<'a>> {
+        let role = Role::Read(group);
         let mut attached: Vec<Attached<'a>> = Vec::new();
         let entries = self.entries.iter().enumerate();
         for (place, entry) in entries.filter(|(_, entry)| entry.who.role == role) {
@@ -301,24 +328,66 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        for own in &attached {
-            self.order(own, latest)?;
+        attached
+    }
+
+    /// Steps that groups share are each done with by all ranks of one of them, before anybody is told of their run's
+    /// end; where nothing goes wrong no other group is given them.
+    fn shared(&mut self, is_calm: bool) -> Checked {
+        let groups = self.plan.groups.iter().enumerate();
+        let sharers: Vec<usize> = groups
+            .filter(|(_, group)| group.shares.is_some())
+            .map(|(index, _)| index)
+            .collect();
+        if sharers.is_empty() {
+            return Ok(());
         }
-        for rank in 0..self.plan.groups[group].ranks {
-            self.coverage(rank, latest, &attached)?;
-        }
-        for (index, one) in attached.iter().enumerate() {
-            for other in &attached[index + 1..] {
-                if one.who.rank != other.who.rank && one.was_with(other) && other.was_with(one) {
-                    self.summary.pairs += 1;
-                    let both = one.attached.min(other.attached);
-                    // A server that was started anew is told by each rank of its last turn alone.
-                    let kill = self.kill_in(both..self.entries.len()).filter(|_| latest);
-                    one.agrees(other, kill.unwrap_or(usize::MAX))?;
+        // Of each step, by group, the ranks that have done with it.
+        let mut done: BTreeMap<u64, BTreeMap<usize, BTreeSet<u32>>> = BTreeMap::new();
+        let mut given: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+        for entry in self.entries {
+            let Role::Read(group) = entry.who.role else {
+                continue;
+            };
+            if !sharers.contains(&group) {
+                continue;
+            }
+            match entry.said {
+                Said::Given { offset, .. } => {
+                    self.summary.shared += 1;
+                    given.entry(offset).or_default().insert(group);
                 }
+                Said::Releasing { offset } => {
+                    let of_it = done.entry(offset).or_default();
+                    of_it.entry(group).or_default().insert(entry.who.rank);
+                }
+                Said::RunOver { run, .. } => {
+                    let is_done = |offset: u64| {
+                        done.get(&offset).is_some_and(|groups| {
+                            groups.iter().any(|(group, ranks)| {
+                                ranks.len() == self.plan.groups[*group].ranks as usize
+                            })
+                        })
+                    };
+                    let missed = self.of_run(run).find(|(_, stored)| !is_done(stored.offset));
+                    if let Some((step, stored)) = missed {
+                        return refuse(format!(
+                            "{entry:?}: step {step} at {} was not done with by a group of those that share: {:?}",
+                            stored.offset,
+                            done.get(&stored.offset)
+                        ));
+                    }
+                }
+                _ => {}
             }
         }
-        self.released_by_all(group, &attached)
+        let twice = given.iter().find(|(_, groups)| groups.len() > 1);
+        match twice {
+            Some((offset, groups)) if is_calm => refuse(format!(
+                "the step at {offset} was given to groups {groups:?}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn kill_in(&self, range: Range<usize>) -> Option<usize> {
@@ -330,12 +399,8 @@ impl<'a> Check<'a> {
 
     /// Within a life: each record behind the one before, and as many passed over as it says.
     fn order(&self, own: &Attached<'_>, latest: bool) -> Checked {
-        // Of turns before a start the server is told the last one of each rank: what a group that wants the newest
-        // was given else, it does not know.
-        let kill = self.kill_in(own.attached..self.entries.len());
-        let end = kill.filter(|_| latest).unwrap_or(usize::MAX);
         let mut last: Option<u64> = None;
-        for (_, entry) in own.entries.iter().filter(|(place, _)| *place < end) {
+        for (_, entry) in &own.entries {
             let (offset, skipped) = match entry.said {
                 Said::Given {
                     offset, skipped, ..
@@ -537,31 +602,45 @@ impl Attached<'_> {
         })
     }
 
-    /// Records of its turns, up to a place.
-    fn turns(&self, before: usize) -> BTreeSet<u64> {
-        let entries = self.entries.iter().filter(|(place, _)| *place < before);
-        let turns = entries.filter_map(|(_, entry)| match entry.said {
-            Said::Given { offset, .. } | Said::RunOver { offset, .. } => Some(offset),
-            _ => None,
-        });
+    /// Records of its turns, in their order.
+    fn turns(&self) -> Vec<u64> {
+        let turns = self
+            .entries
+            .iter()
+            .filter_map(|(_, entry)| match entry.said {
+                Said::Given { offset, .. } | Said::RunOver { offset, .. } => Some(offset),
+                _ => None,
+            });
         turns.collect()
     }
 
     /// Where both were given turns they were given the same.
-    fn agrees(&self, other: &Self, before: usize) -> Checked {
-        let (own, others) = (self.turns(before), other.turns(before));
-        let ends = own
-            .first()
-            .max(others.first())
-            .zip(own.last().min(others.last()));
-        let Some((first, last)) = ends.filter(|(first, last)| first <= last) else {
-            return Ok(());
+    fn agrees(&self, other: &Self, shares: bool) -> Checked {
+        let (own, others) = (self.turns(), other.turns());
+        let is_same = if shares {
+            // Those of both begin at the first that both had, and go on together.
+            let first = own.iter().position(|at| others.contains(at));
+            first.is_none_or(|first| {
+                let begin = others.iter().position(|at| *at == own[first]);
+                let others = &others[begin.unwrap_or(0)..];
+                own[first..]
+                    .iter()
+                    .zip(others)
+                    .all(|(one, other)| one == other)
+            })
+        } else {
+            let own: BTreeSet<u64> = own.iter().copied().collect();
+            let others: BTreeSet<u64> = others.iter().copied().collect();
+            let first = own.first().max(others.first()).copied();
+            let range = first.zip(own.last().min(others.last()).copied());
+            range.is_none_or(|(first, last)| {
+                first > last || own.range(first..=last).eq(others.range(first..=last))
+            })
         };
-        let range = *first..=*last;
-        match own.range(range.clone()).eq(others.range(range.clone())) {
+        match is_same {
             true => Ok(()),
             false => refuse(format!(
-                "{:?} and {:?} were given other turns of {range:?}: {own:?}, {others:?}",
+                "{:?} and {:?} were given other turns: {own:?}, {others:?}",
                 self.who, other.who
             )),
         }

@@ -135,6 +135,14 @@ impl Ledger {
             .is_some_and(|last| last.get().len() == ranks as usize)
     }
 
+    /// Whether one of these was told of the end of a run.
+    pub fn has_ended(&self, of: impl Fn(Role) -> bool, last: u64) -> bool {
+        let entries = self.entries.lock().expect("no holder panics");
+        entries.iter().any(|entry| {
+            of(entry.who.role) && matches!(entry.said, Said::RunOver { run, .. } if run >= last)
+        })
+    }
+
     /// Traces what was said since `from`. Gives what is wrong in it, if something is.
     pub fn trace(&self, from: usize, trace: &Trace) -> Option<String> {
         let entries = self.entries.lock().expect("no holder panics");

@@ -8,7 +8,7 @@ use log::testing::Survival;
 use net::testing::sim::SimFaults;
 use std::ops::Range;
 use std::time::Duration;
-use step::WhenFull;
+use step::{Distribution, WhenFull};
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
@@ -20,6 +20,8 @@ const SMALL_SEGMENTS: &str = r#"{"segment_bytes":20000,"checkpoint_bytes":8000,"
 pub struct GroupPlan {
     pub ranks: u32,
     pub latest: bool,
+    /// How it shares steps with the other groups that do, if it does.
+    pub shares: Option<Distribution>,
 }
 
 /// Something that goes wrong.
@@ -78,6 +80,7 @@ impl StepsPlan {
             .map(|_| GroupPlan {
                 ranks: random.pick(&[1, 1, 2, 2, 3, 4, 5]),
                 latest: random.one_in(3),
+                shares: None,
             })
             .collect();
         let is_bounded = random.one_in(2);
@@ -114,7 +117,23 @@ impl StepsPlan {
         if !is_calm {
             plan.add_mishaps(random, session);
         }
+        plan.add_sharers(&mut Random::new(seed ^ 0x5a4e));
         plan
+    }
+
+    /// Groups that share steps, beside those that are given all.
+    fn add_sharers(&mut self, random: &mut Random) {
+        if random.one_in(2) {
+            return;
+        }
+        let shares = Some(random.pick(&[Distribution::RoundRobin, Distribution::OnDemand]));
+        for _ in 0..random.within(1..4) {
+            self.groups.push(GroupPlan {
+                ranks: random.pick(&[1, 1, 2, 3]),
+                latest: false,
+                shares,
+            });
+        }
     }
 
     fn add_mishaps(&mut self, random: &mut Random, session: u64) {

@@ -115,6 +115,7 @@ impl Process {
                 durability: None,
                 close_timeout: CALL,
                 kept_bytes_max: 1 << 20,
+                ..WriterOptions::default()
             };
             let mut writer = match patiently(|| stream.writer(options())) {
                 // It was away, or others were, while it waited for readers.
@@ -238,6 +239,17 @@ impl Process {
         }
     }
 
+    /// Roles of groups that share steps.
+    fn sharers(&self) -> impl Fn(Role) -> bool {
+        let shares: Vec<bool> = self
+            .plan
+            .groups
+            .iter()
+            .map(|group| group.shares.is_some())
+            .collect();
+        move |role| matches!(role, Role::Read(group) if shares[group])
+    }
+
     fn place(&self, run: u64, step: u64) -> Place {
         Place {
             seed: self.plan.seed,
@@ -256,7 +268,12 @@ impl Process {
         let plan = self.plan.groups[group].clone();
         loop {
             let options = || ReaderOptions {
-                name: format!("group-{group}"),
+                name: match plan.shares {
+                    None => format!("group-{group}"),
+                    Some(_) => "shared".to_owned(),
+                },
+                distribution: plan.shares.unwrap_or_default(),
+                group: plan.shares.map(|_| format!("group-{group}")),
                 rank: self.who.rank,
                 ranks: plan.ranks,
                 start: StepStart::Cursor,
@@ -268,7 +285,8 @@ impl Process {
             let mut reader = patiently(|| stream.reader(options()))?;
             self.say(Said::Attached);
             match self.read_on(&mut reader) {
-                Err(StepError::Replaced(_)) => self.say(Said::Replaced),
+                // A rank whose group is no more begins anew, as its program does.
+                Err(StepError::Replaced(_) | StepError::Incomplete(_)) => self.say(Said::Replaced),
                 outcome => return outcome,
             }
         }
@@ -290,10 +308,20 @@ impl Process {
 
     fn read_on(&mut self, reader: &mut Reader) -> Result<(), StepError> {
         let mut is_over = false;
+        let shares = self.sharers()(self.who.role);
         loop {
             // A rank that leaves for longer than its session lasts ends the group of those that are behind.
             if is_over && self.ledger.is_over(self.who.role, self.ranks()) {
                 return Ok(());
+            }
+            // One that came behind the end of the last run is not told of it.
+            if let Role::Read(group) = self.who.role
+                && self.plan.groups[group].shares.is_some()
+                && self
+                    .ledger
+                    .has_ended(self.sharers(), self.last_run.load(Ordering::Relaxed))
+            {
+                is_over = true;
             }
             self.think()?;
             let asked = self.ledger.len();
@@ -302,7 +330,12 @@ impl Process {
             let at = reader.position();
             let offset = || at.expect("it was given a record").offset.0;
             match next {
-                Next::NotReady(why) => self.say(Said::NotReady(why)),
+                Next::NotReady(why) => {
+                    self.say(Said::NotReady(why));
+                    if is_over && shares {
+                        return Ok(());
+                    }
+                }
                 Next::End { run, broken } => {
                     let (run, broken, offset) = (run.0, broken.is_some(), offset());
                     self.say(Said::RunOver {

@@ -189,12 +189,15 @@ impl Process {
                 latest: self.who.role == Role::Live,
                 session_timeout: SESSION_TIMEOUT,
                 open_timeout: CALL,
+                ..ReaderOptions::default()
             };
             let mut reader = patiently(|| self.stream.reader(options())).unwrap();
             self.say(Said::Attached);
             match self.read_on(&mut reader) {
                 Ok(()) => return,
-                Err(StepError::Replaced(why)) => self.say(Said::Replaced { why }),
+                Err(StepError::Replaced(why) | StepError::Incomplete(why)) => {
+                    self.say(Said::Replaced { why });
+                }
                 Err(error) => panic!("{reader:?}: {error}"),
             }
         }

@@ -30,6 +30,33 @@ impl Codec for WhenFull {
     }
 }
 
+/// Which groups of readers are given a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Distribution {
+    /// Each group is given every step.
+    #[default]
+    All = 0,
+    /// One of the groups that share a name is given it, each in its turn.
+    RoundRobin = 1,
+    /// One of the groups that share a name is given it: the first that asks.
+    OnDemand = 2,
+}
+
+impl Codec for Distribution {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self as u8);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u8()? {
+            0 => Ok(Self::All),
+            1 => Ok(Self::RoundRobin),
+            2 => Ok(Self::OnDemand),
+            other => Err(from.refuse("distribution", u64::from(other))),
+        }
+    }
+}
+
 record! {
     /// A rank opens a run, joins one that is open, or takes its own place in one again.
     pub struct OpenRun {
@@ -49,6 +76,9 @@ record! {
         /// Most bytes of them; 0 is without a limit.
         pub queue_bytes: u64,
         pub when_full: WhenFull,
+        /// How the writers ask that steps are given to groups of readers. Kept in the run's record
+        /// for readers to see; it binds nobody.
+        pub distribution: Distribution,
     }
 }
 
@@ -190,25 +220,44 @@ impl Codec for StepStart {
     }
 }
 
+/// A rank that attaches names no more turns than this: a rank is no further ahead of its group.
+pub const TURNS_MAX: usize = 64;
+
 record! {
-    /// A rank attaches to its reader group.
-    pub struct JoinReaders {
+    /// A rank of a group of readers.
+    pub struct ReaderMember {
         /// Name of the reading program, by which its position is kept.
         pub reader: String,
-        pub ranks: u32,
+        /// Which of the groups that share the steps of that name; empty if none are shared.
+        pub group: String,
         pub rank: Rank,
         /// Who the asker is: a number that it chose at random, and says again when it joins anew.
         pub member: MemberId,
+    }
+}
+
+record! {
+    /// A rank attaches to its reader group.
+    pub struct JoinReaders {
+        pub who: ReaderMember,
+        pub ranks: u32,
+        /// Which groups are given a step; all that share a name say the same.
+        pub distribution: Distribution,
         /// Where the group begins; the first rank that attaches decides.
         pub start: StepStart,
         /// Whether each turn is given the newest step there is, and others are passed over.
         pub latest: bool,
         /// How long a rank may be away before its turn is given up, milliseconds.
         pub session_timeout_ms: u32,
-        /// The turn that it is in, if it attaches again; 0 is a new life of the rank.
+        /// The life of the group that it was in, if it attaches again; 0 is a new life of the rank.
+        pub life: MemberId,
+        /// The turn that it asks for next, if it attaches again.
         pub turn: u64,
-        /// The record of the turn before, if it has had one: for a server that was restarted.
-        pub seen: Option<Position>,
+        /// The last turn that it has released.
+        pub released: u64,
+        /// Where the records of the turns before `turn` are, the last one last: all of them, or the
+        /// last [`TURNS_MAX`]. For a server that was restarted.
+        pub turns: Vec<Position>,
     }
 }
 
@@ -217,24 +266,29 @@ record! {
     pub struct ReadersJoined {
         /// The turn that it may ask for next, from 1.
         pub turn: u64,
+        /// The life of its group: the member that began it.
+        pub life: MemberId,
     }
 }
 
 record! {
     /// Says that a rank of a reader group is there, until the connection ends.
     pub struct AttendReaders {
-        pub reader: String,
-        pub rank: Rank,
-        pub member: MemberId,
+        pub who: ReaderMember,
+    }
+}
+
+record! {
+    /// A rank has done with all turns, and is waited for no more.
+    pub struct LeaveReaders {
+        pub who: ReaderMember,
     }
 }
 
 record! {
     /// Asks for the step of a turn; the same one is given to all ranks of the group.
     pub struct NextStep {
-        pub reader: String,
-        pub rank: Rank,
-        pub member: MemberId,
+        pub who: ReaderMember,
         pub turn: u64,
     }
 }
@@ -258,9 +312,7 @@ record! {
 record! {
     /// A rank has done with a turn. When all have, the group's cursor moves.
     pub struct ReleaseStep {
-        pub reader: String,
-        pub rank: Rank,
-        pub member: MemberId,
+        pub who: ReaderMember,
         pub turn: u64,
     }
 }
