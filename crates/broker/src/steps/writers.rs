@@ -397,9 +397,11 @@ impl Writers {
         let name = producer_name(&run.writer, part.head.rank);
         let known = lent.commands.producer(core.topic, &name);
         let is_careless = lent.ctx.planted(Fault::FencedPart);
-        // A part of a life that has ended counts for nothing, unless its step is complete.
+        // A part of a life that has ended counts for nothing, unless its step is complete, or the
+        // rank has closed the run: its next life waits for the next one.
+        let counts = is_careless || run.ranks.has_closed(part.head.rank);
         let is_of_rank = known.is_some_and(|known| {
-            known.producer == event.producer && (known.epoch == event.epoch || is_careless)
+            known.producer == event.producer && (known.epoch == event.epoch || counts)
         });
         if !is_of_rank {
             return Ok(());

@@ -204,6 +204,34 @@ fn a_rank_that_has_closed_is_missed_by_nobody_after_a_start() {
     );
 }
 
+/// A rank writes its last step and closes, and its program begins anew: that waits for the next run. What it wrote
+/// of this one counts, also when the server has read it again.
+#[test]
+fn parts_of_a_rank_that_has_closed_outlive_its_program() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let topic = plain(&mut world);
+    let [mut a, mut b] = [0, 1].map(|rank| world.writer(topic, rank, 2));
+    world.step(topic, &mut b, 0);
+    let closed = world.close_run(topic, &b, 1);
+    world.answered::<Empty>(b.link, closed).unwrap();
+    let (next, opening) = world.try_writer(topic, 1, 2, Queue::default());
+    assert!(world.answer(next.link, opening).is_none());
+    ground.kill();
+    let mut world = ground.start();
+    attends_again(&mut world, topic, &mut a);
+    world.step(topic, &mut a, 0);
+    let closed = world.close_run(topic, &a, 1);
+    world.answered::<Empty>(a.link, closed).unwrap();
+    let ended = [
+        (Opened, 1, 0),
+        (Closing, 1, 0),
+        (Whole, 1, 0),
+        (Closed, 1, 1),
+    ];
+    assert_eq!(world.kinds(topic), ended);
+}
+
 #[test]
 fn the_queue_of_a_run_outlives_the_server() {
     let mut ground = Ground::new();
