@@ -69,6 +69,7 @@ struct MemberFenced : Error { using Error::Error; };
 struct LeaseExpired : Error { using Error::Error; };
 /* The run of steps is over for its writer: a rank is gone, or another life has its place. */
 struct RunEnded : Error { using Error::Error; };
+/* A rank of this group of readers is gone: its program begins anew, at the position of its name. */
 struct GroupIncomplete : Error { using Error::Error; };
 struct StorageError : Error { using Error::Error; };
 /* The topic is full: `retryAfter()` says when to push the events again. */
@@ -105,7 +106,8 @@ namespace detail {
     case THALWEG_CANCELLED:
     case THALWEG_SERVER_CANCELLED: throw Cancelled(error);
     case THALWEG_SERVER_NOT_AUTHENTICATED:
-    case THALWEG_SERVER_NOT_AUTHORIZED: throw NotAllowed(error);
+    case THALWEG_SERVER_NOT_AUTHORIZED:
+    case THALWEG_SERVER_CREDENTIAL_EXPIRED: throw NotAllowed(error);
     case THALWEG_SERVER_UNKNOWN_TOPIC: throw UnknownTopic(error);
     case THALWEG_SERVER_TOPIC_EXISTS: throw TopicExists(error);
     case THALWEG_SERVER_UNKNOWN_PARTITION:

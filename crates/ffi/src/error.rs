@@ -114,6 +114,7 @@ const SERVER_NAMES: &[(i32, &CStr)] = &[
     (167, c"member fenced"),
     (168, c"lease expired"),
     (170, c"run has ended"),
+    (171, c"group is incomplete"),
     (180, c"storage is full"),
     (181, c"storage failed"),
 ];
