@@ -297,31 +297,3 @@ def _along(
         along.append((place % length, 1, 1))
         dropped.add(dimension)
     return along, dropped
-
-
-class WriterAttributes(MutableMapping[str, Any]):
-    """The attributes of a run, as they are set."""
-
-    def __init__(self, native: _StepWriter) -> None:
-        self._native = native
-
-    def _all(self) -> dict[str, Any]:
-        return attribute_values(self._native.attributes())
-
-    def __getitem__(self, name: str) -> Any:
-        return self._all()[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._native.set_attribute(*attribute(name, value))
-
-    def __delitem__(self, name: str) -> None:
-        raise InvalidArgument(f"attribute {name!r} stays as long as its run: set another value")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())

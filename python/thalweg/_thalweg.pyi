@@ -1554,8 +1554,8 @@ class _StepWriter:
         """Ends the step: its number, and why it was dropped, or an empty text."""
     def wait(self, wait: str, timeout: float | None, /) -> tuple[int, str]:
         """Waits for the step that was ended last."""
-    def close(self, timeout: float | None, /) -> None:
-        """Closes the run for this rank."""
+    def close(self, timeout: float | None, /) -> str | None:
+        """Closes the run for this rank. Says which readers of a stream in memory are behind."""
     def give_up(self) -> None:
         """Lets go of the run without closing it."""
 
