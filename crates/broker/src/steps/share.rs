@@ -132,6 +132,7 @@ impl Share {
         let oldest = records.entries.front().map_or(Offset(0), |one| one.offset);
         self.lost += oldest.0.saturating_sub(self.next_from.0);
         self.next_from = self.next_from.max(oldest);
+        self.had = self.had.split_off(&self.next_from);
         for entry in records.between(self.next_from, visible) {
             self.next_from = entry.offset;
             match entry.kind {
@@ -283,5 +284,40 @@ impl Share {
         let returned = self.returned.first().copied();
         let first = under_way.first.into_iter().chain(returned).min();
         first.map_or(self.next_from, |first| first.min(self.next_from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::records::Entry;
+    use wire::{Run, Step};
+
+    fn step(at: u64) -> Entry {
+        Entry {
+            offset: Offset(at),
+            kind: RecordKind::Step,
+            run: Run(1),
+            step: Step(at),
+            bytes: 10,
+            time: 0,
+            reason: String::new(),
+            is_full: true,
+            done: Vec::new(),
+            own_bytes: 0,
+        }
+    }
+
+    /// What a group has had counts for nothing any more when retention has taken it.
+    #[test]
+    fn steps_that_are_gone_are_not_taken_from_the_backlog() {
+        let mut records = Records::default();
+        records.entries.extend((5..8).map(step));
+        let mut share = Share::new(Distribution::OnDemand, Offset(0));
+        share.join(1, (2..4).map(|at| Turn::alone(at, &step(at))));
+        let seen = (&records, Offset(8));
+        let next = share.next(1, seen, UnderWay::default()).unwrap();
+        assert_eq!((next.at, next.lost), (Offset(5), 5));
+        assert_eq!(share.backlog(std::iter::empty(), &records), (2, 20));
     }
 }
