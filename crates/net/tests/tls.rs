@@ -551,3 +551,89 @@ fn new_keys_are_taken_in_the_middle() {
         Some(LinkEvent::Down(NetError::Closed(_)))
     ));
 }
+
+/// A proxy for one connection: what it was asked, with `answer` given, and bytes carried to
+/// `target` both ways where the answer says so.
+fn proxy(answer: &'static str, target: String) -> (String, std::thread::JoinHandle<String>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://jo:secret@{}", listener.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            asked.push(byte[0]);
+        }
+        // In pieces, as networks like it.
+        for piece in answer.as_bytes().chunks(7) {
+            client.write_all(piece).unwrap();
+        }
+        if answer.contains(" 200 ") {
+            let mut server = TcpStream::connect(target).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let back = std::thread::spawn(move || std::io::copy(&mut server, &mut client));
+            std::io::copy(&mut from, &mut to).unwrap();
+            to.shutdown(std::net::Shutdown::Write).unwrap();
+            back.join().unwrap().unwrap();
+        }
+        String::from_utf8(asked).unwrap()
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_proxy_leads_out_of_a_site() {
+    let ours = Authority::new("ours");
+    let mut world = World::tls(ours.of_this_host());
+    let (address, asked) = proxy(
+        "HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n",
+        world.authority().to_owned(),
+    );
+    let tls = pinned(&ours).through(Proxies::new(address, "cluster.local"));
+    // Only the proxy knows where that is.
+    let [client, server] = world.connected(&tls, "tls://relay.invalid:443");
+    let payload = Bytes::from(vec![7; 300_000]);
+    assert_eq!(world.pass(client, payload.clone()).payload[..], payload[..]);
+    assert_eq!(world.pass(server, payload.clone()).payload[..], payload[..]);
+    drop(world);
+    let asked = asked.join().unwrap();
+    assert!(
+        asked.starts_with("CONNECT relay.invalid:443 HTTP/1.1\r\n"),
+        "{asked}"
+    );
+    assert!(
+        asked.contains("Proxy-Authorization: Basic am86c2VjcmV0\r\n"),
+        "{asked}"
+    );
+}
+
+#[test]
+fn what_a_proxy_refuses_is_said_in_its_words() {
+    let ours = Authority::new("ours");
+    let long: &'static str = format!("HTTP/1.1 404 No\r\nX: {}", "x".repeat(9000)).leak();
+    for (answer, reason) in [
+        (
+            "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+            "refuses: 407 Proxy Auth",
+        ),
+        (
+            "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+            "refuses: 403 Forbidden",
+        ),
+        ("SSH-2.0-OpenSSH_9\r\n", "no HTTP"),
+        ("HTTP/1.1 200", "ended the connection"),
+        ("HTTP/1.1 201 Created\r\n\r\nmore", "more than its answer"),
+        (long, "too great a length"),
+    ] {
+        let mut world = World::tls(ours.of_this_host());
+        // A target is reached only where the answer is " 200 " and whole.
+        let (address, asked) = proxy(answer, "127.0.0.1:1".to_owned());
+        let tls = pinned(&ours).through(Proxies::new(address, ""));
+        let refusal = world.refusal(&tls, "tls://relay.invalid:443");
+        assert!(refusal.contains(reason), "{answer}: {refusal}");
+        assert!(!refusal.contains("secret"), "{refusal}");
+        drop(world);
+        drop(asked);
+    }
+}

@@ -56,9 +56,18 @@ impl<'a> TlsAddress<'a> {
 
     /// The name that the server's certificate is to have.
     pub(super) fn name(&self) -> &'a str {
+        self.name.unwrap_or(self.host())
+    }
+
+    /// The host: a name, or an address without its brackets.
+    pub(super) fn host(&self) -> &'a str {
         let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.name.unwrap_or(host)
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The port.
+    pub(super) fn port(&self) -> &'a str {
+        self.authority.rsplit_once(':').map_or("", |(_, port)| port)
     }
 
     /// The address for people: without what it says of trust.

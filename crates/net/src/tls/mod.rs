@@ -4,12 +4,14 @@
 
 mod address;
 mod identity;
+mod proxy;
 mod records;
 mod session;
 mod stream;
 mod trust;
 
 pub use identity::{Identities, Identity};
+pub use proxy::Proxies;
 pub use trust::{Fingerprint, Trust};
 
 use crate::contract::*;
@@ -18,6 +20,7 @@ use crate::socket::next_connection;
 use crate::stream::StreamLink;
 use crate::tcp::resolve;
 use address::{SCHEME, TlsAddress};
+use proxy::Proxied;
 use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
 use session::Session;
@@ -33,6 +36,7 @@ pub struct Tls {
     options: LinkOptions,
     trust: Option<Trust>,
     identities: Option<Identities>,
+    proxies: Proxies,
 }
 
 impl Tls {
@@ -43,12 +47,19 @@ impl Tls {
             options,
             trust: None,
             identities: None,
+            proxies: Proxies::default(),
         }
     }
 
     /// The same, which trusts so where the address does not say.
     pub fn trusting(mut self, trust: Trust) -> Self {
         self.trust = Some(trust);
+        self
+    }
+
+    /// The same, which connects through these proxies.
+    pub fn through(mut self, proxies: Proxies) -> Self {
+        self.proxies = proxies;
         self
     }
 
@@ -85,6 +96,7 @@ impl Transport for Tls {
     fn check(&self, address: &str) -> Result<(), NetError> {
         let parsed = TlsAddress::parse(address)?;
         self.trust_at(&parsed)?.config()?;
+        self.proxies.to(parsed.host(), parsed.port())?;
         server_name(&parsed).map(drop)
     }
 
@@ -94,8 +106,18 @@ impl Transport for Tls {
         let trust = self.trust_at(&parsed)?;
         let session = Session::client(trust.config()?, name)
             .map_err(|error| NetError::System(format!("connecting to {address}: {error}")))?;
-        let stream = mio::net::TcpStream::connect(resolve(address, parsed.authority)?)
+        // The proxy looks the name up.
+        let proxy = self.proxies.to(parsed.host(), parsed.port())?;
+        let first = match &proxy {
+            Some(proxy) => resolve("HTTPS_PROXY", &proxy.authority)?,
+            None => resolve(address, parsed.authority)?,
+        };
+        let stream = mio::net::TcpStream::connect(first)
             .map_err(|error| NetError::Refused(format!("connecting to {address}: {error}")))?;
+        let stream = match &proxy {
+            Some(proxy) => Proxied::through(stream, proxy, parsed.authority),
+            None => Proxied::directly(stream),
+        };
         let expected = Expected {
             trust,
             name: parsed.name().to_owned(),
@@ -130,7 +152,7 @@ fn server_name(address: &TlsAddress<'_>) -> Result<ServerName<'static>, NetError
 }
 
 fn link(
-    stream: TlsBytes<mio::net::TcpStream>,
+    stream: TlsBytes<Proxied<mio::net::TcpStream>>,
     address: String,
     options: &LinkOptions,
 ) -> Box<dyn Link> {
@@ -162,7 +184,7 @@ impl Listener for TlsListening {
             return Ok(None);
         };
         let session = Session::server(self.config.clone()).map_err(|e| failed(&e))?;
-        let stream = TlsBytes::new(stream, session, None);
+        let stream = TlsBytes::new(Proxied::directly(stream), session, None);
         let address = format!("{SCHEME}://{from}");
         Ok(Some(link(stream, address, &self.options)))
     }
