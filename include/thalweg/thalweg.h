@@ -200,7 +200,9 @@ typedef struct thalweg_header {
  *           progress ("thread", or "caller": see thalweg_driver_progress),
  *           spin_us (0: how long to look for answers before sleeping, for lowest
  *             latency over shared memory where a processor can be spared),
- *           token (for an address: the group file's, in hexadecimal).
+ *           token (for an address: the group file's, in hexadecimal),
+ *           credential (a file with a token, as `thalweg token new` makes it, in
+ *             place of `token`; default: the one that THALWEG_CREDENTIAL names).
  *
  * The connection is made again by itself when it is lost, to the same data
  * directory only. Errors: THALWEG_UNREACHABLE, THALWEG_WRONG_SERVER,
@@ -214,7 +216,7 @@ int32_t thalweg_driver_connect(const char *endpoint, const char *options,
  * it is not there), and connects to it without a network: nobody else can.
  * `thalweg serve` may serve the directory later.
  *
- * options   as above, without token; and settings: an object with the
+ * options   as above, without token and credential; and settings: an object with the
  *           settings of `thalweg serve`, such as {"memory_bytes_max": "1GiB"}.
  *
  * The server has threads of its own, also with {"progress": "caller"}. It ends

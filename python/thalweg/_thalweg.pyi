@@ -81,7 +81,13 @@ class Driver:
     `with` block, or call `close`: both wait until everything that was pushed
     is acknowledged, as the end of the interpreter does.
 
-    - `namespace`: the namespace of all names; empty is the default one.
+    - `credential`: a file with a token, as `thalweg token new` makes it: who
+      the program is, in place of the group file's token. By default the file that
+      `THALWEG_CREDENTIAL` names, if it names one. The file is read for each connection,
+      and before the token expires: a new token in it goes on. A minute before the
+      end, the logger `thalweg` has a warning.
+    - `namespace`: the namespace of all names; empty is the default one, or, with a
+      credential, the project that it is for.
     - `client_name`: for the server's log and `thalweg status`.
     - `connect_timeout`: seconds until the first connection has to be there; a
       group file that is not there yet is waited for as long. By default 10, and
@@ -104,6 +110,7 @@ class Driver:
         *,
         address: str | None = None,
         token: bytes | str | None = None,
+        credential: str | os.PathLike[str] | None = None,
         namespace: str = "",
         client_name: str | None = None,
         connect_timeout: float | None = None,

@@ -75,9 +75,9 @@ pub use lag::Lag;
 pub use last_events::last_position;
 pub use mailbox::Counters;
 pub use options::{
-    AtBudget, BatchPolicy, ConsumerOptions, DataAllocator, DataMode, DataSelector, DriverOptions,
-    Endpoint, GapCallback, GroupMember, Linger, OnWaiting, Ordering, PartitionsCallback,
-    ProducerOptions, Progress, Waiting,
+    AtBudget, BatchPolicy, ConsumerOptions, CredentialEnds, DataAllocator, DataMode, DataSelector,
+    DriverOptions, Endpoint, GapCallback, GroupMember, Linger, OnCredential, OnWaiting, Ordering,
+    PartitionsCallback, ProducerOptions, Progress, Waiting,
 };
 pub use producer::Producer;
 pub use promise::{Answered, Pending};

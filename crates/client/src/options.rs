@@ -5,7 +5,7 @@ use crate::event::EventInfo;
 use crate::when::When;
 use bytes::Bytes;
 use memory::Target;
-use net::{Inproc, LinkOptions, Tcp, Tls, Transports, Trust, Unix};
+use net::{Inproc, LinkOptions, Proxies, Tcp, Tls, Transports, Trust, Unix};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,6 +91,31 @@ impl fmt::Display for Waiting {
     }
 }
 
+/// What [`DriverOptions::on_credential`] hears: the credential is over soon, or is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CredentialEnds {
+    /// The file that it was read from.
+    pub path: PathBuf,
+    /// How long it is good from now on; zero if it is over. The connection ends a minute after that.
+    pub left: Duration,
+    /// What the server calls it, and when it expires; never its secret.
+    pub message: String,
+}
+
+impl fmt::Display for CredentialEnds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, message) = (self.path.display(), &self.message);
+        write!(
+            f,
+            "{path}: {message}; put a new one into this file, and it is taken up"
+        )
+    }
+}
+
+/// Hears that a credential ends.
+pub type OnCredential = dyn Fn(&CredentialEnds) + Send + Sync;
+
 /// Called for each gap.
 pub type GapCallback = dyn Fn(PartitionIndex, &Gap) + Send + Sync;
 
@@ -107,8 +132,12 @@ pub struct DriverOptions {
     pub namespace: String,
     /// A file with a token, as `thalweg token new` makes it: who the client is, whatever else
     /// could prove that. It is read for each connection, and before the token expires, so that
-    /// another one in its place goes on. Default: none.
+    /// another one in its place goes on. Default: the one that the environment variable
+    /// `THALWEG_CREDENTIAL` names; none without it, or where the endpoint has a token.
     pub credential: Option<PathBuf>,
+    /// Hears from the server that the credential ends: a minute before, and again at its end.
+    /// Called on the thread that drives the network. Default: nobody.
+    pub on_credential: Option<Arc<OnCredential>>,
     /// How long the first connection may take. If it is given, a group file that
     /// is not there yet is waited for as long. Default: 10 s, and a group file
     /// that is not there is an error at once.
@@ -125,7 +154,8 @@ pub struct DriverOptions {
     pub request_timeout: Duration,
     /// How addresses are reached. Default: TCP, TLS, unix sockets and in-process. Over TLS, where
     /// the address does not say whom to trust, the authorities in the file that the environment
-    /// variable `THALWEG_TLS_CA` names are; without it nobody is.
+    /// variable `THALWEG_TLS_CA` names are; without it nobody is. Over TLS, servers are reached
+    /// through the proxy that `HTTPS_PROXY` names, but those of `NO_PROXY` and of this host.
     pub transports: Arc<Transports>,
     /// Bytes that producers and consumers hold together at most. Each has a
     /// share for as long as it lives: what it wants, or a quarter of what is left.
@@ -153,10 +183,19 @@ impl DriverOptions {
 /// The variable that names a file of authorities to trust over TLS.
 const TLS_CA_VARIABLE: &str = "THALWEG_TLS_CA";
 
+/// The variable that names the file of a credential.
+const CREDENTIAL_VARIABLE: &str = "THALWEG_CREDENTIAL";
+
+/// The file that a variable of the environment names; empty is none.
+fn named_by(variable: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).filter(|path| !path.is_empty())?;
+    Some(path.into())
+}
+
 fn tls(links: LinkOptions) -> Tls {
-    let tls = Tls::new(links);
-    match std::env::var_os(TLS_CA_VARIABLE).filter(|path| !path.is_empty()) {
-        Some(path) => tls.trusting(Trust::Authorities(path.into())),
+    let tls = Tls::new(links).through(Proxies::from_environment());
+    match named_by(TLS_CA_VARIABLE) {
+        Some(path) => tls.trusting(Trust::Authorities(path)),
         None => tls,
     }
 }
@@ -176,7 +215,8 @@ impl Default for DriverOptions {
         Self {
             client_name: topic::fit_client_name(&format!("{program}:{}", std::process::id())),
             namespace: String::new(),
-            credential: None,
+            credential: named_by(CREDENTIAL_VARIABLE),
+            on_credential: None,
             connect_timeout: None,
             reconnect_timeout: None,
             on_waiting: None,

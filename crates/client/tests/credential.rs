@@ -47,6 +47,7 @@ fn a_credential_is_replaced_on_the_connection_that_stands() {
     // At two thirds of its life the file is read; it is the same, and read again later.
     world.run_until(62 * SECOND, |_| false);
     assert_eq!(presented(&world), ["first"]);
+    assert_eq!(world.credential_ends, []);
     world.credential = Some(Bytes::from_static(b"second"));
     world.run_until(20 * SECOND, |_| false);
     assert_eq!(presented(&world), ["first", "second"]);
@@ -65,6 +66,40 @@ fn one_that_the_connection_cannot_take_is_presented_on_another_one() {
     world.run_until(5 * SECOND, |_| false);
     assert_eq!(presented(&world), ["first", "wider", "wider"]);
     assert_eq!(world.core.attempt(), 2);
+}
+
+#[test]
+fn a_program_hears_that_its_credential_ends() {
+    let mut world = world("first");
+    world.server.credential_ms = Some(50_000);
+    connect(&mut world).unwrap();
+    world.run_until(SECOND, |world| !world.credential_ends.is_empty());
+    let [ends] = &world.credential_ends[..] else {
+        panic!("{:?}", world.credential_ends)
+    };
+    assert_eq!(ends.left, 50 * SECOND);
+    let said = ends.to_string();
+    assert!(
+        said.starts_with("credential: ") && said.contains("put a new one"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_token_of_the_endpoint_is_presented_in_place_of_a_credential() {
+    let options = DriverOptions {
+        credential: Some("credential".into()),
+        ..options()
+    };
+    let endpoint = Endpoint::Address {
+        address: "sim://server".to_owned(),
+        token: Some(Bytes::from_static(b"token")),
+        directory: None,
+    };
+    let mut world = World::at(endpoint, options);
+    connect(&mut world).unwrap();
+    let presented = [("token".to_owned(), Bytes::from_static(b"token"))];
+    assert_eq!(world.server.presented, presented);
 }
 
 #[test]

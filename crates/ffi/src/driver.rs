@@ -219,8 +219,13 @@ pub extern "C" fn thalweg_driver_embedded(
             token: None,
             directory: Some(server.directory()),
         };
+        // The environment may name a credential for another server.
+        let client = DriverOptions {
+            credential: None,
+            ..options.to_client()
+        };
         driver.write(give(Driver {
-            connection: Connection::open(endpoint, options.to_client(), Some(server))?,
+            connection: Connection::open(endpoint, client, Some(server))?,
         }));
         Ok(())
     })

@@ -57,6 +57,8 @@ pub struct Driver {
     progress: Progress,
     /// How long to look before sleeping, where a processor can be spared for it.
     spin_us: u64,
+    /// A file with a token, as `thalweg token new` makes it.
+    credential: Option<PathBuf>,
     /// For an address: the group file's token, in hexadecimal.
     pub token: Option<String>,
     /// For an embedded server: the settings of `thalweg serve`.
@@ -77,6 +79,9 @@ impl Driver {
             options.client_name.clone_from(name);
         }
         options.namespace.clone_from(&self.namespace);
+        if self.credential.is_some() {
+            options.credential.clone_from(&self.credential);
+        }
         options.connect_timeout = self.connect_timeout_ms.map(Duration::from_millis);
         options.request_timeout = milliseconds(self.request_timeout_ms, options.request_timeout);
         options.reconnect_timeout = self.reconnect_timeout_ms.map(Duration::from_millis);

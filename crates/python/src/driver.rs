@@ -36,7 +36,13 @@ use wire::message::PartitionStorage;
 /// `with` block, or call `close`: both wait until everything that was pushed
 /// is acknowledged, as the end of the interpreter does.
 ///
-/// - `namespace`: the namespace of all names; empty is the default one.
+/// - `credential`: a file with a token, as `thalweg token new` makes it: who
+///   the program is, in place of the group file's token. By default the file that
+///   `THALWEG_CREDENTIAL` names, if it names one. The file is read for each connection,
+///   and before the token expires: a new token in it goes on. A minute before the
+///   end, the logger `thalweg` has a warning.
+/// - `namespace`: the namespace of all names; empty is the default one, or, with a
+///   credential, the project that it is for.
 /// - `client_name`: for the server's log and `thalweg status`.
 /// - `connect_timeout`: seconds until the first connection has to be there; a
 ///   group file that is not there yet is waited for as long. By default 10, and
@@ -118,6 +124,7 @@ struct Options<'a> {
     request_timeout: f64,
     reconnect_timeout: Option<f64>,
     memory_bytes_max: Option<u64>,
+    credential: Option<PathBuf>,
 }
 
 fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions> {
@@ -136,23 +143,27 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
     options.connect_timeout = wait::seconds("connect_timeout", given.connect_timeout)?;
     options.request_timeout = wait::number("request_timeout", given.request_timeout)?;
     options.reconnect_timeout = wait::seconds("reconnect_timeout", given.reconnect_timeout)?;
-    options.on_waiting = Some(Arc::new(log_waiting));
+    options.on_waiting = Some(Arc::new(|waiting| log_warning(&waiting.to_string())));
+    options.on_credential = Some(Arc::new(|ends| log_warning(&ends.to_string())));
+    if given.credential.is_some() {
+        options.credential = given.credential;
+    }
     if let Some(bytes) = given.memory_bytes_max {
         options.memory_bytes_max = bytes;
     }
     Ok(options)
 }
 
-/// What a pull waits for that has no deadline goes to the logger `thalweg`.
-fn log_waiting(waiting: &client::Waiting) {
+/// What nobody else hears goes to the logger `thalweg`: what a pull waits for that has no deadline,
+/// and that a credential ends.
+fn log_warning(line: &str) {
     Python::attach(|py| {
         let logger = || {
             py.import("logging")?
                 .call_method1("getLogger", ("thalweg",))
         };
-        let said = logger().and_then(|logger: Bound<'_, PyAny>| {
-            logger.call_method1("warning", ("%s", waiting.to_string()))
-        });
+        let said = logger()
+            .and_then(|logger: Bound<'_, PyAny>| logger.call_method1("warning", ("%s", line)));
         if let Err(reason) = said {
             reason.write_unraisable(py, None);
         }
@@ -387,8 +398,8 @@ fn server_log(py: Python<'_>) -> PyResult<ServerLog> {
 #[pymethods]
 impl Driver {
     #[new]
-    #[pyo3(signature = (group_file = None, *, address = None, token = None, namespace = "",
-                        client_name = None, connect_timeout = None, request_timeout = 120.0,
+    #[pyo3(signature = (group_file = None, *, address = None, token = None, credential = None,
+                        namespace = "", client_name = None, connect_timeout = None, request_timeout = 120.0,
                         reconnect_timeout = None, memory_bytes_max = None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -396,6 +407,7 @@ impl Driver {
         group_file: Option<PathBuf>,
         address: Option<String>,
         token: Option<&Bound<'_, PyAny>>,
+        credential: Option<PathBuf>,
         namespace: &str,
         client_name: Option<String>,
         connect_timeout: Option<f64>,
@@ -414,6 +426,8 @@ impl Driver {
         }
         arguments.set_item("address", &address)?;
         arguments.set_item("token", token)?;
+        let credential_path = credential.as_deref().map(|path| absolute(py, path));
+        arguments.set_item("credential", credential_path.transpose()?)?;
         arguments.set_item("namespace", namespace)?;
         arguments.set_item("client_name", &client_name)?;
         // Whoever gets it may come while the server is started again.
@@ -422,6 +436,12 @@ impl Driver {
         arguments.set_item("request_timeout", request_timeout)?;
         arguments.set_item("reconnect_timeout", reconnect_timeout)?;
         arguments.set_item("memory_bytes_max", memory_bytes_max)?;
+        if token.is_some() && credential.is_some() {
+            return Err(invalid(
+                py,
+                "a driver has a token or a credential, not both".into(),
+            ));
+        }
         let endpoint = match (group_file, address) {
             (Some(path), None) if token.is_none() => Endpoint::GroupFile(path),
             (None, Some(address)) => Endpoint::Address {
@@ -442,6 +462,7 @@ impl Driver {
             request_timeout,
             reconnect_timeout,
             memory_bytes_max,
+            credential,
         };
         let options = driver_options(py, given)?;
         let driver = wait::interruptible(py, move || client::Driver::connect(endpoint, options))?;
@@ -484,8 +505,11 @@ impl Driver {
             request_timeout,
             reconnect_timeout,
             memory_bytes_max,
+            credential: None,
         };
-        let options = driver_options(py, given)?;
+        let mut options = driver_options(py, given)?;
+        // One for another server, that the environment names.
+        options.credential = None;
         let settings = settings.map(setting_texts).transpose()?.unwrap_or_default();
         let log = server_log(py)?;
         let connection = wait::interruptible(py, move || {

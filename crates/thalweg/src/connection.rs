@@ -3,9 +3,9 @@
 use crate::failure::{About, Failure};
 use bytes::Bytes;
 use clap::Args;
-use client::{Driver, DriverOptions, Endpoint, Waiting};
+use client::{CredentialEnds, Driver, DriverOptions, Endpoint, Waiting};
 use fabric::{Shm, ShmOptions};
-use net::{Tls, Transports, Trust};
+use net::{Proxies, Tls, Transports, Trust};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +131,8 @@ impl Connection {
         };
         let mut options = driver_options();
         if let Some(path) = &self.tls_ca {
-            let tls = Tls::default().trusting(Trust::Authorities(path.clone()));
+            let tls = Tls::default().through(Proxies::from_environment());
+            let tls = tls.trusting(Trust::Authorities(path.clone()));
             options.transports = Arc::new((*options.transports).clone().with(tls));
         }
         let options = DriverOptions {
@@ -142,6 +143,7 @@ impl Connection {
             request_timeout,
             reconnect_timeout: reconnect_timeout.map(duration),
             on_waiting: Some(Arc::new(|waiting: &Waiting| eprintln!("note: {waiting}"))),
+            on_credential: Some(Arc::new(|ends: &CredentialEnds| eprintln!("note: {ends}"))),
             plugins: Arc::new(plugin::Loader::from_environment()),
             ..options
         };
@@ -154,6 +156,8 @@ impl Connection {
 pub fn driver_options() -> DriverOptions {
     let options = DriverOptions::default();
     DriverOptions {
+        // Those that take one have an argument for it; others talk to a server of their own.
+        credential: None,
         transports: Arc::new(with_shared_memory(&options.transports)),
         spin: spin(),
         ..options

@@ -81,6 +81,8 @@ impl Connection {
                 token, directory, ..
             } => (token.clone().unwrap_or_default(), *directory),
         };
+        let credential = options.credential.clone();
+        let credential = credential.filter(|_| token.is_empty());
         Self {
             endpoint,
             client_name: options.client_name.clone(),
@@ -93,7 +95,7 @@ impl Connection {
             candidates: VecDeque::new(),
             token,
             certificates: Vec::new(),
-            credential: options.credential.clone().map(Credential::new),
+            credential: credential.map(Credential::new),
             directory,
             failures: 0,
             down_since: Duration::ZERO,
@@ -167,11 +169,17 @@ impl Connection {
 
     /// The server says how long the credential is good. True if the one that was presented last
     /// does not do for this connection: another one is to be made.
-    pub fn authenticated(&mut self, context: &mut Context, said: &Authenticated) -> bool {
+    pub fn authenticated(
+        &mut self,
+        context: &mut Context,
+        said: &Authenticated,
+        outputs: &mut VecDeque<Output>,
+    ) -> bool {
         let Some(credential) = &mut self.credential else {
             return false;
         };
-        credential.good_for(context, said.expires_in_ms);
+        let ends = credential.good_for(context, said);
+        outputs.extend(ends.map(Output::CredentialEnds));
         !said.refused.is_empty()
     }
 

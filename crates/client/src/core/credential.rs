@@ -1,16 +1,28 @@
 //! The credential of a connection: a file, read for each connection, and again before its end.
 
 use super::wire_session::{Context, Timer, Wire};
+use crate::options::CredentialEnds;
 use bytes::Bytes;
 use net::Message;
 use std::path::PathBuf;
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
-use wire::message::{ACCESS_TOKEN, Authenticate};
+use wire::message::{ACCESS_TOKEN, Authenticate, Authenticated};
 
 /// How soon the file is read again at the earliest.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// With so little left it is said; the server tells of it then.
+const WARNING: Duration = Duration::from_secs(60);
+
+/// What was said of the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Warned {
+    No,
+    Soon,
+    Over,
+}
 
 /// What is presented of who somebody is.
 pub(super) struct Credential {
@@ -22,6 +34,7 @@ pub(super) struct Credential {
     expires_at: Option<Duration>,
     /// When the file is read again; `None` while it is, or for ever.
     pub renew_at: Option<Duration>,
+    warned: Warned,
 }
 
 impl Credential {
@@ -31,19 +44,36 @@ impl Credential {
             text: Bytes::new(),
             expires_at: None,
             renew_at: None,
+            warned: Warned::No,
         }
     }
 
     /// The server says how long it is good. The file is looked at when two thirds of that are
-    /// over, and then again and again.
-    pub fn good_for(&mut self, context: &mut Context, expires_in_ms: u64) {
-        if expires_in_ms == u64::MAX {
+    /// over, and then again and again. Gives what is to be said if little is left, once, and at
+    /// the end.
+    pub fn good_for(
+        &mut self,
+        context: &mut Context,
+        said: &Authenticated,
+    ) -> Option<CredentialEnds> {
+        if said.expires_in_ms == u64::MAX {
             (self.expires_at, self.renew_at) = (None, None);
-            return;
+            return None;
         }
-        let left = Duration::from_millis(expires_in_ms);
+        let left = Duration::from_millis(said.expires_in_ms);
         self.expires_at = Some(context.now.saturating_add(left));
         self.look_again(context, left * 2 / 3);
+        let warned = match left {
+            Duration::ZERO => Warned::Over,
+            left if left <= WARNING => Warned::Soon,
+            _ => Warned::No,
+        };
+        let is_news = warned > std::mem::replace(&mut self.warned, warned);
+        is_news.then(|| CredentialEnds {
+            path: self.path.clone(),
+            left,
+            message: said.message.clone(),
+        })
     }
 
     fn look_again(&mut self, context: &mut Context, after: Duration) {

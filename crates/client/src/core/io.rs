@@ -1,6 +1,7 @@
 //! What goes into the core and what comes out of it, apart from messages.
 
 use crate::group_file::GroupFile;
+use crate::options::CredentialEnds;
 use bytes::Bytes;
 use net::{NetError, Received};
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ pub enum Output {
     ReadGroupFile(PathBuf),
     /// Read the file of the credential; answered by [`Input::Credential`].
     ReadCredential(PathBuf),
+    /// Say that the credential ends. No answer.
+    CredentialEnds(CredentialEnds),
     /// Begin a connection; answered by [`Input::LinkUp`] or [`Input::LinkDown`].
     /// It is the present one from now on; the one before is dead.
     Connect {

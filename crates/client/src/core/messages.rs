@@ -67,8 +67,10 @@ impl ClientCore {
     /// The server says how long the credential is good. One that does not do for the connection
     /// that stands is presented on another one.
     fn authenticated(&mut self, head: &[u8], link: &mut dyn Link) {
-        let reason = match Authenticated::from_bytes("authenticated", head) {
-            Ok(said) if self.connection.authenticated(&mut self.context, &said) => said.refused,
+        let said = Authenticated::from_bytes("authenticated", head);
+        let (context, outputs) = (&mut self.context, &mut self.outputs);
+        let reason = match said {
+            Ok(said) if self.connection.authenticated(context, &said, outputs) => said.refused,
             Ok(_) => return,
             Err(error) => error.to_string(),
         };

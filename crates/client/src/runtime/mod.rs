@@ -12,7 +12,7 @@ use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
-use crate::options::DriverOptions;
+use crate::options::{DriverOptions, OnCredential};
 use bytes::Bytes;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
@@ -63,6 +63,7 @@ pub(crate) struct Runtime {
     core: ClientCore,
     mailbox: Arc<Mailbox>,
     transports: Arc<Transports>,
+    on_credential: Option<Arc<OnCredential>>,
     reactor: Reactor,
     epoch: Instant,
     /// Links and the attempts that they are of.
@@ -98,6 +99,7 @@ impl Runtime {
             core,
             mailbox: mailbox.clone(),
             transports: options.transports.clone(),
+            on_credential: options.on_credential.clone(),
             reactor,
             epoch,
             links: BTreeMap::new(),
@@ -424,6 +426,11 @@ impl Runtime {
                 }
                 Output::ReadCredential(path) => {
                     self.handle(Input::Credential(read_credential(&path)));
+                }
+                Output::CredentialEnds(ends) => {
+                    if let Some(on_credential) = &self.on_credential {
+                        on_credential(&ends);
+                    }
                 }
                 Output::Connect { attempt, address } => self.connect(attempt, &address),
                 Output::Disconnect { attempt, reason } => self.disconnect(attempt, &reason),

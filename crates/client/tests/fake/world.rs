@@ -19,6 +19,8 @@ pub struct World {
     link: Option<(u64, Box<dyn Link>)>,
     /// What the file of the credential holds.
     pub credential: Option<bytes::Bytes>,
+    /// What the client was told of its end.
+    pub credential_ends: Vec<client::CredentialEnds>,
     pub ended: bool,
 }
 
@@ -53,6 +55,7 @@ impl World {
             connected,
             link: None,
             credential: None,
+            credential_ends: Vec::new(),
             ended: false,
         }
     }
@@ -88,6 +91,7 @@ impl World {
                     let text = self.credential.clone().ok_or("no such file".to_owned());
                     self.handle(Input::Credential(text));
                 }
+                Output::CredentialEnds(ends) => self.credential_ends.push(ends),
                 Output::Ended => self.ended = true,
             }
         }

@@ -1,6 +1,7 @@
 //! `thalweg backup`.
 
 use crate::cli::BackupArgs;
+use crate::connection::driver_options;
 use crate::failure::{About, Code, Failure};
 use crate::output::{Output, table};
 use crate::progress::Progress;
@@ -101,7 +102,7 @@ fn look(args: &BackupArgs, subject: &str) -> Result<Vec<Value>, Failure> {
     // That the copy ends the life of each partition is no news to anybody, and failures are told below.
     let server = Server::embedded(config, Arc::new(|_: &str| {})).about(subject)?;
     let endpoint = Endpoint::address(&server.endpoints()[0]);
-    let driver = Driver::connect(endpoint.clone(), DriverOptions::default()).about(subject)?;
+    let driver = Driver::connect(endpoint.clone(), driver_options()).about(subject)?;
     let status = driver.status().about(subject)?;
     let status: Value = serde_json::from_str(&status)
         .map_err(|error| Failure::new(Code::Failure, subject, format!("its status: {error}")))?;
@@ -111,7 +112,7 @@ fn look(args: &BackupArgs, subject: &str) -> Result<Vec<Value>, Failure> {
         let text = |key: &str| topic[key].as_str().unwrap_or_default().to_owned();
         let options = DriverOptions {
             namespace: text("namespace"),
-            ..DriverOptions::default()
+            ..driver_options()
         };
         let of_namespace = Driver::connect(endpoint.clone(), options).about(subject)?;
         let gaps = of_namespace.gaps(&text("name")).about(subject)?;
