@@ -284,3 +284,46 @@ fn a_handshake_that_does_not_end_is_dropped() {
     server.wait_for_log("the handshake of TLS did not end in time");
     rig.run(&["topic", "list"]).ok();
 }
+
+/// Memory of a process that is in use, bytes.
+fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().strip_suffix(" kB").unwrap();
+    kilobytes.parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_thousand_handshakes_that_never_end_cost_little_and_nobody_elses_connection() {
+    let rig = Rig::default();
+    let pending_max = 64;
+    let limit = pending_max.to_string();
+    let server = rig.serve(&[&ENCRYPTED[..], &["--pending-connections-max", &limit]].concat());
+    let port: u16 = port(&server).parse().unwrap();
+    rig.run(&["topic", "create", "t"]).ok();
+    let before = resident_bytes(server.pid());
+    // Two records of a ClientHello of 60,000 bytes, which is never whole.
+    let mut begun = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60, 3, 3];
+    begun.resize(5 + 0x4000, 7);
+    let again = [&[0x16, 3, 1, 0x40, 0][..], &vec![7; 0x4000]].concat();
+    begun.extend(again);
+    let mut strangers = Vec::new();
+    for count in 0..1000 {
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // The oldest are dropped meanwhile, this one not yet.
+        stranger.write_all(&begun).unwrap();
+        strangers.push(stranger);
+        if count % 250 == 0 {
+            let line = format!("{{\"n\":{count}}}\n");
+            rig.run_with(&["produce", "t"], line).ok();
+        }
+    }
+    let grown = resident_bytes(server.pid()).saturating_sub(before);
+    assert_eq!(rig.run(&["consume", "t", "-n", "c"]).json().len(), 4);
+    // 64 KiB each, of those that may wait; and what the allocator and four clients took.
+    assert!(
+        grown < ((pending_max * 64) << 10) + (24 << 20),
+        "{grown} bytes"
+    );
+    server.wait_for_log("pending_connections_max");
+}
