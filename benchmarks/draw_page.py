@@ -78,7 +78,7 @@ def tomography() -> None:
 
 
 def steps() -> None:
-    contenders = results("2026-11-25-steps-19d6713")["contenders"]
+    contenders = results("2026-11-26-steps-be0192d")["contenders"]
     bars = [
         (name, spread(of["lengths"]["25000000"]["bytes_per_s"], 1e-6))
         for name, of in contenders.items()
