@@ -165,6 +165,9 @@ int32_t thalweg_step_stream_step(thalweg_step_stream *stream, uint64_t run, uint
  *           timeout_ms (600000: what negative timeouts of its calls mean),
  *           close_timeout_ms (60000: how long closing waits for readers of a stream in memory),
  *           kept_bytes_max (536870912: memory kept for blocks of later steps),
+ *           keep ("server", or "writer": of a stream in memory, the data of steps stays in
+ *             this program until a reader first reads of it, and is lost with it),
+ *           held_bytes_max (1073741824: how much of it stays here),
  *           and how a stream that is not there is made: partitions, storage, durability
  *           (also of one that is there, where it is more than that promises), retention.
  *

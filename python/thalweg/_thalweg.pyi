@@ -1506,6 +1506,8 @@ class _StepWriter:
         open_timeout: float,
         timeout: float,
         close_timeout: float,
+        keep: str,
+        held_bytes: int,
         partitions: int,
         storage: str,
         durability: str | None,

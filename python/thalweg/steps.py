@@ -119,6 +119,9 @@ class Writer:
     - `timeout`: seconds that each wait of a step may take.
     - `close_timeout`: seconds that `close` waits until readers that are attached have released all
       steps, where these are in the server's memory alone (`storage="memory"`).
+    - `keep`: `"writer"`, of a stream in memory, has up to `held_bytes` stay in this program until they
+      are first read, and be lost with it (`OutOfRange`). For room, steps that all attached readers have
+      released leave the stream, oldest first; if that does not help, `when_full` decides.
     - `partitions`, `storage`, `retention`, `durability`: how the stream is made, where it is: over
       how many partitions data is spread, `"disk"` or `"memory"`, what is kept (a dict as of
       `Driver.create_topic`), and what an accepted step survives, which of a stream that is there
@@ -145,6 +148,8 @@ class Writer:
         open_timeout: float = 600.0,
         timeout: float = 600.0,
         close_timeout: float = 60.0,
+        keep: Literal["server", "writer"] = "server",
+        held_bytes: int = 1 << 30,
         partitions: int = 1,
         storage: str = "disk",
         retention: Mapping[str, Any] | None = None,
@@ -168,6 +173,8 @@ class Writer:
             open_timeout=open_timeout,
             timeout=timeout,
             close_timeout=close_timeout,
+            keep=keep,
+            held_bytes=held_bytes,
             partitions=partitions,
             storage=storage,
             retention=kept,

@@ -76,6 +76,8 @@ pub enum Answer {
     StepAdmitted(StepAdmitted),
     /// To `AwaitStep`.
     StepDecided(StepDecided),
+    /// To `HoldParts`.
+    PartsWanted(PartsWanted),
     /// To `JoinReaders`.
     ReadersJoined(ReadersJoined),
     /// To `NextStep`, and the batches of records as they are stored.

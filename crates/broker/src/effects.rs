@@ -4,13 +4,14 @@
 use crate::answer::{Answer, Delivery};
 use crate::coordinator::controller::ControlError;
 use crate::ids::{LinkId, PartitionKey, RequestId, SharedId, StorageId};
+use crate::request::Request;
 use bytes::Bytes;
 use log::{DataPlace, EventData, Found, Storage, StorageError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use topic::{Definition, QueueOptions, Retention};
-use wire::message::{Lease, MoveCursors};
+use wire::message::Lease;
 use wire::record::{Gap, PartitionRecord, Position};
 use wire::{
     ErrorReply, Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
@@ -112,9 +113,9 @@ pub(crate) enum Effect {
     Fence(StorageId, ProducerId, ProducerEpoch),
     /// A request to open a producer is answered with what each partition expects of it.
     ProducerOpened(RequestId, TopicId, ProducerId, ProducerEpoch),
-    /// A group of readers of steps has done with what is before its cursor; the caller is answered
-    /// when that is durable.
-    MoveCursors(RequestId, TopicId, MoveCursors),
+    /// A request is to be done as if its caller had asked for it now: for the cursor of readers of
+    /// steps that have done with one, for a read whose data has come.
+    Ask(RequestId, Box<Request>),
     /// A request is answered with the description of a topic.
     Describe(RequestId, TopicId),
 }

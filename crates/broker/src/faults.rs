@@ -23,6 +23,8 @@ pub enum Fault {
     CloseUnrecorded,
     /// Count parts of a rank's life that has ended.
     FencedPart,
+    /// Let reads wait for data that a writer kept that is gone.
+    HeldForgotten,
     /// Drop the attributes of a step that is discarded.
     DiscardAttributes,
     /// Move the cursor of a group of readers when the first rank has done.

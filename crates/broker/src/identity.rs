@@ -149,6 +149,7 @@ impl Identity {
                 | StepsRequest::AdmitStep(_)
                 | StepsRequest::AwaitStep(_)
                 | StepsRequest::CloseRun(_)
+                | StepsRequest::HoldParts(_)
                 | StepsRequest::AwaitReaders(_) => of(Verb::Write, *topic),
                 StepsRequest::JoinReaders(_)
                 | StepsRequest::AttendReaders(_)

@@ -24,7 +24,7 @@ use crate::partition_requests::{Forgotten, PartitionRequests, end_reading, forge
 use crate::queue::{self, Leases, Letters, Queue};
 use crate::read_data::Reads;
 use crate::refusal::{Refused, unknown_topic};
-use crate::request::{ClientInput, CoordinatorRequest, QueueRequest, Request};
+use crate::request::{ClientInput, QueueRequest, Request};
 use crate::session::{Asked, Heard, OpenRequest, Sessions, Work};
 use crate::space::Below;
 use crate::start::{self, Remembered};
@@ -336,6 +336,7 @@ impl Node {
                     coordinator: &self.coordinator,
                     partitions: &mut self.partitions,
                     reads: &mut self.reads,
+                    streams: &mut self.streams,
                     drain: self.drain,
                 };
                 requests.ask(caller, target, request)
@@ -426,12 +427,11 @@ impl Node {
 
     /// Nobody waits for the answer any more: what can be left undone is.
     fn drop_work(&mut self, caller: RequestId, request: OpenRequest) {
-        match request.method {
-            Method::ReadData => self
-                .reads
-                .cancel(caller, &mut self.partitions, &mut self.ctx),
-            _ => self.forget_work(caller, request),
+        if request.method == Method::ReadData {
+            let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
+            self.reads.cancel(caller, partitions, ctx);
         }
+        self.forget_work(caller, request);
         self.route();
     }
 
@@ -721,10 +721,7 @@ impl Node {
                 let opened = self.view().producer_opened(topic, producer, epoch);
                 self.ctx.answer(caller, Answer::ProducerOpened(opened));
             }
-            Effect::MoveCursors(caller, topic, moves) => {
-                let moves = CoordinatorRequest::MoveCursors(topic, moves);
-                self.ask(caller, Asked::Request(moves.into()));
-            }
+            Effect::Ask(caller, request) => self.ask(caller, Asked::Request(*request)),
             Effect::Describe(caller, topic) => match self.view().description(topic) {
                 Some(description) => self.ctx.answer(caller, Answer::Topic(description)),
                 None => self.ctx.refuse(caller, unknown_topic(topic)),

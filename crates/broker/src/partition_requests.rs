@@ -15,6 +15,7 @@ use crate::refusal::{Refused, refuse};
 use crate::request::{PartitionRequest, Target};
 use crate::selection::SelectedEvent;
 use crate::session::{Sessions, Work};
+use crate::steps::Streams;
 use crate::verified::Verified;
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
@@ -29,6 +30,8 @@ pub(crate) struct PartitionRequests<'a> {
     pub coordinator: &'a Coordinator,
     pub partitions: &'a mut Partitions,
     pub reads: &'a mut Reads,
+    /// Say where data is that the writers of steps keep.
+    pub streams: &'a mut Streams,
     pub drain: Drain,
 }
 
@@ -233,6 +236,12 @@ impl PartitionRequests<'_> {
         self.drain.refuse_closing()?;
         let namespace = self.sessions.namespace(caller.link);
         let topic = self.coordinator.topics.of(namespace, target.topic)?;
+        let found = self
+            .streams
+            .look_up((caller, target), read, self.sessions, self.ctx)?;
+        let Some(read) = found else {
+            return Ok(());
+        };
         let mut events: Vec<SelectedEvent> = Vec::with_capacity(read.events.len());
         for wanted in read.events {
             let storage = topic.storage_of(wanted.partition)?;

@@ -157,6 +157,7 @@ pub enum StepsRequest {
     ReleaseStep(ReleaseStep),
     AwaitReaders(AwaitReaders),
     LeaveReaders(LeaveReaders),
+    HoldParts(HoldParts),
 }
 
 impl StepsRequest {
@@ -174,6 +175,7 @@ impl StepsRequest {
             Self::ReleaseStep(_) => Method::ReleaseStep,
             Self::AwaitReaders(_) => Method::AwaitReaders,
             Self::LeaveReaders(_) => Method::LeaveReaders,
+            Self::HoldParts(_) => Method::HoldParts,
         }
     }
 }

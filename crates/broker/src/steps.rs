@@ -9,6 +9,7 @@
 mod core;
 mod event;
 mod groups;
+mod held;
 mod intake;
 mod lent;
 mod ranks;
@@ -28,13 +29,14 @@ use crate::effects::{StepsRead, WasRead};
 use crate::ids::RequestId;
 use crate::partition::Partitions;
 use crate::refusal::{Refused, refuse, unknown_topic};
-use crate::request::StepsRequest;
+use crate::request::{StepsRequest, Target};
 use crate::session::{Sessions, Work};
 use lent::Lent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stream::Stream;
 use topic::TopicKind;
+use wire::message::ReadData;
 use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// What is lent by the node, which streams add their own to.
@@ -118,6 +120,30 @@ impl Streams {
                 format!("topic {name:?} is of events, not of steps"),
             )
         })
+    }
+
+    /// Says of a read of parts where data is that their writers kept, or has it wait for that.
+    ///
+    /// # Errors
+    /// Data that was at a writer, and is gone.
+    pub fn look_up(
+        &mut self,
+        (caller, target): (RequestId, Target),
+        read: ReadData,
+        sessions: &mut Sessions,
+        ctx: &mut Ctx,
+    ) -> Result<Option<ReadData>, Refused> {
+        let Some(stream) = self.all.get_mut(&target.topic) else {
+            return Ok(Some(read));
+        };
+        let found = stream.look_up((caller, target), read)?;
+        if found.is_none() {
+            if let Some(session) = sessions.get_mut(caller.link) {
+                session.begin_work(caller.id, Work::Steps(target.topic));
+            }
+            ctx.dirty.streams.insert(target.topic);
+        }
+        Ok(found)
     }
 
     /// Lets everything take effect that has happened to a stream.

@@ -35,6 +35,7 @@ mod steps;
 mod steps_bounds;
 mod steps_ends;
 mod steps_harness;
+mod steps_held;
 mod steps_restarts;
 mod steps_shared;
 mod steps_storm;

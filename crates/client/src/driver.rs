@@ -303,6 +303,8 @@ impl Driver {
             false => selections.strided.to_bytes(),
         };
         let timeout = self.request_timeout();
+        // Data that its writer keeps may be waited for: the server says whom it waits for.
+        let grace = (timeout / 4).clamp(GRACE_MIN, GRACE_MAX);
         let convert = move |reply: Reply| {
             let DataRead { checksums } =
                 DataRead::from_bytes("data read", &reply.head).map_err(ClientError::damaged)?;
@@ -317,8 +319,8 @@ impl Driver {
             })
         };
         let call = Call {
-            timeout,
-            grace: Duration::ZERO,
+            timeout: timeout.saturating_add(grace),
+            grace,
             method: Method::ReadData,
             topic: topic.id,
             body,

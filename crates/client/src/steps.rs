@@ -13,9 +13,9 @@ use crate::topic_handle::TopicHandle;
 use std::time::Duration;
 use wire::codec::{Codec, DecodeError};
 use wire::message::{
-    AdmitStep, AttendReaders, AttendRun, AwaitReaders, AwaitStep, CloseRun, Fetched, JoinReaders,
-    LeaveReaders, Method, NextStep, OpenRun, ReaderMember, ReadersJoined, ReleaseStep, RunEnded,
-    RunOpened, StepAdmitted, StepDecided, StepGiven, Watermarks,
+    AdmitStep, AttendReaders, AttendRun, AwaitReaders, AwaitStep, CloseRun, Fetched, HoldParts,
+    JoinReaders, LeaveReaders, Method, NextStep, OpenRun, PartsWanted, ReaderMember, ReadersJoined,
+    ReleaseStep, RunEnded, RunOpened, StepAdmitted, StepDecided, StepGiven, Watermarks,
 };
 use wire::{Offset, PartitionIndex, Rank};
 
@@ -183,6 +183,21 @@ impl TopicHandle {
             self.name()
         );
         self.begin_step_call(timeout, Method::AwaitReaders, wait, what, |_| Ok(()))
+    }
+
+    /// Says what a rank keeps of its parts, until there is something that it does not know:
+    /// which steps' data is wanted, which steps are not needed any more.
+    pub fn begin_hold_parts(&self, hold: &HoldParts) -> Pending<PartsWanted> {
+        let what = format!(
+            "what is wanted of rank {} of run {} of {}",
+            hold.rank,
+            hold.run,
+            self.name()
+        );
+        let method = Method::HoldParts;
+        self.begin_step_call(STANDING_TIMEOUT, method, hold, what, |reply| {
+            PartsWanted::from_bytes("parts wanted", &reply.head)
+        })
     }
 
     /// Attaches a rank to its reader group.

@@ -6,7 +6,9 @@ use client::{Definition, Durability, Incarnation, Offset, Position};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use step::{Distribution, ReaderOptions, Run, StepStart, StreamOptions, WhenFull, WriterOptions};
+use step::{
+    Distribution, Keep, ReaderOptions, Run, StepStart, StreamOptions, WhenFull, WriterOptions,
+};
 
 /// How a stream is made.
 #[derive(Debug, Default, Deserialize)]
@@ -44,6 +46,9 @@ fn durability(name: Option<&str>) -> Result<Option<Durability>, Failure> {
     level.map_err(|error| Failure::invalid(format!("durability: {error}")))
 }
 
+/// How much a writer keeps that says no number.
+const HELD_BYTES_DEFAULT: u64 = 1 << 30;
+
 /// What becomes of a step that does not fit.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,6 +56,15 @@ enum Full {
     #[default]
     Block,
     Discard,
+}
+
+/// Where the data of steps is until readers want it.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KeptAt {
+    #[default]
+    Server,
+    Writer,
 }
 
 /// Which groups of readers are given a step.
@@ -90,6 +104,8 @@ pub struct Writer {
     timeout_ms: Option<u64>,
     close_timeout_ms: Option<u64>,
     kept_bytes_max: Option<usize>,
+    keep: KeptAt,
+    held_bytes_max: Option<u64>,
     partitions: Option<u32>,
     storage: Option<Storage>,
     durability: Option<String>,
@@ -118,6 +134,12 @@ impl Writer {
             close_timeout: milliseconds(self.close_timeout_ms, default.close_timeout),
             durability: durability(self.durability.as_deref())?,
             kept_bytes_max: self.kept_bytes_max.unwrap_or(default.kept_bytes_max),
+            keep: match self.keep {
+                KeptAt::Server => Keep::Server,
+                KeptAt::Writer => Keep::Writer {
+                    bytes_max: self.held_bytes_max.unwrap_or(HELD_BYTES_DEFAULT),
+                },
+            },
         };
         let stream = Create {
             partitions: self.partitions,
@@ -268,13 +290,15 @@ mod tests {
     #[test]
     fn how_a_stream_is_made() {
         let json = r#"{"partitions": 3, "storage": "memory", "durability": "memory",
-                       "retention": {"count": 5}, "rank": 1, "ranks": 2, "when_full": "discard"}"#;
+                       "retention": {"count": 5}, "rank": 1, "ranks": 2, "when_full": "discard",
+                       "keep": "writer", "held_bytes_max": 7}"#;
         let writer: Writer = serde_json::from_str(json).unwrap();
         let (writer, stream) = writer.into_writer().unwrap();
         assert_eq!((writer.rank, writer.ranks, stream.parts), (1, 2, 3));
         assert_eq!(stream.storage, "memory");
         assert_eq!(writer.durability, Some(Durability::Memory));
         assert_eq!(writer.when_full, WhenFull::Discard);
+        assert_eq!(writer.keep, Keep::Writer { bytes_max: 7 });
         assert_ne!(stream.retention, StreamOptions::default().retention);
         for json in [
             r#"{"durability": "some"}"#,

@@ -15,6 +15,8 @@ pub enum Fault {
     CloseForReaders,
     /// Wait for readers for as long as they like.
     CloseWithoutDeadline,
+    /// Give up parts that a writer holds before readers have released them.
+    FreeUnreleased,
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -20,6 +20,7 @@ mod dtype;
 mod error;
 mod faults;
 mod gather;
+mod held;
 mod reader;
 mod records;
 mod selection;
@@ -30,6 +31,7 @@ mod turn;
 mod view;
 mod waiting;
 mod writer;
+mod writer_options;
 
 pub use attributes::{AttributeValue, Attributes};
 pub use dtype::{
@@ -45,9 +47,8 @@ pub use selection::{Along, Range, Selection, SelectionError, SelectionProblem};
 pub use staging::{Place, Put, PutError, Span, Staging, VALUE_BYTES_MAX};
 pub use stream::{RunInfo, RunState, StepInfo, Stream, StreamOptions};
 pub use view::{Array, GetInto, GetTarget, StepView, VariableInfo};
-pub use writer::{
-    CLOSE_TIMEOUT, Closed, STEPS_UNDER_WAY_MAX, SpanId, StepEnded, Wait, Writer, WriterOptions,
-};
+pub use writer::{STEPS_UNDER_WAY_MAX, SpanId, Writer};
+pub use writer_options::{CLOSE_TIMEOUT, Closed, Keep, StepEnded, Wait, WriterOptions};
 
 // What callers of this crate need of the others.
 pub use topic::Retention;

@@ -2,6 +2,7 @@
 
 use crate::attributes::Attributes;
 use crate::error::StepError;
+use crate::waiting::words;
 use client::{ClientError, ConsumedEvent, FetchRequest, Position, TopicHandle};
 use std::time::Duration;
 use wire::step::StepTable;
@@ -98,8 +99,9 @@ pub(crate) fn gone(error: ClientError, what: impl FnOnce() -> String) -> StepErr
     match error.code() {
         Some(ErrorCode::OffsetOutOfRange | ErrorCode::WrongIncarnation) => {
             StepError::Gone(format!(
-                "{} is there no more: retention has taken it, or the memory that it was in is lost",
-                what()
+                "{} is there no more: retention has taken it, or the memory that it was in is lost ({})",
+                what(),
+                words(&error)
             ))
         }
         _ => error.into(),

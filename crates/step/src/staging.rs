@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use wire::step::{
-    BLOCK_ALIGNMENT, Blocks, DIMENSIONS_MAX, Part, STEP_NAME_BYTES_MAX, STEP_VERSION, ShapeKind,
-    Variable,
+    BLOCK_ALIGNMENT, Blocks, DIMENSIONS_MAX, Part, PartData, STEP_NAME_BYTES_MAX, STEP_VERSION,
+    ShapeKind, Variable,
 };
 use wire::{Rank, Run, Step};
 
@@ -281,7 +281,7 @@ impl Staging {
             run,
             step,
             rank,
-            discarded: false,
+            data: PartData::Here,
             attributes: Vec::new(),
             variables: self.variables.into_iter().map(Staged::finish).collect(),
         };

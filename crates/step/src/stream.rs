@@ -4,7 +4,8 @@ use crate::error::StepError;
 use crate::reader::{Reader, ReaderOptions};
 use crate::records::{RECORDS, Span, attributes_at, for_each_record, gone, table_of};
 use crate::view::{StepView, ViewParts};
-use crate::writer::{Writer, WriterOptions};
+use crate::writer::Writer;
+use crate::writer_options::WriterOptions;
 use client::{
     ConsumedEvent, Definition, Driver, Durability, FetchRequest, PartitionStorage, Position,
     TopicHandle,

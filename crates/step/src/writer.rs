@@ -5,127 +5,36 @@ use crate::blocks::{BlockMemory, BlockPlace, BlockSpace};
 use crate::dtype::DType;
 use crate::error::StepError;
 use crate::faults::{Fault, planted};
+use crate::held::{Held, Holder};
 use crate::staging::{Put, PutError, Span, Staging};
 use crate::waiting::{left, milliseconds, words};
+use crate::writer_options::{Closed, Keep, StepEnded, Wait, WriterOptions};
 use bytes::Bytes;
 use client::{
-    BatchPolicy, ClientError, Durability, Event, Pending, Position, Producer, ProducerOptions,
-    PushFuture, STANDING_TIMEOUT, TopicHandle,
+    BatchPolicy, ClientError, Event, Pending, Producer, ProducerOptions, PushFuture,
+    STANDING_TIMEOUT, TopicHandle,
 };
 use memory::{Allocation, Deadline};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use topic::TopicKind;
 use wire::message::{
-    AdmitStep, AttendRun, AwaitReaders, AwaitStep, CloseRun, Distribution, OpenRun, RunEnded,
-    StepDecided, WhenFull,
+    AdmitStep, AttendRun, AwaitReaders, AwaitStep, CloseRun, OpenRun, RunEnded, StepDecided,
+    WhenFull,
 };
-use wire::step::{Attribute, Part, ShapeKind};
+use wire::step::{Attribute, Part, PartData, ShapeKind};
 use wire::{Codec, ErrorCode, Rank, Run, Step};
 
 /// So many steps may be under way: a rank that has ended one more waits for the first of them.
 pub const STEPS_UNDER_WAY_MAX: usize = 2;
-/// How long [`Writer::close`] waits for readers of a stream in memory, if nothing else is said.
-pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a rank that leaves may take at least to send what it held.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server has to be told that a rank keeps nothing more.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// After so many steps memory that is idle is given back.
 const IDLE_STEPS: u64 = 64;
-
-/// What a writer can choose. All ranks of a program choose the same.
-#[derive(Debug, Clone)]
-pub struct WriterOptions {
-    /// Name of the writing program: a run that is open is taken up again under the same name
-    /// alone. Default `writer`.
-    pub name: String,
-    /// Which rank of the program this is, from 0.
-    pub rank: u32,
-    /// How many ranks write.
-    pub ranks: u32,
-    /// Most committed steps that attached readers have not released; 0, the default, is without a
-    /// limit: the topic's retention alone bounds what is kept.
-    pub queue_steps: u32,
-    /// Most bytes of them; 0, the default, is without a limit.
-    pub queue_bytes: u64,
-    /// What becomes of a step that does not fit into the queue. Default: its writers wait.
-    pub when_full: WhenFull,
-    /// How readers are asked to be given steps. It is in the run's record, for them to see, and
-    /// binds nobody. Default: all are given each step.
-    pub distribution: Distribution,
-    /// The first step of a run waits until so many reader groups are attached. Default 0.
-    pub readers_min: u32,
-    /// How long a rank may be away, its program killed or its network down, before the run is
-    /// broken. Default 30 s.
-    pub session_timeout: Duration,
-    /// How long opening may take, the wait for readers included. Default 10 minutes.
-    pub open_timeout: Duration,
-    /// How long each wait of [`Writer::end_step`] may take. Default 10 minutes.
-    pub timeout: Duration,
-    /// How long [`Writer::close`] waits until readers that are attached have released the run's
-    /// steps, where these are in the server's memory alone; a stream on disk keeps them, and
-    /// nobody is waited for. Default [`CLOSE_TIMEOUT`].
-    pub close_timeout: Duration,
-    /// What a part must survive, if more than the topic promises.
-    pub durability: Option<Durability>,
-    /// Bytes of memory kept for the blocks of the next steps. Default 512 MiB.
-    pub kept_bytes_max: usize,
-}
-
-impl Default for WriterOptions {
-    fn default() -> Self {
-        Self {
-            name: "writer".to_owned(),
-            rank: 0,
-            ranks: 1,
-            queue_steps: 0,
-            queue_bytes: 0,
-            when_full: WhenFull::Block,
-            distribution: Distribution::All,
-            readers_min: 0,
-            session_timeout: Duration::from_secs(30),
-            open_timeout: Duration::from_secs(600),
-            timeout: Duration::from_secs(600),
-            close_timeout: CLOSE_TIMEOUT,
-            durability: None,
-            kept_bytes_max: 512 << 20,
-        }
-    }
-}
-
-/// What [`Writer::end_step`] waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wait {
-    /// For nothing but room: what the step has copied is the writer's. Memory that was lent stays
-    /// lent until [`Writer::wait`]. An error comes with a later call.
-    Begun,
-    /// This rank's part is as durable as the topic promises, and memory that was lent is free.
-    #[default]
-    Accepted,
-    /// All ranks' parts are: the step has its record, and readers have it.
-    Committed,
-}
-
-/// What has become of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepEnded {
-    /// Which one.
-    pub step: Step,
-    /// Why it was dropped; `None` if it is there, or if that is not known yet.
-    pub discarded: Option<String>,
-    /// Where its record is, in partition 0, if it was waited for.
-    pub record: Option<Position>,
-}
-
-/// What [`Writer::close`] has left behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Closed {
-    /// The stream keeps the run's steps: nobody was waited for.
-    Kept,
-    /// The readers that were attached have released them.
-    Released,
-    /// [`WriterOptions::close_timeout`] was over: who has not released which of them, a sentence. They stay in
-    /// the server's memory as long as the stream's retention, and that server, keep them.
-    Behind(String),
-}
 
 /// Memory of a step that is being written: see [`Writer::span`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +55,9 @@ pub struct SpanId {
 /// one) is [`StepError::RunEnded`] from the next call on.
 pub struct Writer {
     topic: TopicHandle,
-    producer: Producer,
+    producer: Arc<Producer>,
+    /// What it keeps of its parts, if it does.
+    held: Option<Held>,
     options: WriterOptions,
     /// Where its parts go.
     partition: u32,
@@ -225,6 +136,14 @@ impl Writer {
                 options.rank, options.ranks
             )));
         }
+        let is_held = matches!(options.keep, Keep::Writer { .. });
+        if is_held && !is_in_memory(topic) {
+            let name = topic.name();
+            return Err(StepError::Invalid(format!(
+                "topic {name} is not in memory: what it acknowledges is to survive its writer, which so \
+                 cannot keep it"
+            )));
+        }
         let deadline = Deadline::after(options.open_timeout);
         let producer = topic.producer(ProducerOptions {
             name: Some(format!("{}/{}", options.name, options.rank)),
@@ -254,6 +173,20 @@ impl Writer {
             distribution: options.distribution,
         };
         let opened = topic.open_run(&open, left(deadline))?;
+        let producer = Arc::new(producer);
+        let partition = 1 + options.rank % (partitions - 1);
+        let held = match options.keep {
+            Keep::Server => None,
+            Keep::Writer { bytes_max } => Some(Held::begin(Holder {
+                topic: topic.clone(),
+                producer: producer.clone(),
+                partition,
+                run: opened.run,
+                rank: open.rank,
+                bytes_max,
+                session_timeout: options.session_timeout,
+            })?),
+        };
         let attend = AttendRun {
             run: opened.run,
             rank: open.rank,
@@ -264,7 +197,8 @@ impl Writer {
         attributes.apply(&opened.attributes, true)?;
         let mut writer = Self {
             memory: BlockMemory::new(topic.driver(), options.kept_bytes_max),
-            partition: 1 + options.rank % (partitions - 1),
+            partition,
+            held,
             run: opened.run,
             before: opened.before,
             next: opened.next,
@@ -375,10 +309,14 @@ impl Writer {
     }
 
     /// Puts a block that is sent from where it lies: it must not change until the step is accepted.
+    /// With [`Keep::Writer`] it is copied.
     ///
     /// # Errors
     /// As [`Writer::put`].
     pub fn put_owned(&mut self, put: &Put<'_>, data: Bytes) -> Result<(), StepError> {
+        if self.held.is_some() {
+            return self.put(put, &data);
+        }
         let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
         Ok(open.staging.put(put, data)?)
     }
@@ -483,6 +421,15 @@ impl Writer {
         Ok(())
     }
 
+    /// Makes room for a part that is kept here. Says whether there is.
+    fn make_room(&self, bytes: u64, deadline: Deadline) -> Result<bool, StepError> {
+        match (&self.held, self.options.when_full) {
+            (None, _) => Ok(true),
+            (Some(held), WhenFull::Discard) => Ok(held.why_full(bytes).is_none()),
+            (Some(held), WhenFull::Block) => held.make_room(bytes, deadline).map(|()| true),
+        }
+    }
+
     /// Ends the step: it is sent, and waited for as `wait` says, after [`STEPS_UNDER_WAY_MAX`]
     /// steps before it are committed and, with a queue, there is room.
     ///
@@ -524,6 +471,8 @@ impl Writer {
             _ if self.has_admission() => self.admit(step, left(deadline()))?,
             _ => false,
         };
+        self.admitted = Some((step, is_discarded));
+        let is_discarded = is_discarded || !self.make_room(bytes, deadline())?;
         self.admitted = Some((step, is_discarded));
         // A push that finds no room leaves the step as it was: it is ended by the next call.
         let push = self.push_sealed(is_discarded);
@@ -646,17 +595,35 @@ impl Writer {
             Closing::Over(closed) => return Ok(closed.clone()),
             Closing::Written => {}
         }
-        let is_kept = !self.is_in_memory() && !planted(Fault::CloseForReaders);
+        let is_kept = !is_in_memory(&self.topic) && !planted(Fault::CloseForReaders);
         let closed = match is_kept {
             true => Closed::Kept,
             false => self.ask_for_readers(timeout)?,
         };
+        if let Some(held) = &self.held {
+            held.leave(LEAVE_TIMEOUT);
+        }
         self.closing = Closing::Over(closed.clone());
         Ok(closed)
     }
 
     /// Waits for readers no more, who are behind as `why` says.
-    pub fn leave_readers(&mut self, why: String) -> Closed {
+    ///
+    /// What is held of steps that they may want yet is sent to the server before.
+    pub fn leave_readers(&mut self, mut why: String) -> Closed {
+        let timeout = self.options.close_timeout.max(SEND_TIMEOUT);
+        if let Some(held) = &self.held {
+            let sent = held.send_left(Deadline::after(timeout));
+            why = match sent.as_deref() {
+                Ok([]) => why,
+                Ok([first, .., last]) => {
+                    format!("{why}; steps {first} to {last} were sent to the server")
+                }
+                Ok([step]) => format!("{why}; step {step} was sent to the server"),
+                Err(error) => format!("{why}; what was held is lost: {error}"),
+            };
+            held.leave(LEAVE_TIMEOUT);
+        }
         let closed = Closed::Behind(why);
         self.closing = Closing::Over(closed.clone());
         closed
@@ -675,13 +642,6 @@ impl Writer {
             Err(error) if error.code() == Some(ErrorCode::Unsupported) => Ok(Closed::Kept),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Whether the server's memory is all that has the steps.
-    fn is_in_memory(&self) -> bool {
-        let partitions = self.topic.partitions();
-        let mut storages = partitions.iter().map(|partition| &partition.storage.kind);
-        storages.any(|kind| kind == "memory")
     }
 
     /// Whether a step is ended that has come to no room yet: [`Writer::end_step`] goes on with it.
@@ -806,6 +766,10 @@ impl Writer {
             staging.fill(span, space.block(*place))?;
         }
         for (span, data) in filled {
+            let data = match &self.held {
+                None => data,
+                Some(_) => self.own(&data),
+            };
             staging.fill(&span, data)?;
         }
         let bytes = staging.bytes();
@@ -814,13 +778,26 @@ impl Writer {
         Ok(Sealed { part, data, bytes })
     }
 
+    /// A copy, in memory of the writer's.
+    fn own(&self, data: &[u8]) -> Bytes {
+        let mut own = self.memory.take(data.len());
+        memory::copies::copy(data, &mut own[..data.len()]);
+        own.freeze().slice(..data.len())
+    }
+
     fn push_sealed(&mut self, is_discarded: bool) -> Result<PushFuture, ClientError> {
         let sealed = self.sealed.as_ref().expect("who calls has looked");
         let (mut part, mut data) = (sealed.part.clone(), sealed.data.clone());
         if is_discarded {
-            part.discarded = true;
+            part.data = PartData::Dropped;
             part.variables.clear();
             data.clear();
+        }
+        let held = self.held.as_ref();
+        let held = held.filter(|_| !is_discarded && sealed.bytes > 0);
+        if let Some(held) = held {
+            part.data = PartData::Held(sealed.bytes);
+            held.keep(part.step, std::mem::take(&mut data), sealed.bytes);
         }
         let metadata = part.to_bytes();
         let event = Event {
@@ -829,7 +806,11 @@ impl Writer {
             partition: Some(self.partition),
             ..Event::default()
         };
-        self.producer.push(event)
+        let pushed = self.producer.push(event);
+        if let (Some(held), Err(_)) = (held, &pushed) {
+            held.forget(part.step);
+        }
+        pushed
     }
 
     /// Waits until all parts are acknowledged.
@@ -860,7 +841,12 @@ impl Writer {
 
     /// Waits until the first step under way is committed, which is so no more then.
     fn commit_first(&mut self, deadline: Deadline) -> Result<(), StepError> {
-        self.decide_first(deadline)?;
+        let decided = self.decide_first(deadline)?;
+        if let (Some(held), Some(first)) = (&self.held, self.under_way.front())
+            && !decided.discarded.is_empty()
+        {
+            held.forget(first.step);
+        }
         // A record has parts that are acknowledged, or will be: those of its own rank too.
         if self
             .under_way
@@ -965,6 +951,13 @@ impl fmt::Debug for Writer {
             self.topic.name()
         )
     }
+}
+
+/// Whether the server's memory is all that has the steps.
+fn is_in_memory(topic: &TopicHandle) -> bool {
+    let partitions = topic.partitions();
+    let mut storages = partitions.iter().map(|partition| &partition.storage.kind);
+    storages.any(|kind| kind == "memory")
 }
 
 impl From<PutError> for StepError {

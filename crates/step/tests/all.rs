@@ -3,6 +3,7 @@
 mod closing;
 mod discarding;
 mod failing;
+mod held;
 mod reading;
 mod rig;
 mod sharing;

@@ -309,7 +309,7 @@ fn a_step_that_cannot_be_read_is_told_once_and_the_next_ones_are_given() {
             run,
             step: Step(step.into()),
             rank,
-            discarded: false,
+            data: wire::step::PartData::Here,
             attributes: vec![attribute],
             variables: Vec::new(),
         };

@@ -179,7 +179,10 @@ fn part(random: &mut Random) -> (Part, u64) {
         run: Run(random.below(9)),
         step: Step(random.below(9)),
         rank: Rank(0),
-        discarded: random.one_in(9),
+        data: match random.below(9) {
+            0 => PartData::Dropped,
+            _ => PartData::Here,
+        },
         attributes,
         variables,
     };

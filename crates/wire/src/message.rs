@@ -184,11 +184,13 @@ pub enum Method {
     AwaitReaders = 89,
     /// [`LeaveReaders`] → nothing; what the group's cursor becomes is durable then.
     LeaveReaders = 90,
+    /// [`HoldParts`] → [`PartsWanted`], when there is something that the asker does not know.
+    HoldParts = 93,
 }
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -227,6 +229,7 @@ impl Method {
         Self::ReleaseStep,
         Self::AwaitReaders,
         Self::LeaveReaders,
+        Self::HoldParts,
     ];
 }
 

@@ -116,12 +116,59 @@ record! {
         pub run: Run,
         pub step: Step,
         pub rank: Rank,
-        /// The step was dropped: there are attributes alone.
-        pub discarded: bool,
+        /// Where its data is.
+        pub data: PartData,
         /// Those that are new, or have changed.
         pub attributes: Vec<Attribute>,
         /// In the order in which they were put.
         pub variables: Vec<Variable>,
+    }
+}
+
+/// Where the data of a part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartData {
+    /// In the part's event.
+    Here,
+    /// Nowhere: the step was dropped, there are attributes alone.
+    Dropped,
+    /// At its writer, which keeps so many bytes of it until they are asked for. The event has none.
+    Held(u64),
+    /// In this event: data of the part of its run, step and rank that was held. It has neither
+    /// attributes nor variables, and belongs to no step by itself.
+    Sent,
+}
+
+impl PartData {
+    /// Length of the data of a part whose event has so many bytes.
+    pub fn bytes(self, of_event: u64) -> u64 {
+        match self {
+            Self::Held(bytes) => bytes,
+            Self::Here | Self::Dropped | Self::Sent => of_event,
+        }
+    }
+}
+
+impl Codec for PartData {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Here => out.put_u8(0),
+            Self::Dropped => out.put_u8(1),
+            Self::Held(bytes) => {
+                out.put_u8(2);
+                out.put_u64(*bytes);
+            }
+            Self::Sent => out.put_u8(3),
+        }
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match from.u8()? {
+            0 => Self::Here,
+            1 => Self::Dropped,
+            2 => Self::Held(from.u64()?),
+            3 => Self::Sent,
+            other => return Err(from.refuse("place of a part's data", u64::from(other))),
+        })
     }
 }
 
@@ -259,7 +306,7 @@ record! {
 
 impl Part {
     /// Reads a part and checks that its columns are as long as they have to be, and its blocks
-    /// within data of `data_bytes`.
+    /// within data of `data_bytes`, or as many as its writer holds.
     ///
     /// # Errors
     /// Bytes that are no part of this version, or name what cannot be.
@@ -272,6 +319,17 @@ impl Part {
         }
         let part = Self::from_bytes(what, bytes)?;
         let refuse = |field, found| Err(DecodeError::value(what, 0, field, found));
+        if matches!(part.data, PartData::Held(_)) && data_bytes > 0 {
+            return refuse("data of a part that is held", data_bytes);
+        }
+        let is_bare = part.variables.is_empty() && part.attributes.is_empty();
+        if part.data == PartData::Sent && !is_bare {
+            return refuse(
+                "variables of data that was held",
+                part.variables.len() as u64,
+            );
+        }
+        let data_bytes = part.data.bytes(data_bytes);
         for variable in &part.variables {
             if variable.name.is_empty() || variable.name.len() > STEP_NAME_BYTES_MAX {
                 return refuse("length of a variable's name", variable.name.len() as u64);

@@ -645,6 +645,22 @@ fn steps(examples: &mut Examples) {
         steps: 18,
     });
     examples.message(AwaitReaders { run, step });
+    examples.message(HoldParts {
+        run,
+        rank,
+        producer,
+        epoch,
+        session_timeout_ms: 30_000,
+        from: Step(14),
+        sending: vec![step],
+        released_before: Step(15),
+        left_before: Step(12),
+    });
+    examples.message(PartsWanted {
+        steps: vec![step, Step(18)],
+        released_before: Step(16),
+        left_before: Step(13),
+    });
     let who = ReaderMember {
         reader: reader.clone(),
         group: "worker-1".into(),

@@ -91,7 +91,7 @@ fn part() -> Part {
         run: Run(7),
         step: Step(42),
         rank: Rank(1),
-        discarded: false,
+        data: PartData::Here,
         attributes: vec![attribute()],
         variables: vec![array, joined, note],
     }
@@ -623,4 +623,50 @@ fn ranks_that_do_not_agree_are_named() {
     assert!(told(&|part| part.variables[0].shape = vec![4, 4]).contains("shape [4, 3]"));
     assert!(told(&|part| part.variables[0].kind = ShapeKind::LocalArray).contains("kind Array"));
     assert!(told(&|part| part.variables[1].joined = 1).contains("joined dimension"));
+}
+
+#[test]
+fn data_that_is_elsewhere_is_bounded_by_what_is_said_of_it() {
+    let ends = part().variables.into_iter().flat_map(|variable| {
+        let Blocks {
+            positions, bytes, ..
+        } = variable.blocks;
+        positions.into_iter().zip(bytes)
+    });
+    let bytes = ends.map(|(position, bytes)| position + bytes).max();
+    let bytes = bytes.expect("it has blocks");
+    let held = Part {
+        data: PartData::Held(bytes),
+        ..part()
+    };
+    let encoded = held.to_bytes();
+    assert_eq!(Part::read(&encoded, 0), Ok(held));
+    // It is in one place.
+    assert!(Part::read(&encoded, bytes).is_err());
+    let short = Part {
+        data: PartData::Held(bytes - 1),
+        ..part()
+    };
+    assert!(Part::read(&short.to_bytes(), 0).is_err());
+    // What is sent later says nothing else.
+    let sent = Part {
+        data: PartData::Sent,
+        ..part()
+    };
+    assert!(Part::read(&sent.to_bytes(), 12).is_err());
+    let sent = Part {
+        attributes: Vec::new(),
+        variables: Vec::new(),
+        ..sent
+    };
+    assert_eq!(Part::read(&sent.to_bytes(), 12), Ok(sent));
+    for (data, of_event) in [
+        (PartData::Here, 5),
+        (PartData::Held(7), 7),
+        (PartData::Sent, 5),
+    ] {
+        assert_eq!(data.bytes(5), of_event);
+        assert_eq!(PartData::from_bytes("data", &data.to_bytes()), Ok(data));
+    }
+    assert!(PartData::from_bytes("data", &[4]).is_err());
 }

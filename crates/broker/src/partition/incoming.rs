@@ -12,7 +12,7 @@ use memory::Buffer;
 use topic::TopicKind;
 use wire::batch::{Batch, Columns, ExternalLayout, Header, Verify};
 use wire::message::{Produce, Region};
-use wire::step::Part;
+use wire::step::{Part, PartData};
 use wire::{Durability, ErrorCode, Sequence, TopicId};
 
 /// A batch that was checked.
@@ -108,7 +108,7 @@ impl ValidBatch {
             metadata_check.check(&columns.events, batch.metadata_section(), is_unbounded)?;
         }
         if topic.definition.kind() == TopicKind::Steps {
-            check_parts(&header, &batch)?;
+            check_parts(&header, &batch, store)?;
         }
         let external_bytes = check_external(topic, &header, survey.external.as_ref(), &produce)?;
         let checked = Self {
@@ -181,17 +181,28 @@ fn check_external(
 }
 
 /// Refuses what is no part of a step, where parts are: nobody could tell its rank later.
-fn check_parts(header: &Header, batch: &Batch<Buffer>) -> Result<(), Refused> {
+fn check_parts(header: &Header, batch: &Batch<Buffer>, store: &Store) -> Result<(), Refused> {
+    let is_memory = store.storage.durability_max() == Durability::Memory;
     let columns =
         Columns::read(header, batch.columns_section()).map_err(|error| damaged(&error))?;
     let section = batch.metadata_section();
     for (index, event) in columns.events.iter().enumerate() {
         let start = event.metadata_start as usize;
         let metadata = &section[start..start + event.metadata_bytes as usize];
-        if let Err(error) = Part::read(metadata, event.data_bytes) {
-            return Err(refuse(
+        let part = Part::read(metadata, event.data_bytes).map_err(|error| {
+            refuse(
                 ErrorCode::InvalidEvent,
                 format!("event {index} of the batch is no part of a step: {error}"),
+            )
+        })?;
+        // What is acknowledged survives what the stream survives.
+        if matches!(part.data, PartData::Held(_)) && !is_memory {
+            return Err(refuse(
+                ErrorCode::InvalidDurability,
+                format!(
+                    "{}: the data of a part stays at its writer in a stream in memory alone",
+                    store.name
+                ),
             ));
         }
     }

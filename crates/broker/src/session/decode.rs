@@ -73,6 +73,7 @@ pub(super) fn request(
         Method::ReleaseStep => steps(StepsRequest::ReleaseStep(read(from)?)),
         Method::AwaitReaders => steps(StepsRequest::AwaitReaders(read(from)?)),
         Method::LeaveReaders => steps(StepsRequest::LeaveReaders(read(from)?)),
+        Method::HoldParts => steps(StepsRequest::HoldParts(read(from)?)),
         Method::Status => Request::Status,
         Method::Shutdown => Request::Shutdown,
         Method::CheckAccess => DescribeRequest::CheckAccess(read(from)?).into(),

@@ -47,6 +47,7 @@ pub(super) fn answer(id: u64, answer: Answer) -> Message {
         Answer::RunEnded(ended) => reply(id, ended.to_bytes()),
         Answer::StepAdmitted(admitted) => reply(id, admitted.to_bytes()),
         Answer::StepDecided(decided) => reply(id, decided.to_bytes()),
+        Answer::PartsWanted(wanted) => reply(id, wanted.to_bytes()),
         Answer::ReadersJoined(joined) => reply(id, joined.to_bytes()),
         Answer::StepGiven(given, batches) => Message {
             payload: batches,

@@ -1,5 +1,6 @@
 //! What the parts of a stream have in common: its name, and its records.
 
+use super::held::Held;
 use super::lent::Lent;
 use super::records::{RETRY_AFTER, Records};
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub(super) struct Core {
     /// For people.
     pub name: String,
     pub records: Records,
+    pub held: Held,
     /// When to go on after a reading has failed.
     pub retry_at: Option<Duration>,
 }

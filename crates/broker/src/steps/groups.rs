@@ -11,6 +11,7 @@ use crate::effects::{Effect, StepsRead};
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
+use crate::request::CoordinatorRequest;
 use log::{Found, ReadBatches, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +49,7 @@ pub(super) struct Backlog<'a> {
     pub steps: u64,
     pub bytes: u64,
     /// The first of it.
-    first: Offset,
+    pub first: Offset,
 }
 
 impl Backlog<'_> {
@@ -332,7 +333,8 @@ impl Groups {
             how: CursorMove::Acknowledge,
             positions: vec![(RECORDS, position)],
         };
-        let moved = Effect::MoveCursors(caller, core.topic, moves);
+        let request = CoordinatorRequest::MoveCursors(core.topic, moves);
+        let moved = Effect::Ask(caller, Box::new(request.into()));
         lent.ctx.effects.push_back(moved);
     }
 

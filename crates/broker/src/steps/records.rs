@@ -505,8 +505,14 @@ impl Records {
 
     /// Lets go of the oldest steps that exceed what the stream keeps: what readers may begin with
     /// has all attributes. Says from where on the records stay, and what is before each partition's
-    /// parts that do.
-    pub fn retain(&mut self, keep: Retention, now: u64) -> Option<Entry> {
+    /// parts that do. A step `left` with those before it, whatever is to be kept.
+    pub fn retain(
+        &mut self,
+        keep: Retention,
+        left: Option<(Run, Step)>,
+        now: u64,
+    ) -> Option<Entry> {
+        let has_left = left;
         let limit = keep.bytes.into_iter().chain(keep.total_bytes).min();
         let (mut steps, mut dropped, mut bytes) = (self.steps, self.dropped, self.bytes);
         let mut left = (steps, dropped, bytes);
@@ -519,6 +525,7 @@ impl Records {
                 || keep
                     .count
                     .is_some_and(|most| steps > most || dropped > most.max(DROPPED_KEPT))
+                || has_left.is_some_and(|last| (entry.run, entry.step) <= last)
                 || too_old;
             if index > 0 && entry.is_full {
                 cut = index;

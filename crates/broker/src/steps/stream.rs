@@ -12,6 +12,7 @@
 use super::core::{Core, READ_BYTES_MAX, RECORDS};
 use super::event::events_of;
 use super::groups::Groups;
+use super::held::Held;
 use super::intake::Intakes;
 use super::lent::Lent;
 use super::records::{self, Records, recalled};
@@ -19,11 +20,13 @@ use super::releases::Releases;
 use super::writers::Writers;
 use crate::effects::StepsRead;
 use crate::ids::RequestId;
-use crate::request::StepsRequest;
+use crate::refusal::Refused;
+use crate::request::{StepsRequest, Target};
 use crate::timers::Timer;
 use bytes::Bytes;
 use log::{Found, ReadBatches, StorageError};
 use std::time::Duration;
+use wire::message::ReadData;
 use wire::step::StepTable;
 use wire::{ErrorReply, Offset, PartitionIndex, TopicId};
 
@@ -61,6 +64,7 @@ impl Stream {
                 topic,
                 name,
                 records: Records::default(),
+                held: Held::default(),
                 retry_at: None,
             },
             phase: Phase::Scanning(Offset(0)),
@@ -101,6 +105,7 @@ impl Stream {
                 Ok(())
             }
             StepsRequest::LeaveReaders(leave) => groups.leave(caller, &leave, core, lent),
+            StepsRequest::HoldParts(hold) => writers.hold_parts(caller, hold, core, lent),
         };
         if let Err(error) = done {
             lent.ctx.refuse(caller, error);
@@ -137,6 +142,21 @@ impl Stream {
         self.groups.give_turns(core, lent);
         retain(core, lent);
         self.releases.answer(&self.groups, &core.records, lent.ctx);
+        if !core.held.is_empty() {
+            let backlogs = self.groups.backlogs(&core.records, lent.ctx.now.monotonic);
+            let unreleased: Vec<_> = backlogs.iter().map(|backlog| backlog.first).collect();
+            core.held.advance(&unreleased, &core.records, lent.ctx);
+        }
+    }
+
+    /// Says of a read where data is that writers kept, or has it wait.
+    pub fn look_up(
+        &mut self,
+        caller: (RequestId, Target),
+        read: ReadData,
+    ) -> Result<Option<ReadData>, Refused> {
+        let Core { held, name, .. } = &mut self.core;
+        held.look_up(caller, read, name)
     }
 
     /// Reads records for a start.
@@ -288,7 +308,9 @@ impl Stream {
         let of_readers = self
             .releases
             .why(caller, (&self.groups, now), &self.core.records);
+        let of_held = || self.core.held.why(caller, &self.core.name, now);
         let of_readers = of_readers.or_else(|| self.groups.why(caller));
+        let of_readers = of_readers.or_else(of_held);
         of_readers.or_else(|| self.writers.why(caller, (&self.groups, &self.core), now))
     }
 
@@ -297,6 +319,7 @@ impl Stream {
         let now = lent.ctx.now.monotonic;
         self.waiting.retain(|(one, _)| *one != caller);
         self.core.records.forget(caller);
+        self.core.held.forget(caller, now);
         self.writers.forget(caller, now);
         self.releases.forget(caller);
         self.groups.forget(caller, now);
@@ -310,6 +333,7 @@ impl Stream {
         callers.extend(self.writers.take_callers());
         callers.extend(self.releases.take_callers());
         callers.extend(self.groups.take_callers());
+        callers.extend(self.core.held.take_callers());
         let refused = callers.into_iter();
         refused.for_each(|caller| lent.ctx.refuse(caller, error.clone()));
     }
@@ -338,7 +362,14 @@ impl Stream {
             let due = entry.time.saturating_add(ms.saturating_mul(1_000_000));
             now.monotonic + Duration::from_nanos(due.saturating_sub(now.unix_ns)).max(AGE_INTERVAL)
         });
-        let times = [run, self.core.records.retry_at, self.core.retry_at, age];
+        let held = self.core.held.next_overdue();
+        let times = [
+            run,
+            held,
+            self.core.records.retry_at,
+            self.core.retry_at,
+            age,
+        ];
         let Some(at) = times.into_iter().flatten().chain(groups).min() else {
             return;
         };
@@ -372,7 +403,8 @@ fn retain(core: &mut Core, lent: &mut Lent<'_>) {
         return;
     };
     let keep = served.definition.retention();
-    let Some(last) = core.records.retain(keep, lent.ctx.now.unix_ns) else {
+    let left = core.held.left();
+    let Some(last) = core.records.retain(keep, left, lent.ctx.now.unix_ns) else {
         return;
     };
     for (index, storage) in lent.topics.storages(core.topic) {
@@ -389,6 +421,7 @@ fn retain(core: &mut Core, lent: &mut Lent<'_>) {
         };
         if let Some(before) = before {
             records::remove_before(before, partition, lent.ctx);
+            core.held.prune(index, before);
         }
     }
 }

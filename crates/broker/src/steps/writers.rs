@@ -4,6 +4,7 @@ use super::core::Core;
 use super::core::RANKS_MAX;
 use super::event::Event;
 use super::groups::Groups;
+use super::held::KeptBy;
 use super::intake::{FoundParts, Intakes};
 use super::lent::Lent;
 use super::ranks::Presence;
@@ -16,10 +17,12 @@ use crate::refusal::{Refused, refuse};
 use bytes::Bytes;
 use std::time::Duration;
 use wire::message::{
-    AdmitStep, AttendRun, AwaitStep, CloseRun, Distribution, OpenRun as OpenRequest, RunEnded,
-    RunOpened, StepAdmitted, WhenFull,
+    AdmitStep, AttendRun, AwaitStep, CloseRun, Distribution, HoldParts, OpenRun as OpenRequest,
+    PartsWanted, RunEnded, RunOpened, StepAdmitted, WhenFull,
 };
-use wire::step::{Attribute, CheckedPart, PartPlace, RecordKind, STEP_VERSION, StepTable};
+use wire::step::{
+    Attribute, CheckedPart, PartData, PartPlace, RecordKind, STEP_VERSION, StepTable,
+};
 use wire::{
     ErrorCode, ErrorReply, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Rank,
     Run, Step, TopicId,
@@ -121,6 +124,7 @@ impl Writers {
             return Ok(());
         };
         run.set_options(RunOptions::of(&open));
+        core.held.renewed(open.producer, open.epoch);
         if let Some((Presence::Present(other), epoch)) = run.ranks.get(open.rank)
             && epoch != open.epoch
         {
@@ -331,6 +335,33 @@ impl Writers {
         Ok(())
     }
 
+    /// A rank that keeps its parts asks for what is wanted of it.
+    pub fn hold_parts(
+        &mut self,
+        caller: RequestId,
+        hold: HoldParts,
+        core: &mut Core,
+        lent: &mut Lent<'_>,
+    ) -> Result<(), Refused> {
+        if !core.held.is_holder(&hold) {
+            let run = self.run.as_ref().filter(|run| run.run == hold.run);
+            let Some(run) = run else {
+                return Err(ended(core, hold.run));
+            };
+            let who = (hold.producer, hold.epoch);
+            check_producer((core, &run.writer), hold.rank, who, lent)?;
+        }
+        for answered in core.held.attend(caller, hold) {
+            let nothing = PartsWanted {
+                steps: Vec::new(),
+                released_before: Step(0),
+                left_before: Step(0),
+            };
+            lent.ctx.answer(answered, Answer::PartsWanted(nothing));
+        }
+        Ok(())
+    }
+
     /// Says in a record which ranks have closed, so that a start knows it: those that close while
     /// one is on its way are in the next one.
     pub fn say_closing(&mut self, (core, intakes): (&mut Core, &Intakes)) {
@@ -378,7 +409,7 @@ impl Writers {
         &mut self,
         (index, incarnation): (PartitionIndex, Incarnation),
         event: Event,
-        core: &Core,
+        core: &mut Core,
         lent: &mut Lent<'_>,
     ) -> Result<(), String> {
         let part = match CheckedPart::read(&event.metadata, event.data_bytes) {
@@ -391,6 +422,12 @@ impl Writers {
                 return Ok(());
             }
         };
+        if part.head.data == PartData::Sent {
+            let of = (part.head.run, part.head.step, part.head.rank);
+            let by = (event.producer, event.epoch);
+            core.held.sent(of, by, (event.offset, event.data_bytes));
+            return Ok(());
+        }
         let Some(run) = self.run.as_mut().filter(|run| run.run == part.head.run) else {
             return Ok(());
         };
@@ -410,7 +447,7 @@ impl Writers {
             partition: index,
             incarnation,
             offset: event.offset,
-            bytes: event.data_bytes,
+            bytes: part.head.data.bytes(event.data_bytes),
         };
         let epoch = if is_careless {
             ProducerEpoch(0)
@@ -448,7 +485,7 @@ impl Writers {
             parts,
             places,
         } = complete;
-        let is_discarded = parts.iter().any(|part| part.head.discarded);
+        let is_discarded = parts.iter().any(|part| part.head.data == PartData::Dropped);
         let learned = match is_discarded && lent.ctx.planted(Fault::DiscardAttributes) {
             true => Ok(Vec::new()),
             false => run.learn(&parts),
@@ -463,6 +500,9 @@ impl Writers {
             true => Err(decided.unwrap_or_else(|| "its writer dropped it".to_owned())),
             false => wire::step::merge_checked(&parts).map_err(|error| error.0),
         };
+        if merged.is_ok() {
+            hold(&parts, &places, run, core, lent);
+        }
         let (kind, reason, merged) = match merged {
             Ok(merged) => (RecordKind::Step, String::new(), merged),
             Err(reason) => (RecordKind::Discarded, reason, (Vec::new(), Bytes::new())),
@@ -759,6 +799,33 @@ fn recalled_run(recalled: &Recalled, topic: TopicId, lent: &Lent<'_>) -> OpenRun
         run.ranks.set_epoch(rank, epoch);
     }
     run
+}
+
+/// Notes which parts of a step that is complete their ranks keep.
+fn hold(
+    parts: &[CheckedPart],
+    places: &[PartPlace],
+    run: &OpenRun,
+    core: &mut Core,
+    lent: &Lent<'_>,
+) {
+    for (part, place) in parts.iter().zip(places) {
+        let (PartData::Held(_), rank) = (part.head.data, part.head.rank) else {
+            continue;
+        };
+        let name = producer_name(&run.writer, rank);
+        if let Some(known) = lent.commands.producer(core.topic, &name) {
+            let by = KeptBy {
+                run: run.run,
+                step: part.head.step,
+                rank,
+                producer: known.producer,
+                epoch: known.epoch,
+                session_timeout: run.options.session_timeout(),
+            };
+            core.held.committed(by, place, lent.ctx.now.monotonic);
+        }
+    }
 }
 
 /// Why a run is over: empty if it was closed by all of its ranks.

@@ -117,7 +117,8 @@ fn needed(method: Method) -> &'static [Verb] {
         | M::AdmitStep
         | M::AwaitStep
         | M::CloseRun
-        | M::AwaitReaders => &[Verb::Write],
+        | M::AwaitReaders
+        | M::HoldParts => &[Verb::Write],
         M::Subscribe
         | M::SubscribeScoped
         | M::Unsubscribe

@@ -169,7 +169,10 @@ fn a_discarded_step_has_a_record_and_its_attributes_stay() {
                 let admitted: StepAdmitted = world.answered(a.link, id).unwrap();
                 expect(admitted.discarded, step == 1)?;
                 world.part(topic, &mut a, step, |part| {
-                    part.discarded = step == 1;
+                    part.data = match step {
+                        1 => PartData::Dropped,
+                        _ => PartData::Here,
+                    };
                     part.attributes = vec![attribute(&format!("a{step}"))];
                 });
             }

@@ -7,6 +7,7 @@ use crate::Fault;
 use log::testing::Survival;
 use std::time::Duration;
 use wire::message::*;
+use wire::step::PartData;
 use wire::step::RecordKind::{Broken, Closed, Closing, Discarded, Opened, Step as Whole};
 use wire::*;
 
@@ -260,7 +261,7 @@ impl World {
     /// A part that says that its step is dropped.
     fn part_discarded(&mut self, topic: TopicId, writer: &mut Writer, step: u64) {
         let id = self.part(topic, writer, step, |part| {
-            part.discarded = true;
+            part.data = PartData::Dropped;
             part.variables.clear();
         });
         self.answered::<Produced>(writer.link, id).unwrap();

@@ -145,7 +145,7 @@ impl World {
             run: writer.run,
             step: Step(step),
             rank: Rank(writer.rank),
-            discarded: false,
+            data: PartData::Here,
             attributes: Vec::new(),
             variables: vec![Variable {
                 name: "who".into(),

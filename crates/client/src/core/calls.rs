@@ -74,6 +74,7 @@ fn is_repeatable(method: Method) -> bool {
         | Method::AwaitReaders
         | Method::CheckAccess
         | Method::LeaveReaders
+        | Method::HoldParts
         | Method::ListGaps => true,
         Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
             false
@@ -96,6 +97,7 @@ fn is_of_steps(method: Method) -> bool {
             | Method::ReleaseStep
             | Method::AwaitReaders
             | Method::LeaveReaders
+            | Method::HoldParts
     )
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use step::{
-    AttributeValue, Closed, Place, Put, ShapeKind, StepError, Wait, WhenFull, Writer, WriterOptions,
+    AttributeValue, Closed, Keep, Place, Put, ShapeKind, StepError, Wait, WhenFull, Writer,
+    WriterOptions,
 };
 
 /// A wait that was interrupted goes on for so long.
@@ -94,8 +95,8 @@ fn in_slices<R>(
 impl StepWriter {
     #[new]
     #[pyo3(signature = (source, stream, /, *, name, rank, ranks, queue_steps, queue_bytes, when_full, distribution,
-                        readers, session_timeout, open_timeout, timeout, close_timeout, partitions, storage,
-                        durability, retention))]
+                        readers, session_timeout, open_timeout, timeout, close_timeout, keep, held_bytes,
+                        partitions, storage, durability, retention))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -113,6 +114,8 @@ impl StepWriter {
         open_timeout: f64,
         timeout: f64,
         close_timeout: f64,
+        keep: &str,
+        held_bytes: u64,
         partitions: u32,
         storage: String,
         durability: Option<&str>,
@@ -126,6 +129,16 @@ impl StepWriter {
             "discard" => WhenFull::Discard,
             other => {
                 let reason = format!("when_full is \"block\" or \"discard\", not {other:?}");
+                return Err(error::new(py, "InvalidArgument", reason));
+            }
+        };
+        let keep = match keep {
+            "server" => Keep::Server,
+            "writer" => Keep::Writer {
+                bytes_max: held_bytes,
+            },
+            other => {
+                let reason = format!("keep is \"server\" or \"writer\", not {other:?}");
                 return Err(error::new(py, "InvalidArgument", reason));
             }
         };
@@ -143,6 +156,7 @@ impl StepWriter {
             timeout: wait::number("timeout", timeout)?,
             close_timeout: wait::number("close_timeout", close_timeout)?,
             durability: level(py, durability)?,
+            keep,
             ..WriterOptions::default()
         };
         let connection = Arc::clone(&source.connection);

@@ -42,8 +42,12 @@ impl Rig {
     }
 
     pub fn driver(&self) -> Driver {
+        self.driver_with(DriverOptions::default())
+    }
+
+    pub fn driver_with(&self, options: DriverOptions) -> Driver {
         let endpoint = Endpoint::GroupFile(self.directory.path().join("group.json"));
-        Driver::connect(endpoint, DriverOptions::default()).unwrap()
+        Driver::connect(endpoint, options).unwrap()
     }
 
     pub fn stream(&self) -> Stream {

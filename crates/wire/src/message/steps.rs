@@ -169,6 +169,39 @@ record! {
     }
 }
 
+record! {
+    /// A rank that keeps the data of its parts waits for what is wanted of it. Asked again with
+    /// each change; without the request it counts as away.
+    pub struct HoldParts {
+        pub run: Run,
+        pub rank: Rank,
+        pub producer: ProducerId,
+        pub epoch: ProducerEpoch,
+        /// How long it may be away before what it keeps is lost, milliseconds.
+        pub session_timeout_ms: u32,
+        /// Of steps before this one it keeps nothing more. The greatest number: it leaves.
+        pub from: Step,
+        /// Steps whose data it was asked for, and is sending.
+        pub sending: Vec<Step>,
+        /// The answer that it has, if any: it is asked for another one.
+        pub released_before: Step,
+        pub left_before: Step,
+    }
+}
+
+record! {
+    /// What is wanted of a rank that keeps its parts: one answer to [`HoldParts`].
+    pub struct PartsWanted {
+        /// Steps whose data is to be sent, in parts that say so.
+        pub steps: Vec<Step>,
+        /// All readers that are attached have released the steps before this one, and they have
+        /// records: there may be done without them, if the room is needed.
+        pub released_before: Step,
+        /// Steps before this one have left the stream: nobody can ask for them.
+        pub left_before: Step,
+    }
+}
+
 /// Where readers begin whose name has no cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepStart {
